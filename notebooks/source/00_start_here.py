@@ -13,47 +13,55 @@
 # %% [markdown]
 # # Start here
 #
-# **Goal:** this page goes once from the source of a kernel to a measured number that you can defend. You get the ladder
-# of kernels, the gate, the harness, and a run with its label.
+# We make a matrix multiplication a hundred times as fast, one idea at a time, and write down what we believed before
+# each step and what came. This page goes once all the way: from the source of a kernel to a number that you can defend.
 #
-# **New concepts:** the ladder, the gate, the harness, a run and its label.
-#
-# Every cell runs with and without a GPU. With a GPU, it measures. Without one, it takes recordings of an NVIDIA H200
-# and an H100 that ship with the package. The label under each table and chart says which.
+# Every cell runs with and without a GPU. With one, it measures. Without, it takes recordings of an NVIDIA H200 and an
+# H100 that ship with the package. The label under each table and chart says which.
 
 # %%
 import worklog
-from worklog import plots
+from worklog import lab, plots
 
-plots.headline()
-
-# %% [markdown]
-# The kernel and the GPU are the same in both measurements. Only the harness differs. This page shows how to get the
-# right number, and which settings of the harness give the wrong one.
+run = worklog.results(shapes=[1024, 4096])
+plots.ladder(run, 4096)
 
 # %% [markdown]
-# ## 1. The ladder
+# All these kernels compute the same product, C = A·B in FP32. Each adds one idea to the one before it, a *rung* of the
+# ladder. Bars show this run, and cuBLAS is NVIDIA's library. Hollow circles are the shares of cuBLAS that the article
+# “Benchmarking without lying to yourself” states, on the scale at the top. It names an H100, but siboehm measured them
+# on an RTX A6000 (see the README of SGEMM_CUDA): the same idea gains different amounts on different GPUs.
 #
-# All kernels of the ladder compute the same product, C = A·B in FP32. Each one adds one idea to the kernel before it.
-# [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) explains them one by one.
+# **New concepts:** the ladder, what a warp touches, the gate, the harness, a run and its label.
+#
+# ## 1. One idea
+#
+# In the first rung, `naive`, the 32 threads of a warp compute neighbouring rows of C. In the second, `coalesced`,
+# neighbouring columns. This is the whole difference:
 
 # %%
-for rung in worklog.LADDER:
-    print(f"{rung.name:15} {rung.file:21} {rung.idea}")
+lab.diff("naive", "coalesced")
 
 # %% [markdown]
-# ## 2. What one idea looks like
-#
-# In the second rung, neighbouring threads compute neighbouring columns instead of neighbouring rows. Here is the whole
-# difference between the two kernels:
+# What does it change? Here is every access to memory of a block of `naive`, from the addresses that the compiled kernel
+# executed. Hover or tap a lane, or use the arrow keys. In `naive`, the 32 lanes read 32 rows of A, and each row lies in
+# another part of memory.
 
 # %%
-from worklog.lab.ladder_page import diff
-
-diff("naive", "coalesced")
+lab.access("naive")
 
 # %% [markdown]
-# ## 3. Gate, then time
+# **What we believed:** a warp needs 33 lookups in L1 for a multiply-add, and 2 after the change, so `coalesced` is 16
+# times as fast. **What came:**
+
+# %%
+lab.step("coalesced")
+
+# %% [markdown]
+# It is 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What is missing is
+# a question, and [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) asks it.
+#
+# ## 2. Gate, then time
 #
 # A kernel must pass the gate before it is timed. The gate checks the result exactly on integer inputs, on edge shapes
 # and at the size that is measured, and then checks the precision on the data that is timed. After that, the harness
@@ -61,48 +69,31 @@ diff("naive", "coalesced")
 # narrow.
 
 # %%
-run = worklog.results(shapes=[1024, 4096])
 run
 
 # %% [markdown]
 # Every time has a 95 % interval (`±95 %`): without one, you cannot tell whether two kernels differ. The last row
 # measures cuBLAS against itself, and shows how much two identical kernels differ in this harness.
-
-# %% [markdown]
-# ## 4. The run as a picture
 #
-# Bars show this run. Hollow circles show the shares of cuBLAS that the article states, on the scale at the top. The
-# article names an H100, but siboehm measured these shares on an RTX A6000 (see the README of SGEMM_CUDA). The same idea
-# gains different amounts on different GPUs.
+# ## 3. A number that looks right
+#
+# The same kernel, the same GPU, the same matrices, and two mistakes of the benchmark:
 
 # %%
-plots.ladder(run, 4096)
+plots.headline()
 
 # %% [markdown]
-# ## 5. How far is up?
-#
-# The roofline shows the limits of the hardware. Solid lines were measured on this GPU. Dashed lines follow from its
-# data sheet.
+# **What we believed** when we saw such a time: it is within 5 %, so it is fine. **What came:** the kernel's share of
+# cuBLAS doubled, since the second mistake adds more to cuBLAS's time than to the kernel's. The harness has a switch for
+# each mistake. We turn one off: without the L2 flush, each launch finds its inputs in the cache, where a single call
+# would not find them.
 
 # %%
-plots.roofline(run, 4096)
+lab.effect("vectorized", [256, 1024, 4096], l2="warm")
 
 # %% [markdown]
-# ## 6. One pitfall
-#
-# Now measure a kernel with one fix of the harness switched off. Without the L2 flush, each launch finds its inputs in
-# the cache, where a single call would not find them.
-
-# %%
-warm = worklog.results(["vectorized"], [1024], l2="warm")
-for m in (*run.select("vectorized", worklog.Shape.of(1024)), *warm.measurements):
-    how = ", ".join(f"{setting} = {value}" for setting, value in m.changed.items())
-    print(f"{m.us:8.1f} µs  {m.tflops:6.2f} TFLOP/s  {how or 'unbiased'}")
-print(warm.label)
-
-# %% [markdown]
-# Each of these settings is one row of the table of pitfalls. Those with a number are the article's four gremlins; the
-# article does not name the others.
+# The effect depends on the size, so one size doesn't test a harness. These are all switches. Those with a number are
+# the article's four gremlins; the article does not name the others.
 
 # %%
 for pitfall in worklog.settings.PITFALLS:
@@ -111,19 +102,19 @@ for pitfall in worklog.settings.PITFALLS:
     print(f"{pitfall.article or ' '} {pitfall.setting:10} {settings} {pitfall.title}")
 
 # %% [markdown]
-# ## 7. All pitfalls, two sizes
+# ## 4. How far is up?
 #
-# The effect of a pitfall depends on the size, so a test of the harness at one size is not enough. `0` means that the
-# effect at one clock is smaller than the noise of the two measurements. The numbered rows are the article's. Under each
-# name is the result that the pitfall changes. The next notebook explains them one by one.
+# The roofline shows the limits of the hardware. Solid lines were measured on this GPU. Dashed lines follow from its
+# data sheet.
 
 # %%
-plots.ablation(worklog.ablate("vectorized", [256, 1024]), "vectorized")
+plots.roofline(run, 4096)
 
 # %% [markdown]
-# ## 8. A small tile at a small size
+# ## 5. A later rung isn't always faster
 #
-# `tiles_1d` has a smaller tile than all later rungs. At which size does that help?
+# **What we believed:** the best kernel at 4096 is the best kernel. `tiles_1d` has a smaller tile than all later rungs.
+# **What came:**
 
 # %%
 later = [rung.name for rung in worklog.LADDER if rung.number > worklog.rung("tiles_1d").number]
@@ -136,11 +127,10 @@ for size in (1024, 4096):
 # ## Graded exercise
 #
 # Which rung is the fastest at 256? Guess before you look: the sizes above are 1024 and 4096. Then set `answer` and run
-# the cell. The answer is graded against the times of the harness.
+# the cell. The answer is graded against the times of the harness. Your first answer to each exercise is kept beside the
+# measurement: `worklog journal` writes these predictions as a Markdown page of your own.
 
 # %%
-from worklog import lab
-
 answer = None  # the name of a rung
 lab.check_answer("00", answer)
 
@@ -160,14 +150,24 @@ lab.check_answer("00", answer)
 # 1. Its tile is 64 × 64, the tile of later rungs at least 128 × 128. At 1024, tiles of 128 × 128 make 8 × 8 = 64 blocks
 #    for the 132 multiprocessors of an H200, so half of them have no work, and each of the others has a single block.
 #    The blocks of `tiles_1d` keep all of them busy. At 4096 there are enough blocks for the larger tile to pay off.
-#    ([06_roofline](06_roofline.ipynb), section 6, separates the two effects.)
-# 2. `worklog.results(["warptiled"], [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so
-#    it reads about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as
-#    its launch. Of a kernel that is shorter than its launch, the same mistake makes a slow one: the next notebook shows
-#    cuBLAS.
+#    ([06_roofline](06_roofline.ipynb), section 5, separates the two effects.)
+# 2. `lab.effect("warptiled", [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so it reads
+#    about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as its
+#    launch. Of a kernel that is shorter than its launch, the same mistake makes a slow one: the next page shows cuBLAS.
 #
 # </details>
 #
-# **Where next:** [01_four_gremlins](01_four_gremlins.ipynb) reproduces the article's four gremlins and fixes them.
-# `worklog article` in a terminal draws every figure, after measuring everything if there is a GPU. The examples in
-# `notebooks/examples/` do one task each in at most 25 lines.
+# **Where next:** the story, in this order:
+#
+# 1. [01_four_gremlins](01_four_gremlins.ipynb): two mistakes that cancel, taken apart.
+# 2. [08_your_own_kernel](08_your_own_kernel.ipynb): a kernel of your own, its bugs and its costs.
+# 3. [05_climbing_the_ladder](05_climbing_the_ladder.ipynb): twelve steps and eight puzzles.
+# 4. [06_roofline](06_roofline.ipynb): what limits a kernel.
+# 5. [07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb): the tile that fits a size.
+# 6. [12_past_cublas](12_past_cublas.ipynb): what is left to gain on FP32 cores.
+# 7. [13_fp32_on_tensor_cores](13_fp32_on_tensor_cores.ipynb): four times cuBLAS.
+#
+# The reference: [02](02_the_harness.ipynb) the harness, [03](03_from_milliseconds_to_tflops.ipynb) TFLOP/s,
+# [04](04_the_gate.ipynb) the gate, [09](09_harnesses_compared.ipynb) other harnesses, [10](10_time_anything.ipynb) any
+# function, [11](11_bugs_in_famous_kernels.ipynb) bugs in famous kernels. `worklog article` in a terminal draws every
+# figure, and the examples in `notebooks/examples/` do one task each in at most 25 lines.

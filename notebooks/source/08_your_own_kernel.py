@@ -14,37 +14,31 @@
 # %% [markdown]
 # # Your own kernel
 #
-# **Goal:** on this page you write a kernel in a notebook cell. You get the bugs with the lines of the cell, the fixed
-# kernel on the ladder, and what it costs in registers and memory accesses before you optimise it.
-#
-# **New concepts:** `%%rung`, the signature, the domain, a verdict with a line number, counts next to those of the
-# rungs.
+# We write a kernel in a notebook cell, in a hurry, and are wrong twice. The gate says so in about a second, with the
+# lines of the cell. Then the kernel is right, and we ask what it costs before we optimise it. Put your own kernel into
+# any of these cells.
 #
 # With a GPU, a kernel that passes is timed next to cuBLAS and the rungs. Without one, it runs on the emulator, which
 # finds wrong results and races, and has no times.
 
 # %%
 # %load_ext worklog
-import tempfile
-from pathlib import Path
-
 import worklog
-from worklog.analysis import inspection
-from worklog.analysis.inspection import inspect
-from worklog.analysis.memory_counts import memory_counts
-
-rungs = worklog.results(["shared", "tiles_1d"], [1024])
-print(rungs.label)
+from worklog import lab
 
 # %% [markdown]
-# ## 1. The signature
-#
 # Every kernel here has the parameters `(M, N, K, alpha, A, B, beta, C)`, as the rungs do. It computes row-major
 # C = alpha·A·B + beta·C, where A is M x K and B is K x N. Other orders, such as `(A, B, C, M, N, K)`, are recognised.
 # You choose the name, the block and the grid. By default, there is one thread per element of C.
 #
-# The first version has shared-memory tiles of 16 x 16. It takes whole tiles only, so it states its domain: the gate
-# launches a kernel only inside its domain.
+# **New concepts:** `%%rung`, the signature, the domain, a verdict with a line number, counts next to those of the
+# rungs.
+#
+# ## 1. One barrier
+#
+# Each block copies tiles of 16 x 16 to shared memory and multiplies them. It takes whole tiles only, and says so: the
+# gate launches a kernel only inside its domain. **What we believed:** a barrier between the copy and the products is
+# enough.
 
 # %% tags=["varies"] magic_args="mine --block 16,16 --domain 'M % 16 == 0, N % 16 == 0, K % 16 == 0'" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -62,11 +56,14 @@ print(rungs.label)
 # }
 
 # %% [markdown]
-# It fails, with two lines of the cell: one thread reads the tile in the inner loop while a faster one overwrites it for
-# the next iteration. A second barrier is missing. The result of a kernel with a race can be right in most launches, so
-# a comparison of results may not find it. The emulator compares the addresses instead.
+# **What came:** a race, with its two lines of the cell. One thread reads the tile in the inner loop while a faster one
+# overwrites it for the next iteration. The result of a kernel with a race can be right in most launches, so a
+# comparison of results may not find it. The emulator compares the addresses instead.
 #
-# The second version has the barrier, and claims to take any size:
+# ## 2. Any size
+#
+# So we add the second barrier. **What we believed:** the tiles are independent of the size, so the kernel takes any
+# size, and we leave the domain out.
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -85,9 +82,10 @@ print(rungs.label)
 # }
 
 # %% [markdown]
-# A kernel for any size must not read or write outside its matrices. The gate puts the matrices into guarded buffers to
-# find such accesses. The third version reads zeros outside A and B, writes no element outside C, and does not read C if
-# beta is 0, because C may hold anything then.
+# **What came:** it reads behind A and B and writes behind C. On a GPU such a kernel often gives the right result, since
+# something is allocated there, until one day nothing is. The gate puts the matrices into guarded buffers to find these
+# accesses. The third version reads zeros outside A and B, writes no element outside C, and does not read C if beta is
+# 0, because C may hold anything then.
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -111,10 +109,10 @@ print(rungs.label)
 # It passes every stage ([04_the_gate](04_the_gate.ipynb) explains them), and has a row among the rungs. With a GPU, the
 # row has a time, measured in one loop with cuBLAS. Without one, it states why there is no time.
 #
-# ## 2. What does it cost?
+# ## 3. What does it cost?
 #
 # The ladder's next idea is that a thread computes several elements. A kernel can also be a string or a `.cu` file. In
-# this one, a thread computes four elements:
+# this one, a thread computes four elements of a column:
 
 # %%
 FOUR = """\
@@ -145,51 +143,47 @@ __global__ void four(int M, int N, int K, float alpha, const float* A, const flo
 LAUNCH = {"grid": "(N + 15) // 16, (M + 63) // 64", "block": "16,16"}
 
 # %% [markdown]
-# The compiler's resources and the emulator's counts, line by line:
+# What a warp of it touches, step by step:
 
 # %%
-file = Path(tempfile.mkdtemp()) / "four.cu"
-file.write_text(FOUR, encoding="utf-8")
-inspected = inspect(worklog.Kernel.from_file(file, **LAUNCH))
-print(inspection.report(inspected))
+four = worklog.Kernel.from_source(FOUR, file="four.cu", **LAUNCH)
+lab.access(four)
 
 # %% [markdown]
-# Next to each line are its share of all instructions, the sectors per global request, and the wavefronts per shared
-# request. `worklog inspect four.cu --grid … --block …` prints the same. Sectors and wavefronts per multiply-add, next
-# to the rungs before and after this idea:
-
+# **What we believed:** a float of `Bs` serves four multiply-adds instead of one, so shared memory is a quarter as busy
+# as in `shared`. Here are the counts per multiply-add of a warp, beside the rungs before and after this idea:
 
 # %%
-def line(name, sectors, wavefronts):
-    print(f"{name:10} {sectors:.3f} global sectors, {wavefronts:.3f} shared wavefronts")
-
-
-counts, counted = inspected.counts, memory_counts()
-fma = counts.instructions["fma"]
-waves = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-print(f"{inspected.label}; rungs: {counted.label}; per multiply-add of a warp")
-line("shared", counted.rungs["shared"].sectors_per_fma, counted.rungs["shared"].wavefronts_per_fma)
-line("four", counts.global_sectors / fma, waves / fma)
-line("tiles_1d", counted.rungs["tiles_1d"].sectors_per_fma, counted.rungs["tiles_1d"].wavefronts_per_fma)
+lab.counts("shared", four, "tiles_1d")
 
 # %% [markdown]
-# The kernel needs fewer wavefronts than `shared` and more than `tiles_1d`. By the rule of
-# [05_climbing_the_ladder](05_climbing_the_ladder.ipynb), its time should be between theirs as well:
+# **What came:** half as busy, not a quarter. Of the 0.83 wavefronts, reads of `Bs` are a quarter of one. But each
+# multiply-add still needs its own element of `As`, and that takes half a wavefront: in the viewer, four reads along k
+# that the assembler joins to one take 2. By the floors, `four` is between the two rungs in time, too. These are theirs:
 
 # %%
+rungs = worklog.results(["shared", "tiles_1d"], [1024])
 for m in rungs.measurements:
     print(f"{m.kernel:10} {m.us:6.1f} µs at {m.problem}, {rungs.label}")
 
 # %% [markdown]
-# With a GPU, the next cell tests this prediction. `worklog.try_kernel` is the function that `%%rung` calls.
+# No recording has a time of `four`, so without a GPU this prediction stays open. With one, the next cell tests it.
+# `worklog.try_kernel` is the function that `%%rung` calls.
 
 # %% tags=["varies"]
 worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 
 # %% [markdown]
-# ## 3. In a terminal, and for host functions
-#
-# In a terminal:
+# Which line costs what? Next to each line are its share of all instructions, the sectors per global request, and the
+# wavefronts per shared request:
+
+# %%
+from worklog.analysis.inspection import inspect, report
+
+print(report(inspect(four)))
+
+# %% [markdown]
+# ## 4. In a terminal, and for host functions
 #
 # ```
 # worklog check four.cu --grid '(N + 15) // 16, (M + 63) // 64' --block 16,16
@@ -197,8 +191,8 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # worklog run four.cu shared tiles_1d --grid … --block … --size 1024,4096
 # ```
 #
-# The first command checks the kernel, the second shows what it costs, and the third times it next to cuBLAS and two
-# rungs.
+# The first command checks the kernel (with `--watch`, at each save), the second shows what it costs (with `--html
+# out.html`, also what a warp touches), and the third times it next to cuBLAS and two rungs.
 #
 # A Triton kernel, a PyTorch operator or a shared library launches GPU work itself. Write a function for it that gets
 # the matrices and writes C, a *host function*:
@@ -221,8 +215,6 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # gate must pass it on the emulator, with at most 0.75 shared wavefronts per multiply-add.
 
 # %%
-from worklog import lab
-
 answer = None  # the source of a kernel
 lab.check_answer("08", answer)
 
@@ -247,5 +239,5 @@ lab.check_answer("08", answer)
 #
 # </details>
 #
-# **Where next:** [09_harnesses_compared](09_harnesses_compared.ipynb) shows what other harnesses measure for kernels of
-# known length.
+# **Where next:** [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) climbs from the first kernel to cuBLAS, with
+# eight puzzles that start in a cell as these.

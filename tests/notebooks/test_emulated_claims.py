@@ -87,7 +87,7 @@ def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half() -> 
         grid = f"(N + 15) // 16, (M + {rows - 1}) // {rows}"
         counts = inspect(worklog.Kernel.from_source(text, grid=grid, block="16,16")).counts
         waves.append((counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"])
-    assert 0.5 < waves[1] / waves[0] < 0.95
+    assert 0.5 < waves[1] / waves[0] < 0.95 and 0.825 < waves[0] < 0.83, "a quarter of it by Bs"
 
 
 def test_each_bug_of_11_is_found_and_each_fix_is_clean() -> None:

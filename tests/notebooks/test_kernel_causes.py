@@ -81,6 +81,7 @@ def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_af
     run = worklog.results(shapes=[4096])
     floors = rung_bounds(run, COUNTED.shape)
     for first, last, predicted, measured in (
+        ("naive", "coalesced", 16.5, 11.52),
         ("coalesced", "conflict_free", 7.81, 6.49),
         ("conflict_free", "warptiled", 1.00, 1.39),
         ("vectorized", "conflict_free", 1.34, 1.054),
@@ -96,7 +97,7 @@ def test_how_busy_each_unit_is() -> None:
     busy = {
         "FP32 cores": dict(conflict_free=58, double_buffered=71),
         "L1 and shared": dict(naive=96, coalesced=78, shared=90, conflict_free=56, warptiled=43),
-        "issue slots": dict(warptiled=82, specialized=89),
+        "issue slots": dict(warptiled=82, specialized=89, tf32x3=46),
         "tensor cores": dict(tf32x3=43, fp16x3=20, promoted=18, wgmma=28, split=75),
     }
     for unit, rungs in busy.items():
@@ -123,6 +124,8 @@ def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_small
         ("bulk_copies", "equal_shares", (0.894, 0.990, 1.003)),
         ("equal_shares", "ragged", (0.997, 0.961, 0.957)),
         ("tf32x3", "fp16x3", (0.906, 0.923, 0.913)),
+        ("fp16x3", "promoted", (0.952, 0.952, 0.944)),
+        ("wgmma", "split", (1.897, 2.288, 2.482)),
         ("promoted", "wgmma", (2.18, 2.26, 2.27)),
     ],
 )
@@ -168,6 +171,7 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
     for m in (power[name] for name in SECOND if name != "split"):
         assert watts["split"] < 1.252 * watts[m.kernel] and (power["split"].us or 0) < 0.57 * (m.us or 0)
         assert (power["split"].sm_mhz or 0) < (m.sm_mhz or 0)
+    assert min(worklog.results(name).measurements[0].sm_mhz or 0 for name in SECOND[:5]) > 1809
     pairs = [worklog.results(name).measurements[0].samples for name in ("warptiled", "split")]
     clocks = [np.median([mhz or 0.0 for mhz in side.sm_mhz]) for samples in pairs for side in samples.sides]
     assert clocks == approx([1973, 1973, 1670, 1978], abs=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from worklog.kernel import Kernel
 from worklog.lab.access_view import AccessView
-from worklog.lab.climb import climb, counted_changes, register_reads, same_tile, step, steps
+from worklog.lab.climb import climb, counted_changes, counts, register_reads, same_tile, step, steps
 from worklog.lab.effects import effect
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Ladder, diff, ladder_runs, source
@@ -21,8 +21,8 @@ from worklog.runs import Run
 from worklog.settings import Value
 
 __all__ = [
-    "access", "check_answer", "climb", "counted_changes", "diff", "effect", "ladder", "panel", "register_reads",
-    "same_tile", "source", "step", "steps",
+    "access", "check_answer", "climb", "counted_changes", "counts", "diff", "effect", "ladder", "panel",
+    "register_reads", "same_tile", "source", "step", "steps",
 ]  # fmt: skip
 
 

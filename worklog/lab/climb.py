@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from worklog.analysis.counters import busiest
 from worklog.analysis.inspection import inspect
-from worklog.analysis.prediction import Bound, rung_bounds, spread, table
+from worklog.analysis.prediction import Bound, bound, rung_bounds, spread, table
 from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources, rung
 from worklog.kernel.nvrtc import compile_cuda
@@ -83,6 +83,31 @@ def climb() -> Table:
             speedup = there.measured_ms / here.measured_ms
             notes.append(f"{first} to {last}: {there.ms / here.ms:.2f} times as fast predicted, {speedup:.2f} measured")
     return replace(table(bounds.values(), run.label), notes=notes)
+
+
+def per_multiply_add(kernel: Kernel) -> dict[str, float]:
+    """What the emulator counts per multiply-add of a warp, for a product of 128 or the least above that it takes."""
+    counted = inspect(kernel, kernel.domain.padded(Shape.of(128))).counts
+    totals = {
+        "sectors": counted.global_sectors,
+        "wavefronts": counted.shared_load.wavefronts + counted.shared_store.wavefronts,
+        "conflicts": counted.shared_load.conflicts + counted.shared_store.conflicts,
+        "barriers": counted.instructions.get("barrier", 0),
+    }
+    return {name: number / counted.instructions["fma"] for name, number in totals.items()}
+
+
+def counts(*kernels: Kernel | str) -> Table:
+    """A row for each kernel or rung: global sectors, shared wavefronts, bank conflicts and barriers per multiply-add of
+    a warp, and the floor at 4096. Raises what worklog.analysis.prediction.bound raises.
+    """
+    rows, label = list[dict[str, Cell]](), ""
+    for kernel in (rung(kernel) if isinstance(kernel, str) else kernel for kernel in kernels):
+        least = bound(kernel)
+        row = {name: f"{number:.3f}" for name, number in per_multiply_add(kernel).items()}
+        rows.append({"kernel": kernel.name, **row, "at least": duration(1e3 * least.ms), "bound by": least.limit})
+        label = least.label
+    return Table.of(f"per multiply-add of a warp, and a bound at {SIZE}: {label}", rows)
 
 
 def counted_changes(name: str, changes: Mapping[str, tuple[str, str]]) -> Table:

@@ -52,16 +52,19 @@ class Code:
         return html
 
 
-def source(name: str) -> Code:
-    """A rung's short signature, and its body without comments, assertions and final brace. Raises BadSetting."""
+def source(name: str, begin: str = "", most: int | None = None) -> Code:
+    """A rung's short signature, and its body without comments, assertions and final brace. begin, most: of the body,
+    only so many lines from the first one that holds these words. Raises BadSetting.
+    """
     bare = HIDDEN.sub("", re.sub(r"//.*", "", rung(name).source))
     before, body = SIGNATURE.split(bare, 1)[::4]
     signature = SIGNATURE.search(bare)
     assert signature is not None  # a test holds every rung's
     tile, arguments = (re.findall(r"(\w+)(?:,|$)", signature[part]) for part in ("tile", "arguments"))
     first = f"{signature['name']}<{', '.join(tile)}>({', '.join(arguments)})"
-    kept = [line for line in f"{before}{body}".splitlines() if line.strip()]
-    return Code((first, *(line.removeprefix("  ").rstrip() for line in kept[:-1])))
+    kept = [line.removeprefix("  ").rstrip() for line in f"{before}{body}".splitlines() if line.strip()][:-1]
+    start = next((number for number, line in enumerate(kept) if begin in line), 0)
+    return Code((first, *kept[start:][:most]))
 
 
 def diff(before: str | None, after: str, *, around: int = 0, hunks: Sequence[int] = ()) -> Code:
