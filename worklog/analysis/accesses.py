@@ -8,8 +8,9 @@ the last step of that kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.analysis.counts import FLOAT, GLOBAL, Step, executed, step_of, wavefronts
+from worklog.analysis.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
 from worklog.analysis.html import document, packed, part
-from worklog.emulator import ARCH, FIRST_ADDRESS, SPACING, WARP
+from worklog.emulator import ARCH, WARP, Site
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 
-Ints = NDArray[np.int64]
-SECTOR = 32  # bytes
+SECTOR, BANKS = 32, 32  # bytes; of 4 bytes
 MOST = 128  # rows or columns of a matrix that are shown
 FILE_SIZE, LEAST_K = 128, 32
 # Element i of A, then B, is a float of its own, so that the words in shared memory tell which elements they are.
@@ -57,7 +57,7 @@ def page(accesses: Sequence[Access], header: str = "") -> str:
     """The viewer for one or several kernels, of which the address chooses one: #vectorized/0/9/34 is a kernel, a warp,
     a lane and a step. header: HTML above it.
     """
-    documents = {each.document["kernel"]: each.document for each in accesses}
+    documents = {shown.document["kernel"]: shown.document for shown in accesses}
     title = next(iter(documents)) if len(documents) == 1 else "the rungs"
     body = part("access.html", header=header, title=escape(title), script=part("access.js"), data=packed(documents))
     about = "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
@@ -90,18 +90,32 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
     return Access(_Reader(kernel, shape, grid, block).document())
 
 
-def _code(index: Ints) -> NDArray[np.uint32]:
+def _code(index: Lanes) -> NDArray[np.uint32]:
     exponent = FIRST_EXPONENT + (index * 40503 >> 4 & 31)
     return (exponent << 23 | index * MIX & (1 << 23) - 1).astype(np.uint32)
 
 
 VERBS = {"ld": "read", "st": "write", "atom": "update", "cp": "copy"}
 WAITS = {"bar": "__syncthreads()", "barrier": "a barrier", "mbarrier": "an mbarrier", "cp": "its copies"}
-Read = tuple[int, int, int, int]  # a kind, its base, the first element that it holds, and what it wastes
+MATRIX = ("ldmatrix", "stmatrix", "wmma")  # instructions
 
 
 def _several(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
+
+
+@dataclass
+class _Pill:
+    """What accesses of one kind of a line cost: by kind, all in all, and more than needed. first: the warp and its
+    access; worst: of the first one that wastes.
+    """
+
+    costs: list[tuple[int, str]] = field(default_factory=list)
+    count: int = 0
+    excess: int = 0
+    bad: bool = False
+    first: tuple[int, int] = 0, 0
+    worst: tuple[int, int] | None = None
 
 
 class _Reader:
@@ -117,260 +131,230 @@ class _Reader:
         words = self.run.trace["words"]
         held = (words & (1 << 23) - 1).astype(np.int64) * UNMIX & (1 << 23) - 1
         self.held = np.where((held < len(index)) & (_code(held) == words), held, -1)  # elements of A, then of B
-        self.arrays: list[str] = []
         self.kinds: list[dict[str, Any]] = []
-        self.known: dict[Any, tuple[int, int]] = {}
-        self.pills: dict[tuple[int, int, str, str], dict[str, Any]] = {}
+        self.known: dict[Any, tuple[int, int]] = {}  # the number of a kind, and what it wastes
+        self.pills: dict[tuple[int, int, str, str], _Pill] = defaultdict(_Pill)
         self.shown = dict[str, list[int]]()  # by matrix, the first and the last row and column that are touched
-        self.copied: dict[tuple[int, int], Ints] = {}  # by warp and pc, the elements that a cp.async reads
+        self.copied: dict[tuple[int, int], Lanes] = {}  # by warp and pc, the elements that a cp.async reads
         self.steps: list[list[list[int]]] = [[] for _ in range(-(-kernel.thread_count // WARP))]
-        self.accesses = [0] * len(self.steps)  # steps but for waits
 
     def document(self) -> dict[str, Any]:
         """For access.js."""
-        last: list[dict[int, tuple[int, int]]] = [{} for _ in self.steps]
-        lines = dict[int, list[int]]()
-        for place, record in enumerate(self.run.trace):
-            warp, pc, read = int(record["warp"]), int(record["pc"]), None
-            if warp in lines and (record["mask"] == 0 or pc != int(self.run.trace[lines[warp][0]]["pc"])):
-                self._step(warp, self._multiplication(lines.pop(warp)), last)
-            step = step_of(self.kernel, self.run.result, record)
-            if step is not None:
-                read = self._access(place, step)
-            elif self.run.code.instructions[pc].parts[0] == "wgmma":
-                lines.setdefault(warp, []).extend([place] * bool(record["mask"]) or [])
-                if record["mask"] == 0:
-                    lines[warp] = [place]
-            elif "bulk" in self.run.code.instructions[pc].parts and not record["space"]:
-                read = self._box(record)
-            else:
-                read = self._wait(pc)
-            if read is not None:
-                self._step(warp, read, last)
-        for warp, places in lines.items():
-            self._step(warp, self._multiplication(places), last)
-        order = sorted(self.arrays, key=lambda name: (name not in GLOBAL, name))
-        for kind in self.kinds:
-            if "array" in kind:
-                kind["array"] = order.index(self.arrays[kind["array"]])
+        last: list[dict[int, tuple[int, int]]] = [defaultdict(lambda: (0, 0)) for _ in self.steps]
+        accesses = [0] * len(self.steps)  # steps but for waits
+        for places in self._groups():
+            warp, read = int(self.run.trace["warp"][places[0]]), self._read(places)
+            if read is None:
+                continue
+            (kind, excess), base, held = read
+            moved = [base - last[warp][kind][0], held - last[warp][kind][1]]
+            last[warp][kind] = base, held
+            while moved and not moved[-1]:
+                moved.pop()
+            self.steps[warp].append([kind, *moved])
+            if "pill" in self.kinds[kind]:
+                pill, here = self.pills[self.kinds[kind]["pill"]], (warp, accesses[warp])
+                pill.first = pill.first if pill.count else here
+                pill.worst = pill.worst or (here if excess else None)
+                pill.count, pill.excess = pill.count + 1, pill.excess + excess
+                accesses[warp] += 1
+        arrays = sorted({made["array"] for made in self.kinds if "array" in made}, key=lambda a: (a not in GLOBAL, a))
+        names = [*self.pills]
+        for made in self.kinds:
+            if "pill" in made:
+                made["array"], made["pill"] = arrays.index(made["array"]), names.index(made["pill"])
+        # At first, the line is shown that wastes most, or else is accessed most; stores to C only where no other
+        # wastes, since the loop over K is cut short.
+        ranks = [(name[2] != "C" and p.excess > 0, p.excess, p.count) for name, p in self.pills.items()]
+        shown = [*self.pills.values()][ranks.index(max(ranks))] if ranks else _Pill()
         return {
             "kernel": self.kernel.name,
             "idea": self.kernel.idea,
             "about": f"M, N, K = {self.shape.m}, {self.shape.n}, {self.shape.k} · block {self.block} of "
             f"{' × '.join(map(str, self.grid))} · {self.kernel.thread_count} threads · {self.run.label}",
             "notes": [finding.at(self.kernel.file) for finding in self.run.result.findings[:3]],
-            "arrays": order,
+            "arrays": arrays,
             "matrices": {name: [*self.sizes[name], *self._shown(name)] for name in self.sizes if name in self.shown},
             "of_a": self.of_a,
             "source": self._source(),
-            "pills": [self._pill(*key, pill) for key, pill in self.pills.items()],
+            "pills": [self._pill(*name, pill) for name, pill in self.pills.items()],
             "kinds": self.kinds,
             "steps": self.steps,
-            "start": self._start(),
+            "start": [*(shown.worst or shown.first)],
         }
 
-    def _start(self) -> list[int]:
-        """The warp and the access that are shown at first: of the line that wastes most, or else is accessed most.
-        Stores to C only where no other wastes, since the loop over K is cut short.
-        """
-        shown = [
-            (memory != "C" and pill["excess"] > 0, pill["excess"], pill["count"], pill)
-            for (_, _, memory, _), pill in self.pills.items()
-        ]
-        first = max(shown, key=lambda pill: pill[:3], default=(False, 0, 0, {}))[3]
-        return list(first.get("worst") or first.get("at", [0, 0]))
+    def _groups(self) -> list[list[int]]:
+        """Places in the trace that are one step: a record, or that of a wgmma with what it reads."""
+        groups, latest = list[list[int]](), dict[int, list[int]]()
+        for place, record in enumerate(self.run.trace):
+            warp = int(record["warp"])
+            if record["mask"] and self.run.code.instructions[record["pc"]].parts[0] == "wgmma":
+                latest[warp].append(place)
+            else:
+                latest[warp] = [place]
+                groups.append(latest[warp])
+        return groups
 
-    def _step(self, warp: int, read: Read, last: list[dict[int, tuple[int, int]]]) -> None:
-        kind, base, held, excess = read
-        before = last[warp].get(kind, (0, 0))
-        last[warp][kind] = base, held
-        moved = [base - before[0], held - before[1]]
-        while moved and not moved[-1]:
-            moved.pop()
-        if "pill" in self.kinds[kind]:
-            pill = [*self.pills.values()][self.kinds[kind]["pill"]]
-            pill.setdefault("at", [warp, self.accesses[warp]])
-            pill["excess"] += excess
-            pill["count"] += 1
-            if excess:
-                pill.setdefault("worst", [warp, self.accesses[warp]])
-            self.accesses[warp] += 1
-        self.steps[warp].append([kind, *moved])
+    def _read(self, places: list[int]) -> tuple[tuple[int, int], int, int] | None:
+        """The kind of a step with what it wastes, where it is, and the first element that it holds."""
+        record = self.run.trace[places[0]]
+        i = self.run.code.instructions[record["pc"]]
+        if step := step_of(self.kernel, self.run.result, record):
+            return self._access(places[0], step)
+        if i.parts[0] == "wgmma":
+            return self._multiplication(places)
+        if "bulk" in i.parts and not record["space"]:
+            return self._box(record)
+        wait = {"wait": WAITS.get(i.parts[0], "other threads"), "line": i.line}
+        return self._known(i.pc, lambda: self._added(wait)), 0, 0
 
-    def _access(self, place: int, step: Step) -> Read | None:
-        site, lanes, in_global = step.site, step.lanes, not step.in_shared
+    def _known(self, key: Any, add: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        if key not in self.known:
+            self.known[key] = add()
+        return self.known[key]
+
+    def _added(self, kind: dict[str, Any], excess: int = 0) -> tuple[int, int]:
+        self.kinds.append(kind)
+        return len(self.kinds) - 1, excess
+
+    def _add(
+        self, kind: dict[str, Any], site: Site, memory: str, verb: str, cost: tuple[int, str], excess: int = 0
+    ) -> tuple[int, int]:
+        """Add a kind, and what it costs to its line."""
+        name = site.line, site.caller, memory, verb
+        self.pills[name].costs.append(cost)
+        self.pills[name].bad |= excess > 0
+        writes = verb not in ("read", "multiply from") and (verb != "copy" or "rows" in kind)
+        kind |= {"bad": int(excess > 0), "array": memory, "pill": name} | ({"writes": 1} if writes else {})
+        return self._added(kind, excess)
+
+    def _access(self, place: int, step: Step) -> tuple[tuple[int, int], int, int] | None:
+        site, lanes = step.site, step.lanes
         if site.space == "const" or not len(lanes):
             return None
         if not step.width:
-            self._place(site.line, site.caller, step.memory, VERBS.get(site.op, "read"))
+            self.pills[site.line, site.caller, step.memory, VERBS.get(site.op, "read")].count += 0
             return None
-        count, unit = max(1, step.width // FLOAT), min(step.width, FLOAT)
         byte = step.byte[lanes]
-        base, held = int(byte.min()), self._elements(place, step, count)
-        known = held[held >= 0]
-        first = int(known.min()) if len(known) else 0
-        holds = np.where(held >= 0, held - first, -1)
-        copy = site.parts[0] == "cp"
+        base, held = int(byte.min()), self._elements(place, step)
+        first, holds = self._relative(held)
         where = site.line, site.caller, site.op, step.memory, step.width, step.width > site.width
         key = *where, lanes.tobytes(), (byte - base).tobytes(), holds.tobytes(), tuple(step.costs[1:4])
-        if known.size:
-            self._touch(known)
-        if key not in self.known:
-            parts = byte[:, None] + np.arange(0, step.width, unit)
-            used = np.unique(parts)
-            least, (sectors, waves, conflicts) = -(-used.size * unit // SECTOR), step.costs[1:4]
-            floats = "float" if unit == FLOAT and site.parts[0] not in ("ldmatrix", "stmatrix", "wmma") else "word"
-            if unit < FLOAT:
-                floats = f"value{'s' * (used.size > 1)} of {unit} byte"
-            verb = "copy" if copy else VERBS.get(site.op, "read")
-            named = "1 lane" if len(lanes) == 1 else f"{len(lanes)} lanes"
-            text = f"{named} {verb}{'s' * (len(lanes) == 1)} {_several(used.size, floats)} of {step.memory}"
-            text += f" as {floats}{count}" if count > 1 and floats == "float" else ""
-            text += ", loads that the assembler joins" if step.width > site.width and not site.writes else ""
-            text += ", stores that the assembler joins" if step.width > site.width and site.writes else ""
-            if in_global:
-                share = f"{100 * used.size * unit / (SECTOR * sectors):.3g} % used" if sectors else ""
-                cost = f"{_several(sectors, 'sector')} where {least} would do, {share}"
-                cost = cost if sectors > least else f"{_several(sectors, 'sector')}, the least possible"
-                excess, short = sectors - least, (sectors, "sector")
-            elif copy:
-                cost, excess, short = "not counted: the copy writes it later", 0, (0, "later")
-            else:
-                conflict = f"{conflicts} of them bank conflicts" if conflicts else "no conflict"
-                cost, excess, short = f"{_several(waves, 'wavefront')}, {conflict}", conflicts, (waves, "wavefront")
-            offsets: list[int | None] = [None] * WARP
-            for lane, offset in zip(lanes.tolist(), (byte - base).tolist(), strict=True):
-                offsets[lane] = offset
-            kind: dict[str, Any] = {"text": text, "cost": cost, "width": step.width, "lanes": offsets}
-            kind |= {"counts": [sectors, least, waves, conflicts], "bad": int(excess > 0)}
-            if not in_global:
-                kind["rows"] = wavefronts(byte, lanes, step.width, base)
-            if len(known):
-                kind["hold"] = [None if element < 0 else element for element in holds.ravel().tolist()]
-            self.known[key] = self._kind(kind, site, step.memory, verb, short, excess > 0), excess
-        return (self.known[key][0], base, first, self.known[key][1])
+        return self._known(key, lambda: self._add_access(step, base, holds)), base, first
 
-    def _elements(self, place: int, step: Step, count: int) -> Ints:
-        """(lanes, words), the elements of A, then B, that an access touches or finds in shared memory; -1: unknown."""
-        byte, own = step.byte[step.lanes], (step.warp, step.site.pc)
+    def _add_access(self, step: Step, base: int, holds: Lanes) -> tuple[int, int]:
+        site, lanes, byte = step.site, step.lanes, step.byte[step.lanes]
+        unit, count, joined = min(step.width, FLOAT), step.width // FLOAT, step.width > site.width
+        used = np.unique(byte[:, None] + np.arange(0, step.width, unit)).size
+        least, (sectors, waves, conflicts) = -(-used * unit // SECTOR), step.costs[1:4]
+        copy, floats = site.parts[0] == "cp", "word" if site.parts[0] in MATRIX else "float"
+        if unit < FLOAT:
+            floats = f"value{'s' * (used > 1)} of {unit} byte"
+        verb = "copy" if copy else VERBS.get(site.op, "read")
+        text = f"{_several(len(lanes), 'lane')} {verb}{'s' * (len(lanes) == 1)} {_several(used, floats)}"
+        text += f" of {step.memory}" + (f" as float{count}" if count > 1 and floats == "float" else "")
+        text += f", {'stores' if site.writes else 'loads'} that the assembler joins" if joined else ""
+        kind: dict[str, Any] = {"text": text, "width": step.width, "counts": [sectors, least, waves, conflicts]}
+        offsets = dict(zip(lanes.tolist(), (byte - base).tolist(), strict=True))
+        kind["lanes"] = [offsets.get(lane) for lane in range(WARP)]
         if not step.in_shared:
-            elements = byte[:, None] // FLOAT + np.arange(count)
-            if step.memory == "C":
-                self._touch(elements, "C")
-            elements += self.of_a * (step.memory == "B")
-            self.copied[own] = elements if step.memory in ("A", "B") else np.full_like(elements, -1)
-            if step.memory in ("A", "B"):
-                self._touch(elements)
-            return np.full_like(elements, -1)
-        if step.site.op == "cp":
-            return self.copied.get(own, np.full((len(byte), count), -1))
-        at = byte % 16 // FLOAT
-        return np.stack([self.held[place, step.lanes, (at + word) % 4] for word in range(count)], axis=1)
+            share = f"{100 * used * unit / (SECTOR * sectors):.3g} % used" if sectors else ""
+            cost = f"{_several(sectors, 'sector')} where {least} would do, {share}"
+            kind["cost"] = cost if sectors > least else f"{_several(sectors, 'sector')}, the least possible"
+            excess, short = sectors - least, (sectors, "sector")
+        elif copy:
+            kind["cost"], excess, short = "not counted: the copy writes it later", 0, (0, "later")
+        else:
+            conflict = f"{conflicts} of them bank conflicts" if conflicts else "no conflict"
+            kind["cost"] = f"{_several(waves, 'wavefront')}, {conflict}"
+            excess, short = conflicts, (waves, "wavefront")
+        if step.in_shared:
+            kind["rows"] = _wavefronts(byte, lanes, step.width, base)
+        return self._add(kind | _hold(holds), site, step.memory, verb, short, excess)
 
-    def _touch(self, elements: Ints, name: str = "") -> None:
-        for own, first, last in (("A", 0, self.of_a), ("B", self.of_a, 1 << 62)) if not name else ((name, 0, 1 << 62),):
-            inside = elements[(elements >= first) & (elements < last)] - first
+    def _relative(self, held: Lanes) -> tuple[int, Lanes]:
+        """The first known element, and all of them counted from it."""
+        known = held[held >= 0]
+        first = int(known.min()) if known.size else 0
+        self._touch(known)
+        return first, np.where(held >= 0, held - first, -1)
+
+    def _elements(self, place: int, step: Step) -> Lanes:
+        """(lanes, words), the elements of A, then B, that an access finds in shared memory; -1: unknown."""
+        count, own = max(1, step.width // FLOAT), (step.warp, step.site.pc)
+        byte = step.byte[step.lanes]
+        unknown = np.full((len(byte), count), -1)
+        if step.in_shared and step.site.op == "cp":
+            return self.copied.get(own, unknown)
+        if step.in_shared:
+            at = byte % 16 // FLOAT
+            return np.stack([self.held[place, step.lanes, (at + word) % 4] for word in range(count)], axis=1)
+        elements = byte[:, None] // FLOAT + np.arange(count) + self.of_a * (step.memory == "B")
+        self.copied[own] = elements if step.memory in ("A", "B") else unknown
+        if step.memory in self.sizes:
+            self._touch(elements, "C" if step.memory == "C" else "")
+        return unknown
+
+    def _touch(self, elements: Lanes, name: str = "") -> None:
+        """Of A, then B, or of the matrix of this name."""
+        in_a = elements < self.of_a
+        for own, inside in ((name, elements),) if name else (("A", elements[in_a]), ("B", elements[~in_a] - self.of_a)):
             if inside.size:
-                (rows, columns), seen = divmod(inside, self.sizes[own][1]), self.shown.get(own)
+                rows, columns = divmod(inside, self.sizes[own][1])
                 now = [int(rows.min()), int(columns.min()), int(rows.max()), int(columns.max())]
-                if seen:
-                    now = [*map(min, seen[:2], now[:2]), *map(max, seen[2:], now[2:])]
-                self.shown[own] = now
+                seen = self.shown.get(own, now)
+                self.shown[own] = [*map(min, seen[:2], now[:2]), *map(max, seen[2:], now[2:])]
 
     def _shown(self, name: str) -> tuple[int, int, int, int]:
         """The part of a matrix to draw: first row and column, rows and columns."""
         top, left, bottom, right = self.shown[name]
         return top, left, min(bottom + 1 - top, MOST), min(right + 1 - left, MOST)
 
-    def _box(self, record: Any) -> Read:
+    def _box(self, record: Any) -> tuple[tuple[int, int], int, int]:
         """A bulk copy: `strips` rows of so many bytes."""
-        pc = int(record["pc"])
-        site, (_, address, strips, size, pitch) = (
-            self.run.result.sites[pc],
-            record["address"][:5].astype(np.int64).tolist(),
-        )
-        number, base = divmod(address - FIRST_ADDRESS, SPACING)
-        own = [name for name in self.kernel.arguments if name in GLOBAL]
-        memory = own[number] if 0 <= number < len(own) else "memory"
-        sectors, least = int(record["costs"][1]), strips * -(-size // SECTOR)
+        site = self.run.result.sites[int(record["pc"])]
+        _, _, strips, size, pitch = record["address"][:5].astype(np.int64).tolist()
+        memory, bytes_ = buffer_of(self.kernel, record["address"][1:2].astype(np.int64), 0)
+        base, sectors, least = int(bytes_[0]), int(record["costs"][1]), strips * -(-size // SECTOR)
         if memory in self.sizes:
             starts = base // FLOAT + np.arange(strips) * pitch // FLOAT + self.of_a * (memory == "B")
             self._touch(np.concatenate([starts, starts + size // FLOAT - 1]), "C" if memory == "C" else "")
-        key = pc, strips, size, pitch, sectors, memory
-        if key not in self.known:
-            loads = site.op == "cp"
-            what = f"{strips} × {size}" if strips > 1 else f"{size}"
-            text = (
-                f"One bulk copy moves {what} bytes of {memory} {'to' if loads else 'from'} shared memory, without lanes"
-            )
-            least_words = f" where {least} would do" if sectors > least else ""
-            kind: dict[str, Any] = {"text": text, "cost": _several(sectors, "sector") + least_words}
-            kind |= {"box": [strips, size, pitch], "counts": [sectors, least, 0, 0], "bad": int(sectors > least)}
-            verb = "copy" if loads else "copy to"
-            self.known[key] = (
-                self._kind(kind, site, memory, verb, (sectors, "sector"), sectors > least),
-                sectors - least,
-            )
-        return self.known[key][0], base, 0, max(0, self.known[key][1])
+        loads, what = site.op == "cp", f"{strips} × {size}" if strips > 1 else f"{size}"
+        text = f"One bulk copy moves {what} bytes of {memory} {'to' if loads else 'from'} shared memory, without lanes"
+        cost = _several(sectors, "sector") + (f" where {least} would do" if sectors > least else "")
+        kind = {"text": text, "cost": cost, "box": [strips, size, pitch], "counts": [sectors, least, 0, 0]}
+        verb, excess = "copy" if loads else "copy to", max(0, sectors - least)
+        add = lambda: self._add(kind, site, memory, verb, (sectors, "sector"), excess)  # noqa: E731
+        return self._known((site.pc, strips, size, pitch, sectors, memory), add), base, 0
 
-    def _multiplication(self, places: list[int]) -> Read:
+    def _multiplication(self, places: list[int]) -> tuple[tuple[int, int], int, int]:
         """A wgmma of a warp. places: its records; the first one only marks it."""
-        records = self.run.trace[places[1:]]
-        site = self.run.result.sites[int(self.run.trace[places[0]]["pc"])]
-        byte, held = records["address"].astype(np.int64).ravel(), self.held[places[1:]].ravel()
-        base, known = int(byte.min()) if byte.size else 0, held[held >= 0]
-        first = int(known.min()) if known.size else 0
-        if known.size:
-            self._touch(known)
-        holds = np.where(held >= 0, held - first, -1)
-        key = site.pc, (byte - base).tobytes(), holds.tobytes()
-        if key not in self.known:
-            text = f"The tensor cores read {_several(byte.size, 'line')} of 16 bytes of shared memory, without lanes"
-            kind: dict[str, Any] = {"text": text, "cost": "not counted", "bad": 0, "counts": [0, 0, 0, 0]}
-            kind["lines"] = (byte - base).tolist()
-            if known.size:
-                kind["hold"] = [None if element < 0 else element for element in holds.tolist()]
-            self.known[key] = self._kind(kind, site, "shared", "multiply from", (0, "line"), False), 0
-        return self.known[key][0], base, first, 0
+        records, site = self.run.trace[places[1:]], self.run.result.sites[int(self.run.trace["pc"][places[0]])]
+        byte = records["address"].astype(np.int64).ravel()
+        base, (first, holds) = int(byte.min()) if byte.size else 0, self._relative(self.held[places[1:]].ravel())
+        text = f"The tensor cores read {_several(byte.size, 'line')} of 16 bytes of shared memory, without lanes"
+        kind = {"text": text, "cost": "not counted", "counts": [0, 0, 0, 0], "lines": (byte - base).tolist()}
+        add = lambda: self._add(kind | _hold(holds), site, "shared", "multiply from", (0, "line"))  # noqa: E731
+        return self._known((site.pc, (byte - base).tobytes(), holds.tobytes()), add), base, first
 
-    def _wait(self, pc: int) -> Read:
-        if pc not in self.known:
-            instruction = self.run.code.instructions[pc]
-            self.kinds.append({"wait": WAITS.get(instruction.parts[0], "other threads"), "line": instruction.line})
-            self.known[pc] = len(self.kinds) - 1, 0
-        return self.known[pc][0], 0, 0, 0
-
-    def _kind(self, kind: dict[str, Any], site: Any, memory: str, verb: str, short: tuple[int, str], bad: bool) -> int:
-        """Add a kind, and what it costs to its line; its number."""
-        if memory not in self.arrays:
-            self.arrays.append(memory)
-        pill = self._place(site.line, site.caller, memory, verb)
-        pill["costs"].append(short)
-        pill["bad"] |= bad
-        self.kinds.append(kind | {"array": self.arrays.index(memory), "pill": [*self.pills.values()].index(pill)})
-        if verb not in ("read", "multiply from") and (verb != "copy" or "rows" in kind):
-            self.kinds[-1]["writes"] = 1
-        return len(self.kinds) - 1
-
-    def _place(self, line: int, caller: int, memory: str, verb: str) -> dict[str, Any]:
-        return self.pills.setdefault((line, caller, memory, verb), {"costs": [], "bad": False, "excess": 0, "count": 0})
-
-    def _pill(self, line: int, caller: int, memory: str, verb: str, pill: dict[str, Any]) -> list[Any]:
+    def _pill(self, line: int, caller: int, memory: str, verb: str, pill: _Pill) -> list[Any]:
         """For access.js: line, words, whether it wastes, and the warp and step where it happens first."""
         callers = {other for at, other, *_ in self.pills if at == line}
         words = f"{verb} {memory}" + (f" from line {caller}" if len(callers) > 1 and caller else "")
-        if not pill["costs"]:
+        if not pill.costs:
             return [line, f"{words} · part of a neighbour's access", 0]
-        numbers, what = sorted({number for number, _ in pill["costs"]}), pill["costs"][0][1]
+        numbers, what = sorted({number for number, _ in pill.costs}), pill.costs[0][1]
         if numbers[-1]:
             several = f"{numbers[0]}–{numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
             words += f" · {several} {what}{'s' * (numbers[-1] > 1)}"
-        return [line, words, int(pill["bad"]), pill["at"]]
+        return [line, words, int(pill.bad), [*pill.first]]
 
     def _source(self) -> list[list[Any]]:
         """Numbers and texts of the kernel's lines, from its signature on, and of other lines that access memory."""
-        source, function = self.kernel.source, self.kernel.entry.partition("<")[0]
-        text, defined = source.splitlines(), self.kernel.unit.definition(function)
+        text, defined = (
+            self.kernel.source.splitlines(),
+            self.kernel.unit.definition(self.kernel.entry.partition("<")[0]),
+        )
         shown = {line for line, *_ in self.pills if line}
         if defined is None or not defined.is_own:
             shown |= {*range(1, len(text) + 1)}
@@ -381,3 +365,29 @@ class _Reader:
                 first -= 1
             shown |= {*range(first, last + 1)}
         return [[line, text[line - 1]] for line in sorted(shown)]
+
+
+def _hold(holds: Lanes) -> dict[str, Any]:
+    """What a kind of step holds, where that is known."""
+    return {"hold": [None if e < 0 else e for e in holds.ravel().tolist()]} if (holds >= 0).any() else {}
+
+
+def _wavefronts(byte: Lanes, lanes: Lanes, width: int, base: int) -> list[list[list[int]]]:
+    """Of an access to shared memory, by phase and wavefront, the words that are delivered, counted from the base. As
+    count_shared in the core: a phase has 128 bytes; there are half as many if lanes n and n ^ 1, or n ^ 2, agree.
+    """
+    phases = max(1, width // FLOAT)
+    at = dict(zip(lanes.tolist(), byte.tolist(), strict=True))
+    if phases > 1:
+        paired = (all(at[lane] == at.get(lane ^ distance, at[lane]) for lane in at) for distance in (1, 2))
+        phases //= 2 if any(paired) else 1
+    out: list[list[list[int]]] = [[] for _ in range(phases)]
+    for phase, rows in enumerate(out):
+        depth: dict[int, int] = defaultdict(int)
+        own = [start // FLOAT for lane, start in at.items() if lane * phases // WARP == phase]
+        for word in sorted({start + k for start in own for k in range(max(1, width // FLOAT))}):
+            if depth[word % BANKS] == len(rows):
+                rows.append([])
+            rows[depth[word % BANKS]].append(word - base // FLOAT)
+            depth[word % BANKS] += 1
+    return out

@@ -4,7 +4,6 @@ indices: each one of a block (executed), and a rung's access pattern.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,16 +18,16 @@ from worklog.kernel import Kernel, Program
 from worklog.problem import Shape
 
 Lanes = NDArray[np.int64]
-FLOAT, BANKS = 4, 32  # bytes; of 4 bytes
+FLOAT = 4  # bytes
 LEAST_K = 64  # floats, so that rows of A lie in different sectors
 GLOBAL = ("A", "B", "C", "workspace")
 
 
 class Step(NamedTuple):
-    """An access of a warp. memory: one of GLOBAL, the shared array, or "memory" where the name isn't known. lanes: the
-    active ones. byte: (32,), the place of each lane in the buffer or in shared memory. width: bytes per lane; 0 where
-    the assembler makes it part of another one. costs: requests, sectors, wavefronts, conflicts, bytes, lines. words:
-    (32, 4), the aligned 16 bytes of shared memory around it, afterwards.
+    """An access of a warp, as the assembler leaves it. memory: one of GLOBAL, the shared array, or "memory" where the
+    name isn't known. lanes: the active ones. byte: (32,), the place of each lane in the buffer or in shared memory.
+    width: bytes per lane; 0 where the assembler makes it part of another one. costs: requests, sectors, wavefronts,
+    conflicts, bytes, lines. words: (32, 4), the aligned 16 bytes of shared memory around it, afterwards.
     """
 
     site: Site
@@ -41,9 +40,39 @@ class Step(NamedTuple):
     words: NDArray[np.uint32]
 
     @property
+    def line(self) -> int:
+        """Of the .cu file."""
+        return self.site.line
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it changes memory."""
+        return self.site.writes
+
+    @property
     def in_shared(self) -> bool:
         """Whether it accesses shared memory."""
         return self.site.space == "shared"
+
+    @property
+    def floats(self) -> Lanes:
+        """(lanes, width / 4), the floats of the buffer or of shared memory that each active lane accesses."""
+        return self.byte[self.lanes, None] // FLOAT + np.arange(self.width // FLOAT)
+
+    @property
+    def sectors(self) -> int:
+        """Of 32 bytes, in global memory."""
+        return self.costs[1]
+
+    @property
+    def wavefronts(self) -> int:
+        """Passes through shared memory."""
+        return self.costs[2]
+
+    @property
+    def conflicts(self) -> int:
+        """Those of the wavefronts that bank conflicts add."""
+        return self.costs[3]
 
 
 class Executed(NamedTuple):
@@ -64,10 +93,17 @@ def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: 
     zeros = [np.zeros(size, np.float32) for size in sizes]
     a, b, c, workspace = zeros[0] if a is None else a, zeros[1] if b is None else b, *zeros[2:]
     arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
-    how: dict[str, Any] = {"shared_bytes": kernel.program.shared, "races": False, "trace": True}
     ordered = any(instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions)
-    how["only_blocks"] = None if ordered else [block]
-    result = launch(compiled, kernel.blocks(shape), kernel.threads, arguments, **how)
+    result = launch(
+        compiled,
+        kernel.blocks(shape),
+        kernel.threads,
+        arguments,
+        shared_bytes=kernel.program.shared,
+        races=False,
+        trace=True,
+        only_blocks=None if ordered else [block],
+    )
     return Executed(result, result.trace[result.trace["block"] == block], compiled, label)
 
 
@@ -88,9 +124,7 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
     byte, width = record["address"].astype(np.int64), site.width
     lanes = np.flatnonzero(record["mask"] >> np.arange(WARP, dtype=np.uint32) & 1)
     if in_global:
-        own = [name for name in kernel.arguments if name in GLOBAL]
-        number, byte = divmod(byte - FIRST_ADDRESS, SPACING)
-        memory = own[number[lanes[0]]] if 0 <= number[lanes[0]] < len(own) else "memory"
+        memory, byte = buffer_of(kernel, byte, lanes[0])
     else:
         memory = plain_name(site.array.name) if site.array else "shared"
         for group in site.groups:
@@ -101,53 +135,11 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
     return Step(site, int(record["warp"]), memory, lanes, byte, width, record["costs"].tolist(), record["words"])
 
 
-def wavefronts(byte: Lanes, lanes: Lanes, width: int, base: int) -> list[list[list[int]]]:
-    """Of an access to shared memory, by phase and wavefront, the words that are delivered, counted from the base. As
-    count_shared in the core: a phase has 128 bytes; there are half as many if lanes n and n ^ 1, or n ^ 2, agree.
-    """
-    phases = max(1, width // FLOAT)
-    at = dict(zip(lanes.tolist(), byte.tolist(), strict=True))
-    if phases > 1:
-        paired = (all(at[lane] == at.get(lane ^ distance, at[lane]) for lane in at) for distance in (1, 2))
-        phases //= 2 if any(paired) else 1
-    out = []
-    for phase in range(phases):
-        rows: list[list[int]] = []
-        depth: dict[int, int] = defaultdict(int)
-        for word in sorted({
-            start // FLOAT + k for lane, start in at.items() if lane * phases // WARP == phase
-            for k in range(max(1, width // FLOAT))
-        }):  # fmt: skip
-            row = depth[word % BANKS]
-            depth[word % BANKS] += 1
-            rows += [[]] * (row == len(rows))
-            rows[row] = [*rows[row], word - base // FLOAT]
-        out.append(rows)
-    return out
-
-
-@dataclass(frozen=True)
-class Request:
-    """One memory instruction of warp 0 in block 0, as the assembler leaves it. line: of the .cu file; text: that line.
-    memory: one of GLOBAL in global memory, else the shared array's name. width: bytes per lane. floats: (lanes, width /
-    4), the floats of it that each active lane accesses. sectors: of 32 bytes, in global memory. wavefronts: passes
-    through shared memory; conflicts: those that bank conflicts add.
-    """
-
-    line: int
-    text: str
-    memory: str
-    is_store: bool
-    width: int
-    floats: Lanes
-    sectors: int = 0
-    wavefronts: int = 0
-    conflicts: int = 0
-
-    @property
-    def in_shared(self) -> bool:
-        """Whether it accesses shared memory."""
-        return self.memory not in GLOBAL
+def buffer_of(kernel: Kernel, addresses: Lanes, lane: int) -> tuple[str, Lanes]:
+    """The buffer of a lane's address in global memory, or "memory", and the bytes from its start."""
+    own = [name for name in kernel.arguments if name in GLOBAL]
+    number, byte = divmod(addresses - FIRST_ADDRESS, SPACING)
+    return own[number[lane]] if 0 <= number[lane] < len(own) else "memory", byte
 
 
 @dataclass(frozen=True)
@@ -159,34 +151,27 @@ class AccessPattern:
     rung: Kernel
     shape: Shape
     owners: Lanes
-    requests: tuple[Request, ...]
+    requests: tuple[Step, ...]
     label: str
 
-    def first(self, memory: str, *, store: bool = False) -> Request | None:
+    def first(self, memory: str, *, store: bool = False) -> Step | None:
         """The first load from (or store to) a matrix or a shared array, or None."""
         return next((r for r in self.requests if r.memory == memory and r.is_store == store), None)
 
 
 def access_pattern(rung: Kernel) -> AccessPattern:
     """Run the first block of a problem of 2 x 2 blocks on zeros: about a second."""
-    source, bm, bn = rung.source.splitlines(), rung.template["BM"], rung.template["BN"]
+    bm, bn = rung.template["BM"], rung.template["BN"]
     shape = rung.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
-    owners = np.full(shape.m * shape.n, -1, np.int64)
-    requests: dict[int, Request] = {}
+    owners, requests = np.full(shape.m * shape.n, -1, np.int64), dict[int, Step]()
     result, trace, _, label = executed(rung, shape)
     for record in trace:
         step = step_of(rung, result, record)
         if step is None or not step.width or step.memory == "memory":
             continue
-        floats = step.byte[step.lanes, None] // FLOAT + np.arange(step.width // FLOAT)
-        if step.memory == "C" and step.site.writes:
-            owners[floats] = WARP * step.warp + step.lanes[:, None]
-        if step.warp or step.site.pc in requests:
-            continue
-        text = source[step.site.line - 1].strip() if step.site.line else ""
-        costs = step.costs[1:4]
-        requests[step.site.pc] = Request(
-            step.site.line, text, step.memory, step.site.writes, step.width, floats, *costs
-        )
+        if step.memory == "C" and step.is_store:
+            owners[step.floats] = WARP * step.warp + step.lanes[:, None]
+        if not step.warp:
+            requests.setdefault(step.site.pc, step)
     tile = owners.reshape(shape.m, shape.n)[:bm, :bn]
     return AccessPattern(rung, shape, tile, tuple(requests.values()), label)

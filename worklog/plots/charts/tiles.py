@@ -18,7 +18,7 @@ from worklog.plots.figure import Chart, page
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
 
 if TYPE_CHECKING:
-    from worklog.analysis.counts import AccessPattern, Request
+    from worklog.analysis.counts import AccessPattern, Step
     from worklog.runs.verdict import ErrorMap
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
@@ -103,7 +103,7 @@ def _runs(owned: NDArray[np.bool_]) -> list[Rectangle]:
     return rectangles
 
 
-def _strip(request: Request) -> tuple[NDArray[np.signedinteger], NDArray[np.float64], float]:
+def _strip(request: Step) -> tuple[NDArray[np.signedinteger], NDArray[np.float64], float]:
     """The floats of an access in rows: 2 where the warp uses one, 1 where it doesn't, 0 for no float; where each column
     starts and how wide it is, inches. Global memory: the sectors that it touches, 8 in a row. Shared memory: a column
     per bank, its different words below each other.
@@ -128,7 +128,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count > 1)}"
 
 
-def _words(request: Request) -> str:
+def _words(request: Step) -> str:
     floats = len(np.unique(request.floats))
     several = f"{floats} floats" if floats > 1 else "1 float for all"
     words = f"{'write' if request.is_store else 'load'} of {request.memory}, {request.width} bytes per lane: {several}"
