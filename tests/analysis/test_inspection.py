@@ -13,6 +13,7 @@ from click.testing import Result
 from tests.helpers import RACY, typed
 from worklog.analysis import inspection
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
+from worklog.emulator import EmulatedDevice, launch
 from worklog.errors import CompileFailed
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
@@ -83,6 +84,18 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
     Path(racy).write_text(uneven, encoding="utf-8")
     done = run(racy, *LAUNCH, "--size", "2048")
     assert done.exit_code == 2 and "cannot be predicted" in done.stderr and "a size of up to 512" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["equal_shares", "ragged"])
+def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable(name: str) -> None:
+    shape, kernel = Shape(256, 512, 96), rung(name)
+    sizes = 256 * 96, 96 * 512, 256 * 512, kernel.workspace_bytes(shape) // 4
+    a, b, c, workspace = (np.ones(size, np.float32) for size in sizes)
+    code, arguments = EmulatedDevice().compile(kernel.program).kernel, kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
+    result = launch(code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared)
+    assert inspect(kernel, shape).lines == result.lines
+    (caveat,) = inspect(kernel).caveats
+    assert "its grid does not follow the shape, and shares differ: take a size of up to 512" in caveat
 
 
 def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str) -> None:

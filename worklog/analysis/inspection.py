@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from worklog import emulator
-from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, NotPredictable, build, load, predict
+from worklog.emulator import (
+    ARCH,
+    RESOURCES,
+    WHOLE,
+    Counts,
+    EmulatedDevice,
+    Finding,
+    NotPredictable,
+    build,
+    load,
+    predict,
+)  # fmt: skip
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
@@ -21,7 +32,6 @@ from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
-WHOLE = 512  # the largest size at which a user kernel is run in full
 TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared with a full run
 SASS_SHOWN = 12  # instructions of a main loop
 
@@ -129,7 +139,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     confirmed = ""
     try:
         parsed = load(main.ptx, main.symbol, main.shared_accesses)
-        if own and max(shape.m, shape.n, shape.k) <= WHOLE:
+        if own and max(shape.m, shape.n, shape.k) <= WHOLE.m:
             lines, findings = _run(kernel, shape, main.arch)
             return replace(inspected, lines=lines, findings=findings, caveats=emulator.caveats(parsed))
         if own:

@@ -46,19 +46,14 @@ class MemoryCounts:
     @classmethod
     def of(cls, program: Program, counts: Counts) -> MemoryCounts:
         """The emulator's counts of a launch."""
-        loads, stores = counts.global_load, counts.global_store
-        return cls(
-            sha256=program.sha256,
-            load_requests=loads.requests,
-            load_sectors=loads.sectors,
-            load_bytes=loads.bytes,
-            load_lines=loads.cache_lines,
-            store_requests=stores.requests,
-            store_sectors=stores.sectors,
-            wavefronts=counts.shared_load.wavefronts + counts.shared_store.wavefronts,
-            conflicts=counts.shared_load.conflicts + counts.shared_store.conflicts,
-            thread_fma=counts.thread_fma,
-        )
+        loads, stores, shared = counts.global_load, counts.global_store, counts.shared_load + counts.shared_store
+        of_loads = loads.requests, loads.sectors, loads.bytes, loads.cache_lines
+        of_others = stores.requests, stores.sectors, shared.wavefronts, shared.conflicts, counts.thread_fma
+        return cls(program.sha256, *of_loads, *of_others)
+
+    def __add__(self, other: MemoryCounts) -> MemoryCounts:
+        sums: dict[str, Any] = {name: count + other.numbers[name] for name, count in self.numbers.items()}
+        return replace(self, **sums)
 
     @property
     def numbers(self) -> dict[str, int]:

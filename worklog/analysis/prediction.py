@@ -8,7 +8,7 @@ The bound ignores latencies, barriers and all other instructions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
@@ -60,14 +60,15 @@ class Bound:
     @property
     def label(self) -> str:
         """What must stand beside the bound."""
-        return f"{self.source}, counted for {self._card}; a lower bound, not a time"
+        return f"{self.source}, counted for {self.card}; a lower bound, not a time"
 
     @property
-    def _card(self) -> str:
+    def card(self) -> str:
+        """The GPU with its article."""
         return f"{'an' if self.gpu.startswith('NVIDIA') else 'a'} {self.gpu}"
 
     def __str__(self) -> str:
-        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {self._card}, bound by {self.limit}"
+        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {self.card}, bound by {self.limit}"
         if self.measured_ms is not None:
             words += f"; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
         return words
@@ -86,57 +87,49 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
     kernel = kernel.at(shape, gpu.arch)
-    if len(kernel.passes) > 1:
-        return _of_passes(kernel, [bound(part, shape, gpu) for part in kernel.passes])
-    counted = memory_counts()
-    own, tile = counted.rungs.get(kernel.name), kernel.template
+    if len(kernel.passes) > 1:  # which run one after another; A and B come from DRAM once
+        passes = [bound(part, shape, gpu) for part in kernel.passes]
+        main = passes[kernel.main]
+        counts = sum((part.counts for part in passes if part is not main), main.counts)
+        limits = {name: sum(part.limits.get(name, math.nan) for part in passes) for name in main.limits}
+        limits = {name: ms for name, ms in limits.items() if ms == ms} | {DRAM: main.limits[DRAM]}
+        notes = tuple(dict.fromkeys(note for part in passes for note in part.notes))
+        return replace(main, limits=limits, counts=counts, notes=notes)
+    counted, tile = memory_counts(), kernel.template
+    own, blocks = counted.rungs.get(kernel.name), math.prod(kernel.blocks(shape))
     if own and own.sha256 == kernel.program.sha256 and shape.m % tile["BM"] == shape.n % tile["BN"] == 0:
         counts = own.at(shape, counted.shape)
-        return Bound(kernel.name, shape, gpu.name, counted.label, _limits(kernel, shape, gpu, counts), counts)
+        first: dict[str, float] = {name: count / blocks for name, count in counts.numbers.items()}
+        return Bound(kernel.name, shape, gpu.name, counted.label, _limits(blocks, shape, gpu, counts, first), counts)
     built, label = build(kernel.program, gpu.arch)
     with naming(kernel.program):
         parsed = load(built.ptx, built.symbol, built.shared_accesses)
         x, y, *_ = kernel.blocks(shape)
         m, n = (
-            min(max(math.ceil(TRIAL_BLOCKS * size / blocks), TRIAL_LEAST), TRIAL_MOST)
-            for size, blocks in ((shape.m, y), (shape.n, x))
+            min(max(math.ceil(TRIAL_BLOCKS * size / along), TRIAL_LEAST), TRIAL_MOST)
+            for size, along in ((shape.m, y), (shape.n, x))
         )
         small = kernel.domain.padded(Shape(m, n, SHORTEST + STRETCH))
         if predict(parsed, kernel, small).lines != count_all(parsed, kernel, small):  # so some blocks stand for all
             what = f"the counts of {kernel.entry} differ between its blocks, as seen at {small}"
             raise NotPredictable(f"{kernel.file}: {what}")
         counts = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape).counts)
-        first = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
-    limits = _limits(kernel, shape, gpu, counts, first)
+        alone = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
+    limits = _limits(blocks, shape, gpu, counts, alone.numbers)
     if parsed.assembled is False:  # the assembler may have joined them to fewer
         del limits[SHARED]
     return Bound(kernel.name, shape, gpu.name, label, limits, counts, caveats(parsed))
 
 
-def _of_passes(kernel: Kernel, passes: Sequence[Bound]) -> Bound:
-    """The passes of a launch, which run one after another; A and B come from DRAM once."""
-    main = passes[kernel.main]
-    shared = [name for name in main.limits if all(name in part.limits for part in passes)]
-    limits = {name: sum(part.limits[name] for part in passes) for name in shared} | {DRAM: main.limits[DRAM]}
-    counts: dict[str, Any] = {name: sum(part.counts.numbers[name] for part in passes) for name in main.counts.numbers}
-    notes = tuple(dict.fromkeys(note for part in passes for note in part.notes))
-    return replace(main, limits=limits, counts=replace(main.counts, **counts), notes=notes)
-
-
-def _limits(
-    kernel: Kernel, shape: Shape, gpu: Gpu, counts: MemoryCounts, first: MemoryCounts | None = None
-) -> dict[str, float]:
-    """Milliseconds per limit. first: the counts of block 0; None if all blocks have equal counts."""
-    sms, blocks = gpu.multiprocessors, math.prod(kernel.blocks(shape))
-    clocks = gpu.sm_clock_mhz * 1e3  # per millisecond
+def _limits(blocks: int, shape: Shape, gpu: Gpu, counts: MemoryCounts, first: Mapping[str, float]) -> dict[str, float]:
+    """Milliseconds per limit. first: the counts of block 0."""
+    sms, clocks = gpu.multiprocessors, gpu.sm_clock_mhz * 1e3  # per millisecond
 
     def busiest(name: str) -> float:
         """The count of the SM with the most: of equal blocks, a whole number; of others, the mean or block 0 alone."""
-        every = counts.numbers[name]
-        block = every / blocks if first is None else first.numbers[name]
-        if first is None or block * blocks == every:
-            return math.ceil(blocks / sms) * block
-        return max(every / sms, block)
+        if math.isclose(first[name] * blocks, counts.numbers[name]):
+            return math.ceil(blocks / sms) * first[name]
+        return max(counts.numbers[name] / sms, first[name])
 
     return {
         FMA: busiest("thread_fma") / (gpu.fp32_peak_tflops * 1e9 / 2 / sms),

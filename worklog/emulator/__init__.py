@@ -10,14 +10,47 @@ from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevi
 from worklog.emulator.findings import BadLaunch, BudgetExceeded, Finding, NotPredictable, TooLarge
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map
-from worklog.emulator.predict import SHORTEST, STRETCH, count_all, predict
+from worklog.emulator.predict import SHORTEST, STRETCH, WHOLE, count_all, predict
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
 from worklog.emulator.reader import load
 
 __all__ = [
-    "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SHORTEST", "SPACING", "STRETCH", "WARP", "Access",
-    "BadLaunch", "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Kernel", "NotPredictable",
-    "Pointer", "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
-    "costs_of", "count_all", "launch", "load", "naming", "plain_name", "predict", "tensor_map", "total",
+    "ARCH",
+    "FIRST_ADDRESS",
+    "FOLDER",
+    "INDEX",
+    "RESOURCES",
+    "SHORTEST",
+    "SPACING",
+    "STRETCH",
+    "WARP",
+    "WHOLE",
+    "Access",
+    "BadLaunch",
+    "BudgetExceeded",
+    "Counts",
+    "EmulatedDevice",
+    "EmulatedFault",
+    "Finding",
+    "Kernel",
+    "NotPredictable",
+    "Pointer",
+    "PtxError",
+    "Result",
+    "Site",
+    "TensorMap",
+    "TooLarge",
+    "UnsupportedInstruction",
+    "build",
+    "caveats",
+    "costs_of",
+    "count_all",
+    "launch",
+    "load",
+    "naming",
+    "plain_name",
+    "predict",
+    "tensor_map",
+    "total",
 ]  # fmt: skip

@@ -35,6 +35,10 @@ class Access:
     bytes: int = 0
     cache_lines: int = 0
 
+    def __add__(self, other: Access) -> Access:
+        out: Access = combined(1, self, 1, other)
+        return out
+
     @property
     def sectors_per_request(self) -> float:
         """4 for a warp that reads 32 adjacent floats, 32 for one sector per lane. NaN without requests."""
@@ -97,7 +101,7 @@ def tally(program: Program, executed: Iterable[Sequence[int]]) -> dict[int, Coun
     for site in with_sources(program.sites.values()):
         if name := _kind(site):
             line = lines[site.line]
-            line[name] = combined(1, line.get(name, Access()), 1, Access(*site.costs.tolist()))
+            line[name] = line.get(name, Access()) + Access(*site.costs.tolist())
     for line in lines.values():
         line["instructions"] = dict(sorted(line["instructions"].items()))
     return {number: Counts(**line) for number, line in sorted(lines.items())}

@@ -1,16 +1,17 @@
 """Traffic of a launch of any size from a few of its blocks and two short loops over K, without data or its memory.
 
 The first, an inner and the last block along each axis stand for all, and a block's counts grow linearly with K. The
-tests check both against full runs.
+tests check both against full runs. Blocks of a grid that does not follow the shape share its work, in parts that may
+differ: they are all run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 from worklog.emulator.counts import Counts, combined
 from worklog.emulator.findings import BadLaunch, NotPredictable
@@ -24,6 +25,7 @@ from worklog.problem import Shape
 # Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
 STRETCH = 64
 SHORTEST = 2 * STRETCH
+WHOLE = Shape.of(512)  # the most work of which all blocks are run
 
 
 def predict(
@@ -33,27 +35,35 @@ def predict(
     alpha is 1.
 
     blocks: numbers of the blocks to run, each with the number of blocks that it stands for (default: those that stand
-    for all). Raises NotPredictable if addresses or branches depend on loaded data, BadSetting outside the domain.
+    for all). Raises NotPredictable if addresses or branches depend on loaded data, or if the grid does not follow the
+    shape, which is larger than WHOLE; BadSetting outside the domain.
     """
     rung.check(shape)
-    line = Flow(kernel).data_dependent
-    if line is not None:
-        raise NotPredictable(
-            f"{rung.file}:{line}: an address or a branch depends on loaded data, so the counts cannot be predicted: "
-            "launch it in full"
-        )
+    if (line := Flow(kernel).data_dependent) is not None:
+        why = "an address or a branch depends on loaded data, so the counts cannot be predicted: launch it in full"
+        raise NotPredictable(f"{rung.file}:{line}: {why}")
     grid = rung.blocks(shape)
-    weights = blocks or {
-        (z * grid[1] + y) * grid[0] + x: count_x * count_y * count_z
-        for (x, count_x), (y, count_y), (z, count_z) in product(*map(_representatives, (*grid, 1)[:3]))
-    }
     # A shorter K with the same remainder within a stretch, and the number of stretches left out. A kernel for squares
     # reads K from M or N.
     turns = 0 if rung.domain.square else max(0, (shape.k - SHORTEST) // STRETCH)
+    axes = [[(0, 1), (1, n - 2), (n - 1, 1)] if n > 2 else [(k, 1) for k in range(n)] for n in (*grid, 1)[:3]]
+    weights = blocks or {
+        (z * grid[1] + y) * grid[0] + x: count_x * count_y * count_z
+        for (x, count_x), (y, count_y), (z, count_z) in product(*axes)
+    }
+    if math.prod(grid) > 1 and rung.blocks(replace(shape, m=2 * shape.m, n=2 * shape.n)) == grid:
+        if shape.flops > WHOLE.flops:
+            why = (
+                f"its grid does not follow the shape, and shares differ: take a size of up to {WHOLE}, which runs whole"
+            )
+            raise NotPredictable(
+                f"{rung.file}: the counts of {rung.entry} cannot be predicted from a few blocks: {why}"
+            )
+        turns, weights = 0, blocks or dict.fromkeys(range(math.prod(grid)), 1)
     short = replace(shape, k=shape.k - turns * STRETCH)
-    lines = _of_blocks(kernel, rung, short, grid, weights, beta)
+    lines = _of_blocks(kernel, rung, short, weights, beta)
     if turns:
-        longer = _of_blocks(kernel, rung, replace(short, k=short.k + STRETCH), grid, weights, beta)
+        longer = _of_blocks(kernel, rung, replace(short, k=short.k + STRETCH), weights, beta)
         lines = combined(turns, longer, 1 - turns, lines)
     label = f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks"
     return Result(kernel.name, label, len(weights), (), lines)
@@ -61,30 +71,29 @@ def predict(
 
 def count_all(kernel: Kernel, rung: Launched, shape: Shape) -> Mapping[int, Counts]:
     """Counts by source line of every block and all of K, without values; alpha = 1, beta = 0. For small shapes."""
-    grid = rung.blocks(shape)
-    return _of_blocks(kernel, rung, shape, grid, dict.fromkeys(range(math.prod(grid)), 1), 0.0)
-
-
-def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
-    """Numbers of the blocks to run along one axis, each with the number of blocks that it stands for."""
-    if blocks <= 2:
-        return [(number, 1) for number in range(blocks)]
-    return [(0, 1), (1, blocks - 2), (blocks - 1, 1)]
+    return _of_blocks(kernel, rung, shape, dict.fromkeys(range(math.prod(rung.blocks(shape))), 1), 0.0)
 
 
 def _of_blocks(
-    kernel: Kernel, rung: Launched, shape: Shape, grid: tuple[int, ...], weights: Mapping[int, int], beta: float
+    kernel: Kernel, rung: Launched, shape: Shape, weights: Mapping[int, int], beta: float
 ) -> Mapping[int, Counts]:
-    m, n, k = shape.m, shape.n, shape.k
-    a, b, c = (Pointer(None, 4 * size) for size in (m * k, k * n, m * n))
-    workspace = Pointer(None, rung.workspace_bytes(shape))
-    arguments = rung.bind(shape, 1.0, a, b, beta, c, workspace)
+    a, b, c = (Pointer(None, 4 * x * y) for x, y in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)))
+    arguments = rung.bind(shape, 1.0, a, b, beta, c, Pointer(None, rung.workspace_bytes(shape)))
+    together = defaultdict[int, list[int]](list)  # by weight
+    for number, weight in weights.items():
+        together[weight].append(number)
     out: Mapping[int, Counts] = {}
-    # Blocks of equal weight run together.
-    for weight in sorted(set(weights.values())):
-        blocks = [number for number, own in weights.items() if own == weight]
-        how: dict[str, Any] = {"shared_bytes": rung.program.shared, "races": False, "values": False}
-        result = launch(kernel, grid, rung.threads, arguments, only_blocks=blocks, **how)
+    for weight, blocks in sorted(together.items()):
+        result = launch(
+            kernel,
+            rung.blocks(shape),
+            rung.threads,
+            arguments,
+            shared_bytes=rung.program.shared,
+            races=False,
+            values=False,
+            only_blocks=blocks,
+        )
         if result.findings:
             raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0].at(rung.file)}")
         out = combined(1, out, weight, result.lines)
