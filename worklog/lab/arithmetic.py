@@ -23,4 +23,5 @@ def summed(a: Array, b: Array, dtype: Any = np.float32) -> Array:
 def rounded(x: Array, bits: int) -> Array:
     """x in FP32, rounded to a significand of that many bits: 11 for TF32 and FP16, 8 for BF16."""
     fraction, exponent = np.frexp(x)
-    return np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits).astype(np.float32)
+    short: Array = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
+    return short.astype(np.float32)
