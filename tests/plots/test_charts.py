@@ -102,7 +102,7 @@ CASES = {
     "lines of times": Case(lambda: plots.lines(runs.benchmark(), y="us"), "fast: 64 µs at N = 64, 0.5 times as fast"),
     "ablation": Case(lambda: plots.ablation(full_run(), "warptiled"), "size: 1 clocks drift, wrong answers are fast."),
     "ablation at 512": Case(lambda: plots.ablation(full_run(), "naive", 512), "at 512"),
-    "ablation of small sizes": Case(lambda: plots.ablation(runs.below(2048), "naive"), "reading at 1024;"),
+    "ablation of small sizes": Case(lambda: plots.ablation(runs.below(2048), "naive"), "reading at 256,"),
     "traffic": Case(
         lambda: plots.traffic(COUNTED), "16.0 per load (float4) | no shared memory | 25 % conflicts", source=EMULATED
     ),

@@ -27,13 +27,15 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from worklog.plots import style
-from worklog.plots.style import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
+from worklog.plots.style import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.runs import write_bytes
 
 Point = tuple[float, float]
 SCREEN_DPI, DPI = 100, 200
-LANE = 0.15  # between two names right of the axes
-RIGHT = 0.45  # beside those names, most of it for the lines that lead to them
+LANE = 0.15  # between two names of points
+COLUMN = 0.5  # between points whose names stand in one column
+RIGHT = 0.45  # beside names at the right, most of it for the lines that lead to them
+BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of lines
 # How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page. There, the dark picture is the background
 # of the light one, which is transparent. A page that drops styles, as GitHub does, shows the light one.
 DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
@@ -113,13 +115,12 @@ def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
     (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises BadRunFile if it cannot.
     """
-    stem, light, files = Path(path_stem), figure.svg(), dict[Path, bytes]()
+    stem, light, paths = Path(path_stem), figure.svg(), list[Path]()
     for name, svg in ((stem.name, light), (f"{stem.name}_dark", in_the_dark(light))):
-        files[stem.with_name(f"{name}.svg")] = svg.encode()
-        files[stem.with_name(f"{name}.png")] = figure.encoded(svg)
-    for path, content in files.items():
-        write_bytes(path, content)
-    return [*files]
+        paths += [stem.with_name(f"{name}.svg"), stem.with_name(f"{name}.png")]
+        write_bytes(paths[-2], svg.encode())
+        write_bytes(paths[-1], figure.encoded(svg))
+    return paths
 
 
 class Chart(Drawing, Figure):
@@ -168,7 +169,6 @@ def page(
     """
     what, *rows = alt
     source = [f"Source: {'; '.join(footer)}."] if footer else []
-    words = " ".join([f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source])
     room = 0.98 * (width - 2 * MARGIN_IN)  # drawn at 100 dpi, letters are up to that much wider
     title = style.wrap(finding, style.TITLE_PT, room, bold=True)
     below_title = style.wrap(subtitle, style.SUBTITLE_PT, room)
@@ -178,7 +178,8 @@ def page(
     pixels = SCREEN_DPI * (MARGIN_IN + head + 0.08 + body_height + below)
     height = math.ceil(pixels) / SCREEN_DPI  # a part of a pixel would be drawn dark
     new = Chart(figsize=(width, height))
-    new.name, new.headline, new.alt = name, finding, words
+    new.name, new.headline = name, finding
+    new.alt = " ".join([f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source])
     new.body_bottom, new.body_top = below, below + body_height
     top = new.write(MARGIN_IN, height - MARGIN_IN, title, style.TITLE_PT, weight="bold")
     new.write(MARGIN_IN, top, below_title, style.SUBTITLE_PT, color=MUTED)
@@ -189,11 +190,7 @@ def page(
 def on_axes(
     ax: Axes | None,
     draw: Callable[[Axes], None],
-    name: str,
-    finding: str,
-    subtitle: str,
-    footer: Sequence[str],
-    alt: Iterable[str],
+    *words: Any,
     height: float,
     left: float,
     right: float = MARGIN_IN,
@@ -203,11 +200,13 @@ def on_axes(
     """A chart on one pair of axes. As in seaborn, it is drawn on `ax` and that is returned where one is given: no title
     and no source then, which are the user's. Otherwise it gets a page, a Chart that shows itself.
 
-    left, right: from the page's edges to the axes. above, height, below: of the body, the axes in the middle.
+    words: as page() takes them. left, right: from the page's edges to the axes. above, height, below: of the body, the
+    axes in the middle.
     """
     if ax is not None:
         draw(ax)
         return ax
+    name, finding, subtitle, footer, alt = words
     new = page(name, finding, subtitle, footer, alt, above + height + below)
     draw(new.axes_at(left, new.body_bottom + below, WIDTH_IN - left - right, height))
     return new
@@ -223,17 +222,16 @@ def right_of(names: Iterable[str]) -> float:
     return MARGIN_IN + widest(names) + 0.12
 
 
-def name_rows(axes: Axes, height: float, places: Sequence[float], names: Sequence[str]) -> None:
-    """Name rows at these places, inches down from the top of axes of that height, without a scale."""
-    axes.set_ylim(height, 0)
+def name_rows(axes: Axes, names: Sequence[str], pitch: float, head: float = 0.0, middle: float = 0.5) -> list[float]:
+    """Name rows that are `pitch` inches high, `head` inches below the axes' top, and return where the names are: at the
+    `middle` of the rows, inches down from the top.
+    """
+    places = [head + pitch * (index + middle) for index in range(len(names))]
+    axes.set_ylim(head + pitch * len(names), 0)
     axes.set_yticks(places, names)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-
-
-def middles(pitch: float, count: int) -> list[float]:
-    """Where the middles of rows are that are `pitch` inches high, inches down from the top."""
-    return [pitch * (index + 0.5) for index in range(count)]
+    return places
 
 
 def beside(axes: Axes, words: str, at: Point, gap: float = 5.0, up: float = 0.0, **how: Any) -> None:
@@ -244,35 +242,46 @@ def beside(axes: Axes, words: str, at: Point, gap: float = 5.0, up: float = 0.0,
     axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
 
 
-def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, small: Iterable[str] = ()) -> None:
+def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, lead: float = RIGHT) -> None:
     """Make axes narrower, so that the names of points fit at their right (name_points). Call it before drawing. points:
-    the size of the names; small: more names, in small letters.
+    the size of the names; lead: of the lines to them, and the margin.
     """
     place = axes.get_position()
-    inches = RIGHT - MARGIN_IN + max(widest(names, points), widest(["", *small], SMALL_PT))
-    room = inches * axes.figure.dpi / axes.bbox.width * place.width
+    room = (lead - MARGIN_IN + widest(names, points)) * axes.figure.dpi / axes.bbox.width * place.width
     axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
 
 
-def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
+def name_points(
+    axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]], gap: float = 0.0
+) -> None:
     """Names right of the axes, as high as their data points but at least LANE apart, with a thin line to each point.
 
-    looks: what differs from a small name in ink, by name.
+    looks: what differs from a small name in ink, by name. gap: names stand that many inches right of their points
+    instead, in a column for those that are near each other.
     """
     axes.autoscale_view()  # matplotlib finds limits that follow the data only when it draws
     inches = axes.transData - axes.figure.dpi_scale_trans
     at = {name: inches.transform(point) for name, point in names.items()}
-    order = sorted(names, key=lambda name: (at[name][1], name))
     right, top, bottom = (edge / axes.figure.dpi for edge in (axes.bbox.x1, axes.bbox.y1, axes.bbox.y0))
-    lanes = LANE * np.arange(len(order))
-    free = np.array([at[name][1] for name in order]) - lanes
-    # Halfway between moving names only up and moving them only down; in both, no two are closer than a lane.
-    spread = (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
+    columns = list[list[str]]()
+    for name in sorted(names, key=lambda name: (at[name][0], name)):
+        if not columns or (gap and at[name][0] - at[columns[-1][0]][0] > COLUMN):
+            columns.append([])
+        columns[-1].append(name)
     arrow = {"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)}
-    for name, height in zip(order, np.clip(spread, bottom, top - lanes[-1]) + lanes, strict=True):
-        to_name = 72 * (np.array([right + 0.3, height]) - at[name])
-        usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK, **looks.get(name, {})}
-        axes.annotate(name, names[name], to_name, textcoords="offset points", arrowprops=arrow, **usual)
+    for column in columns:
+        order = sorted(column, key=lambda name: (at[name][1], name))
+        left = at[column[-1]][0] + gap if gap else right + 0.3
+        lanes = LANE * np.arange(len(order))
+        free = np.array([at[name][1] for name in order]) - lanes
+        # Names move only down, or halfway between only down and only up; in both, no two are closer than a lane.
+        down = np.minimum.accumulate(free[::-1])[::-1]
+        spread = down if gap else (np.maximum.accumulate(free) + down) / 2
+        for name, height in zip(order, np.clip(spread, bottom, top - lanes[-1]) + lanes, strict=True):
+            to_name = 72 * (np.array([left, height]) - at[name])
+            usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK, **looks.get(name, {})}
+            usual |= {"bbox": BEHIND} if gap else {}
+            axes.annotate(name, names[name], to_name, textcoords="offset points", arrowprops=arrow, **usual)
 
 
 def scale(

@@ -150,12 +150,14 @@ def _half(estimate: Estimate | None) -> float:
     return estimate.relative_half_width if estimate else 0.0
 
 
-def effect_in_words(effect: Effect) -> str:
-    """The effect in words that fit a cell: "+9.0 %", "× 195", or "0" when it is not visible."""
+def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
+    """The effect in words that fit a cell: "+9.0 %", "× 195", or "0" when it is not visible. factors: whether it is a
+    factor; by default, from × 3 and ÷ 3 on.
+    """
     factor, noise = effect.factor, effect.noise
     if not effect.visible or abs(factor - 1) < 5e-4:
         return "0"
-    if not 1 / 3 < factor < 3:
+    if factors if factors is not None else not 1 / 3 < factor < 3:
         sign, times = ("× ", factor) if factor > 1 else ("÷ ", 1 / factor)
         return sign + about(times, noise, _three_digits).removeprefix("about ")
     if 2 * noise > WIDE:

@@ -22,7 +22,7 @@ from worklog.runs.comparison import Comparison, open_comparison
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
 HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
-OURS = "worklog"  # is in every comparison
+OURS, CUPTI = "worklog", "worklog, CUPTI"  # the first is in every comparison
 TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
 LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error may be 0
 
@@ -65,7 +65,8 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
         reach = max(0.15, 1.6 * worst)
         axes.set_ylim(-reach, reach)
 
-    return on_axes(ax, draw, "calibration", finding, subtitle, footer, alt, HEIGHT, MARGIN_IN + 0.5, right=0.2)
+    words = "calibration", finding, subtitle, footer, alt
+    return on_axes(ax, draw, *words, height=HEIGHT, left=MARGIN_IN + 0.5, right=0.2)
 
 
 def _length_axis(axes: Axes, lengths: Collection[float], left: float, right: float) -> None:
@@ -95,9 +96,11 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
     nearest = sorted(errors, key=lambda name: (abs(worst[name]), name))
     finding = "What each harness reads on kernels of known length"
     if OURS in errors:
-        finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
-        best = next((name for name in nearest if not name.startswith(OURS)), None)
-        finding += f"; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs" if best else ""
+        others = [name for name in nearest if not name.startswith(OURS)]
+        off = {name: f"{bound(worst[name])}\u00a0µs" for name in nearest}
+        finding = f"Worklog is at most {off[OURS]} off on kernels of known length"
+        finding += f", with CUPTI {off[CUPTI]}" if CUPTI in off else ""
+        finding += f"; the best of the other harnesses, {others[0]}, {off[others[0]]}" if others else ""
     by_length = comparison.calibration["offset_by_length_us"]
     band = abs(KnownLengths({float(length): us for length, us in by_length.items()}).worst_us)
     subtitle = (
@@ -131,7 +134,8 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
         ends = draw_lines(axes, errors, colours)
         name_points(axes, {shown[name]: end for name, end in ends.items()}, looks)
 
-    return on_axes(ax, draw, "peers", finding, subtitle, footer, alt, PEERS_HEIGHT, MARGIN_IN + 0.45)
+    words = "peers", finding, subtitle, footer, alt
+    return on_axes(ax, draw, *words, height=PEERS_HEIGHT, left=MARGIN_IN + 0.45)
 
 
 TOP, CLOCK, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 0.45, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches

@@ -11,29 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
-from worklog.kernel import RUNGS
+from worklog.kernel import LADDER, RUNGS
 from worklog.plots import selection, style
-from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
-from worklog.plots.selection import (
-    CUBLAS,
-    ON_TENSOR_CORES,
-    Size,
-    as_run,
-    dimensions,
-    in_order,
-    measured,
-    rate,
-    rows,
-    share,
-)
-from worklog.plots.style import ACCENT, ALERT, BODY_PT, DEFLATES, GREY, INK, MARGIN_IN, MUTED, OTHER, PAPER, WIDTH_IN
+from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, scale
+from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, as_run, dimensions, in_order, measured, rate, rows
+from worklog.plots.style import ACCENT, ALERT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
 from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:
     import pandas
 
-HEIGHT = 3.3  # inches
-PANEL, PANEL_BELOW, BETWEEN = 2.75, 0.4, 0.3  # inches: of the two panels over the size
+HEIGHT, TALL = 3.3, 4.0  # inches
 MOST_TICKS, MOST_DOTS = 8, 11  # x values with a tick of their own, and with dots
 WIDE = 8.0  # largest over smallest: beyond that, an axis is logarithmic
 MARKS = "osD^vPX*<>"
@@ -53,14 +41,13 @@ def draw_lines(
         xs, middle, *band = zip(*points, strict=True)
         if len(band) == 2:
             axes.fill_between(xs, band[0], band[1], color=(colours[name], 0.25), linewidth=0, zorder=2, clip_on=False)
-        line, front = "--" if name in dashed else "-", 3 + (colours[name] == ACCENT)
+        line, front = "--" if name in dashed else "-", 3 + (colours[name] != GREY) + (colours[name] == ACCENT)
         axes.plot(xs, middle, line, color=colours[name], zorder=front, **how)
     return {name: (points[-1][0], points[-1][1]) for name, points in over.items()}
 
 
-def _panel(axes: Axes, over: Lines, x: str = "") -> None:
-    """Prepare axes for these lines: a logarithmic x where its values differ much, and room for the names."""
-    leave_room(axes, over, BODY_PT)
+def _x_axis(axes: Axes, over: Lines, x: str) -> None:
+    """Prepare axes for these lines: a logarithmic x where its values differ much."""
     at = sorted({point[0] for points in over.values() for point in points})
     log = 2 if at[0] > 0 and at[-1] / at[0] >= WIDE else 0
     locator = at if len(at) <= MOST_TICKS else LogLocator(2) if log else MaxNLocator(6)
@@ -111,7 +98,8 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     alt += [f"{name} " + ", ".join(f"{p[1]:.4g} at {p[0]:g}" for p in points) for name, points in over.items()]
 
     def draw(axes: Axes) -> None:
-        _panel(axes, over, x)
+        leave_room(axes, over, BODY_PT)
+        _x_axis(axes, over, x)
         ys = [point[1] for points in over.values() for point in points]
         if max(ys) / min(ys) >= WIDE:
             scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), unit, log=10)
@@ -124,7 +112,8 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
         looks = {name: {"color": MUTED} for name in baselines} | {best: FIRST}
         name_points(axes, draw_lines(axes, over, colours, baselines), looks)
 
-    return on_axes(ax, draw, "lines", finding, subtitle, [run.full_label], alt, HEIGHT, 0.69, above=0)
+    words = "lines", finding, subtitle, [run.full_label], alt
+    return on_axes(ax, draw, *words, height=HEIGHT, left=0.69, above=0)
 
 
 def _axes(m: Measurement) -> dict[str, Any]:
@@ -163,57 +152,55 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
 
 @style.styled()
 def sizes(run: Run | pandas.DataFrame) -> Chart:
-    """TFLOP/s (log) above and % of cuBLAS below, against N (log) of square problems, one line with its 95 % band per
-    kernel. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were measured.
+    """Percent of cuBLAS against N (log) of square problems, one line with its 95 % band per kernel. The best at the
+    largest size and the best of the article's ladder have colours. run: a run, or its `frame()`. Raises NothingToDraw
+    where fewer than two sizes were measured.
     """
     run = as_run(run)
     timed = [m for shape in run.shapes() if shape.square for m in rows(run, shape) if measured(m)]
-    names = in_order(dict.fromkeys(m.kernel for m in timed))
-    over = {name: line for name in names if len(line := [m for m in timed if m.kernel == name]) > 1}
-    ours = {name: line for name, line in over.items() if name != CUBLAS}
+    names = in_order(dict.fromkeys(m.kernel for m in timed if m.kernel != CUBLAS))
+    ours = {name: line for name in names if len(line := [m for m in timed if m.kernel == name]) > 1}
     if not ours:
         raise NothingToDraw("no kernel was measured at two sizes: `worklog run --size 512 --size 4096`")
-    best = max(ours, key=lambda name: (ours[name][-1].problem.flops, ours[name][-1].ratio or 0.0))
+    ordered = sorted(ours, key=lambda name: (ours[name][-1].problem.flops, ours[name][-1].ratio or 0.0), reverse=True)
+    best, ladder = ordered[0], {rung.name for rung in LADDER}
+    second = next((name for name in ordered[1:] if name in ladder), best)
     first, last = ours[best][0], ours[best][-1]
     leads = max((line[0] for line in ours.values() if line[0].problem == first.problem), key=lambda m: m.ratio or 0.0)
-    finding = f"{best}: {share(last, 0)} of cuBLAS at {last.problem}, {share(first, 0)} at {first.problem}"
+    finding = f"{best}: {selection.share(last, 0)} of cuBLAS at {last.problem}, "
+    finding += f"{selection.share(first, 0)} at {first.problem}"
     if leads is not first:
-        finding += f", where {leads.kernel} leads with {share(leads, 0)}"
+        finding += f", where {leads.kernel} leads with {selection.share(leads, 0)}"
     subtitle = (
-        "C = A·B in FP32 of N × N matrices. Lines: median TFLOP/s and share of cuBLAS, timed in the same loop; bands: "
-        "95 % interval, mostly narrower than a line."
+        "C = A·B in FP32 of N × N matrices: the share of cuBLAS, timed in the same loop; bands: 95 % interval, mostly "
+        f"narrower than a line. In colour: the best at {last.problem}, and the best of the article's ladder there."
     )
-    alt = ["Line chart of FP32 matrix multiplication against the size N, TFLOP/s above and share of cuBLAS below"]
+    alt = ["Line chart of FP32 matrix multiplication against the size N, as a share of cuBLAS"]
     for name, line in ours.items():
-        alt.append(f"{name} " + ", ".join(f"{share(m, 0)} of cuBLAS at {m.problem}" for m in line))
-    mixed = {name for name, line in over.items() if any(m.label == run.label for m in line)}
-    shown = sorted((m for line in over.values() for m in line), key=lambda m: m.problem)
+        alt.append(f"{name} " + ", ".join(f"{selection.share(m, 0)} at {m.problem}" for m in line))
+    mixed = {name for name, line in ours.items() if any(m.label == run.label for m in line)}
+    shown = sorted((m for line in ours.values() for m in line), key=lambda m: m.problem)
     footer = selection.labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
-    rates, shares = dict[str, list[tuple[float, ...]]](), dict[str, list[tuple[float, ...]]]()
-    for name, line in over.items():
-        rates[name] = [(m.problem.m, m.tflops or 0.0, *selection.interval(m)) for m in line]
-        if name != CUBLAS:
-            ratios = [(m.problem.m, m.ratio, m.ratio_low, m.ratio_high) for m in line]
-            shares[name] = [(n, *(100 * (ratio or 0.0) for ratio in of_cublas)) for n, *of_cublas in ratios]
-    new = page("sizes", finding, subtitle, footer, alt, PANEL_BELOW + 2 * PANEL + BETWEEN)
-    colours = {name: INK if name == CUBLAS else GREY for name in over} | {best: ACCENT}
-    looks, bottom = {best: FIRST, CUBLAS: {"color": MUTED}}, new.body_bottom + PANEL_BELOW
-    upper, lower = (
-        new.axes_at(0.64, y, WIDTH_IN - 0.64 - MARGIN_IN, PANEL) for y in (bottom + PANEL + BETWEEN, bottom)
-    )
-    _panel(upper, rates)
-    scale(upper.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", log=10)
-    name_points(upper, draw_lines(upper, rates, colours, [CUBLAS]), looks)
-    _panel(lower, shares, "N")
-    scale(lower.yaxis, MaxNLocator(6), "% of cuBLAS")
-    lower.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
-    ends = draw_lines(lower, shares, colours)
-    lower.set_ylim(bottom=0)
-    name_points(lower, ends, looks)
-    return new
+    over = dict[str, list[tuple[float, ...]]]()
+    for name, line in ours.items():
+        shares = [(m.ratio or 0.0, m.ratio_low or 0.0, m.ratio_high or 0.0) for m in line]
+        over[name] = [(m.problem.m, *(100 * of for of in ends)) for m, ends in zip(line, shares, strict=True)]
+
+    def draw(axes: Axes) -> None:
+        leave_room(axes, over, BODY_PT, lead=0.2)
+        _x_axis(axes, over, "N")
+        scale(axes.yaxis, MaxNLocator(8), "% of cuBLAS")
+        axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
+        ends = draw_lines(axes, over, dict.fromkeys(over, GREY) | {second: OTHER, best: ACCENT})
+        axes.set_ylim(bottom=0)
+        looks = {name: {"color": MUTED} for name in over} | {second: {"color": OTHER}, best: FIRST}
+        name_points(axes, ends, looks, gap=0.12)
+
+    chart: Chart = on_axes(None, draw, "sizes", finding, subtitle, footer, alt, height=TALL, left=0.69, above=0.05)
+    return chart
 
 
-INCHES = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}
+INCHES: Any = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}
 SAME = 0.02  # of an error
 UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
 
@@ -228,7 +215,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     has the class fp32; BadSetting.
     """
     shape = selection.shape_to_draw(run, size)
-    kernels = {m.kernel: m for m in selection.rows(run, shape) if measured(m) and selection.error_of(m)}
+    kernels = {m.kernel: m for m in rows(run, shape) if measured(m) and selection.error_of(m)}
     errors = {name: error for name, m in kernels.items() if (error := selection.error_of(m))}
     precise = {name: m.ratio or 0.0 for name, m in kernels.items() if selection.class_of(m) == "fp32"}
     if len(errors) < 2 or not precise:
@@ -236,8 +223,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
             f"fewer than two kernels have a measured error at size {shape}, or none has the class fp32: measure them "
             "with the gate"
         )
-    best = max(precise, key=precise.__getitem__)
-    limit = errors[next(iter(precise))][1]
+    best, limit = max(precise, key=precise.__getitem__), errors[next(iter(precise))][1]
     points = {name: (error, kernels[name].tflops or 0.0) for name, (error, _) in errors.items()}
     finding = f"{best} is the fastest kernel with FP32's error"
     if best != CUBLAS and CUBLAS in errors:
@@ -247,8 +233,8 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         finding = f"{best} is {precise[best]:.2f} times as fast as cuBLAS, with {than}"
     on_fp32_cores = {rung.name for rung in RUNGS} - ON_TENSOR_CORES
     subtitle = (
-        f"C = A·B in FP32, {dimensions(shape)}. The largest error is in {UNIT}. Full: the class fp32, which limits the "
-        "rms, too; dashed: its limit of the largest error."
+        f"C = A·B in FP32, {dimensions(shape)}; both axes are logarithmic. The largest error is in {UNIT}. Full: the "
+        "class fp32, which limits the rms, too; dashed: its limit of the largest error."
     )
     if on_fp32_cores & points.keys():
         subtitle += " Muted blue: FP32 cores."
@@ -258,11 +244,11 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
 
     def draw(axes: Axes) -> None:
         names = {name: f"{name} {rate(y)}" for name, (_, y) in points.items()}
-        leave_room(axes, names.values(), BODY_PT)
-        xs, ys = zip(*points.values(), strict=True)
+        leave_room(axes, names.values(), BODY_PT, lead=0.1)
+        (xs, ys), ticks = zip(*points.values(), strict=True), (1, 2, 5)
         at = LogLocator(10, (1, 3) if max(xs) < 300 * min(xs) else (1,), numticks=99)
-        scale(axes.xaxis, at, "largest error, u·D", (min(xs) / 2, max(*xs, limit) * 2), log=10)
-        scale(axes.yaxis, MaxNLocator(6), "TFLOP/s", (0, 1.1 * max(ys)))
+        scale(axes.xaxis, at, "largest error, u·D", (min(xs) / 2, max(*xs, limit) * 1.5), log=10)
+        scale(axes.yaxis, LogLocator(10, ticks, numticks=99), "TFLOP/s", (min(ys) / 1.4, 1.4 * max(ys)), log=10)
         axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
         beside(axes, "limit of class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
         looks = dict[str, dict[str, Any]]()
@@ -273,9 +259,10 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
                 looks[names[name]] = {"fontsize": BODY_PT}
             face = colour if name in precise else PAPER
             axes.plot(x, y, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3)
-        name_points(axes, {names[name]: point for name, point in points.items()}, looks)
+        name_points(axes, {names[name]: point for name, point in points.items()}, looks, gap=0.1)
 
-    return on_axes(ax, draw, "accuracy", finding, subtitle, selection.labels(run, kernels.values()), alt, **INCHES)
+    words = "accuracy", finding, subtitle, selection.labels(run, kernels.values()), alt
+    return on_axes(ax, draw, *words, **INCHES)
 
 
 @style.styled()
@@ -288,17 +275,15 @@ def error_growth(
     alt = ["Line chart, log-log, of the rms error in u·D against K"]
     alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]
     subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
+    over = {name: sorted(line.items()) for name, line in curves.items()}
 
     def draw(axes: Axes) -> None:
-        leave_room(axes, curves, BODY_PT)
-        scale(axes.xaxis, sorted({k for line in curves.values() for k in line}), "K", log=2)
+        leave_room(axes, over, BODY_PT)
+        _x_axis(axes, over, "K")
         scale(axes.yaxis, LogLocator(10, numticks=99), "rms error, u·D", log=10)
         axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
-        first, *others = curves
-        colours = {first: ACCENT} | dict.fromkeys(others, INK)
-        ends = draw_lines(axes, {name: sorted(line.items()) for name, line in curves.items()}, colours)
-        axes.grid(True, zorder=0)
-        name_points(axes, ends, {first: FIRST})
+        first = next(iter(over))
+        name_points(axes, draw_lines(axes, over, dict.fromkeys(over, INK) | {first: ACCENT}), {first: FIRST})
 
     chart: Chart = on_axes(None, draw, "error_growth", finding, subtitle, [label], alt, **INCHES)
     return chart

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
-from worklog.plots import figure, style
-from worklog.plots.figure import Chart, beside, leave_room, name_points, name_rows, on_axes, page, right_of, scale
+from worklog.plots import style
+from worklog.plots.figure import (
+    Chart,
+    Point,
+    beside,
+    leave_room,
+    name_points,
+    name_rows,
+    on_axes,
+    page,
+    right_of,
+    scale,
+)
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
-from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, SMALL_PT, WIDTH_IN
+from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import Run
 
-ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.3, 0.2, 0.1, 0.4, 0.25, 0.15  # inches
+ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.3, 0.2, 0.3, 0.4, 0.25, 0.15  # inches
 LABEL_ROOM = 1.0  # inches beside the longest bar
 FLOAT4 = 16
 
@@ -44,26 +55,28 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     times = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
     finding = f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
     subtitle = (
-        f"C = A·B in FP32, {dimensions(counted.shape)}. Left: 32-byte sectors of global memory per multiply-add of a "
-        "warp, and per load, where 4 hold 32 neighbouring floats and 16 hold 32 float4. Right: passes through shared "
-        "memory; hatched: added by bank conflicts."
+        f"C = A·B in FP32, {dimensions(counted.shape)}. A multiply-add is one instruction of a warp. A sector has 32 "
+        "bytes: 4 hold 32 neighbouring floats, 16 hold 32 float4. Hatched: passes that bank conflicts add."
     )
     alt = ["Memory traffic by rung: global sectors per warp multiply-add and per load; shared wavefronts"]
     alt += [f"{name} {at_dots[name]}; {at_bars[name]}" for name in rungs]
     new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + height + BELOW)
-    left, bottom, places = right_of(rungs), new.body_bottom + BELOW, figure.middles(ROW, len(rungs))
+    left, bottom = right_of(rungs), new.body_bottom + BELOW
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
     dots, bars = (new.axes_at(x, bottom, wide, height) for x in (left, left + wide + GAP))
-    name_rows(dots, height, places, list(rungs))
+    for axes, memory in ((dots, "global memory"), (bars, "shared memory")):
+        beside(axes, memory, (0, 1), 1, 4, xycoords="axes fraction", va="bottom", fontsize=BODY_PT, weight="bold")
     values = [rung.sectors_per_fma for rung in rungs.values()]
     least, most = min(values) / 1.5, max(values) * 1.5
     limits = least, least * (most / least) ** (1 / room)
-    scale(dots.xaxis, LogLocator(), "global sectors per warp multiply-add, log scale", limits, log=10)
-    name_rows(bars, height, places, [""] * len(rungs))
-    bars.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs.values()) or 1.0) / room)
-    bars.set_xlabel("shared-memory wavefronts per warp multiply-add")
-    for y, (name, rung) in zip(places, rungs.items(), strict=True):
+    decades = [tick for power in range(-3, 6) if least <= (tick := 10.0**power) <= most]
+    scale(dots.xaxis, decades, "sectors for each multiply-add, log scale", limits, log=10)
+    most = max(rung.wavefronts_per_fma for rung in rungs.values()) or 1.0
+    ticks = [tick for tick in MaxNLocator(4).tick_values(0, most) if tick <= 1.1 * most]
+    scale(bars.xaxis, ticks, "passes (wavefronts) for each multiply-add", (0, most / room))
+    name_rows(bars, [""] * len(rungs), ROW)
+    for y, (name, rung) in zip(name_rows(dots, list(rungs), ROW), rungs.items(), strict=True):
         # A dot and a line to it from the least value, since a bar has no length on a log scale.
         sectors, passes = rung.sectors_per_fma, rung.wavefronts_per_fma
         dots.plot([least, sectors], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
@@ -97,8 +110,9 @@ def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels
         if blocks := intensity(run, name, shape):
             requested = counts.load_bytes + FLOAT_BYTES * shape.m * shape.n
             moved = SECTOR * (counts.load_sectors + counts.store_sectors)
-            threads, sectors, compulsory = (shape.flops / size for size in (requested, moved, shape.compulsory_bytes))
-            rungs[name] = Levels(threads, sectors, blocks, compulsory)
+            rungs[name] = Levels(
+                shape.flops / requested, shape.flops / moved, blocks, shape.flops / shape.compulsory_bytes
+            )
     return rungs
 
 
@@ -129,48 +143,47 @@ def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = N
             f"fetch, {at.compulsory:.3g} if A, B and C pass once"
         )
     alt += [f"ridge of {name} {at:.1f}" for name, at in ridges.items()]
-    first, last, height = next(iter(rungs)), next(reversed(rungs)), ROW * len(rungs)
+    first, last = next(iter(rungs)), next(reversed(rungs))
     finding = f"{first} makes {rungs[first].sectors:.2g} FLOP of each byte that moves"
     if first != last:
         times = rungs[last].sectors / rungs[first].sectors
         finding = f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"
 
     def draw(axes: Axes) -> None:
-        places = figure.middles(ROW, len(rungs))
-        name_rows(axes, height, places, list(rungs))
         values = [value for at in rungs.values() for value in astuple(at)]
         limits = min(values) / 2, 2 * max(values)
         scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")
         how = {"va": "bottom", "color": MUTED, "annotation_clip": False}
-        for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
-            axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
-            beside(axes, f"ridge of {name} {ridges[name]:.1f}", (ridges[name], 0), gap, 6, **how)
-        for y, at in zip(places, rungs.values(), strict=True):
+        for y, at in zip(name_rows(axes, list(rungs), ROW), rungs.values(), strict=True):
             axes.plot([at.sectors, at.blocks], [y, y], color=FAINT, linewidth=1.2, zorder=0.8)
             axes.plot([at.compulsory], [y], "|", color=INK, markersize=9)
             axes.plot([at.threads], [y], "o", color=MUTED, markersize=5, markerfacecolor=PAPER)
             axes.plot([at.sectors], [y], "D", color=ALERT, markersize=6.4, markerfacecolor=PAPER)
             axes.plot([at.blocks], [y], "o", color=ACCENT, markersize=4.4)
             beside(axes, f"{at.blocks:.3g}", (at.blocks, y), 7)
+        for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
+            axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
+            beside(axes, f"ridge of {name} {ridges[name]:.1f}", (ridges[name], 0), gap, 6, **how)
 
-    footer, left = [run.full_label, f"○ ◇ {counted.label}, counted"], right_of(rungs)
-    return on_axes(ax, draw, "levels", finding, subtitle, footer, alt, height, left, right=0.25, above=0.3)
+    words = "levels", finding, subtitle, [run.full_label, f"○ ◇ {counted.label}, counted"], alt
+    return on_axes(ax, draw, *words, height=ROW * len(rungs), left=right_of(rungs), right=0.25, above=0.3)
 
 
-HEIGHT, LEFT, NEAR = 3.77, 0.76, 0.09  # inches
+HEIGHT, LEFT, BETWEEN, ROOFS = 3.77, 0.76, 0.42, 0.55  # inches; the part of the width that has the roofs
 ARROW = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
+MARKER: Any = {"markersize": 5, "markeredgewidth": 0.8, "zorder": 4}
 NEXT = 0.2  # inches between two points, beyond which an arrow fits
+LARGE = 0.6  # of the highest intensity: rungs above it are close to each other, and drawn again
 
 
 @style.styled()
 def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
-    """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
-    Returns a Chart, or `ax`. Raises NothingToDraw where the run has no measured rung with a tile; BadSetting.
+    """Each rung at its counted intensity under the measured (solid) and theoretical (dashed) roofs of FP32 and the
+    measured one of L2, log-log, at one size; right of it, the rungs with the largest tiles, enlarged. Returns a Chart,
+    or `ax`. Raises NothingToDraw where the run has no measured rung with a tile; BadSetting.
     """
     shape = shape_to_draw(run, size)
-    fp32, fp32_peak = run.calibration.fp32_tflops, run.gpu.fp32_peak_tflops
-    memory = run.calibration.l2_gbs, run.calibration.copy_gbs, run.gpu.memory_peak_gbs
-    l2, copy, copy_peak = (gbs / 1e3 for gbs in memory)  # TB/s
+    fp32, fp32_peak, l2 = run.calibration.fp32_tflops, run.gpu.fp32_peak_tflops, run.calibration.l2_gbs / 1e3  # TB/s
     kernels = [m for m in rows(run, shape) if measured(m)]
     points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))}
     if not points:
@@ -182,58 +195,63 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         finding = f"From {next(iter(points))} to {best}, the climb ends {height}"
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are counted from the tile: each block brings its rows "
-        "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks."
+        "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks. "
+        "Right: the rungs with the largest tiles, enlarged."
     )
+    cublas = cublas_tflops(kernels)
     alt = [f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}"]
     alt += [f"{name} {rate(y)} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
-    roofs = f"FP32 {fp32:.1f} TFLOP/s", f"L2 {l2:.2f} TB/s", f"memory copy {copy:.2f} TB/s"
-    alt += [f"measured roof: {roof}" for roof in roofs]
+    alt += [f"cuBLAS {rate(cublas)} TFLOP/s", f"measured roofs: FP32 {fp32:.1f} TFLOP/s, L2 {l2:.2f} TB/s"]
+    named = {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
+    widest_tile = max(x for x, _ in points.values())
+    large = {name: point for name, point in named.items() if point[0] > LARGE * widest_tile}
+    others = {name: point for name, point in named.items() if name not in large}
+    mark = f"cuBLAS {rate(cublas)}"
 
-    def draw(axes: Axes) -> None:
-        cublas, names = cublas_tflops(kernels), {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
-        mark = f"cuBLAS {rate(cublas)}, its tile is unknown"
-        leave_room(axes, names, BODY_PT, [mark])
-        # Room left of the first point for words and right of the last one, and at least a decade high.
-        xs, ys = zip(*points.values(), strict=True)
-        ridges = [fp32 / slope for slope in (l2, copy, copy_peak)]
-        top = max(cublas, *ys, fp32, fp32_peak)
-        first, last = min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5
-        up = min(*ys, cublas, top / 10) / 1.7, top * 1.9
-        per_byte = "FLOP per byte that blocks fetch from L2, counted from the tile"
-        scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, (first, last), log=10)
-        scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
-        axes.grid(True, zorder=0)
-        # Memory roofs up to the ceiling of their kind, and the ceilings from the first ridge on.
-        for slope, ceiling, dashes in ((l2, fp32, "-"), (copy, fp32, "-"), (copy_peak, fp32_peak, "--")):
-            ends = [slope * first, ceiling]
-            axes.plot([first, ceiling / slope], ends, dashes, color=INK, linewidth=1.0, zorder=1.5)
-        for ceiling, dashes in ((fp32, "-"), (fp32_peak, "--")):
-            ridge = max(ceiling / max(l2, copy, copy_peak), first)
-            axes.plot([ridge, last], [ceiling, ceiling], dashes, color=INK, linewidth=1.0, zorder=1.5)
-        words = f"FP32: {fp32:.1f} TFLOP/s measured,\n{fp32_peak:.1f} in theory (dashed)"
-        beside(axes, words, (fp32_peak / max(l2, copy, copy_peak), fp32_peak), 4, 4, va="bottom", color=MUTED)
-        _name_roof(axes, f"L2 reads:\n{l2:.2f} TB/s measured", l2, above=True)
-        words = f"memory, if no byte\ncame from L2 (copy):\n{copy:.2f} TB/s measured"
-        _name_roof(axes, f"{words},\n{copy_peak:.2f} in theory (dashed)", copy, above=False)
-        # The mark of cuBLAS is right of every rung, since its own place is unknown.
-        axes.plot([2.2 * max(xs), last], [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
+    def climb(axes: Axes, shown: Mapping[str, Point], names: Mapping[str, Point], gap: float) -> None:
+        """The rungs, with an arrow to each next one, and names."""
         inches = axes.transData - axes.figure.dpi_scale_trans
-        for start, end in pairwise(points.values()):
+        for start, end in pairwise(shown.values()):
             if math.dist(*inches.transform([start, end])) > NEXT:
                 axes.annotate("", end, start, arrowprops=ARROW, zorder=2)
-        axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
-        looks = {name: {"fontsize": BODY_PT} for name in names} | {mark: {"color": MUTED}}
-        name_points(axes, names | {mark: (last, cublas)}, looks)
+        axes.plot(*zip(*shown.values(), strict=True), "o", color=ACCENT, markeredgecolor=PAPER, **MARKER)
+        name_points(axes, names, {name: {"fontsize": BODY_PT} for name in named} | {mark: {"color": MUTED}}, gap)
 
-    footer = [run.full_label]
-    return on_axes(ax, draw, "roofline", finding, subtitle, footer, alt, HEIGHT, LEFT, above=0.08, below=0.45)
+    def draw(axes: Axes) -> None:
+        place, wide = axes.get_position(), axes.bbox.width / axes.figure.dpi
+        axes.set_position((place.x0, place.y0, ROOFS * place.width, place.height))
+        xs, ys = zip(*points.values(), strict=True)
+        top, ridge = max(cublas, *ys, fp32, fp32_peak), fp32 / l2
+        limits = min(*xs, ridge) / 3, max(*xs, ridge) * 5
+        per_byte = "FLOP per byte that blocks fetch from L2, from the tile"
+        scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, limits, log=10)
+        up = min(*ys, cublas, top / 10) / 1.7, top * 1.6
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
+        axes.grid(True, zorder=0)
+        how: Any = {"color": INK, "linewidth": 1.0, "zorder": 1.5}
+        axes.plot([limits[0], ridge, limits[1]], [l2 * limits[0], fp32, fp32], "-", **how)
+        axes.plot([fp32_peak / l2, limits[1]], [fp32_peak, fp32_peak], "--", **how)
+        words = f"FP32: {fp32:.1f} measured,\n{fp32_peak:.1f} in theory (dashed)"
+        beside(axes, words, (limits[1], top), -2, 4, va="bottom", color=MUTED)
+        beside(axes, f"L2 reads:\n{l2:.2f} TB/s", (limits[0], top), 4, 4, va="bottom", color=MUTED)
+        axes.plot([2.2 * max(xs), limits[1]], [cublas, cublas], color=MUTED, linewidth=1.6, zorder=1)
+        beside(axes, mark, (limits[1], cublas), -2, -3, va="top", color=MUTED)
+        climb(axes, points, others, 0.1)
+        # The rungs with the largest tiles again, as high as the whole.
+        left = place.x0 + (ROOFS + BETWEEN / wide) * place.width
+        zoom = axes.figure.add_axes((left, place.y0, place.x1 - left, place.height))
+        leave_room(zoom, large, BODY_PT, 0.35)
+        xs, ys = zip(*large.values(), strict=True)
+        air = 0.1 * (max(ys) - min(ys)) or 0.1 * max(ys)
+        low, high = min(ys) - air, max(ys) + air
+        scale(zoom.xaxis, sorted({min(xs), max(xs)}), "", (min(xs) / 1.3, max(xs) * 1.3), log=10, written="{x:.3g}")
+        scale(zoom.yaxis, MaxNLocator(8), "", (low, high))
+        zoom.grid(True, zorder=0)
+        beyond = {}
+        if low < cublas < high:
+            zoom.axhline(cublas, color=MUTED, linewidth=1.6, zorder=1)
+            beyond[mark] = zoom.get_xlim()[1], cublas
+        climb(zoom, large, large | beyond, 0.0)
 
-
-def _name_roof(axes: Axes, words: str, slope: float, *, above: bool) -> None:
-    """Words left above a memory roof, or right below it, as near to the axes' lower left corner as they fit."""
-    lines, corner = words.split("\n"), (axes.get_xlim()[0], axes.get_ylim()[0])
-    inches = axes.transData - axes.figure.dpi_scale_trans
-    size = figure.widest(lines, SMALL_PT), style.line_height(SMALL_PT, len(lines))
-    across, up = inches.inverted().transform(inches.transform(corner) + np.array(size) + NEAR)
-    x = max(across, corner[1] / slope) if above else max(corner[0], up / slope)
-    beside(axes, words, (x, slope * x), *((-2, 2) if above else (4, -4)), va="bottom" if above else "top", color=MUTED)
+    words = "roofline", finding, subtitle, [run.full_label], alt
+    return on_axes(ax, draw, *words, height=HEIGHT, left=LEFT, above=0.12, below=0.45)

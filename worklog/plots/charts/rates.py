@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.plots import selection, style
-from worklog.plots.figure import Chart, beside, middles, name_rows, on_axes, page, right_of, widest
+from worklog.plots.figure import BEHIND, Chart, beside, name_rows, on_axes, page, right_of, widest
 from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, class_of, dimensions, measured, no_time, rate, share
 from worklog.plots.style import ACCENT, BASELINE, BODY_PT, DEFLATES, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.runs import Measurement, Run
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 NUMBER_ROW, NUMBER_BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
 RATES_RIGHT = 0.2
-BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
 
 
 @style.styled()
@@ -54,11 +53,11 @@ def bars(
     left, room = right_of(names), max(widest(words.values(), SMALL_PT) for words in said.values()) + 0.1
     wide = (WIDTH_IN - left - RIGHT + GAP) / len(columns) - GAP
     headings = {heading: style.wrap(heading, SMALL_PT, wide) for heading in columns}
-    height, places = NUMBER_ROW * len(names), middles(NUMBER_ROW, len(names))
+    height = NUMBER_ROW * len(names)
     new = page("bars", title, subtitle, [source], alt, height + LINE * (max(map(len, headings.values())) + 0.3))
     for heading, column in columns.items():
         axes = new.axes_at(left, new.body_bottom, wide, height)
-        name_rows(axes, height, places, names if axes is new.axes[0] else [""] * len(names))
+        places = name_rows(axes, names if axes is new.axes[0] else [""] * len(names), NUMBER_ROW)
         axes.set(xlim=(0, (max(column.values(), default=0.0) or 1.0) * wide / (wide - room)), xticks=[])
         axes.spines["bottom"].set_visible(False)
         top = new.body_bottom + height + LINE * (len(headings[heading]) + 0.2)
@@ -75,7 +74,7 @@ def rate_bar(
     axes: Axes, m: Measurement | None, y: float, height: float, words: str, points: float, colour: str, cublas: float
 ) -> None:
     """A bar with whiskers; its words are inside where they fit, else beside it, and on one side of the line of cuBLAS.
-    Without a rate, they say why. The x axis must be set already.
+    Without a rate, they say why. colour: PAPER for a hollow bar. The x axis must be set already.
     """
     inch = axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
     if m is None or not measured(m):
@@ -83,7 +82,7 @@ def rate_bar(
         beside(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         return
     middle, (low, high) = m.tflops or 0.0, selection.interval(m)
-    axes.barh(y, middle, height, color=colour)
+    axes.barh(y, middle, height, color=colour, edgecolor=ACCENT, linewidth=1.0 if colour == PAPER else 0.0)
     whiskers = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]
     axes.errorbar(middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0)
     room, start, end = inch * (style.text_width(words, points) + 0.2), max(middle, high), min(middle, low)
@@ -118,9 +117,6 @@ ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm
 # Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
 ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
 HEAD, NAME_ROOM, BELOW = 0.38, 1.4, 0.4
-# A row of both ladders and its bar, a heading, the first line.
-TIGHT_ROW, TIGHT_BAR, HEADING, FIRST = 0.185, 0.14, 0.27, 0.2
-SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
 @style.styled()
@@ -164,12 +160,10 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     alt += [f"{name}: {words}" for name, words in said.items()]
     alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
     pitch = ROW if marks else BARE_ROW
-    height = HEAD + pitch * len(kernels)
     names = [style.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
 
     def draw(axes: Axes) -> None:
-        places = [HEAD + pitch * index + BAR_LANE for index in range(len(kernels))]
-        name_rows(axes, height, places, names)
+        places = name_rows(axes, names, pitch, HEAD, BAR_LANE / pitch)
         axes.set(xlim=(0, 1.06 * max(most, ceiling)), xlabel="TFLOP/s")
         end = axes.get_xlim()[1]
         above = axes.twiny()
@@ -191,16 +185,22 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
                 axes.plot(x, y, "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
                 beside(axes, f"{marks[m.kernel]} %", (x, y), -5 if x > end / 5 else 5, color=MUTED, bbox=BEHIND)
 
-    left = right_of(names)
-    return on_axes(ax, draw, "ladder", finding, subtitle, footer, alt, height, left, RATES_RIGHT, 0.4, BELOW)
+    words, height = ("ladder", finding, subtitle, footer, alt), HEAD + pitch * len(names)
+    room: Any = {"left": right_of(names), "right": RATES_RIGHT, "above": 0.4, "below": BELOW}
+    return on_axes(ax, draw, *words, height=height, **room)
+
+
+TIGHT_ROW, TIGHT_BAR = 0.19, 0.14  # inches
+HEADING, LINE_OF_CUBLAS = 0.3, 0.2  # inches above a panel's rows
+SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
 @style.styled()
 def ladders(run: Run, size: Size | None = None) -> Chart:
-    """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), first those on FP32 cores,
-    then those on tensor cores, whose bars have another colour. A kernel that hasn't the class fp32 is hollow, and where
-    the SM clock was lower than the GPU's, it is stated. Raises NothingToDraw where one of the two has no
-    measured kernel, BadSetting.
+    """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), in two panels with scales
+    of their own: on FP32 cores, and on tensor cores. A kernel that hasn't the class fp32 is hollow, and where the SM
+    clock was lower than the GPU's, it is stated. Raises NothingToDraw where one of the two has no measured kernel,
+    BadSetting.
     """
     shape = selection.shape_to_draw(run, size)
     timed = [m for m in selection.rows(run, shape) if measured(m)]
@@ -223,7 +223,7 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     alt += [f"{name} {words}" for name, words in said.items()] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}: median TFLOP/s with its 95 % interval, and the share of cuBLAS in "
-        "FP32, timed in the same loop. Hollow: less precise than FP32."
+        "FP32, timed in the same loop. The panels have different scales. Hollow: less precise than FP32."
     )
     if any("MHz" in words for words in said.values()):
         subtitle += f" MHz: the SM clock, where it was below the GPU's {clock:.0f}."
@@ -235,28 +235,22 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     if plain is not None:
         finding.append(f"on FP32 cores, {plain.kernel} reaches {share(plain)} of cuBLAS")
     title = "; ".join(finding) or "No kernel has FP32's error"
-    left, height = right_of(said), FIRST + TIGHT_ROW * len(kernels) + HEADING * len(parts)
-    new = page("ladders", title, subtitle, selection.labels(run, kernels), alt, height + BELOW)
-    axes = new.axes_at(left, new.body_bottom + BELOW, WIDTH_IN - left - RATES_RIGHT, height)
-    places, top = list[float](), FIRST
+    panel = HEADING + LINE_OF_CUBLAS + BELOW
+    body = panel * len(parts) + TIGHT_ROW * len(kernels)
+    new = page("ladders", title, subtitle, selection.labels(run, kernels), alt, body)
+    left, top = right_of(said), new.body_top
     for heading, part in parts.items():
-        above = new.body_bottom + BELOW + height - top - HEADING / 2
-        new.write(MARGIN_IN, above, [heading], BODY_PT, weight="bold", va="center")
-        top += HEADING
-        places += [top + middle for middle in middles(TIGHT_ROW, len(part))]
-        top += TIGHT_ROW * len(part)
-    name_rows(axes, height, places, [*said])
-    axes.set(xlim=(0, 1.06 * max(cublas, *(m.tflops or 0.0 for m in kernels))), xlabel="TFLOP/s")
-    reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", FIRST / 2)
-    for y, m in zip(places, kernels, strict=True):
-        colour, full = ACCENT if m.kernel in ON_TENSOR_CORES else DEFLATES, class_of(m) == "fp32"
-        rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour if full else PAPER, 0.0)
-        if not full:
-            axes.barh(y, m.tflops or 0.0, TIGHT_BAR, color="none", edgecolor=colour, linewidth=1.0)
+        new.write(MARGIN_IN, top - 0.12, [heading], BODY_PT, weight="bold")
+        height = LINE_OF_CUBLAS + TIGHT_ROW * len(part)
+        axes = new.axes_at(left, top - HEADING - height, WIDTH_IN - left - RATES_RIGHT, height)
+        places = name_rows(axes, [m.kernel for m in part], TIGHT_ROW, LINE_OF_CUBLAS)
+        axes.set(xlim=(0, 1.06 * max(cublas, *(m.tflops or 0.0 for m in part))), xlabel="TFLOP/s")
+        reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", LINE_OF_CUBLAS / 2)
+        for y, m in zip(places, part, strict=True):
+            colour = ACCENT if class_of(m) == "fp32" else PAPER
+            rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour, cublas)
+        top -= panel + TIGHT_ROW * len(part)
     return new
-
-
-TILE_ROW, TILE_BAR = 0.19, 0.12  # inches
 
 
 @style.styled()
@@ -294,15 +288,15 @@ def sweep(variants: Variants, run: Run, *, ax: Axes | None = None) -> Any:
         "% of cuBLAS."
     )
     alt = [finding, *(f"{name}: {words}" for name, words in zip(names, said.values(), strict=True))]
-    height, places, cublas = TILE_ROW * len(order), middles(TILE_ROW, len(order)), rates.get(CUBLAS, 0.0)
+    cublas = rates.get(CUBLAS, 0.0)
 
     def draw(axes: Axes) -> None:
-        name_rows(axes, height, places, names)
+        places = name_rows(axes, names, TIGHT_ROW)
         axes.set(xlim=(0, 1.06 * max(rates.values(), default=1.0)), xlabel="TFLOP/s")
         for y, (name, words) in zip(places, said.items(), strict=True):
-            rate_bar(axes, times.get(name), y, TILE_BAR, words, SMALL_PT, ACCENT, cublas)
+            rate_bar(axes, times.get(name), y, TIGHT_BAR, words, SMALL_PT, ACCENT, cublas)
         if cublas:
             reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", -0.05)
 
-    left = right_of(names)
-    return on_axes(ax, draw, "sweep", finding, subtitle, footer, alt, height, left, RATES_RIGHT, 0.25, 0.36)
+    room: Any = {"left": right_of(names), "right": RATES_RIGHT, "above": 0.25, "below": 0.36}
+    return on_axes(ax, draw, "sweep", finding, subtitle, footer, alt, height=TIGHT_ROW * len(order), **room)

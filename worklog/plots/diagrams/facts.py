@@ -6,7 +6,7 @@ What a diagram needs and the run lacks raises NothingToDraw, which says what to 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -60,18 +60,21 @@ def cancels(run: Run) -> list[Measurement]:
 def headline(run: Run) -> Facts:
     """The README's first picture: two mistakes that mostly cancel in a kernel's time, not in its share of cuBLAS."""
     timed = cancels(run)
-    times = {"ours": [m.us or 0.0 for m in timed], "cublas": [(m.us or 0.0) * (m.ratio or 0.0) for m in timed]}
-    halves = [m.first.relative_half_width if m.first else 0.0 for m in timed]  # of the ratio, so of cuBLAS's time
-    longest = max(*times["ours"], *times["cublas"])
+    ours = [(m.us or 0.0, m.us_low or 0.0, m.us_high or 0.0) for m in timed]
+    shares = [(m.ratio or 0.0, m.ratio_low or 0.0, m.ratio_high or 0.0) for m in timed]
+    cublas = [(us * ratio, us * low, us * high) for (us, *_), (ratio, low, high) in zip(ours, shares, strict=True)]
+    longest = max(us for times in (*ours, *cublas) for us in times)
     facts = common(run, timed[0])
-    facts["both_ratio"] = about(100 * (timed[-1].ratio or 0.0), halves[-1], "{:.1f}".format)
-    for name, (correct, warm, both) in times.items():
-        of: dict[str, Any] = {"l2": warm - correct, "queue": both - warm, "together": both - correct}
-        for when, us, half in (("correct", correct, halves[0]), ("both", both, halves[-1])):
-            of[when] = _unbroken(about(us, half if name == "cublas" else 0.0, "{:.1f} µs".format))
-            of[f"{when}_bar"] = us / longest
-        facts[name] = of | {"share": both / correct - 1}
-    return facts
+    for name, times in (("ours", ours), ("cublas", cublas)):
+        (correct, *_), (warm, *_), (both, *_) = times
+        of: dict[str, Any] = dict(
+            l2=warm - correct, queue=both - warm, together=both - correct, share=both / correct - 1
+        )
+        for when, (us, low, high) in (("correct", times[0]), ("both", times[-1])):
+            of[when] = _unbroken(f"{us:.1f} ±{(high - low) / 2:.1f} µs")
+            of |= {f"{when}_bar": us / longest, f"{when}_low": low / longest, f"{when}_wide": (high - low) / longest}
+        facts[name] = of
+    return facts | {"shares": dict(zip(("correct", "warm", "both"), shares, strict=True))}
 
 
 def memory_hierarchy(run: Run, m: Measurement) -> Facts:
@@ -102,25 +105,24 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     facts |= {"registers": made_of.get("registers", ""), "shared": made_of.get("shared_bytes")}
     facts |= {"l2_tbs": run.calibration.l2_gbs / 1e3, "copy_tbs": run.calibration.copy_gbs / 1e3, "last": str(last)}
     facts |= {"last_bytes": matrix[last], "warm": warm[0].kernel if warm else ""}
-    facts |= {"largest": _at_worst(_largest(warm)) if any(e.visible for e in warm) else ""}
+    facts |= {"largest": _at_worst(*warm) if any(effect.values()) else ""}
     facts |= {"none": str(none[0]) if none else "", "none_on": none[1:]}
     return facts | {"fits": 3 * matrix[none[0]] if none and 3 * matrix[none[0]] <= l2 else 0}
 
 
 def four_gremlins(run: Run, m: Measurement) -> Facts:
     """Diagram 3: each gremlin, the setting that stops it, the measurement that it corrupts, and its largest effect."""
-    gremlins, all_effects = list[Facts](), list[Effect]()
+    gremlins, visible = list[Facts](), list[Effect]()
     for pitfall in FOUR:
         value = run.harness.get(pitfall.setting, pitfall.unbiased)
         effects = _on_worst_kernel(_effects(run, pitfall.setting))
-        all_effects += effects
-        whose = f"{effects[0].kernel}, " if any(e.visible for e in effects) else ""
+        seen = [e for e in effects if e.visible]
+        visible += seen
+        words = dict(setting=f"{pitfall.setting} = {value}", active=pitfall.is_biased(value))
+        words["effect"] = (f"{effects[0].kernel}, " if seen else "") + _at_worst(*effects)
         # What a template shows for this setting and for this value of it.
-        shown = {pitfall.setting: True, str(rule(value)): True, "active": pitfall.is_biased(value)}
-        words = {"setting": f"{pitfall.setting} = {value}", "effect": whose + _at_worst(*effects)}
-        gremlins.append(asdict(pitfall) | shown | words)
-    visible = [e for e in all_effects if e.visible]
-    return {"gremlins": gremlins, "worst": in_words(_largest(visible)) if visible else ""}
+        gremlins.append(asdict(pitfall) | {pitfall.setting: True, str(rule(value)): True} | words)
+    return dict(gremlins=gremlins, worst=in_words(_largest(visible)) if visible else "")
 
 
 def full_loop(run: Run, m: Measurement) -> Facts:
@@ -177,19 +179,17 @@ def conversion(run: Run, m: Measurement) -> Facts:
 
 def one_formula(run: Run, m: Measurement) -> Facts:
     """Diagram 6: the same work divided by each rung's time."""
-    shape, kernels = m.problem, rows(run, m.problem)
-    fastest, drawn = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in kernels)), list[Facts]()
+    shape, kernels, drawn = m.problem, rows(run, m.problem), list[Facts]()
+    fastest = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in kernels))
     for kernel in kernels:
-        if measured(kernel):
-            bar = (kernel.tflops or 0.0) / fastest
-            drawn.append(common(run, kernel) | {"bar": bar, "cublas": kernel.kernel == CUBLAS, "failed": ""})
-        else:
-            drawn.append({"kernel": kernel.kernel, "failed": kernel.status})
+        failed = "" if measured(kernel) else kernel.status
+        row = dict(kernel=kernel.kernel) if failed else common(run, kernel)
+        drawn.append(row | dict(bar=(kernel.tflops or 0.0) / fastest, cublas=kernel.kernel == CUBLAS, failed=failed))
     ours = [kernel for kernel in kernels if measured(kernel) and kernel.kernel != CUBLAS]
     best, box = max(ours, key=lambda kernel: kernel.tflops or 0.0), max(110, 31 * len(kernels))
     product = f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}"
-    facts = {"height": 36 + box, "box": box, "rungs": drawn, "several": ours[0] is not best, "product": product}
-    return facts | {"first": ours[0], "best": best}
+    several = ours[0] is not best
+    return dict(height=36 + box, box=box, rungs=drawn, several=several, product=product, first=ours[0], best=best)
 
 
 def gate(run: Run, m: Measurement) -> Facts:
@@ -256,7 +256,7 @@ def _effects(run: Run, setting: str) -> list[Effect]:
     return [e for effects in ablated(run).values() for e in effects if e.setting == name]
 
 
-def _largest(effects: Iterable[Effect]) -> Effect:
+def _largest(effects: Sequence[Effect]) -> Effect:
     """The effect whose factor is furthest from one; the one at the largest size among equals."""
     return max(effects, key=lambda e: (abs(math.log2(e.step)), e.shape))
 
