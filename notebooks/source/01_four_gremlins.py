@@ -82,7 +82,7 @@ slope = np.polyfit(np.log(mhz), np.log(us), 1)[0]
 print(f"{len(mhz)} samples, {min(mhz):.0f} to {max(mhz):.0f} MHz; at a clock 1 % lower, {-slope:.1f} % longer")
 
 # %% [markdown]
-# Not all kernels are like that: section 6 of [09_harnesses_compared](09_harnesses_compared.ipynb) has others.
+# Not all kernels are like that: section 5 of [09_harnesses_compared](09_harnesses_compared.ipynb) has others.
 #
 # ## Gremlin 2: the launch is asynchronous
 #

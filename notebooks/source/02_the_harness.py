@@ -199,7 +199,7 @@ for kernel in ("vectorized", "cuBLAS"):
 # buffers. Most of it is the noise of its launches: shuffling gives nearly as much.
 #
 # **The process.** The event overhead, and the gap between two kernels of one launch, differ between processes. The
-# harness adds this from a recording ([09_harnesses_compared](09_harnesses_compared.ipynb), section 6). It is a part of
+# harness adds this from a recording ([09_harnesses_compared](09_harnesses_compared.ipynb), section 5). It is a part of
 # the interval of each measurement since then; in a ratio, what both kernels share cancels.
 #
 # **Where the code is.** In one loop, we measured copies of a rung that differ only in a comment. At 256, one copy of

@@ -15,30 +15,23 @@
 #
 # **Goal:** you time a function that is no matrix product with the harness of the ladder, declare a benchmark that is
 # measured at many sizes, and put a problem of your own before the gate.
-#
-# **New concepts:** a declared benchmark, axes, a launcher, the hot time, a problem with a reference.
-#
-# The problem is checked here and now, on the emulator. Times need a GPU; without one this page shows what would be
-# measured, and the tables use the recording of the ladder.
 
 # %%
-import json
-from pathlib import Path
-from tempfile import mkdtemp
-
-import pandas as pd
-from IPython.display import display
-
 import worklog
-from worklog import lab
-from worklog.kernel.solution import Solution
-from worklog.runner.check import check
-from worklog.runner.declare import declared
-from worklog.runner.measure import live_wanted
-from worklog.runs import recordings
+from worklog import lab, plots
 from worklog.runs.comparison import open_comparison
 
+compared = open_comparison(part="benchmarks")
+softmax = compared.us("softmax · rows=4096 · columns", 1024)
+title = f"One softmax of 4096 x 1024: {min(softmax.values()):.1f} to {max(softmax.values()):.1f} µs"
+subtitle = "µs by harness. Blue: a cold L2. Grey: a warm one."
+cold = [name for name in softmax if name.startswith("worklog") and "hot" not in name] + ["NVBench cold", "do_bench"]
+plots.bars(title, {"µs per launch": softmax}, compared.label, subtitle=subtitle, accented=cold, written="{:.1f}")
+
 # %% [markdown]
+# The same function on the same GPU. The problem of section 5 is checked here and now, on the emulator. New times need a
+# GPU; without one, this page shows recorded ones.
+#
 # ## 1. One call
 #
 # `worklog.time` takes any call that enqueues work on the current stream of PyTorch or CuPy. It warms up, flushes L2
@@ -46,13 +39,18 @@ from worklog.runs.comparison import open_comparison
 # is known to ±0.5 %. It does not know what the call computes, so the result says that it was not checked.
 
 # %%
+from IPython.display import display
+
+from worklog.runner.measure import live_wanted
+
 if live_wanted():
     import torch
 
     A, B = (torch.rand(1024, 1024, device="cuda") for _ in range(2))
     display(worklog.time(torch.mm, A, B, flops=2 * 1024**3, reads=2 * A.nbytes, writes=A.nbytes))
 else:
-    print("worklog.time measures on a GPU only")
+    us = compared.us("matmul · dtype=bfloat16 · N", 1024)["worklog"]
+    print(f"{compared.label}: torch.mm at 1024 in bfloat16 took {us:.2f} µs, {2 * 1024**3 / us / 1e6:.0f} TFLOP/s")
 
 # %% [markdown]
 # | the call … | argument |
@@ -69,8 +67,12 @@ else:
 # inputs, states the work of one launch, and returns the launch. Those who know NVBench know all of it.
 
 # %%
-for one in declared(Path("examples") / "06_benchmarks.py"):
-    display(one)
+from pathlib import Path
+
+from worklog.runner.declare import declared
+
+for benchmark in declared(Path("examples") / "06_benchmarks.py"):
+    display(benchmark)
 
 # %% [markdown]
 # `worklog bench examples/06_benchmarks.py` measures every point in a process of its own and keeps a run like any
@@ -88,32 +90,29 @@ for one in declared(Path("examples") / "06_benchmarks.py"):
 # microseconds. NVBench batch, `do_bench_cudagraph` and worklog, hot measure with a warm L2.
 
 # %%
-if recordings("benchmarks"):
-    compared = open_comparison(part="benchmarks")
-    print(compared.label)
-    by_harness = compared.frame().pivot_table("us", "ruler", ["work", "of"], sort=False)
-    display(by_harness.rename_axis("harness").round(2))
-else:
-    print("not recorded yet: the command above measures it on a GPU")
+by_harness = compared.frame().pivot_table("us", "ruler", ["work", "of"], sort=False)
+by_harness.rename_axis("harness").round(2)
 
 # %% [markdown]
 # `python -m tests.record.ported FOLDER`, in a checkout of this project, fetches examples that NVBench, Tensara and
 # FlashInfer publish, ports each in at most ten changed lines, and reads each by its own tool (theirs) and by this one
-# (ours).
-# Tensara's engine empties PyTorch's cache before each sample and holds no queue back, so the memory that a solution
-# allocates and the gap before its launch can be in its time. Its times are above ours, by very different amounts; the
-# record does not split them up. What has no number says why below the table.
+# (ours). Tensara's engine empties PyTorch's cache before each sample and holds no queue back, so the memory that a
+# solution allocates and the gap before its launch can be in its time. Its times are above ours, by very different
+# amounts; the record does not split them up. What has no number says why below the table.
 
 # %%
-for path in recordings("ported").values():
-    published = json.loads(path.read_text(encoding="utf-8"))
-    print(published["label"].replace("live", "recorded", 1))
-    columns = ["project", "example", "point", "lines", "unit", "theirs", "ours", "hot_theirs", "hot"]
-    numbers = pd.DataFrame(published["rows"])[columns].round(2).astype(object).fillna("–")
-    display(numbers.rename(columns={"lines": "changed lines", "hot_theirs": "theirs, hot", "hot": "ours, hot"}))
-    print(*(f"{row['example']}: {why}" for row in published["rows"] for why in row["why"]), sep="\n")
-if not recordings("ported"):
-    print("not recorded yet: the command above measures it on a GPU")
+import json
+
+import pandas as pd
+
+from worklog.runs import recordings
+
+published = json.loads(recordings("ported")["h200"].read_text(encoding="utf-8"))
+print(published["label"].replace("live", "recorded", 1))
+for row in published["rows"]:
+    print(*(f"{row['example']}: {why}" for why in row["why"]), sep="\n", end="\n" if row["why"] else "")
+columns = ["project", "example", "point", "lines", "unit", "theirs", "ours", "hot_theirs", "hot"]
+pd.DataFrame(published["rows"])[columns].round(2)
 
 # %% [markdown]
 # ## 4. Results are data
@@ -158,13 +157,14 @@ extern "C" void solution(const float* input, float* output, int rows, int column
 
 
 # %% tags=["varies"]
-def checked(source):
-    file = Path(mkdtemp()) / "softmax.cu"
-    file.write_text(source)
-    return check(Solution.of(file, problem="softmax"), on="emulated")
+from tempfile import mkdtemp
 
+from worklog.kernel.solution import Solution
+from worklog.runner.check import check
 
-print(checked(SOFTMAX))
+file = Path(mkdtemp()) / "softmax.cu"
+file.write_text(SOFTMAX)
+print(check(Solution.of(file, problem="softmax"), on="emulated"))
 
 # %% [markdown]
 # The first cases pass. The last one lies around 100, where `expf` overflows: a mistake that uniform inputs never show.

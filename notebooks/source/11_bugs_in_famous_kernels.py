@@ -15,62 +15,40 @@
 #
 # **Goal:** this page shows seven bugs that the gate and the emulator find in public CUDA kernels that many people learn
 # from. Each bug is shown in a small kernel of our own, with the message that you get, and with its fix.
-#
-# **New concepts:** test data that hides a bug, reuse of shared memory, a ring of buffers, member masks.
-#
-# The projects below are good, and we learned from them. Their own checks use square matrices or constant data, or
-# compare results, which a race changes only now and then. Each project is named with its commit, so that you can read
-# the lines. No cell needs a GPU, and nothing here is a time.
 
 # %%
 import json
-from importlib import resources
 
-import numpy as np
-import pandas as pd
+from worklog import lab, plots
+from worklog.runs import recordings
 
-import worklog
-from worklog import lab
-from worklog.emulator import launch, load
-from worklog.kernel import Kernel
-from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import compile_cuda
-from worklog.runner.check import check
-
-print(worklog.results(["naive"], [1024]).label)
+corpus = json.loads(recordings("corpus")["public_kernels"].read_text(encoding="utf-8"))
+total, tried, covered = (sum(row[name] for row in corpus["rows"]) for name in ("kernels", "tried", "covered"))
+title = f"{total} public kernels: {tried} tried, {covered / tried:.0%} of these run on the emulator".replace("%", " %")
+columns = {name: {row["repository"]: row[name] for row in corpus["rows"]} for name in ("tried", "covered", "GEMMs")}
+plots.bars(title, columns, f"{corpus['label']} · {corpus['utc'][:10]}", written="{:.0f}")
 
 # %% [markdown]
+# The projects are good, and we learned from them. Their own checks use square matrices or constant data, or compare
+# results, which a race changes only now and then. Each is named with its commit, so that you can read the lines. No
+# cell needs a GPU, and nothing here is a time.
+#
 # ## 1. The kernels tried
 #
-# `python -m tests.record.corpus`, in a checkout of this project, clones public repositories and tries each kernel: it
+# `python -m tests.record.corpus`, in a checkout of this project, clones these repositories and tries each kernel: it
 # compiles the kernel for sm_90, looks whether the emulator has each of its instructions, and checks the matrix products
 # at the gate. With folders, as in `python -m tests.record.corpus FOLDER`, it tries the kernels below these.
 #
 # Not tried are kernels with textures or with launches from the device, those that use intrinsics which CUDA has removed
-# or libraries whose headers aren't installed, and templates whose arguments aren't known. This is the table of one day.
-
-# %%
-path = resources.files("worklog") / "recordings" / "corpus" / "public_kernels.json"
-corpus = json.loads(path.read_text(encoding="utf-8"))
-frame = pd.DataFrame(corpus["rows"]).set_index("repository")
-total = frame.drop(columns="commit").sum()
-print(f"{corpus['utc'][:10]} · {corpus['label']}")
-print(f"{total['kernels']} kernels, {total['tried']} tried: {total['covered'] / total['tried']:.0%} covered")
-frame[["kernels", "tried", "don't compile", "covered", "GEMMs", "passed"]]
-
-# %% [markdown]
-# A matrix product that does not pass isn't always a bug: its parameters may say M where the gate expects N, or its
-# matrices may be stored by columns. Every bug below was checked by hand. These are the commits:
-
-# %%
-for name, commit in frame["commit"].items():
-    print(f"{name:50} {commit[:12]}")
-
-# %% [markdown]
+# or libraries whose headers aren't installed, and templates whose arguments aren't known. A matrix product that does
+# not pass isn't always a bug: its parameters may say M where the gate expects N, or its matrices may be stored by
+# columns. Every bug below was checked by hand.
+#
 # What the emulator lacks, by the number of kernels that need it:
 
 # %%
-pd.Series(corpus["missing"], name="kernels").head(8).to_frame()
+for what, number in corpus["missing"].items():
+    print(f"{number:2} {what}")
 
 # %% [markdown]
 # ## 2. Constant data hides a wrong index
@@ -80,6 +58,14 @@ pd.Series(corpus["missing"], name="kernels").head(8).to_frame()
 # 1.0 and B with 2.1, so every tile of B holds the same numbers, and its own check passes. A kernel with this bug:
 
 # %%
+import numpy as np
+
+from worklog.emulator import launch, load
+from worklog.kernel import Kernel
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.runner.check import check
+
 WRONG_OFFSET = """
 __global__ void product(float* C, const float* A, const float* B, int wA, int wB) {
   __shared__ float As[16][16], Bs[16][16];
@@ -205,7 +191,11 @@ extern "C" __global__ void k(const float* x, float* out, int n) {
 # %%
 def said(findings):
     """Each finding's kind, line and words; `none` if the kernel has none that is an error."""
-    lines = [f"line {one.line}: {one.kind}: {one.message}\n    {one.text}" for one in findings if one.is_error]
+    lines = [
+        f"line {finding.line}: {finding.kind}: {finding.message}\n    {finding.text}"
+        for finding in findings
+        if finding.is_error
+    ]
     return "\n".join(lines) or "none"
 
 
