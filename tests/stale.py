@@ -56,7 +56,10 @@ TARGETS = {
     ),
     "seeds": Target("python -m tests.seeds", (), ("tests/seeds.csv", "tests/seeds.py"), ("notebooks/seeds.md",)),
     "animation": Target(
-        "python -m tests.browser.animation", ("worklog.lab",), ("worklog/lab/*.[jc]s*",), ("figures/panel.gif",)
+        "python -m tests.browser.animation",
+        ("worklog.lab",),
+        ("worklog/lab/*.[jc]s*",),
+        ("figures/panel.gif", "figures/access.gif"),
     ),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import worklog
-from tests.helpers import PLAIN
+from tests.helpers import PLAIN, typed
 from tests.record.notebooks import sources
 from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
@@ -90,3 +90,13 @@ def test_a_race_passes_the_articles_rule_where_the_results_are_right() -> None:
     assert re.search(r"= \d\.\de-07 .*shared-race.* addresses", graded.feedback, re.DOTALL), graded
     graded = lab.check_answer("04", right.replace("__syncthreads();  // read", ""))
     assert re.match(r"the article's rule fails it, too: max\|error\| ", graded.feedback), graded
+
+
+def test_the_first_answer_is_kept_beside_what_was_measured() -> None:
+    assert "no predictions yet" in typed("journal").stdout
+    for answer in (14.3, 28.63, "28.6"):
+        lab.check_answer("03", answer)
+    assert lab.check_answer("00", "warptiled").right is False
+    first, last = typed("journal").stdout.splitlines()[-2:]
+    assert re.search(r"^\| 00 \|.*\| warptiled \| not found yet \| – \| 1 \|", first)
+    assert re.search(r"^\| 03 \|.*\| 14.3 \| 28.63 \| -50% \| 2 \| 1024x4096x512", last)

@@ -33,6 +33,7 @@ COMMANDS = {
     "peers": ("harness", "Compare this harness with others on the same work."),
     "figures": ("figures", "Draw every chart of a run."),
     "site": ("figures", "Write the panel and the charts as one web page."),
+    "journal": ("figures", "Print what you predicted beside what was measured, as Markdown."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }
 COMPLETION = 'Commands, options, rungs and files complete after: eval "$(_WORKLOG_COMPLETE=bash_source worklog)"'

@@ -16,6 +16,7 @@ from worklog.cli import options
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel
+from worklog.lab import journal as predictions
 from worklog.lab import site as pages
 from worklog.peers import exploits
 from worklog.plots import Drawing
@@ -145,6 +146,14 @@ def site(file: Path | None, grid: Path | None, out: Path) -> None:
         write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
     click.echo(f"{out / 'index.html'} opens in any browser: {len(files)} files, {size_mb:.1f} MB")
+
+
+@click.command()
+def journal() -> None:
+    """Print your first answer to each exercise of the notebooks beside what was measured, as Markdown: `worklog journal
+    > mine.md`.
+    """
+    click.echo(predictions.journal(), nl=False)
 
 
 def markers(part: str, by: str = "worklog article") -> tuple[str, str]:

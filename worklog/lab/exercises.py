@@ -23,6 +23,7 @@ from worklog.errors import BadSetting, WorklogError
 from worklog.gate import SgemmChecker
 from worklog.kernel import LADDER, Kernel, Program, block_traffic_bytes, rung
 from worklog.kernel.solution import Solution
+from worklog.lab import journal
 from worklog.lab.panel_answer import Answers
 from worklog.lab.readings import grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
@@ -41,11 +42,14 @@ SMALL, SEED = Shape(144, 72, 37), 4
 
 @dataclass(frozen=True, repr=False)
 class Graded:
-    """Whether an answer is right, and what the grader says. label: the source of its numbers."""
+    """Whether an answer is right, and what the grader says. label: the source of its numbers. measured: the number
+    that was asked for, or None.
+    """
 
     right: bool
     feedback: str
     label: str = ""
+    measured: float | None = None
 
     def __repr__(self) -> str:
         words = f"{'right' if self.right else 'not yet'}: {self.feedback}"
@@ -67,7 +71,7 @@ def _exercise(notebook: str, wanted: str, kind: type) -> Callable[[Callable[[Any
 
 
 def check_answer(notebook: str, answer: object = None) -> Graded:
-    """Grade the answer to the exercise of a notebook. It displays itself.
+    """Grade the answer to the exercise of a notebook. It displays itself. `worklog journal` has the first answers.
 
     notebook: its number, as in "04". answer: None says what is wanted. Raises BadSetting where no notebook has this
     number.
@@ -80,9 +84,12 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     if not isinstance(answer, kind):
         return Graded(False, f"the answer is {wanted}, not {type(answer).__name__}")
     try:
-        return grade(answer)
+        graded = grade(answer)
     except WorklogError as error:
         return Graded(False, str(error))
+    measured = graded.feedback if graded.measured is None else graded.measured
+    journal.keep(notebook, wanted, answer, measured, right=graded.right, label=graded.label)
+    return graded
 
 
 def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
@@ -92,7 +99,7 @@ def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
 def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str) -> Graded:
     """Grade a number. mistakes: numbers that a typical mistake gives, by the words that name it."""
     if math.isclose(answer, right, rel_tol=CLOSE):
-        return Graded(True, f"{right:.4g} {unit}", label)
+        return Graded(True, f"{right:.4g} {unit}", label, right)
     for words, wrong in mistakes.items():
         if math.isclose(answer, wrong, rel_tol=CLOSE):
             return Graded(False, words, label)
