@@ -120,22 +120,6 @@ def test_text_that_is_not_a_kernels_ptx(text: str, message: str) -> None:
         launch(load(text, "k"), (1,), 32, [])
 
 
-POINTER_CALL = kernel("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "float* out")
-
-
-def test_a_call_through_a_pointer_matters_only_to_the_kernel_that_has_it() -> None:
-    out = np.zeros(32, np.float32)
-    with pytest.raises(UnsupportedInstruction, match=r"^line 3: (.|\n)*a call through a pointer(.|\n)*__forceinline__"):
-        run(POINTER_CALL, [out])
-    both = kernel("  out[0] = 5;", "float* out", before=POINTER_CALL.replace("void k", "void other"))
-    assert run(both, [out], block=1).ok and out[0] == 5
-
-
-def test_a_call_of_nvidias_own_function_is_refused_without_advice_on_its_source() -> None:
-    with pytest.raises(UnsupportedInstruction, match=r"^line 3: a call of __internal_.*on a GPU, or compute in float$"):
-        compiled(kernel("  out[0] = sin(out[1]);", "double* out"), "k")
-
-
 def test_a_block_with_more_registers_than_an_sm_is_refused() -> None:
     run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=64)
     with pytest.raises(BadLaunch, match=r"^too many resources requested for launch: 1024 threads x 72 registers"):

@@ -36,7 +36,7 @@ def basic_blocks(kernel: Kernel, at_meetings: bool = False) -> tuple[Block, ...]
         raise PtxError(f"the kernel {kernel.name} has no instructions")
     starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
     jumps = {i.pc for i in code if i.parts[0] in ("bra", "ret", "exit")}
-    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or i.is_barrier}
+    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or i.is_barrier or i.op == "call.function"}
     starts |= {i.pc for i in code if at_meetings and i.is_meeting}
     order = sorted(starts)
     number = {pc: i for i, pc in enumerate(order)}
@@ -146,7 +146,7 @@ class Flow:
                     if isinstance(operand, Special) and operand.name in TIMES:
                         clock = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
                         out.append((block.index, i, "no-time", clock))
-                if not {"approx", "full"}.isdisjoint(i.parts):
+                if i.parts[-1] != "f64" and not {"approx", "full"}.isdisjoint(i.parts):
                     bits = f"{i.op} gives the nearest float32 here; a GPU's last bits may differ"
                     out.append((block.index, i, "approximation", bits))
         return out

@@ -76,6 +76,7 @@ INSTRUCTIONS = (
     ("cp.reduce", Row("load", "", "void parts", "copies that reduce: use atomics, or a GPU")),
     ("bra", Row("control", "", "void", forms={"*": "BRANCH"})),
     ("ret exit", Row("control", "", "void", forms={"*": "EXIT"})),
+    ("ret.function", Row("control", "", "void", forms={"*": "RETURN ..."})),
     ("taken", Row("control", "", "void none")),
     ("bar barrier", Row("barrier", "", "void parts", BARRIERS, f"cta aligned {ORDERS}", {
         "{bar,barrier}.sync": "BARRIER/SYNC a:u32 b:u32?",
@@ -136,6 +137,7 @@ INSTRUCTIONS = (
     })),
     ("trap brkpt", Row("other", "", "void", forms={"{trap,brkpt}": "TRAP", "trap.assert": "TRAP a:u64 ..."})),
     ("call", Row(forms={"call.vprintf": "PRINT d:u32 a:u64 b:u64"})),
+    ("call.function", Row("control", forms={"*": "CALL"})),
     # A cache policy only reaches cache hints, which the emulator ignores.
     ("createpolicy", Row(forms={"*": "ALU/mov.b64 d:b64 a:b64=0 ..."})),
     ("prefetch prefetchu nanosleep griddepcontrol pmevent applypriority", Row("other", "", "void none")),

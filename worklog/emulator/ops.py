@@ -118,6 +118,9 @@ TABLE = (
     ("{fma,mad}.rn.ftz.f32", "T T T", "flushed_fma(a, b, c)"),
     ("div.rn.{f32,f64}", "T T", "a / b"),
     ("rcp.rn.{f32,f64}", "T", "1 / a"),
+    # PTX ISA: the upper 32 bits of the result; subnormal numbers are 0.
+    ("rcp.approx.ftz.f64", "T", "with_bits(bits_of(fabs(a) < DBL_MIN ? 1 / copysign(0, a) : fabs(a) > 0x1p1022 ? "
+     "copysign(0, a) : 1 / a) >> 32 << 32)"),
     ("sqrt.rn.f32", "T", "sqrtf(a)"),
     ("sqrt.rn.f64", "T", "sqrt(a)"),
     ("abs.{f32:fabsf,f64:fabs}", "T", "{0}(a)"),

@@ -30,6 +30,7 @@ from worklog.emulator.tensor import fragment
 from worklog.kernel import LIMITS
 
 FIRST_PARAM = 1 << 51
+FIRST_FUNCTION = 1 << 50
 
 
 @dataclass
@@ -122,6 +123,7 @@ class Program:
                 ends[variable.space] = start + variable.size
         structs = (param.name for param in kernel.params if param.type == "b8")
         self.addresses |= {name: FIRST_PARAM + number * SPACING for number, name in enumerate(structs)}
+        self.addresses |= {name: FIRST_FUNCTION + pc for name, pc in kernel.functions.items()}
         self.shared, self.local = max(self.shared, ends["shared"]), ends["local"]
         limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
         if self.shared > limit:
@@ -186,7 +188,7 @@ def load_variables(kernel: Kernel) -> dict[str, Array]:
     }
     for variable in kernel.variables:
         for offset, name, added in variable.symbols:
-            if name not in out:
+            if name not in out and name not in kernel.functions:
                 raise UnsupportedInstruction(f"{variable.name} holds the address of {name}, which is not a variable")
             address = program_of(kernel, 0).addresses[name] + added
             out[variable.name][offset : offset + 8].view(np.uint64)[:] = address

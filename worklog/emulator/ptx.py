@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -245,7 +245,8 @@ class Param:
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One .entry: instructions in order, labels as indices into them, and the variables in scope. assembled: whether
-    the shared accesses are those of the machine code by number and width; None: not compared.
+    the shared accesses are those of the machine code by number and width; None: not compared. functions: where those
+    begin that it may call.
 
     Two kernels are equal if they are the same object, so that looking up the generated code of one takes no time.
     """
@@ -258,6 +259,7 @@ class Kernel:
     variables: tuple[Variable, ...]
     max_threads: int | None
     assembled: bool | None = None
+    functions: dict[str, int] = field(default_factory=dict)
 
 
 # NumPy's dtype of each PTX type that instructions compute in.

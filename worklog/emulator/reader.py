@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from worklog.emulator.assembled import as_assembled
+from worklog.emulator.calls import linked, matching_brace
 from worklog.emulator.ptx import (
     SPECIALS,
     Imm,
@@ -32,19 +33,10 @@ from worklog.emulator.ptx import (
 )
 from worklog.kernel.resources import Widths
 
-# Functions that the emulator runs itself, and the instruction that stands for a call.
-CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
-
 MOST_REGISTERS = 1_000_000  # in one declaration
 _TOKEN = re.compile(
     r"\s+|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section\b[^{]*\{[^}]*\})|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
     r"|(?P<open>\{)|(?P<close>\})|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;)"
-)
-# The statements of a call, in braces of their own.
-_SEQUENCE = re.compile(r"\{[^{}]*\bcall\b[^{}]*\}")
-_CALL = re.compile(
-    r"(?P<guard>@!?[%\w$]+\s+)?call(?:\.uni)?\s+(?:\(\s*(?P<result>[\w$]+)\s*\)\s*,\s*)?(?P<name>[%\w$]+)\s*"
-    r"(?:,\s*\((?P<params>[^)]*)\))?"
 )
 # Text without a comma outside of braces and brackets.
 _OPERAND = re.compile(r"(?:\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\]|[^,{\[])+")
@@ -76,19 +68,16 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -
     if symbol is None or symbol not in entries:
         raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}")
     head = entries[symbol]
-    body = text[head.end() : _matching_brace(text, head.end() - 1) - 1]
-    kernel = _Body(head[0], body, target[1]).kernel()
-    kernel = replace(kernel, variables=(*_named(_statements(text), body, kernel.variables), *kernel.variables))
-    return kernel if assembled is None else as_assembled(kernel, assembled)
-
-
-def _matching_brace(text: str, start: int) -> int:
-    depth = 0
-    for match in re.compile(r"[{}]").finditer(text, start):
-        depth += 1 if match.group() == "{" else -1
-        if depth == 0:
-            return match.end()
-    raise PtxError("a brace is not closed: the PTX is truncated")
+    own, statements = text[head.end() : matching_brace(text, head.end() - 1) - 1], _statements(text)
+    body, functions = linked(text, own, " ".join(statements.values()))
+    file = re.search(r"\.loc\s+(\d+)", own)
+    kernel = _Body(head[0], body, target[1], int(file[1]) if file else 0).kernel()
+    kernel = replace(
+        kernel,
+        variables=(*_named(statements, body, kernel.variables), *kernel.variables),
+        functions={name: kernel.labels[name] for name in functions},
+    )
+    return kernel if assembled is None or functions else as_assembled(kernel, assembled)
 
 
 def _statements(text: str) -> dict[str, str]:
@@ -155,25 +144,11 @@ def _literal(text: str) -> Imm | None:
     return None
 
 
-def _as_instruction(sequence: re.Match[str]) -> str:
-    """A call as one instruction: of its result and its arguments, if the emulator runs the function itself."""
-    text = sequence[0]
-    call = _CALL.search(text)
-    if call is None or call["name"] not in CALLED:
-        return call[0] + ";" if call else text
-    stored = re.findall(r"st\.param\.\w+\s*\[([\w$]+)(?:\+0)?\]\s*,\s*([^;]+);", text)
-    loaded = re.findall(r"ld\.param\.\w+\s+([^,;]+),\s*\[([\w$]+)(?:\+0)?\]\s*;", text)
-    values = {**dict(stored), **{name: register for register, name in loaded}}
-    names = re.findall(r"[\w$]+", f"{call['result'] or ''} {call['params'] or ''}")
-    operands = ", ".join(values.get(name, "_") for name in names)
-    return f"{call['guard'] or ''}{CALLED[call['name']]} {operands};"
-
-
 class _Body:
     """Parses one kernel statement by statement; inline assembly opens scopes with their own registers."""
 
-    def __init__(self, head: str, body: str, arch: str) -> None:
-        self.head, self.body, self.arch = head, _SEQUENCE.sub(_as_instruction, body), arch
+    def __init__(self, head: str, body: str, arch: str, main_file: int) -> None:
+        self.head, self.body, self.arch, self.main_file = head, body, arch, main_file
         self.registers: ChainMap[str, Reg] = ChainMap()
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
@@ -182,7 +157,6 @@ class _Body:
         self.branches: list[tuple[int, tuple[str, ...]]] = []
         self.variables: list[Variable] = []
         self.line = self.caller = 0
-        self.main_file: int | None = None
         self.scope_count = 0
 
     def kernel(self) -> Kernel:
@@ -241,8 +215,6 @@ class _Body:
     def _loc(self, text: str) -> None:
         """The line in the kernel's own file: for code inlined from a header, the line that it was inlined at."""
         places = [(int(f), int(n)) for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", text)]
-        if self.main_file is None:
-            self.main_file = places[0][0]
         own = [number for file, number in places if file == self.main_file]
         # Line 0 marks an instruction that belongs to no line: keep the previous line.
         if own and own[0]:
@@ -257,17 +229,8 @@ class _Body:
                 self.variables.append(variable)
             elif not text.startswith((".pragma", ".branchtargets", ".callprototype", ".calltargets")):
                 raise self._unsupported(f"the emulator doesn't support the directive {text.split()[0]}")
-        elif call := _CALL.match(text):
-            called = "through a pointer" if call["name"].startswith("%") else f"of {call['name']}"
-            if call["name"].startswith("__"):  # reserved: the function is NVIDIA's, as in sin() of a double
-                raise self._unsupported(
-                    f"a call {called}, a function of NVIDIA's library, and the emulator doesn't support calls: check "
-                    "this kernel on a GPU, or compute in float"
-                )
-            raise self._unsupported(
-                f"a call {called}, a function that was not inlined, and the emulator doesn't support calls: declare "
-                "it __forceinline__"
-            )
+        elif re.match(r"(?:@\S+\s+)?call(?:\.uni)?\s", text):
+            raise self._unsupported(f"the emulator doesn't support a call without .param parameters: {text}")
         elif text:
             self._instruction(text)
 

@@ -1,4 +1,5 @@
 /* Runs warps and blocks: see core.h. */
+#include "calls.h"
 #include "turns.h"
 
 /* Running. */
@@ -201,6 +202,8 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         w->registers = (int32_t)AT(uint32_t, i->a)[__builtin_ctz(mask)], w->registers_pc = pc;
         break;
       case ASYNC: then = asynchronous(l, b, w, pc, i, mask); break;
+      case CALL: then = call(l, b, w, pc, i, mask); break;
+      case RETURN: then = give_back(l, w, mask); break;
       case FENCE: then = fence(l, b, w, i->op, mask); break;
       case REFUSED:
         l->stuck_pc = pc;

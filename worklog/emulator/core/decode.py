@@ -265,6 +265,22 @@ class Decoder(RegisterFile):
         polls = any(blocks[block].start == head for block in self.program.flow.polling)
         return {"kind": KIND["BRANCH"], "target": head, "site": int(polls)}
 
+    def call(self, i: Instruction) -> dict[str, int]:
+        """call.function. Listed: the registers that the caller keeps, and where functions begin."""
+        results, target, _ = i.operands
+        block = next(block for block in self.program.flow.blocks if block.start <= i.pc < block.stop)
+        kept = sorted(
+            self.program.flow.live_out[block.index] - {x.name for x in items_of(results) if isinstance(x, Reg)}
+        )
+        places = [number for name in kept for number in (self.registers[name], width_of(self.types[name]))]
+        functions = self.program.kernel.functions
+        listed = self.listed([len(kept), *places, len(functions), *functions.values()])
+        if isinstance(target, Sym):
+            if target.name not in functions:
+                raise i.unsupported(f"there is no code of {target.name}")
+            return {"kind": KIND["CALL"], "target": listed, "site": functions[target.name]}
+        return {"kind": KIND["CALL"], "target": listed, "a": self.source(target, "b64")}
+
     def packed(self, i: Instruction) -> dict[str, int]:
         """mov of two registers to one of twice the width, or back."""
         half = "b32" if i.parts[-1] == "b64" else "b16"
@@ -336,6 +352,7 @@ HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
     "ACCESS": Decoder.access,
     "BRANCH": Decoder.branch,
     "BULK": Decoder.bulk,
+    "CALL": Decoder.call,
     "MATRICES": decode_tensor.matrices,
     "MMA_ASYNC": decode_tensor.warp_group,
     "MULTIPLY": decode_tensor.multiply,

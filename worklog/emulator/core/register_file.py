@@ -54,7 +54,8 @@ class RegisterFile:
     def allocate(self) -> dict[str, int]:
         """A place for each register, which others may have where it is not live."""
         spans: dict[str, list[int]] = {}
-        types: dict[str, str] = {}
+        self.types: dict[str, str] = {}
+        types = self.types
 
         def touch(name: str, pc: int) -> None:
             span = spans.setdefault(name, [pc, pc])

@@ -26,6 +26,8 @@ typedef struct {
   uint32_t mask, predicate;
 } Arrival;
 
+typedef struct Frame Frame; /* of a call: see calls.h */
+
 typedef struct { /* lanes of a register whose values must not be used, and the instruction that gave them */
   uint32_t lanes;
   int32_t pc;
@@ -52,6 +54,7 @@ typedef struct {
   int32_t poisoned;                /* whether any register holds a value that must not be used */
   Poison *poison;                  /* by slot */
   uint32_t fenced;                 /* lanes that have executed wgmma.fence */
+  Frame *frame[LANES], *spare;     /* of each lane's last call; those that are free */
   int32_t group, multiplied, multiplies; /* the open group of wgmma; how many it executed, and the last one */
 } Warp;
 

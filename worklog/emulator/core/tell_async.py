@@ -63,6 +63,8 @@ PROSE = {
     "MBARRIER_AGAIN": ("mbarrier-misuse", "initialises {at} again before mbarrier.inval"),
     "MBARRIER_COUNT": ("mbarrier-misuse", "initialises {at} with a count of {1}"),
     "WRONG_STATE": ("wrong-phase", "waits with the state of phase {2}, and {at} is in {1}"),
+    "CALLS_TOO_DEEP": ("stack-overflow", "calls functions in functions more than 1000 deep"),
+    "NO_FUNCTION": ("trap", "calls a function at address {value:#x}, where none is"),
     "WRONG_RANK": ("shared-out-of-bounds", "asks for block {1} of its cluster, which has one block"),
 }
 # Of bulk copies: what follows the places.

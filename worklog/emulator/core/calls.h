@@ -1,0 +1,85 @@
+/* Calls of functions. Included by core.c alone. A frame has the registers of the lanes that called together; each lane
+ * returns from its own last call. */
+#ifndef WORKLOG_CALLS_H
+#define WORKLOG_CALLS_H
+
+#include "poison.h"
+
+enum { DEEPEST = 1000 }; /* calls in calls: a GPU's stack has 1 KB by default */
+
+struct Frame {
+  Frame *next, *callers[LANES]; /* next: in the list of free ones */
+  uint32_t lanes;               /* those that have yet to return */
+  int32_t pc, depth, room;
+  uint8_t data[]; /* of each register its lanes, and then its poison */
+};
+
+/* The registers of a call to its frame, or, for these lanes, back. */
+static void keep(const Launch *l, Warp *w, Frame *f, uint32_t back) {
+  const int32_t *kept = &l->lists[l->code[f->pc].target];
+  uint8_t *data = f->data;
+  for (int n = *kept++; n > 0; n--, kept += 2) {
+    Poison *poison = poison_of(w, kept[0]), old;
+    size_t size = kept[1] ? (size_t)kept[1] * LANES : sizeof back;
+    if (!back) {
+      memcpy(data, w->file + kept[0], size);
+      memcpy(data + size, poison, sizeof *poison);
+    } else if (!kept[1]) {
+      uint32_t *now = AT(uint32_t, kept[0]);
+      *now = (*now & ~back) | (*(uint32_t *)data & back);
+    }
+    for (int k = 0; kept[1] && k < LANES; k++)
+      if (back >> k & 1) memcpy(w->file + kept[0] + k * kept[1], data + k * kept[1], (size_t)kept[1]);
+    memcpy(&old, data + size, sizeof old);
+    if (back) *poison = (Poison){(poison->lanes & ~back) | (old.lanes & back), old.lanes & back ? old.pc : poison->pc};
+    data += size + sizeof *poison;
+  }
+}
+
+static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  const int32_t *kept = &l->lists[i->target], *functions = kept + 1 + 2 * *kept;
+  int32_t needed = 0, depth = 0;
+  Frame **place = &w->spare;
+  for (int n = 0; n < *kept; n++) needed += (kept[2 + 2 * n] ? kept[2 + 2 * n] * LANES : 4) + (int32_t)sizeof(Poison);
+  while (*place && (*place)->room < needed) place = &(*place)->next;
+  Frame *f = *place;
+  if (f) *place = f->next;
+  else if ((f = room(l, &b->chunks, sizeof *f + (size_t)needed))) f->room = needed;
+  if (!f) return STOP;
+  memcpy(f->callers, w->frame, sizeof f->callers);
+  f->pc = pc, f->lanes = mask;
+  keep(l, w, f, 0);
+  for (int k = 0; k < LANES; k++) {
+    if (!(mask >> k & 1)) continue;
+    int64_t target = i->a == NONE ? i->site : AT(int64_t, i->a)[k] - FIRST_FUNCTION;
+    int known = 0;
+    for (int n = 1; n <= *functions; n++) known |= functions[n] == target;
+    if (f->callers[k] && f->callers[k]->depth >= depth) depth = f->callers[k]->depth + 1;
+    if (!known || depth > DEEPEST) {
+      tell_lanes(l, b, w, known ? CALLS_TOO_DEEP : NO_FUNCTION, pc, 1u << k, target + FIRST_FUNCTION);
+      l->status = ABORTED;
+      return STOP;
+    }
+    w->frame[k] = f;
+    push(w, (int32_t)target, 1u << k);
+  }
+  f->depth = depth;
+  return PARKED;
+}
+
+static int give_back(Launch *l, Warp *w, uint32_t mask) {
+  for (uint32_t lanes; mask; mask &= ~lanes) {
+    Frame *f = w->frame[__builtin_ctz(mask)];
+    lanes = 0;
+    for (int k = 0; k < LANES; k++) lanes |= (uint32_t)(w->frame[k] == f) << k & mask;
+    keep(l, w, f, lanes);
+    for (int k = 0; k < LANES; k++)
+      if (lanes >> k & 1) w->frame[k] = f->callers[k];
+    push(w, f->pc + 1, lanes);
+    f->lanes &= ~lanes;
+    if (!f->lanes) f->next = w->spare, w->spare = f;
+  }
+  return PARKED;
+}
+
+#endif
