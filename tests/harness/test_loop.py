@@ -21,9 +21,8 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import Timed, cross_check, take_batch, turn_orders
 from worklog.harness.rules import Evidence, clocks_between, placements_needed
-from worklog.runs.estimates import PILOT, median, paired_ratio
+from worklog.runs.estimates import PILOT, median, paired_ratio, summarize
 from worklog.runs.measurement import Measurement
-from worklog.runs.samples import summarize
 from worklog.settings import WINDOW_US
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
@@ -173,7 +172,7 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
     varied = timed(gpu)
     assert len(set(varied.reading.samples.placements())) == gpu.moves + 1 >= 9
-    assert varied.reading.samples.placements() == varied.reading.samples.placements(1), "both move in step"
+    assert varied.reading.samples.placements() == varied.reading.samples.counted(1, "placement"), "both move in step"
     fixed = timed(gpu, Harness().but(placement="fixed"))
     assert varied.time.low <= TRUE_US <= varied.time.high
     assert varied.time.placement is not None and varied.time.launches is not None

@@ -12,6 +12,7 @@ import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
 from tests.runner.test_launches import KINDS, SETS, correct
+from tests.virtual.session import once
 from worklog.analysis.prediction import bound
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import EmulatedFault
@@ -21,7 +22,7 @@ from worklog.kernel import Kernel, Program
 from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
-from worklog.runner.compiled import compile_for
+from worklog.runner.check import compile_for
 from worklog.runner.launches import Loop, Pool, Trespass, elements
 from worklog.runs import recorded_run
 
@@ -151,7 +152,7 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
             places.add(owner.workspace.start)
             assert owner.workspace.size == SHAPE.m * SHAPE.n and owner.workspace.start >= GUARD
             for launch in loop.launches:
-                launch()
+                once(launch)
             device.synchronize()
         assert loop.stage().passed
     loop.close()

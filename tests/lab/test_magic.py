@@ -30,8 +30,7 @@ from worklog.lab import magic
 from worklog.problem.gemm import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.check import Checked
-from worklog.runner.compiled import compile_for
+from worklog.runner.check import Checked, compile_for
 from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -110,7 +109,6 @@ def test_a_race_names_the_cells_lines(run: Typed) -> None:
         ("--grid N", "a grid needs a block"),
         ("--block 256", "a block of 256 threads needs a grid"),
         ("--size big", "'big'"),
-        ("--domain 'M % 512 == 0' --limit 1e-3", "allow more with --limit"),
         ("--args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
         ("--entry other", "plain"),
         ("--on gpu", "this test has no GPU"),

@@ -40,7 +40,6 @@ MOST_FORMS = 20
 REPOSITORIES = Path(__file__).with_name("repositories.txt")
 RECORDED = Path(__file__).parents[2] / "worklog" / "recordings" / "corpus" / "public_kernels.json"
 MOST_TILE, TILE_K = 256, 64
-LIMIT_S = 30.0  # estimated, of the gate's launches of one kernel
 # What the compiler misses for a kernel that is counted apart, or for another one in its file.
 LEFT_OUT = {
     "there is no kernel": "left out by #if",
@@ -146,12 +145,12 @@ def checked(kernel: Kernel, name: tuple[str, str]) -> Tried:
     """The gate's verdict, for whole tiles where the kernel states no domain and other sizes fail."""
     try:
         kernel.require_launch()
-        done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
+        done = check(kernel, on="emulated", seed=0)
         if not done.verdict.accepted and done.verdict.stages[-1].name == "launch" and "K" not in kernel.rules:
             sizes = [int(number) for number in re.findall(r"\b\d+\b", kernel.grid)]
             tile = max((size for size in sizes if size <= MOST_TILE and size.bit_count() == 1), default=MOST_TILE)
             kernel = replace(kernel, rules=f"M % {tile} == 0, N % {tile} == 0, K % {TILE_K} == 0")
-            done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
+            done = check(kernel, on="emulated", seed=0)
     except WorklogError as error:
         return Tried(*name, verdict=f"not checked: {str(error).splitlines()[0]}")
     verdict = done.verdict

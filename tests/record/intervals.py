@@ -23,12 +23,12 @@ from worklog.peers.harnesses import product as work_of
 from worklog.problem import Shape
 from worklog.runs import median, write_text
 from worklog.runs.comparison import CUBLAS
-from worklog.runs.estimates import DRIFT_SD_US, NORMAL, Values, process_half_us
-from worklog.runs.samples import fitted_slope
+from worklog.runs.estimates import NORMAL, Values, fitted_slope, process_half_us
 
 # On an H100, cuBLAS launches 2 kernels at 256, and 1 at the other sizes. The rung is a short launch of 1 kernel.
 WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))
 PROCESSES, READINGS = 25, 16
+DRIFT_SD_US = 0.022  # of a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256
 Point = dict[str, Any]  # of one work, all processes: "work", "of", "intervals_us", "sm_mhz", "wall_s", "kernels"
 
 

@@ -143,7 +143,7 @@ def machine_code(kernel: Any) -> tuple[bytes, bytes, int]:
 
 
 def checked(kernel: Kernel) -> Checked:
-    return check(kernel, edge_shapes(kernel.domain)[-1], on="emulated", seed=SEED, limit_s=float("inf"))
+    return check(kernel, edge_shapes(kernel.domain)[-1], on="emulated", seed=SEED)
 
 
 def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[str, Any]:

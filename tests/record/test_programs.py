@@ -17,7 +17,7 @@ from pytest import approx
 
 from tests.helpers import GPU, small_run
 from tests.record import corpus, mutants, ported
-from tests.record.intervals import WORKS, at_one_clock, clock_slope, coverage
+from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
 from worklog.kernel.device import Program
@@ -26,7 +26,7 @@ from worklog.runner import declare
 from worklog.runner.measure import carry_out
 from worklog.runs import Estimate, Measurement
 from worklog.runs.comparison import open_comparison
-from worklog.runs.estimates import DRIFT_SD_US, NORMAL, process_half_us
+from worklog.runs.estimates import NORMAL, process_half_us
 
 PUBLISHED = """
 import cuda.bench as bench

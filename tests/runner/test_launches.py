@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
+from tests.virtual.session import once
 from worklog.emulator import EmulatedDevice
 from worklog.gate import SgemmChecker
-from worklog.harness import Timed
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.launches import Loop, Pool, Trespass, elements
@@ -51,14 +51,6 @@ def wrong_where_it_swaps() -> Any:
 
 def place_of(p: Problem) -> Place:
     return tuple(buffer.memory[buffer.start :].ctypes.data for buffer in (p.a_buffer, p.b_buffer, p.c_buffer))
-
-
-def once(launch: Timed) -> None:
-    """A launch without a time, and the work around it."""
-    launch.before()
-    launch.launch()
-    launch.behind()
-    launch.after()
 
 
 class Looped:

@@ -19,7 +19,7 @@ from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs, work_of
 from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work, recordings
 from worklog.runs.ablation import effect_in_words, effects, effects_text
-from worklog.runs.samples import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, fitted_slope
+from worklog.runs.estimates import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, fitted_slope
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness
 
 SIZE = Shape.of(1024)

@@ -22,7 +22,6 @@ from worklog.gpu import device
 from worklog.kernel import TEMPLATE, Kernel, kernel_of, source_folder
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
-from worklog.runner.check import LIMIT_S
 from worklog.settings import OPTIONS
 
 WATCH_S = 0.3
@@ -95,10 +94,6 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 @click.option(
     "--emulate/--no-emulate", default=None,
     help="Run it on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
-)  # fmt: skip
-@click.option(
-    "--limit", "limit_s", type=click.FloatRange(min=0, min_open=True), default=LIMIT_S, show_default=True,
-    metavar="SECONDS", help="Longest CPU time on the emulator; none by default where the size is small.",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",

@@ -266,7 +266,7 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     compile is skipped, with the compiler's first line as the reason, before anything is measured. Raises CompileFailed
     if none compiles, and BadSetting for a signature other than the ladder's.
     """
-    from worklog.runner.compiled import compile_for  # here: a run of rungs needs neither it nor the emulator
+    from worklog.runner.check import compile_for  # here: a run of rungs needs neither it nor the emulator
 
     live = device.gpu_reason() is None
     marked, errors = list[Kernel](), list[CompileFailed]()

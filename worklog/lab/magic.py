@@ -36,8 +36,7 @@ from worklog.plots.selection import in_order
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.check import LIMIT_S
-from worklog.runner.compiled import compile_for
+from worklog.runner.check import compile_for
 from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, Stage, Verdict, newest_run
 from worklog.settings import OPTIONS, Harness, parse_settings
@@ -122,7 +121,6 @@ def try_kernel(
     time: bool = True,
     beside: Iterable[str] | None = None,
     on: str | None = None,
-    limit_s: float = LIMIT_S,
     file: str = "source",
     harness: Harness | None = None,
     progress: Progress = silent,
@@ -134,7 +132,7 @@ def try_kernel(
     the entry's). grid, block: as for `worklog check`; where the source states no launch, one thread per element of C,
     in blocks of 32 x 32. shapes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
     rungs to measure with it (default: all that take them, once per session). on: "gpu" or "emulated" (default: the GPU
-    where there is one). limit_s: as for worklog.runner.check.check. file: what messages call the source. harness:
+    where there is one). file: what messages call the source. harness:
     for the times (default: the unbiased one). words: as for Kernel.from_source.
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
@@ -167,7 +165,7 @@ def try_kernel(
     live = bench.live_wanted() if on is None else on == "gpu"
     compiled, label = compile_for(kernel, live)  # first, so that a syntax error is reported at once
     if not (live and time):
-        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", limit_s=limit_s, progress=progress)
+        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
         return Trial(kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why))
@@ -273,7 +271,6 @@ class RungMagics(Magics):
     @_option("--beside", metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
-    @argument("--limit", dest="limit_s", type=float, default=LIMIT_S, help="Seconds on the emulator, at most.")
     @SET
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:

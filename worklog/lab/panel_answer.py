@@ -14,7 +14,7 @@ from worklog.lab.readings import Held, NotRecorded, Reading, Settings, changes, 
 from worklog.problem import Shape, tflops
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import Difference, Run, about, duration
-from worklog.runs.samples import CLOCK_OFF
+from worklog.runs.estimates import CLOCK_OFF
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time

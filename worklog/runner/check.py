@@ -17,21 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice, UnsupportedInstruction, load
+from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice, UnsupportedInstruction, build, load
 from worklog.emulator.flow import Flow
 from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gate import ALIGNMENT, READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
-from worklog.kernel.nvrtc import Compiled
+from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.source import types_of
-from worklog.problem import Problem, Shape
+from worklog.problem import SGEMM, Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array, nbytes
 from worklog.runner.child import Say, run_child
-from worklog.runner.compiled import compile_for
 from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict
 
@@ -40,12 +39,12 @@ if TYPE_CHECKING:
 
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 UNCONFIRMED = "types of the parameters as the source has them: the compiler's name of the kernel doesn't confirm them"
-TIMEOUT_S = 60.0
-GPU_SIZE = 1024
+TIMEOUT_S, GPU_SIZE = 60.0, 1024
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
-LIMIT_S = 60.0  # of CPU time
-QUICK = Shape.of(256)  # a check at a shape with as much work takes seconds, so that it has no limit by default
+LIMIT_S = 60.0  # of CPU time beside a GPU
+# Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
+BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 
 
@@ -116,7 +115,14 @@ class Checked:
                 f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
-            lines += [f"· {words}" for words in domain_advice(self.kernel)]
+            sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", self.kernel.grid))  # a block's tile
+            m, n = (sides.get(name, "64") for name in "MN")
+            whole = f"if {self.kernel.entry} takes whole tiles only, state its domain, such as --domain"
+            if self.kernel.grid and not re.search(r"\b[MNK]\b", self.kernel.grid):
+                fixed = f"the grid {self.kernel.grid} doesn't depend on M, N or K"
+                lines.append(f"· {fixed}: give one that does, such as --grid {EXAMPLE_GRID}")
+            elif self.kernel.rules == "any" and not self.kernel.warnings:
+                lines.append(f"· {whole} 'M % {m} == 0, N % {n} == 0, K % {max(int(m), int(n))} == 0'")
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
         result = verdict.result
         if verdict.accepted:
@@ -136,7 +142,6 @@ def check(
     *,
     on: str | None = None,
     seed: int | None = None,
-    limit_s: float = LIMIT_S,
     budget: int = BUDGET,
     beside: bool = False,
     quick: bool = False,
@@ -148,11 +153,11 @@ def check(
 
     shape: the benchmark's (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: of the inputs, for a solution of the sentinels (default:
-    drawn now; the verdict on a kernel states it). limit_s: CPU time that the emulator may take. budget: as for
-    worklog.emulator.launch. beside: a GPU checks it too, so what takes the emulator too long is no failure. quick:
-    search rare paths on the emulator for a shorter time. progress: called before each launch, with a total of 0, since
-    their number isn't known before the last one; for a solution before each case. begun: called before the first launch
-    with a result without stages. Raises NoGpu, CompileFailed, BadSetting, OutOfMemory.
+    drawn now; the verdict on a kernel states it). budget: as for worklog.emulator.launch. beside: a GPU checks it too,
+    so an endless launch is a BadSetting. quick: search rare paths on the emulator for a shorter time. progress: called
+    before each launch, with a total of 0, since their number isn't known before the last one; for a solution before
+    each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
+    BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
@@ -160,8 +165,6 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
-    elif beside or isinstance(what, Solution) or limit_s < LIMIT_S or (shape and shape.flops > QUICK.flops):
-        progress = _until(limit_s, progress)
     if isinstance(what, Solution):
         posed = find_problem(what.problem, what.dtype)
         cases, large = ([*posed.tests[0], *posed.tests[1]], []) if live else small_cases(posed)
@@ -241,33 +244,6 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
     return kept, left
 
 
-def domain_advice(kernel: Kernel) -> list[str]:
-    """What may be wrong where a kernel leaves its matrices: its grid is for one size, or its domain isn't stated."""
-    if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
-        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
-        return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
-    if kernel.rules != "any" or kernel.warnings:
-        return []
-    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # of a tile, where each block computes one
-    m, n = (sides.get(name, "64") for name in "MN")
-    example = f"--domain 'M % {m} == 0, N % {n} == 0, K % {max(int(m), int(n))} == 0'"
-    return [f"if {kernel.entry} takes whole tiles only, state its domain, such as {example}"]
-
-
-def _until(limit_s: float, progress: Progress) -> Progress:
-    """Progress that raises BadSetting after this much CPU time, but not in the first launch or case."""
-    started = time.process_time()
-
-    def step(done: int, total: int, doing: str) -> None:
-        progress(done, total, doing)
-        if done and time.process_time() - started > limit_s:
-            so_far = f"{done} of {total} cases" if total else "1 launch" if done == 1 else f"{done} launches"
-            advice = "" if total else "take a smaller size, or "
-            raise BadSetting(f"{so_far} took more than {limit_s:g} s: {advice}allow more with --limit")
-
-    return step
-
-
 def _report_launches(subject: Runnable, device: Device, progress: Progress, beside: bool) -> None:
     """Call progress before each launch of the subject, and again and again during one on the emulator. beside: an
     endless launch there is a BadSetting.
@@ -303,7 +279,6 @@ def check_in_child(
     timeout_s: float = TIMEOUT_S,
     progress: Progress = silent,
     command: Sequence[str] | None = None,
-    limit_s: float = LIMIT_S,
     budget: int = BUDGET,
     quick: bool = False,
 ) -> Checked:
@@ -320,14 +295,16 @@ def check_in_child(
         if child.done():
             child.result()  # raises what has ended it
             progress(done, total, f"{doing}, emulated")
+        if done and time.process_time() - started > LIMIT_S:
+            raise BadSetting(f"{done} launches took more than {LIMIT_S:g} s")
 
     live = what.host is not None or wants_gpu(on)
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    how: dict[str, Any] = {"seed": seed, "limit_s": limit_s, "budget": budget, "quick": quick}
+    how: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}
     order = {"do": "check", "what": what, "how": {"shape": shape, "on": on, **how}}
     why_not = "a host function" if what.host is not None else "" if emulate else "--no-emulate"
-    emulated, stop = None, threading.Event()
-
+    emulated: Checked | None = None
+    stop, started = threading.Event(), time.process_time()
     with ThreadPoolExecutor(1) as pool:
         limits: dict[str, Any] = {"timeout_s": timeout_s if live else math.inf, "stop": stop, "command": command}
         child = pool.submit(lambda: [*run_child(order, progress, **limits)])
@@ -348,11 +325,11 @@ def check_in_child(
     checked: Checked = known[-1]
     if end.kind != "checked":
         checked = replace(checked, verdict=Verdict((end.stage(what, emulated=True),), None, seed=seed))
-    if not live:
-        return checked
-    if emulated is None:
+    if live and emulated is None:
         note = f"not run on the emulator ({why_not}): it looks for races and for code that never runs"
-        return replace(checked, notes=(*checked.notes, note))
+        checked = replace(checked, notes=(*checked.notes, note))
+    if emulated is None:
+        return checked
     stages = [replace(stage, name=f"{stage.name} (emulated)") for stage in emulated.verdict.stages]
     return replace(
         emulated,
@@ -388,3 +365,35 @@ def device_of(live: bool, budget: int = BUDGET) -> Device:
     from worklog.gpu.cuda import CudaDevice
 
     return CudaDevice()
+
+
+def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
+    """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
+    CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't stated.
+    """
+    built: list[tuple[Compiled, str]] = []
+    for part in kernel.passes:
+        if live:
+            built.append((compile_cuda(part.program, gpu().arch), f"live · {gpu().name}"))
+        else:
+            built.append(build(part.program))
+        compiled, program = built[-1][0], built[-1][0].program
+        name, ptx = f"{program.name}: {program.entry}", compiled.ptx
+        entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
+        code = ptx[entry.end() if entry else 0 :]
+        dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
+        if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", code):
+            takes = "dynamic shared memory (extern __shared__)"
+            raise BadSetting(f"{name} takes {takes}: give its bytes per block with --shared BYTES")
+        declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
+        bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
+        if bits != tuple(BITS.get(parameter, "64") for parameter in part.arguments):
+            raise BadSetting(
+                f"{name} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, which don't take "
+                f"({', '.join(part.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are integers, "
+                "alpha, beta and the matrices' elements are float"
+            )
+        for parameter, kind in zip(part.arguments, types_of(compiled.symbol), strict=False):
+            if parameter in ("A", "B", "C") and kind.replace(" const", "") not in ("float*", "float2*", "float4*"):
+                raise BadSetting(f"{name} takes {kind} for {parameter}: the gate passes float*")
+    return built[kernel.main]

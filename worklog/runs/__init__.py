@@ -1,13 +1,25 @@
 """What was found: runs, measurements, statistics, tables and comparisons, as files and data frames."""
 
 from worklog.runs.documents import claimed, not_writable, read_text, require_file, write_bytes, write_text
-from worklog.runs.estimates import LEAST_SAMPLES, PILOT, Estimate, about, estimate_of, median, paired_ratio
+from worklog.runs.estimates import (
+    LEAST_SAMPLES,
+    PILOT,
+    Estimate,
+    Sample,
+    Samples,
+    Side,
+    Summary,
+    estimate_of,
+    event_overhead_us,
+    median,
+    paired_ratio,
+    summarize,
+)
 from worklog.runs.gpu import Calibration, Gpu, KnownLengths
 from worklog.runs.measurement import Context, Measurement, Roof, Work, source_label
-from worklog.runs.record import new_path, runs_dir
+from worklog.runs.record import Difference, compare, new_path, runs_dir
 from worklog.runs.run import CHAPTERS, Run, forced_source, in_steps, newest_run, open_run, recorded_run, recordings
-from worklog.runs.samples import Difference, Sample, Samples, Side, Summary, compare, event_overhead_us, summarize
-from worklog.runs.table import WIDTH, Bar, Table, bound, duration, percent, scaled
+from worklog.runs.table import WIDTH, Bar, Table, about, bound, duration, percent, scaled
 from worklog.runs.verdict import Stage, Verdict
 
 __all__ = [

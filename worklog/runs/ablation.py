@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
-from worklog.runs.estimates import WIDE, Estimate, about, rounded
+from worklog.runs.estimates import PRECISION, Estimate, summarize
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.runs.samples import PRECISION, summarize
-from worklog.runs.table import Table
+from worklog.runs.table import WIDE, Table, about, rounded
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Effect:
     setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
     article's four together, "all" for everything that touches the time. unbiased, biased: the number that the pitfall
     `corrupts`, by both settings; a biased TFLOP/s of a median is that at the clock of the unbiased measurement. noise:
-    of times, see worklog.runs.samples; of ratios, PRECISION and both half-widths; 0 if computed from the unbiased
+    of times, see worklog.runs.estimates; of ratios, PRECISION and both half-widths; 0 if computed from the unbiased
     samples. clock: the biased SM clock over the unbiased one minus 1, since an effect can act through it.
     """
 

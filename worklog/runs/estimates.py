@@ -1,18 +1,21 @@
-"""A value with its 95 % interval: medians over launches and placements, ratios, and what differs between processes."""
+"""Samples, a column each from the device to the file; what they come to, with a 95 % interval: medians over launches
+and placements, ratios, and what differs between processes. A
+clock that isn't locked differs by a few tenths of a percent between two measurements, and so do their times.
+"""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, LaunchFailed
 
 MEDIAN_OF = 3  # the fewest samples whose median ignores one of them
 PILOT = 9  # placements from which the variance is estimated: see median()
@@ -21,15 +24,136 @@ STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183
            2.3060041352)  # fmt: skip
 SHORTEST_US = 0.01  # a shorter time counts as this in a ratio, since 0 has no logarithm
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
-# Standard deviations in microseconds, as recorded on an H100 by tests/record/intervals.py: with a new recording
-# they must be found again.
-DRIFT_SD_US = 0.022  # a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256
-OVERHEAD_SD_US = 0.035  # event overhead, between processes
-GAP_SD_US = 0.09  # gap before each further kernel of a launch, between processes
-WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
+# Standard deviations in microseconds between processes, as recorded on an H100 by tests/record/intervals.py: with a new
+# recording they must be found again. Of the event overhead, and of the gap before each further kernel of a launch.
+OVERHEAD_SD_US, GAP_SD_US = 0.035, 0.09
 NORMAL = NormalDist().inv_cdf(0.975)
+PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
+# By how many percent a time grows with a clock 1 % higher, and the half-width, where the samples don't determine it:
+# the slopes of the recorded ablations' pairs that do determine theirs (31 of 233) are between -0.66 and -1.
+SLOPE, SLOPE_HALF = -0.8, 0.2
+CLOCK_OFF = PRECISION / -SLOPE  # a clock this far off moves a time by PRECISION
+# Standard deviation of the logarithm of what a host clock reads, between measurements of one kernel at one size, in the
+# recording `grid/h100`: with a new recording it must be found again.
+HOST_SD = 0.20
 
 Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed launch: microseconds as read (event overhead included), SM clock in MHz (NaN if not known), whether it
+    counts, and the placement of the buffers. Raises LaunchFailed for a time that isn't finite and 0 or more.
+    """
+
+    us: float
+    sm_mhz: float
+    counts: bool = True
+    placement: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.us < math.inf:
+            where = "the driver's events don't work here (some virtual GPUs, confidential computing)"
+            raise LaunchFailed(f"a launch was read as {self.us} µs: {where}: compare with --set timer=host")
+
+
+@dataclass(frozen=True)
+class Side:
+    """The launches of one kernel in a loop: microseconds as read (event overhead included), SM clocks in MHz and
+    placements of the buffers, a value for each; hot_us: microseconds per launch of launches in a row, a value for each
+    batch; kernels: kernels per launch, if known.
+    """
+
+    name: str
+    us: list[float] = field(default_factory=list)
+    sm_mhz: list[float | None] = field(default_factory=list)
+    placement: list[int] = field(default_factory=list)
+    hot_us: list[float] = field(default_factory=list)
+    kernels: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("sm_mhz", "placement"):
+            values = getattr(self, name)
+            if values and len(values) != len(self.us):
+                raise ValueError(f"{self.name}: {name} has {len(values)} values for {len(self.us)} times")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All launches of a loop: sides[0] is the kernel's, the others are its baselines'; launches of one number are one
+    turn. counts: 1 or 0 for each turn; timed in sequence, a baseline may have more launches, which don't count.
+    overhead_us: the event overhead in each, if the settings remove it from results. throttle_mask: NVML's reasons.
+    """
+
+    sides: list[Side] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    overhead_us: float = 0.0
+    throttle_mask: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sides and len(self.counts) != len(self.sides[0].us):
+            raise ValueError(f"counts has {len(self.counts)} values for {len(self.sides[0].us)} times")
+        batches = {len(side.hot_us) for side in self.sides if side.hot_us}
+        if len(batches) > 1:
+            raise ValueError(f"hot_us has {sorted(batches)} values on its sides")
+
+    @classmethod
+    def of_turns(
+        cls,
+        names: Sequence[str],
+        series: Sequence[Sequence[Sample]],
+        hot: Sequence[Sequence[float]] = (),
+        kernels: Sequence[int | None] = (),
+    ) -> Samples:
+        """From the samples of each side; times to a nanosecond, clocks to 0.1 MHz."""
+        sides = []
+        for number, (name, samples) in enumerate(zip(names, series, strict=True)):
+            clocks = [None if math.isnan(sample.sm_mhz) else round(sample.sm_mhz, 1) for sample in samples]
+            hot_us = [round(us, 3) for us in hot[number]] if hot else []
+            times, places = [round(sample.us, 3) for sample in samples], [sample.placement for sample in samples]
+            sides.append(Side(name, times, clocks, places, hot_us, kernels[number] if kernels else None))
+        return cls(sides, [int(sample.counts) for sample in series[0]])
+
+    @property
+    def n(self) -> int:
+        """Turns that count."""
+        return sum(self.counts)
+
+    def counted(self, side: int = 0, column: str = "us") -> list[Any]:
+        """Of a side's launches that count: microseconds as read, or another column; empty where it isn't known."""
+        return [value for value, counts in zip(getattr(self.sides[side], column), self.counts, strict=False) if counts]
+
+    def placements(self) -> list[int]:
+        """The placement of each of the kernel's."""
+        return self.counted(column="placement") or [0] * self.n
+
+    def clocked(self) -> tuple[list[float], list[float]]:
+        """The kernel's launches that count and have a clock: clocks in MHz, and microseconds as read."""
+        clocks, times = self.counted(column="sm_mhz"), self.counted()
+        return [mhz for mhz in clocks if mhz], [us for mhz, us in zip(clocks, times, strict=False) if mhz]
+
+    @cached_property
+    def sm_mhz(self) -> float | None:
+        """Median SM clock of the kernel's launches that count, None if it could not be read."""
+        clocks = self.clocked()[0] if self.sides else []
+        return float(np.median(clocks)) if clocks else None
+
+    def comparisons(self, baseline: int = 1) -> tuple[list[float], list[float], list[int]]:
+        """Microseconds of the kernel and of a baseline in each turn that counts, and its placement.
+
+        Where all turns have one placement, the mean over each two turns in a row that both count: the kernel goes
+        first in one, the baseline in the other, and callers that alternate buffers swap them. Without two such turns,
+        single ones again.
+        """
+        ours, theirs = self.sides[0], self.sides[baseline]
+        turns = min(len(ours.us), len(theirs.us))  # timed in sequence, one side may have more
+        places = (ours.placement or [0] * turns)[:turns]
+        chosen = [[turn] for turn in range(turns) if self.counts[turn]]
+        if len(set(places)) == 1:
+            twos = [[turn, turn + 1] for turn in range(0, turns - 1, 2)]
+            chosen = [two for two in twos if all(self.counts[turn] for turn in two)] or chosen
+        means = [[sum(side.us[turn] for turn in part) / len(part) for part in chosen] for side in (ours, theirs)]
+        return means[0], means[1], [places[part[0]] for part in chosen]
 
 
 @dataclass(frozen=True)
@@ -75,9 +199,9 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     samples or more, which keep interrupted launches out of the medians: their mean, which is stable where placements
     fall into groups. Otherwise: their median, with its order-statistic interval.
 
-    The mean's interval is Stein's (1945): Student's t with the variance of the first PILOT placements alone. How many
-    placements follow is chosen from that variance (worklog.harness.rules), and an interval that also used theirs would
-    be too narrow: sampling would stop where the variance is small by chance.
+    The mean's interval is Stein's (1945): Student's t with the variance of the first PILOT placements alone, from which
+    worklog.harness.rules chooses how many follow. With theirs, sampling would stop where the variance is small by
+    chance.
     """
     times = np.asarray(samples, dtype=np.float64)
     if not len(times) or not np.isfinite(times).all():
@@ -102,8 +226,7 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     return replace(whole, launches=launches, placement=math.sqrt(max(0.0, whole.half_width**2 - launches**2)))
 
 
-def _middle(ordered: Values) -> float:
-    """The median of sorted values. numpy.median takes ten times as long for a few values."""
+def _middle(ordered: Values) -> float:  # numpy.median takes ten times as long for a few sorted values
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
@@ -185,25 +308,70 @@ def process_label(kernels: int | None) -> str:
     return f"process ({counted}recorded on an H100)"
 
 
-def process_half_us(kernels: int) -> float:
-    """Half-width in microseconds of what varies between processes in the time of a launch of `kernels` kernels."""
-    return process_half(1, kernels - 1)
-
-
-def process_half(overheads: float, gaps: float) -> float:
-    """The same for any number of event overheads and gaps. In a ratio of times of one process, they cancel in part."""
-    return NORMAL * math.hypot(OVERHEAD_SD_US * overheads, GAP_SD_US * gaps)
-
-
-def about(value: float, half: float, written: Callable[[float], str]) -> str:
-    """The number as `written` writes it; where its 95 % interval is wider than WIDE, to the first digit of the
-    half-width: "about 3000" for 3404 ±52 %. half: relative.
+def process_half_us(kernels: float, overheads: float = 1) -> float:
+    """Half-width in microseconds of what varies between processes in the time of a launch of `kernels` kernels. In a
+    ratio of times of one process, overheads and the gaps between kernels cancel in part.
     """
-    if 2 * half <= WIDE:
-        return written(value)
-    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half)))  # no zeros behind it
+    return NORMAL * math.hypot(OVERHEAD_SD_US * overheads, GAP_SD_US * (kernels - overheads))
 
 
-def rounded(value: float, half: float) -> float:
-    """The value to the first digit of its half-width, at least to its own first digit."""
-    return round(value, -math.floor(math.log10(min(half, abs(value)))))
+@dataclass(frozen=True)
+class Summary:
+    """What samples come to: microseconds per launch, and each baseline's time over the kernel's, turn by turn. by_host:
+    whether a host clock read them.
+    """
+
+    samples: Samples
+    time: Estimate
+    ratios: dict[str, Estimate]
+    by_host: bool
+
+
+def event_overhead_us(settings: Mapping[str, Any], offset_us: float) -> float:
+    """Microseconds that the settings subtract from each sample: the calibrated event overhead, or nothing."""
+    return offset_us if (settings["offset"], settings["timer"]) == ("removed", "events") else 0.0
+
+
+def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -> Summary:
+    """Subtract the event overhead, apply the statistic, pair with each baseline.
+
+    settings: offset, timer and statistic, as Harness.as_dict gives them. offset_us: the event overhead, which these may
+    remove. Where events time launches whose kernels are known, the intervals hold for other processes, too.
+    """
+    overhead, statistic = event_overhead_us(settings, offset_us), str(settings["statistic"])
+    kernels = [side.kernels for side in samples.sides]
+    own = kernels[0] if (statistic, settings["timer"]) == ("median", "events") else None
+    time = estimate_of(samples.counted(), statistic, samples.placements()).shifted(-overhead)
+    ratios = {}
+    for number, side in enumerate(samples.sides[1:], 1):
+        if statistic == "median":
+            ours, theirs, placements = samples.comparisons(number)
+            ratio = paired_ratio([us - overhead for us in theirs], [us - overhead for us in ours], placements)
+        else:
+            other = estimate_of(samples.counted(number), statistic)
+            value = (other.value - overhead) / time.value
+            ratio = Estimate(value, value, value)
+        further = kernels[number]
+        if own is not None and further is not None:
+            per_us, per_other_us = 1 / time.value, 1 / (ratio.value * time.value)
+            relative = process_half_us(own * per_us - further * per_other_us, per_us - per_other_us)
+            ratio = ratio.between_processes(ratio.value * relative)
+        ratios[side.name] = ratio
+    if own is not None:
+        time = time.between_processes(process_half_us(own))
+    return Summary(replace(samples, overhead_us=overhead), time, ratios, settings["timer"] == "host")
+
+
+def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[float, float]:
+    """By how many percent a time grows with an SM clock 1 % higher: -1 if it is in cycles, 0 if it does not depend on
+    the clock, and between them otherwise; and the 95 % half-width of the fit. clocks, times: logarithms, which are
+    fitted within each group, since groups differ for other reasons, too. 0 and infinity if the clock never changes.
+    """
+    x, y = (np.concatenate([group - group.mean() for group in side]) for side in (clocks, times))
+    squares, free = float(x @ x), len(x) - len(clocks) - 1
+    if squares == 0:
+        return 0.0, math.inf
+    slope = float(x @ y) / squares
+    rest = float(np.sum((y - slope * x) ** 2))
+    half = NORMAL * math.sqrt(rest / free / squares) if free > 0 else math.inf
+    return min(0.0, max(-1.0, slope)), half

@@ -12,9 +12,8 @@ import numpy as np
 from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs.documents import Count, Positive, Whole
-from worklog.runs.estimates import Estimate, median, paired_ratio, process_label
+from worklog.runs.estimates import Estimate, Samples, median, paired_ratio, process_label
 from worklog.runs.gpu import Calibration, Gpu
-from worklog.runs.samples import Samples
 from worklog.runs.table import Bar, Cell, Table, duration, of_baseline, percent, scaled, small
 from worklog.runs.verdict import Verdict
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
@@ -143,3 +145,17 @@ def scaled(count: float) -> str:
         if count >= scale:
             return f"{count / (1e3 if unit == 'k' else scale):.4g} {unit}"
     return f"{count:.4g}"
+
+
+def about(value: float, half: float, written: Callable[[float], str]) -> str:
+    """The number as `written` writes it; where its 95 % interval is wider than WIDE, to the first digit of the
+    half-width: "about 3000" for 3404 ±52 %. half: relative.
+    """
+    if 2 * half <= WIDE:
+        return written(value)
+    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half)))  # no zeros behind it
+
+
+def rounded(value: float, half: float) -> float:
+    """The value to the first digit of its half-width, at least to its own first digit."""
+    return round(value, -math.floor(math.log10(min(half, abs(value)))))
