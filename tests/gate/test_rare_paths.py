@@ -22,7 +22,7 @@ def checked(condition: str, fault: str = "alpha = -alpha;", name: str = "naive")
         ("M % 96 == 0 && N % 32 == 0", "return;", "at "),
         ("K == 157 && M > 40", "beta = 0.0f;", "x 157"),
         ("alpha == -3.5f && beta > 7.0f", "alpha = 1.0f;", "alpha = -3.5"),
-        ("((size_t)A & 127) == 64", "alpha = -alpha;", "A 64 bytes behind"),
+        ("((size_t)A & 127) == 64", "alpha = -alpha;", "bytes behind a 256-byte boundary"),
         ("blockIdx.x == 47", "return;", "at "),
     ],
 )

@@ -1,32 +1,32 @@
-"""What decides which code of a kernel runs: its branches and selects as functions of the arguments of a launch, of the
-block and of the thread.
+"""What decides which code of a kernel runs, computed for thousands of launches at once.
 
-They are computed by the emulator itself. The instructions that lead to a kernel's predicates make a kernel of their
-own, without loops, whose threads each compute all of them for other arguments. So thousands of launches can be judged
-in some milliseconds, and no idiom of the compiler (a remainder by a multiplication, two conditions in one mask) need be
-recognised.
+The instructions that a kernel's guards and selections depend on make a kernel of their own, with its branches and
+loops. Each of its threads stands for one thread of another launch: it takes M, N, K and the rest from a row of a table,
+and notes what it chose. So no idiom of the compiler (a remainder by a multiplication, two conditions in one mask) need
+be recognised.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from worklog.emulator.flow import Flow, origins
+from worklog.emulator.flow import Flow, branch_target
 from worklog.emulator.launch import launch
 from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
 
-ROWS, THREADS = 4096, 256  # assignments that one launch judges
-SLOT = 8  # bytes of one value
-IN, OUT = Reg("%conditions_in", "b64"), Reg("%conditions_out", "b64")
+ROWS, THREADS = 4096, 256  # of one launch
+SLOT = 8  # bytes of a value in the table
+TURNS = 4  # of a loop
+IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
 PLACES = ("%ctaid.x", "%ctaid.y", "%ctaid.z", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
+UNKNOWN = "unknown"  # what a kernel loads
 BITWISE = ("and", "or", "xor", "min", "max")
-Outcome = tuple[int, bool]  # the pc of a branch or a select, and whether its predicate held there
+Choice = tuple[int, bool]  # the pc of a guarded instruction or a selection, and whether its predicate held
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,246 +41,169 @@ class Conditions:
         return Flow(self.kernel)
 
     @cached_property
-    def unsure(self) -> dict[str, set[str]]:
-        """Registers that depend on values that are "loaded", or "looped": that differ in each turn of a loop."""
-        looped = {pc for _, start, stop in self.flow.loops for pc in range(start, stop)}
-        times = Counter(register.name for i in self.kernel.instructions for register in i.defined)
-
-        def own(i: Instruction) -> tuple[set[str], bool]:
-            several = i.pc in looped and any(times[register.name] > 1 for register in i.defined)
-            return {"loaded"} if self._source(i) == "unknown" else {"looped"} if several else set(), True
-
-        known = origins([i for i in self.kernel.instructions if i.defined], own)
-        return {name: why for name, why in known.items() if why}
-
-    @cached_property
-    def deciding(self) -> dict[int, Instruction]:
-        """By pc, guarded branches; and selects and other guarded instructions, where the predicate is sure."""
+    def deciding(self) -> dict[int, tuple[Reg, bool]]:
+        """By pc of each guarded instruction and each selection, its predicate, and whether that is negated."""
         code = self.kernel.instructions
-        return {
-            i.pc: i
-            for i in code
-            if (i.guard and i.parts[0] == "bra")
-            or ((i.guard or i.parts[0] == "selp") and _predicate(i)[0].name not in self.unsure)
-        }
-
-    def is_unsure(self, pc: int) -> bool:
-        """Whether what is decided there depends on loaded values, or on the turn of a loop."""
-        return _predicate(self.deciding[pc])[0].name in self.unsure
+        out = {i.pc: (register, False) for i in code if i.parts[0] == "selp" for register in i.reads[-1:]}
+        return out | {i.pc: i.guard for i in code if i.guard}
 
     @cached_property
-    def block_of(self) -> dict[int, int]:
-        """The basic block of each instruction."""
-        return {pc: block.index for block in self.flow.blocks for pc in range(block.start, block.stop)}
-
-    @cached_property
-    def _definitions(self) -> dict[str, list[Instruction]]:
-        """Of the registers that the predicates depend on."""
-        every, out = defaultdict[str, list[Instruction]](list), dict[str, list[Instruction]]()
+    def _wanted(self) -> dict[int, str]:
+        """By pc of what the predicates depend on, the name of the input that it gives; "" if it computes."""
+        definitions, out = defaultdict[str, list[Instruction]](list), dict[int, str]()
         for i in self.kernel.instructions:
             for register in i.defined:
-                every[register.name].append(i)
-        wanted = [_predicate(i)[0].name for i in self.deciding.values()]
-        while wanted:
-            if (name := wanted.pop()) not in out:
-                out[name] = every[name]
-                wanted += [reg.name for i in every[name] if self._given(i) == "" for reg in i.reads]
+                definitions[register.name].append(i)
+        waiting = [register.name for register, _ in self.deciding.values()]
+        while waiting:
+            for i in definitions.pop(waiting.pop(), ()):
+                out[i.pc] = self._input(i)
+                given = [i.guard[0]] if i.guard else []
+                waiting += [register.name for register in (given if out[i.pc] else i.reads)]
         return out
 
-    def _source(self, i: Instruction) -> str:
-        """The name of the value that an instruction gives: "" if it computes one, "unknown" for what it loads."""
-        first, last = i.operands[0], i.operands[-1]
+    def _input(self, i: Instruction) -> str:
+        first, last, row = i.operands[0], i.operands[-1], i.row
         if isinstance(last, Special):
-            return last.name if last.name in PLACES else "" if last.name.startswith("%ntid") else "unknown"
+            return last.name if last.name in PLACES else "" if last.name.startswith("%ntid") else UNKNOWN
         if i.op.startswith("ld.param") and isinstance(last, Mem) and isinstance(last.base, Sym) and last.offset == 0:
             place = [param.name for param in self.kernel.params].index(last.base.name)
             return self.names[place].removeprefix("long ")
-        row = i.row
         loaded = row.memory or row.effects or row.forms or isinstance(last, Sym) or not isinstance(first, Reg)
-        return "unknown" if loaded else ""
-
-    def _given(self, i: Instruction) -> str:
-        """The name of the input that an instruction's result is; "" if it computes one. A predicate of loaded values is
-        unknown, and so are values of other types, as other numbers.
-        """
-        register = next(iter(i.defined), None)
-        if register is not None and register.type == "pred" and "loaded" in self.unsure.get(register.name, ()):
-            return "unknown"
-        name = self._source(i)
-        return "unknown float" if name == "unknown" and register is not None and register.type == "f32" else name
-
-    @cached_property
-    def constants(self) -> list[float]:
-        """Numbers that occur in what decides."""
-        code = (i for definitions in self._definitions.values() for i in definitions)
-        numbers = {operand.value for i in code for operand in i.operands if isinstance(operand, Imm)}
-        return sorted(number for number in numbers if abs(number) < 2**31)
+        return UNKNOWN if loaded else ""
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of the values on which they depend."""
-        code = {i.pc: i for definitions in self._definitions.values() for i in definitions}
-        sources = (self._given(i) for _, i in sorted(code.items()))
-        return tuple(dict.fromkeys(name for name in sources if name))
+        return tuple(dict.fromkeys(name for _, name in sorted(self._wanted.items()) if name))
 
     @cached_property
-    def _order(self) -> list[int]:
-        """Blocks so that each follows those that lead to it, but for the ends of loops."""
-        out, state = list[int](), dict[int, bool]()
-        stack = [(0, iter(self.flow.blocks[0].successors))]
-        state[0] = True
-        while stack:
-            following_block = next((s for s in stack[-1][1] if s not in state), None)
-            if following_block is None:
-                out.append(stack.pop()[0])
+    def constants(self) -> list[float]:
+        """Numbers that occur in what decides, without their signs."""
+        code = [self.kernel.instructions[pc] for pc in self._wanted]
+        numbers = {abs(operand.value) for i in code for operand in i.operands if isinstance(operand, Imm)}
+        return sorted(number for number in numbers if number < 2**31)
+
+    @cached_property
+    def _judge(self) -> tuple[Kernel, dict[Choice, int], int]:
+        """The kernel that computes them, the number of each choice's note, and how many notes there are."""
+        code, labels = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]](), dict[str, int]()
+        notes, places, times = dict[tuple[int, str, int], int](), dict[Choice, int](), Counter[str]()
+        end, blocks = len(self.kernel.instructions), self.flow.blocks
+
+        def emit(op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
+            code.append((op, operands, guard))
+
+        def number(value: int) -> Imm:
+            return Imm(value, value, "int")
+
+        def note(predicate: Reg) -> int:
+            """Where it is noted that a predicate holds here; behind it, that it does not."""
+            key = block.index, predicate.name, times[predicate.name]
+            if key not in notes:
+                notes[key] = 2 * len(notes)
+                for fails in (False, True):
+                    emit("st.global.u8", Mem(OUT, ROWS * (notes[key] + fails)), ONE, guard=(predicate, fails))
+            return notes[key]
+
+        def load(register: Reg, name: str, i: Instruction) -> None:
+            guard = i.guard
+            if i.parts[0] == "mbarrier" and register.type == "pred":  # a wait ends at once
+                emit("setp.eq.s32", register, ONE, ONE, guard=guard)
+                return
+            address, taken = Mem(IN, SLOT * ROWS * self.inputs.index(name)), Reg(f"{register.name}_in", "b32")
+            if name != UNKNOWN or register.type[0] != "f":
+                kind = "b32" if register.type == "pred" else register.type
+                emit(f"ld.global.{kind}", taken if register.type == "pred" else register, address, guard=guard)
             else:
-                state[following_block] = True
-                stack.append((following_block, iter(self.flow.blocks[following_block].successors)))
-        return out[::-1]
+                emit("ld.global.b32", taken, address)
+                emit(f"cvt.rn.{register.type}.s32", register, taken, guard=guard)
+            if register.type == "pred":
+                emit("setp.ne.s32", register, taken, number(0), guard=guard)
 
-    @cached_property
-    def _probes(self) -> list[Reg]:
-        """What is joined into one condition: predicates, and integers that are masks of several conditions."""
-        out = dict[str, Reg]()
-        for definitions in self._definitions.values():
-            for i in definitions:
-                if i.parts[0] in BITWISE:
-                    out |= {reg.name: reg for reg in i.reads if reg.name in self._definitions}
-        return list(out.values())
-
-    @cached_property
-    def _skeleton(self) -> Kernel:
-        """The kernel that computes them: block by block, under the block's own predicate."""
-        code = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]]()
-        reached = {number: Reg(f"%reached_{number}", "pred") for number in self._order}
-        registers = [Reg(f"%conditions_{n}", "b32") for n in range(4)]
-        for register, special in zip(registers, ("%ctaid.x", "%ntid.x", "%tid.x"), strict=False):
-            code.append(("mov.u32", (register, Special(special)), None))
-        lane, one = registers[3], Reg("%conditions_one", "b32")
-        code.append(("mad.lo.s32", (lane, registers[0], registers[1], registers[2]), None))
-        code.append(("mov.u32", (one, Imm(1, 1, "int")), None))
+        block_of, threads = Reg("%block_of", "b32"), Reg("%threads", "b32")
+        for register, name in ((block_of, "%ctaid.x"), (threads, "%ntid.x"), (LANE, "%tid.x")):
+            emit("mov.u32", register, Special(name))
+        emit("mad.lo.s32", LANE, block_of, threads, LANE)
+        emit("mov.u32", ONE, number(1))
         for base, name, width in ((IN, "in", SLOT), (OUT, "out", 1)):
-            code.append(("ld.param.u64", (base, Mem(Sym(name), 0)), None))
-            offset = Reg(f"{base.name}_offset", "b64")
-            code.append(("mul.wide.u32", (offset, lane, Imm(width, width, "int")), None))
-            code.append(("add.s64", (base, base, offset), None))
-        for number, predicate in reached.items():
-            number_is_first = Imm(int(number == 0), int(number == 0), "int")
-            code.append(("setp.eq.s32", (predicate, one, number_is_first), None))
-        wanted = {i.pc for definitions in self._definitions.values() for i in definitions}
-        fresh = iter(Reg(f"%conditions_p{n}", "pred") for n in range(10**6))
-        results, emitted = list[Reg](), set[int]()
-
-        def both(first: Reg, second: Reg, negated: bool) -> Reg:
-            if negated:
-                inverse = next(fresh)
-                code.append(("not.pred", (inverse, second), None))
-                second = inverse
-            code.append(("and.pred", (out := next(fresh), first, second), None))
-            return out
-
-        def keep(predicate: Reg) -> None:
-            kept = next(fresh)
-            code.append(("and.pred", (kept, predicate, predicate), None))
-            results.append(kept)
-
-        for number in self._order:
-            block, here = self.flow.blocks[number], reached[number]
-            emitted.add(number)
+            emit("ld.param.u64", base, Mem(Sym(name), 0))
+            emit("mul.wide.u32", offset := Reg(f"{base.name}_offset", "b64"), LANE, number(width))
+            emit("add.s64", base, base, offset)
+        back = {i.pc for i in self.kernel.instructions if i.parts[0] == "bra" and branch_target(self.kernel, i) <= i.pc}
+        for pc in back:
+            emit("mov.u32", Reg(f"%turns_{pc}", "b32"), number(0))
+        for block in blocks:
+            labels[f"at_{block.start}"] = len(code)
             for i in self.kernel.instructions[block.start : block.stop]:
                 if i.pc in self.deciding:
-                    register, negated = _predicate(i)
-                    held = both(here, register, negated)
-                    missed = both(here, register, not negated)
-                    keep(held)
-                    keep(missed)
-                if i.pc in wanted:
-                    several = any(len(self._definitions.get(reg.name, ())) > 1 for reg in i.defined)
-                    guard = (both(here, *i.guard), False) if i.guard else (here, False) if several else None
-                    if name := self._given(i):
+                    predicate, negated = self.deciding[i.pc]
+                    place = note(predicate)
+                    places |= {(i.pc, True): place + negated, (i.pc, False): place + (not negated)}
+                if i.parts[0] == "bra":
+                    if i.pc in back:  # out of the loop after some turns
+                        turns, full = Reg(f"%turns_{i.pc}", "b32"), Reg(f"%full_{i.pc}", "pred")
+                        emit("add.s32", turns, turns, ONE)
+                        emit("setp.ge.s32", full, turns, number(TURNS))
+                        emit("bra", Sym(f"at_{self._behind(i)}"), guard=(full, False))
+                    emit(i.op, Sym(f"at_{branch_target(self.kernel, i)}"), guard=i.guard)
+                elif i.parts[0] in ("ret", "exit"):
+                    emit(i.op, guard=i.guard)
+                elif i.pc in self._wanted:
+                    for register in i.defined:
+                        times[register.name] += 1
+                    if name := self._wanted[i.pc]:
                         for register in i.defined:
-                            kind = register.type if register.type != "pred" else "b32"
-                            address = Mem(IN, SLOT * ROWS * self.inputs.index(name))
-                            if register.type == "pred":
-                                loaded = Reg(f"{register.name}_loaded", "b32")
-                                code.append(("ld.global.b32", (loaded, address), None))
-                                code.append(("setp.ne.s32", (register, loaded, Imm(0, 0, "int")), guard))
-                            else:
-                                code.append((f"ld.global.{kind}", (register, address), guard))
+                            load(register, name, i)
                     else:
-                        code.append((i.op, i.operands, guard))
-            last = self.kernel.instructions[block.stop - 1]
-            jumps = last.parts[0] in ("bra", "ret", "exit")
-            ends = any(s in emitted for s in block.successors)  # of a loop, which is left at some time
-            for place, successor in enumerate(block.successors):
-                if successor in emitted:
-                    continue
-                way = here
-                left = ends or any(
-                    n == number and not start <= self.flow.blocks[successor].start < stop
-                    for n, start, stop in self.flow.loops
-                )
-                if jumps and last.guard and not left:
-                    taken = last.parts[0] == "bra" and place == 0
-                    way = both(here, last.guard[0], last.guard[1] == taken)
-                code.append(("or.pred", (reached[successor], reached[successor], way), None))
-        value = Reg("%conditions_value", "b32")
-        results += [predicate for _, predicate in sorted(reached.items())]
-        for probe in self._probes:
-            if probe.type == "pred":
-                results.append(probe)
-                continue
-            kind = {"b64": "s64", "b16": "s16"}.get(probe.type, probe.type.replace("b", "s").replace("u", "s"))
-            code.append((f"setp.eq.{kind}", (zero := next(fresh), probe, Imm(0, 0, "int")), None))
-            results.append(zero)
-        for place, predicate in enumerate(results):
-            code.append(("selp.b32", (value, Imm(1, 1, "int"), Imm(0, 0, "int"), predicate), None))
-            code.append(("st.global.u8", (Mem(OUT, ROWS * place), value), None))
-        code.append(("ret", (), None))
+                        emit(i.op, *i.operands, guard=i.guard)
+                    for register in i.defined if not self._wanted[i.pc] else ():
+                        if register.type == "pred":
+                            note(register)
+                    for register in i.reads if i.parts[0] in BITWISE else ():
+                        if register.type != "pred":  # a mask may be several conditions
+                            kind = register.type.replace("b", "s").replace("u", "s")
+                            emit(f"setp.eq.{kind}", zero := Reg(f"{register.name}_zero", "pred"), register, number(0))
+                            times[zero.name] = times[register.name]
+                            note(zero)
+        labels[f"at_{end}"] = len(code)
+        emit("ret")
         instructions = tuple(
             Instruction(pc, op, operands, guard, 0, op) for pc, (op, operands, guard) in enumerate(code)
         )
         params = Param("in", "u64", 8), Param("out", "u64", 8)
-        return Kernel("conditions", self.kernel.arch, params, instructions, {}, (), None)
+        kernel = Kernel("conditions", self.kernel.arch, params, instructions, labels, (), None)
+        return kernel, places, 2 * len(notes)
 
-    def of(self, rows: Mapping[str, Array]) -> Decided:
-        """Judge assignments: by name of an input, an array with its value in each row."""
+    def _behind(self, i: Instruction) -> int:
+        """The pc behind the loop that a branch ends."""
+        if i.guard:
+            return i.pc + 1
+        start = branch_target(self.kernel, i)
+        inside = [block for block in self.flow.blocks if start <= block.start <= i.pc]
+        exits = [self.flow.blocks[s].start for block in inside for s in block.successors]
+        return next((pc for pc in exits if not start <= pc <= i.pc), len(self.kernel.instructions))
+
+    @property
+    def places(self) -> dict[Choice, int]:
+        """By choice, the number of its note."""
+        return self._judge[1]
+
+    def of(self, rows: Mapping[str, Array]) -> Array:
+        """By note and row, whether it is made. rows: by name of an input, its value in each row; those that aren't
+        there are 0.
+        """
+        kernel, _, notes = self._judge
         count = len(next(iter(rows.values())))
-        outcomes = [(pc, held) for number in self._order for pc in self._pcs(number) for held in (True, False)]
-        names = len(outcomes) + len(self._order) + len(self._probes)
-        out = np.zeros((names, count), bool)
+        out = np.zeros((notes, count), bool)
         for start in range(0, count, ROWS):
-            stop = min(count, start + ROWS)
-            given = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8)
+            size = min(count - start, ROWS)
+            given, noted = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8), np.zeros((notes, ROWS), np.uint8)
             for place, name in enumerate(self.inputs):
-                values = rows.get(name)
-                if values is not None:
-                    data = np.ascontiguousarray(values[start:stop])
-                    given[place, : stop - start, : data.itemsize] = data.view(np.uint8).reshape(stop - start, -1)
-            found = np.zeros((names, ROWS), np.uint8)
-            blocks = -(-(stop - start) // THREADS)
-            launch(self._skeleton, (blocks,), THREADS, [given.reshape(-1), found.reshape(-1)], races=False, count=False)
-            out[:, start:stop] = found[:, : stop - start]
-        return Decided(dict(zip(outcomes, out, strict=False)), out)
-
-    def _pcs(self, number: int) -> Iterator[int]:
-        block = self.flow.blocks[number]
-        return (pc for pc in range(block.start, block.stop) if pc in self.deciding)
-
-
-@dataclass(frozen=True)
-class Decided:
-    """By row: outcomes: whether the instruction is reached and its predicate holds, or not. all: these, which blocks
-    are reached, and which masks are zero.
-    """
-
-    outcomes: dict[Outcome, Array]
-    all: Array
-
-
-def _predicate(i: Instruction) -> tuple[Reg, bool]:
-    """What decides it, and whether it is negated."""
-    if i.guard:
-        return i.guard
-    last: Any = i.operands[-1]
-    return last, False
+                if name in rows:
+                    data = np.ascontiguousarray(rows[name][start : start + size])
+                    given[place, :size, : data.itemsize] = data.view(np.uint8).reshape(size, -1)
+            blocks = -(-size // THREADS)
+            launch(kernel, (blocks,), THREADS, [given.reshape(-1), noted.reshape(-1)], races=False, count=False)
+            out[:, start : start + size] = noted[:, :size]
+        return out

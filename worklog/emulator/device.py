@@ -210,7 +210,7 @@ class EmulatedDevice:
                 (kernel.program.sha256, sizes), Coverage(kernel.kernel, kernel.program.arguments, sizes)
             )
             given = (value.skew if isinstance(value, Pointer) else value for value in values)
-            known.add(self.last, grid, dict(zip(known.names, given, strict=True)))
+            known.add(self.last, dict(zip(known.names, given, strict=True)))
         self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
 
     def synchronize(self) -> None:

@@ -41,10 +41,10 @@ SIGNATURE = ["32", "32", "32", "32", "64", "64", "32", "64"]  # bits of the ladd
 class Result:
     """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
     lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
-    executed: threads that reached each instruction of the PTX. branches: by the pc of a guarded branch, threads that
-    took it, and threads that didn't. trace: with `trace`, what each warp did, in the order of the emulator: a record
-    (worklog.emulator.core.records.STEP) per access to shared or global memory, bulk copy, barrier and wait. sites: of
-    accesses, by pc.
+    executed: threads that reached each instruction of the PTX. choices: of each, 1 if its guard or selection held for some
+    thread, plus 2 if it did not for some. trace: with `trace`, what each warp did, in the order of the emulator: a
+    record (worklog.emulator.core.records.STEP) per access to shared or global memory, bulk copy, barrier and wait.
+    sites: of accesses, by pc.
     """
 
     kernel: str
@@ -54,7 +54,7 @@ class Result:
     lines: Mapping[int, Counts] = field(hash=False)
     printed: tuple[str, ...] = ()
     executed: tuple[int, ...] = field(default=(), repr=False)
-    branches: Mapping[int, tuple[int, int]] = field(default_factory=dict, repr=False, hash=False)
+    choices: Array = field(default_factory=lambda: np.zeros(0, np.uint8), repr=False, hash=False, compare=False)
     trace: Array = field(default_factory=lambda: np.zeros(0, STEP), repr=False, hash=False, compare=False)
     sites: Mapping[int, Site] = field(default_factory=dict, repr=False, hash=False, compare=False)
 

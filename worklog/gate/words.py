@@ -13,7 +13,6 @@ import numpy as np
 Values = np.ndarray[Any, Any]
 Truth = Callable[[Mapping[str, Values]], Values]  # of rows: by name of a variable, its value in each
 SIZES = "MNK"
-DENSE = 4096
 LONGEST = 1024  # period
 CHECKED = 2048  # rows
 SMALL = 20  # values
@@ -27,11 +26,13 @@ def condition(truth: Truth, row: Mapping[str, Any], tried: Mapping[str, Values],
     """
     words, holds, all_values = list[str](), dict[str, Values](), dict[str, Values]()
     for name, values in tried.items():
-        values = np.unique(np.concatenate([np.arange(1, DENSE + 1), values]) if name in SIZES else values)
+        values = np.unique([*values, row[name]])
         where = truth({other: values if other == name else np.full(len(values), row[other]) for other in row})
         if not where.all():
             words.append(_described(SPOKEN.get(name, name), values, where))
             holds[name], all_values[name] = values[where], values
+    if not holds:
+        return ""
     drawn: dict[str, Values] = {name: np.full(CHECKED, value) for name, value in row.items()}
     for name, values in holds.items():
         drawn[name] = np.where(

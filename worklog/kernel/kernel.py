@@ -313,11 +313,15 @@ class Kernel:
 
     def blocks(self, shape: Shape) -> tuple[int, ...]:
         """Blocks along x, y and, if the grid has that, z. Raises LaunchFailed for a grid without blocks."""
-        sizes = self.launch.blocks(self._names(shape))
+        sizes = self.blocks_at(shape.m, shape.n, shape.k)
         if min(sizes) < 1:
             has = f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}"
             raise LaunchFailed(f"{has}: round up, as in (N + 31) / 32, or state a domain")
         return sizes
+
+    def blocks_at(self, m: Any, n: Any, k: Any) -> tuple[Any, ...]:
+        """As blocks(), without errors; of arrays, arrays."""
+        return self.launch.blocks({"M": m, "N": n, "K": k, **self.template})
 
     def _names(self, shape: Shape) -> dict[str, int]:
         return {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}

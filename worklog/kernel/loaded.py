@@ -88,10 +88,20 @@ class Loaded(Runnable):
             self._compiled[key] = self.device.compile(part.program)
         return self._compiled[key]
 
-    def grids(self, shape: Shape) -> dict[str, tuple[int, ...]]:
-        """Of what it launches at a shape, by the hash of the program. Raises BadSetting, LaunchFailed."""
-        self.kernel.check(shape)
-        return {part.program.sha256: part.blocks(shape) for part in self.kernel.at(shape, self.device.arch).passes}
+    def grids(self, key: str, *sizes: Any) -> Any:
+        """Blocks along x and y at shapes of the domain, of the program with this hash; 0 where it isn't launched.
+        sizes: of M, N and K, an array each. Raises BadSetting.
+        """
+        if self.kernel.choose is None:
+            part = next(part for part, _ in self.passes if part.program.sha256 == key)
+            return np.array([sizes[0] * 0 + blocks for blocks in part.blocks_at(*sizes)[:2]])
+        shapes, which = np.unique(np.stack(sizes), axis=1, return_inverse=True)
+        grids = np.zeros((2, shapes.shape[1]), np.int64)
+        for number, shape in enumerate(shapes.T):
+            for part in self.kernel.at(Shape(*map(int, shape)), self.device.arch).passes:
+                if part.program.sha256 == key:
+                    grids[:, number] = part.blocks(Shape(*map(int, shape)))[:2]
+        return grids[:, which.reshape(-1)]
 
     def launches_at(self, shape: Shape) -> tuple[list[Part], int]:
         """The launches and the workspace's elements, computed once, so that a timed launch parses nothing."""

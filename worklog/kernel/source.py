@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +63,22 @@ def read_source(path: Path) -> str:
         raise WorklogError(f"cannot read {path}: {why}") from error
 
 
-def evaluate(expression: str, names: Mapping[str, int]) -> int:
-    """Value of an integer expression with + - * / // %, min, max and names; "/" rounds down. Raises BadSetting."""
+def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
+    """Value of an integer expression with + - * / // %, min, max and names, which may have arrays of values; "/" rounds
+    down. Raises BadSetting.
+    """
     advice = f"use {', '.join(['integers', *names])} and + - * / %"
 
-    def value(node: ast.expr) -> int:
+    def value(node: ast.expr) -> Any:
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
         if isinstance(node, ast.Name) and node.id in names:
             return names[node.id]
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("min", "max") and node.args and not node.keywords:
-            return (min if ast.unparse(node.func) == "min" else max)(map(value, node.args))
+            less = ast.unparse(node.func) == "min"
+            return reduce(lambda x, y: x + (y - x) * ((y < x) == less), map(value, node.args))
         raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
 
     try:

@@ -149,6 +149,7 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         uint32_t guard = *AT(uint32_t, i->guard);
         if (w->poisoned && !ready) use(l, b, w, pc, i->guard, lanes);
         mask &= i->negated ? ~guard : guard;
+        l->choices[pc] |= (mask != 0) | (mask != lanes) << 1;
         if (!mask) {
           pc++;
           continue;
@@ -165,11 +166,16 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
       int then = NEXT;
       w->left = left;
       switch (i->kind) {
-      case ALU: alu(w, i, mask); break;
+      case ALU:
+        if (i->copies == SELECTION) {
+          uint32_t chosen = *AT(uint32_t, i->c) & mask;
+          l->choices[pc] |= (chosen != 0) | (chosen != mask) << 1;
+        }
+        alu(w, i, mask);
+        break;
       case SERIES: series(l, b, w, pc, i, mask); break;
       case ACCESS: then = access(l, b, w, pc, i, mask); break;
       case BRANCH: {
-        if (i->guard != NONE) l->taken[i->op] += __builtin_popcount(mask);
         if (mask == lanes && (i->target > pc || !(left < end || i->site > 0 || w->refused))) {
           pc = i->target;
           continue;

@@ -138,7 +138,7 @@ typedef struct {
   const uint8_t *image; /* of a register file: constants, and what registers hold before they are written */
   const int64_t *numbers; /* of the blocks to run */
   int64_t *executed;      /* by basic block: warps and threads */
-  int64_t *taken;         /* by basic block: threads that took the guarded branch at its end */
+  uint8_t *choices;       /* by instruction: 1 if a guard or a selection held for a thread, 2 if it did not */
   Event *events;
   const int32_t *specials; /* pairs: number of a special register, offset */
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */

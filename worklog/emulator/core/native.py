@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import outputs, tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
+from worklog.emulator.core import tell_async, tell_blocks, tell_order, tell_tensor, tell_warps
 from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import NONE, decoded
 from worklog.emulator.core.records import INSTRUCTION, SITE, STEP, enum, lanes_of
@@ -38,7 +38,7 @@ EVENT = np.dtype([
     ("lanes", "u4"), ("space", "u4"), *((name, "i8") for name in ("block", "other_block", "value", "count")),
     ("numbers", "i8", 8),
 ])  # fmt: skip
-POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "taken", "events", "specials", "lists")
+POINTERS = ("code", "sites", "buffers", "image", "numbers", "executed", "choices", "events", "specials", "lists")
 WIDE = ("blocks_count", "next", "code_count", "budget", "slice", "steps", "ticks")
 NARROW = (
     "shared_size", "local_size", "buffers_count", "grain", "counting", "checking", "values", "sites_count",
@@ -112,11 +112,11 @@ def run(
     reserved: int = 0,
     together: int = 1,
     seed: int = 0,
-) -> tuple[list[list[int]], outputs.Coverage, Array]:
-    """Run blocks of a decoded program; how often each basic block ran, in warps and threads, the coverage, and the
-    trace, if the batch is traced. Findings go to the batch, costs to the program's sites. reserved: bytes at the end of
-    shared memory that hold zeros when a block starts. together: how many blocks may wait for each other. seed: of the
-    order in which warps and blocks take turns.
+) -> tuple[list[list[int]], tuple[tuple[int, ...], Array], Array]:
+    """Run blocks of a decoded program; how often each basic block ran, in warps and threads; how many threads reached
+    each instruction, and its choices (see core.h); and the trace, if the batch is traced. Findings go to the batch,
+    costs to the program's sites. reserved: bytes at the end of shared memory that hold zeros when a block starts.
+    together: how many blocks may wait for each other. seed: of the order in which warps and blocks take turns.
     """
     batch, form = memory.batch, decoded(program)
     image, sites, code_ = form.image.copy(), form.sites.copy(), form.code
@@ -138,8 +138,8 @@ def run(
             record["cells"] = cells[-1].ctypes.data
     sites["buffer"] = NONE
     events, executed = np.zeros(EVENTS, EVENT), np.zeros((len(program.flow.blocks), 2), np.int64)
-    which, taken = np.asarray(numbers, np.int64), np.zeros(len(executed), np.int64)
-    arrays = (code_, sites, buffers, image, which, executed, taken, events, form.specials, form.lists)
+    which, choices = np.asarray(numbers, np.int64), np.zeros(len(code_), np.uint8)
+    arrays = (code_, sites, buffers, image, which, executed, choices, events, form.specials, form.lists)
     launch = Launch(*(array.ctypes.data for array in arrays))
     launch.blocks_count, launch.code_count, launch.budget, launch.slice = len(which), len(code_), budget, SLICE
     launch.file_size, launch.special_count, launch.events_room = image.nbytes, len(form.specials) // 2, EVENTS
@@ -188,7 +188,8 @@ def run(
     if status in (BUDGET_OVER, DEADLOCK, ENDLESS):
         tell_blocks.end(program, batch, launch, status, executed, half, tell_async.lacking(reported))
     counts = [[int(warps), int(threads)] for warps, threads in executed]
-    return counts, outputs.coverage(program, executed, taken), np.frombuffer(b"".join(steps), STEP)
+    threads = np.repeat(executed[:, 1], [block.stop - block.start for block in program.flow.blocks])
+    return counts, (tuple(threads.tolist()), choices[: len(threads)]), np.frombuffer(b"".join(steps), STEP)
 
 
 def _printed(
