@@ -1,7 +1,14 @@
-"""What all launches of a kernel on the emulator have run, and what none has."""
+"""What all launches of a kernel on the emulator have run, and what others would choose, computed for thousands at once.
+
+The instructions that a kernel's guards and selections depend on make a kernel of their own, with its branches and
+loops. Each of its threads stands for one thread of another launch: it takes M, N, K and the rest from a row of a table,
+and notes what it chose. So no idiom of the compiler (a remainder by a multiplication, two conditions in one mask) need
+be recognised.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,16 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.conditions import Choice, Conditions
-from worklog.emulator.launch import Result
-from worklog.emulator.ptx import Kernel
+from worklog.emulator.flow import Flow, branch_target
+from worklog.emulator.launch import Result, launch
+from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
+
+ROWS, THREADS = 1024, 256  # of one launch
+SLOT = 8  # bytes of a value in the table
+TURNS = 4  # of a loop
+IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
+PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
+UNKNOWN = "unknown"  # what a kernel loads
+Choice = tuple[int, bool]  # the pc of a guarded instruction or a selection, and whether its predicate held
 
 
 @dataclass(eq=False)
 class Coverage:
-    """Of one kernel with one block. names: of what its parameters take. seen: its choices in all launches, as a Result
-    has them; told: in those whose result shows that alpha or beta is wrong. ran: whether a thread reached each
-    instruction.
+    """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A". seen: its choices in
+    all launches, as a Result has them; told: in those whose result shows that alpha or beta is wrong. ran: whether a
+    thread reached each instruction.
     """
 
     kernel: Kernel
@@ -27,11 +42,6 @@ class Coverage:
 
     def __post_init__(self) -> None:
         self.seen, self.told, self.ran = np.zeros((3, len(self.kernel.instructions)), np.uint8)
-
-    @cached_property
-    def conditions(self) -> Conditions:
-        """What decides."""
-        return Conditions(self.kernel, self.names)
 
     def add(self, result: Result, arguments: Mapping[str, Any]) -> None:
         """One more launch."""
@@ -45,12 +55,22 @@ class Coverage:
         pc, held = choice
         return not (self.told if told else self.seen)[pc] & (1 if held else 2)
 
+    @property
+    def chosen(self) -> set[tuple[int, str, bool]]:
+        """By line and opcode, what some launch chose."""
+        code = [self.kernel.instructions[pc] for pc in self.deciding]
+        return {(i.line, i.op, held) for i in code for held in (True, False) if not self.lacks((i.pc, held))}
+
+    @property
+    def lines(self) -> set[int]:
+        """The source lines that ran."""
+        return {i.line for i in self.kernel.instructions if self.ran[i.pc]}
+
     def behind(self, choice: Choice) -> set[int]:
         """The source lines that no launch ran and that only this choice of a branch leads to, as far as it is known."""
-        code, (pc, held) = self.kernel.instructions, choice
+        code, blocks, (pc, held) = self.kernel.instructions, self._flow.blocks, choice
         if code[pc].parts[0] != "bra":
             return set()
-        blocks = self.conditions.flow.blocks
         branch = next(block for block in blocks if block.start <= pc < block.stop)
         waiting, reached = [branch.successors[0 if held else -1]], set[int]()
         while waiting:
@@ -61,13 +81,160 @@ class Coverage:
         lines = {i.line for number in reached for i in code[blocks[number].start : blocks[number].stop]}
         return lines - self.lines - {0}
 
-    @property
-    def lines(self) -> set[int]:
-        """The source lines that ran."""
-        return {i.line for i in self.kernel.instructions if self.ran[i.pc]}
+    @cached_property
+    def _flow(self) -> Flow:
+        return Flow(self.kernel)
 
-    @property
-    def chosen(self) -> set[tuple[int, str, bool]]:
-        """By line and opcode, what some launch chose."""
-        code = [self.kernel.instructions[pc] for pc in self.conditions.deciding]
-        return {(i.line, i.op, held) for i in code for held in (True, False) if not self.lacks((i.pc, held))}
+    @cached_property
+    def deciding(self) -> dict[int, tuple[Reg, bool]]:
+        """By pc of each guarded instruction and each selection, its predicate, and whether that is negated."""
+        code = self.kernel.instructions
+        out = {i.pc: (register, False) for i in code if i.parts[0] == "selp" for register in i.reads[-1:]}
+        return out | {i.pc: i.guard for i in code if i.guard}
+
+    @cached_property
+    def _wanted(self) -> dict[int, str]:
+        """By pc of what the predicates depend on, the name of the input that it gives; "" if it computes."""
+        definitions, out = defaultdict[str, list[Instruction]](list), dict[int, str]()
+        for i in self.kernel.instructions:
+            for register in i.defined:
+                definitions[register.name].append(i)
+        waiting = [register.name for register, _ in self.deciding.values()]
+        while waiting:
+            for i in definitions.pop(waiting.pop(), ()):
+                out[i.pc] = self._input(i)
+                given = [i.guard[0]] if i.guard else []
+                waiting += [register.name for register in (given if out[i.pc] else i.reads)]
+        return out
+
+    def _input(self, i: Instruction) -> str:
+        first, last, row = i.operands[0], i.operands[-1], i.row
+        if isinstance(last, Special):
+            return last.name if last.name in PLACES else "" if last.name.startswith("%ntid") else UNKNOWN
+        if i.op.startswith("ld.param") and isinstance(last, Mem) and isinstance(last.base, Sym) and last.offset == 0:
+            place = [param.name for param in self.kernel.params].index(last.base.name)
+            return self.names[place].removeprefix("long ")
+        loaded = row.memory or row.effects or row.forms or isinstance(last, Sym) or not isinstance(first, Reg)
+        return UNKNOWN if loaded else ""
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the values on which choices depend."""
+        return tuple(dict.fromkeys(name for _, name in sorted(self._wanted.items()) if name))
+
+    @cached_property
+    def constants(self) -> list[float]:
+        """Numbers that occur in what decides, without their signs."""
+        code = [self.kernel.instructions[pc] for pc in self._wanted]
+        numbers = {abs(operand.value) for i in code for operand in i.operands if isinstance(operand, Imm)}
+        return sorted(number for number in numbers if number < 2**31)
+
+    @cached_property
+    def judge(self) -> tuple[Kernel, dict[Choice, int], int]:
+        """The kernel that computes choices, the number of each choice's note, and how many notes there are."""
+        code, labels = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]](), dict[str, int]()
+        notes, places, times = dict[tuple[int, str, int], int](), dict[Choice, int](), Counter[str]()
+
+        def emit(op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
+            code.append((op, operands, guard))
+
+        def number(value: int) -> Imm:
+            return Imm(value, value, "int")
+
+        def note(predicate: Reg) -> int:
+            """Where it is noted that a predicate holds here; behind it, that it does not."""
+            key = block.index, predicate.name, times[predicate.name]
+            if key not in notes:
+                notes[key] = 2 * len(notes)
+                for fails in (False, True):
+                    emit("st.global.u8", Mem(OUT, ROWS * (notes[key] + fails)), ONE, guard=(predicate, fails))
+            return notes[key]
+
+        def load(register: Reg, i: Instruction) -> None:
+            """Take what an instruction gives from the table."""
+            name, taken = self._wanted[i.pc], Reg(f"{register.name}_in", "b32")
+            address = Mem(IN, SLOT * ROWS * self.inputs.index(name))
+            if i.parts[0] == "mbarrier" and register.type == "pred":  # a wait ends at once
+                emit("setp.eq.s32", register, ONE, ONE, guard=i.guard)
+            elif register.type != "pred" and (name != UNKNOWN or register.type[0] != "f"):
+                emit(f"ld.global.{register.type}", register, address, guard=i.guard)
+            else:
+                emit("ld.global.b32", taken, address)
+                op, more = (
+                    (f"cvt.rn.{register.type}.s32", ()) if register.type != "pred" else ("setp.ne.s32", [number(0)])
+                )
+                emit(op, register, taken, *more, guard=i.guard)
+
+        registers = [Reg("%block_of", "b32"), Reg("%threads", "b32"), LANE]
+        for register, special in zip(registers, ("%ctaid.x", "%ntid.x", "%tid.x"), strict=True):
+            emit("mov.u32", register, Special(special))
+        emit("mad.lo.s32", LANE, *registers)
+        emit("mov.u32", ONE, number(1))
+        for base, name, width in ((IN, "in", SLOT), (OUT, "out", 1)):
+            emit("ld.param.u64", base, Mem(Sym(name), 0))
+            emit("mad.wide.u32", base, LANE, number(width), base)
+        branches = [i for i in self.kernel.instructions if i.parts[0] == "bra"]
+        targets = {i.pc: branch_target(self.kernel, i) for i in branches}
+        turns = {pc: Reg(f"%turns_{pc}", "b32") for pc, target in targets.items() if target <= pc}
+        for register in turns.values():
+            emit("mov.u32", register, number(0))
+        for block in self._flow.blocks:
+            labels[f"at_{block.start}"] = len(code)
+            for i in self.kernel.instructions[block.start : block.stop]:
+                if i.pc in self.deciding:
+                    predicate, negated = self.deciding[i.pc]
+                    place = note(predicate)
+                    places |= {(i.pc, True): place + negated, (i.pc, False): place + (not negated)}
+                if i.pc in turns:  # out of the loop after some turns
+                    full = Reg(f"%full_{i.pc}", "pred")
+                    emit("add.s32", turns[i.pc], turns[i.pc], ONE)
+                    emit("setp.ge.s32", full, turns[i.pc], number(TURNS))
+                    emit("bra", Sym(f"at_{self._behind_loop(i, targets[i.pc])}"), guard=(full, False))
+                if i.pc in targets:
+                    emit(i.op, Sym(f"at_{targets[i.pc]}"), guard=i.guard)
+                elif i.parts[0] in ("ret", "exit"):
+                    emit(i.op, guard=i.guard)
+                elif i.pc in self._wanted:
+                    times.update(register.name for register in i.defined)
+                    for register in i.defined if self._wanted[i.pc] else ():
+                        load(register, i)
+                    if not self._wanted[i.pc]:
+                        emit(i.op, *i.operands, guard=i.guard)
+                        for register in i.defined:
+                            if register.type == "pred":  # a part of a condition
+                                note(register)
+        labels[f"at_{len(self.kernel.instructions)}"] = len(code)
+        emit("ret")
+        instructions = tuple(
+            Instruction(pc, op, operands, guard, 0, op) for pc, (op, operands, guard) in enumerate(code)
+        )
+        params = Param("in", "u64", 8), Param("out", "u64", 8)
+        return Kernel("judge", self.kernel.arch, params, instructions, labels, (), None), places, 2 * len(notes)
+
+    def _behind_loop(self, i: Instruction, start: int) -> int:
+        """The pc behind the loop from `start` on that a branch ends."""
+        if i.guard:
+            return i.pc + 1
+        inside = [block for block in self._flow.blocks if start <= block.start <= i.pc]
+        exits = [self._flow.blocks[s].start for block in inside for s in block.successors]
+        return next((pc for pc in exits if not start <= pc <= i.pc), len(self.kernel.instructions))
+
+    def notes(self, rows: Mapping[str, Array]) -> Array:
+        """By note and row, whether it is made. rows: by name of an input, its value in each row; those that aren't
+        there are 0.
+        """
+        kernel, _, notes = self.judge
+        count = len(next(iter(rows.values())))
+        out = np.zeros((notes, count), bool)
+        for start in range(0, count, ROWS):
+            size = min(count - start, ROWS)
+            given, noted = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8), np.zeros((notes, ROWS), np.uint8)
+            for place, name in enumerate(self.inputs):
+                if name in rows:
+                    data = np.ascontiguousarray(rows[name][start : start + size])
+                    given[place, :size, : data.itemsize] = data.view(np.uint8).reshape(size, -1)
+            launch(
+                kernel, (ROWS // THREADS,), THREADS, [given.reshape(-1), noted.reshape(-1)], races=False, count=False
+            )
+            out[:, start : start + size] = noted[:, :size]
+        return out

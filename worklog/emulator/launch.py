@@ -41,8 +41,8 @@ SIGNATURE = ["32", "32", "32", "32", "64", "64", "32", "64"]  # bits of the ladd
 class Result:
     """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
     lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
-    executed: threads that reached each instruction of the PTX. choices: of each, 1 if its guard or selection held for some
-    thread, plus 2 if it did not for some. trace: with `trace`, what each warp did, in the order of the emulator: a
+    executed: threads that reached each instruction of the PTX. choices: of each, 1 if its guard or selection held for
+    some thread, plus 2 if it did not for some. trace: with `trace`, what each warp did, in the order of the emulator: a
     record (worklog.emulator.core.records.STEP) per access to shared or global memory, bulk copy, barrier and wait.
     sites: of accesses, by pc.
     """
