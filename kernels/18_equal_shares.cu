@@ -1,5 +1,6 @@
 // 18 · Equal shares
 // Run:     worklog run equal_shares
+//          main.cu launches one kernel, and here two launches share a workspace.
 //
 // Before:  each block computed one tile. At 4096, 512 tiles take 3.9 rounds on the 132 SMs of an
 //          H200: in the last one, some SMs have nothing to do.

@@ -1,5 +1,6 @@
 // 19 · Ragged edges
 // Run:     worklog run ragged
+//          main.cu launches one kernel, and here up to three launches share a workspace.
 //
 // Before:  M, N and K had to be multiples of the tile's sizes, and rows of A and B had to begin at
 //          multiples of 16 bytes.

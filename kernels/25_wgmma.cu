@@ -22,9 +22,10 @@
 // parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block computes
 // a BM x BN tile of C.
 
-constexpr int LINE_BYTES = 128;
-constexpr unsigned ALL = 0xffffffff;  // lanes
-constexpr int SPLITTERS = 3;          // warp groups
+#include "halves.cuh"
+#include "wgmma.cuh"
+
+constexpr int SPLITTERS = 3;  // warp groups
 // Floats between rows of A, and between the halves of B: the threads of a warp read from 32 banks.
 constexpr int A_PITCH = 32 + 4, B_HALF = 16 * 64 + 16;
 
@@ -47,72 +48,6 @@ struct Shared {
   Line lines[BM + BN];  // rows, then columns
   unsigned long long full[STAGES], empty[STAGES], filled[SPLITTERS][RAW];
 };
-
-// Two floats as two halves each: hi + lo has 22 bits or more. x is in the low half of a register.
-__device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& lo) {
-  float x_hi, y_hi;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(hi) : "f"(y), "f"(x));
-  asm("{\n.reg .f16 x, y;\nmov.b32 {x, y}, %2;\ncvt.f32.f16 %0, x;\ncvt.f32.f16 %1, y;\n}"
-      : "=f"(x_hi), "=f"(y_hi)
-      : "r"(hi));
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(lo) : "f"(y - y_hi), "f"(x - x_hi));
-}
-
-__device__ __forceinline__ unsigned address(const void* p) {
-  return (unsigned)__cvta_generic_to_shared(p);
-}
-__device__ __forceinline__ void init(unsigned long long& bar, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(&bar)), "r"(count)
-               : "memory");
-}
-__device__ __forceinline__ void arrive(unsigned long long& bar) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&bar)) : "memory");
-}
-// This thread arrives once its copies so far are complete.
-__device__ __forceinline__ void arrive_after_copies(unsigned long long& bar) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address(&bar)) : "memory");
-}
-__device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nAGAIN:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra AGAIN;\n}" ::"r"(address(&bar)),
-      "r"(parity)
-      : "memory");
-}
-__device__ __forceinline__ void copy(float* to, const float* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)), "l"(from)
-               : "memory");
-}
-
-// A matrix of lines of 128 bytes along K, swizzled: PTX ISA, "Matrix Descriptor Format".
-__device__ __forceinline__ unsigned long long descriptor(const void* lines) {
-  return (address(lines) & 0x3FFFF) >> 4 | 1ull << 16 | 1024ull >> 4 << 32 | 1ull << 62;
-}
-
-__device__ __forceinline__ void multiply(float (&d)[64], unsigned long long a, unsigned long long b,
-                                         bool add) {
-  asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, add, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
-        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
-        "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b), "r"((int)add));
-}
 
 // Splits half of the 32 numbers of a line; the lane 16 further has the other half. Returns the
 // power of two that takes the parts back.
@@ -150,15 +85,6 @@ __device__ __forceinline__ float split_line(const float (&x)[16], int half, int 
     *(uint4*)&to[((part + 4) ^ number % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
   }
   return unscale;
-}
-
-// A row of A times a column of B in FP32, by a warp.
-__device__ __forceinline__ float dot(const float* a, const float* b, int K, int N, int lane) {
-  float x = 0.0f;
-#pragma unroll 8
-  for (int k = lane; k < K; k += 32) x += a[k] * b[(size_t)k * N];
-  for (int other = 16; other > 0; other /= 2) x += __shfl_xor_sync(ALL, x, other);
-  return x;
 }
 
 template <int BM, int BN, int BK, int STAGES, int RAW>

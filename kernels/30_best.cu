@@ -1,5 +1,6 @@
 // 30 · Every shape
 // Run:     worklog run best
+//          main.cu launches one kernel; here, the shape decides how many share a workspace.
 //
 // Before:  the tile was the one that is fastest at 4096, and it had to divide M, N and K. A small
 //          product has too few tiles for the GPU, and one with a long K and few tiles takes long.

@@ -70,7 +70,9 @@ class Program:
 
 @cache
 def _codes() -> dict[Any, str]:
-    """code_sha256 of each rung by its sha256 on 2026-11-26, which the runs until then have."""
+    """code_sha256 of each rung by its sha256 on 2026-11-26, which the runs until then have; and of wgmma and split by
+    that from before they had headers, which change no instruction of their PTX.
+    """
     return dict(json.loads(Path(__file__).with_name("codes.json").read_text(encoding="utf-8")))
 
 

@@ -36,7 +36,7 @@ def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[st
     """What NVRTC gets of a source, for any entry; and what the source and its headers define. folders: of headers.
     define: macros.
     """
-    texts = _own_headers(source, folders)
+    texts = own_headers(source, folders)
     read_too = tuple(texts.values()) if sum(map(len, texts.values())) < MOST_READ else ()
     unit = read(source, tuple(define), read_too)
     text = _without_host(source, unit, texts)
@@ -56,7 +56,7 @@ def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[st
     return Program(file, text, "", options, headers=tuple(headers.items())), unit
 
 
-def _own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
+def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
     """Texts by the names in #include: of headers in the folders that a source includes, behind those that they include
     in turn.
     """

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from worklog.kernel import signature
 from worklog.kernel.device import Program
+from worklog.kernel.device_code import own_headers
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.signature import Launch
 from worklog.kernel.source import kernels_dir, read_source
@@ -22,13 +23,13 @@ def numbered(number: int, name: str, idea: str) -> Kernel:
     """A rung, from the header of its file. idea: what it adds. Raises WorklogError."""
     file = f"{number:02}_{name}.cu"
     source = read_source(kernels_dir() / file)
+    headers = tuple(own_headers(source, [str(kernels_dir())]).items())
     tile, claims, launch = signature.header(source)
     launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
     rules = signature.domain(source, tile)
     arguments = (*signature.LADDER, signature.WORKSPACE) if "void* workspace" in source else signature.LADDER
-    return Kernel(
-        name, Program(file, source, ""), (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea
-    )
+    program = Program(file, source, "", headers=headers)
+    return Kernel(name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea)
 
 
 # autotuned has the fastest of the recorded sweep's 20 tiles on an H200 at 4096. Most others have the usual textbook one
