@@ -29,7 +29,7 @@ LADDER = 'lab.ladder("tiles_2d", 4096, run=run)'
 LIVE = """
 import sys
 from worklog.lab import panel_page
-from worklog.lab.panel_answer import Answers
+from worklog.lab.readings import Answers
 panel_page.why_not_live = lambda: None
 job = (sys.executable, {job!r}, "seconds", "pid")
 panel_page.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job)

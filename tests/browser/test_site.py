@@ -13,9 +13,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
 from tests.lab.grid import part_of_the_recording
 from worklog.lab.ladder_page import Climb, diff, ladder_runs
-from worklog.lab.panel_answer import Answer, Answers, numbers
 from worklog.lab.panel_page import places
-from worklog.lab.readings import Settings
+from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.site import site
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
@@ -80,12 +79,12 @@ def choose(page: Page, kernel: str, shape: Shape, settings: Settings) -> None:
 def shows(page: Page, answer: Answer) -> None:
     """Fail unless the panel shows this answer, all of it."""
     unbiased, mine = page.locator(".card").all()
-    for card, shown in ((unbiased, answer.unbiased), (mine, answer.reading)):
-        time, rate, share = numbers(shown)
+    for card, shown in ((unbiased, answer.whole.before), (mine, answer.whole.after)):
+        time, rate, share = shown.numbers
         expect(card.locator(".big")).to_have_text(rate)
         expect(card).to_contain_text(f"{time} · {share}")
     expect(reading(page.locator("#panel"))).to_contain_text(answer.comparison)
-    expect(reading(page.locator("#panel"))).to_contain_text(answer.reading.measurement.label)
+    expect(reading(page.locator("#panel"))).to_contain_text(answer.whole.after.measurement.label)
     in_words = [line for line in answer.text[3:-1] if not line.startswith("one by one: ")]  # the rows below
     expect(page.locator("#panel li")).to_have_text(in_words)
     drawn = page.locator("#panel .body .row").evaluate_all(ENDS)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests import helpers
-from worklog.lab.panel_answer import Answers
-from worklog.lab.readings import grid_runs
+from worklog.lab.readings import Answers, grid_runs
 from worklog.runner.job import Job, grid_jobs
 from worklog.runs import Measurement, Roof, Run, Samples, Side
 

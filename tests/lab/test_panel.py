@@ -22,9 +22,8 @@ from worklog import lab
 from worklog.errors import BadRunFile, BadSetting
 from worklog.gpu import device
 from worklog.lab import readings
-from worklog.lab.panel_answer import Answer, Answers, amount, axis, numbers
 from worklog.lab.panel_page import Panel, places, why_not_live
-from worklog.lab.readings import LAUNCHES, Held, NotRecorded, Reading, unbiased_settings
+from worklog.lab.readings import LAUNCHES, Answer, Answers, Held, NotRecorded, Reading, amount, axis, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import grid_jobs
 from worklog.runs import recordings
@@ -50,7 +49,7 @@ def test_every_combination_of_the_grid_is_read_as_it_was_made() -> None:
         if (task.kernel, task.shape) == ("warptiled", SIZE):
             made, us = reading(**task.pitfalls), true_us("warptiled", 1024, task.pitfalls)
             assert made.measurement.changed == task.pitfalls, str(task)
-            assert made.time.value == approx(us, rel=1e-3), str(task)
+            assert made.timed.time.value == approx(us, rel=1e-3), str(task)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_samples_and_time_have_the_chosen_overhead_and_statistic(
     biased: dict[str, Any], us: float, first: float
 ) -> None:
     made = reading(**biased)
-    assert made.time.value == approx(us, rel=1e-3)
+    assert made.timed.time.value == approx(us, rel=1e-3)
     assert len(made.samples) == 9 and made.samples[0] == approx(first, rel=1e-3), "the tenth doesn't count"
     assert made.samples[-1] == approx(HOST if "timer" in biased else 140 + OFFSET * ("offset" in biased), rel=1e-3)
 
@@ -85,10 +84,10 @@ def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_s
 def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
     mine = [m for m in GRID.measurements if m.changed == {"l2": "warm"}]
     warm = replace(GRID, harness=GRID.harness | {"l2": "warm"}, measurements=[replace(m, changed={}) for m in mine])
-    assert reading(warm, l2="warm").time.value == approx(112.0)
+    assert reading(warm, l2="warm").timed.time.value == approx(112.0)
     locked = replace(GRID, harness=GRID.harness | {"clocks": "locked:1395"})
     assert unbiased_settings(locked)["clocks"] == "locked:1395"
-    assert reading(locked).time.value == reading(locked, clocks="locked").time.value == approx(140.0)
+    assert reading(locked).timed.time.value == reading(locked, clocks="locked").timed.time.value == approx(140.0)
     panel = lab.panel("warptiled", 1024, run=locked)
     choose(panel, l2="warm")
     assert panel.where()[2]["clocks"] == "locked:1395", "the page knows only locked"
@@ -119,7 +118,7 @@ def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be
     for m in SHIPPED.measurements:
         made = held.read(m.kernel, m.problem, held.unbiased | m.changed)
         assert made.measurement is m
-        assert (made.time.value, made.ratio.value) == (approx(m.us, abs=2e-3), approx(m.ratio, rel=2e-3))
+        assert (made.timed.time.value, made.ratio.value) == (approx(m.us, abs=2e-3), approx(m.ratio, rel=2e-3))
         assert made.of_roof(m.changed.get("roof", "fp32")) == approx(m.of_roof, rel=1e-3)
     fixes = [g for g in LAUNCHES if g.article or g.setting == "queue"]
     for place in {(m.kernel, m.problem) for m in SHIPPED.measurements}:
@@ -181,13 +180,13 @@ def test_what_is_measured_is_the_unbiased_reading_and_the_chosen_launches() -> N
 def test_a_reading_is_compared_with_the_unbiased_one() -> None:
     unbiased, warm = answer(), answer(l2="warm")
     assert (unbiased.whole.difference.off, unbiased.steps, unbiased.same) == (0.0, (), True)
-    assert numbers(unbiased.reading) == ("140 µs", "15.3 TFLOP/s", "35.7 % of cuBLAS")
+    assert unbiased.whole.after.numbers == ("140 µs", "15.3 TFLOP/s", "35.7 % of cuBLAS")
     assert unbiased.comparison.startswith("this is the unbiased time · ±")
     assert warm.whole.difference.off == approx(-0.2, abs=1e-3)
     assert re.fullmatch(r"this reading is 20.0 % lower · ±\S+ % \(95 %\) from 9 samples", warm.comparison)
     assert "share of cuBLAS: 44.6 % here, 35.7 % unbiased" in warm.text and GRID.label in warm.text
-    timed = replace(unbiased.reading.timed, time=Estimate(1.0, 1.0, 1.0))
-    assert numbers(replace(unbiased.reading, timed=timed))[1] == "2147 TFLOP/s"
+    timed = replace(unbiased.whole.after.timed, time=Estimate(1.0, 1.0, 1.0))
+    assert replace(unbiased.whole.after, timed=timed).numbers[1] == "2147 TFLOP/s"
     assert [amount(off) for off in (0.5, 9.0, -0.99)] == ["50.0 % higher", "10 times too long", "100 times too short"]
 
 
@@ -202,7 +201,8 @@ def test_a_reading_is_compared_with_the_unbiased_one() -> None:
 def test_each_setting_adds_a_step_in_the_tables_order(biased: dict[str, Any], steps: dict[str, float]) -> None:
     steps_of = answer(**biased).steps
     assert [step.row[0] for step in steps_of] == list(steps)
-    assert [step.us for step in steps_of] == approx(list(steps.values()), abs=0.1)
+    added = [step.before.timed.time.value * step.difference.off for step in steps_of]
+    assert added == approx(list(steps.values()), abs=0.1)
     roles = ["grey" if us == 0 else "alert" if us < 0 else "accent" for us in steps.values()]
     assert [step.role for step in steps_of] == roles
     shown = answer(**biased).as_json()["steps"]
@@ -246,8 +246,8 @@ def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_its
     live.origin, live.measurements = "live", [m for m in live.measurements if m.changed in ({}, {"l2": "warm"})]
     answers = Answers([live, GRID])
     warm = answers.answer("warptiled", 1024, l2="warm")
-    assert warm.reading.run is warm.unbiased.run is live
-    assert answers.answer("warptiled", 1024, l2="warm", queue=False).reading.run is GRID
+    assert warm.whole.after.run is warm.whole.before.run is live
+    assert answers.answer("warptiled", 1024, l2="warm", queue=False).whole.after.run is GRID
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import NothingToDraw
-from worklog.lab.panel_answer import Answers
+from worklog.lab.readings import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs, work_of
 from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work, recordings

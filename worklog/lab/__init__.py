@@ -14,9 +14,8 @@ from worklog.lab.climb import climb, counted_changes, counts, register_reads, sa
 from worklog.lab.effects import effect
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Ladder, diff, ladder_runs, source
-from worklog.lab.panel_answer import Answers
 from worklog.lab.panel_page import Panel
-from worklog.lab.readings import Size, grid_runs
+from worklog.lab.readings import Answers, Size, grid_runs
 from worklog.runs import Run
 from worklog.settings import Value
 

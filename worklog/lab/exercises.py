@@ -21,11 +21,10 @@ from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, build, launch, load
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate import SgemmChecker
-from worklog.kernel import LADDER, Kernel, Program, block_traffic_bytes, rung
+from worklog.kernel import Kernel, Program, block_traffic_bytes, rung
 from worklog.kernel.solution import Solution
 from worklog.lab import journal
-from worklog.lab.panel_answer import Answers
-from worklog.lab.readings import grid_runs, in_words
+from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import Checked, check
@@ -108,20 +107,18 @@ def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping
 
 @_exercise("00", "the name of a rung, a string", str)
 def _fastest_at_256(name: str) -> Graded:
-    if name == BASELINE:
-        return Graded(False, f"{name} is the baseline: name a rung")
-    blocks = math.prod(rung(name).blocks(Shape.of(256)))
-    most = max(math.prod(record.blocks(Shape.of(256))) for record in LADDER)
     run = results(shapes=[256])
     times = {m.kernel: m for m in run.measurements if m.us and m.kernel != BASELINE}
     if name not in times:
-        return Graded(False, f"{name} has no time at 256 in this run: name another rung", run.label)
-    facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks} blocks on {run.gpu.multiprocessors} SMs"
+        return Graded(False, f"{name} isn't a rung with a time at 256: choose from {', '.join(times)}", run.label)
+    blocks = {record.name: math.prod(record.blocks(Shape.of(256))) for record in map(rung, times)}
+    facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks[name]} blocks on {run.gpu.multiprocessors} SMs"
     fastest = min(times.values(), key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
     fewer, as_many = "which rungs have more blocks at this size?", "which rung with as many blocks reads less memory?"
-    return _graded(False, f"{facts}, and another rung is faster", fewer if blocks < most else as_many, run.label)
+    hint = fewer if blocks[name] < max(blocks.values()) else as_many
+    return _graded(False, f"{facts}, and another rung is faster", hint, run.label)
 
 
 @_exercise("01", f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict)
@@ -132,7 +129,7 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     cold, warm = (answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"}))
     added = round(cold.whole.difference.off - warm.whole.difference.off, 3) + 0.0
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
-    facts, label = f"with {chosen}, the cold start changes the time by {added:+.1%}", cold.reading.measurement.label
+    facts, label = f"with {chosen}, the cold start changes the time by {added:+.1%}", cold.whole.after.measurement.label
     hint = "which setting makes one number of all samples, and which sample is slow?"
     return _graded(abs(added) > 0.05, facts, hint, label)
 
@@ -142,13 +139,13 @@ def _leaves_out_the_ends(answer: int) -> Graded:
     right = next(n for n in count(LEAST_SAMPLES) if median(list(range(n))).low >= 1)
     if answer < LEAST_SAMPLES:
         return Graded(False, f"{answer} samples don't give a 95 % interval: even their whole range is too narrow")
-    if answer < right:
-        hint = "without the smallest and the largest sample, the interval misses the median if at most one sample is "
-        hint += "below it, or at most one above it"
-        return _graded(False, f"of {answer} samples, the interval begins before the second one", hint)
     if answer > right:
         return Graded(False, f"{answer} samples are enough, but fewer are, too")
-    return Graded(True, f"the interval of {answer} samples leaves out the smallest and the largest one")
+    hint = (
+        "without both ends, the interval misses the median if at most one sample is below it, or at most one above it"
+    )
+    begins = "begins before" if answer < right else "leaves out the ends: it begins at"
+    return _graded(answer == right, f"of {answer} samples, the interval {begins} the second one", hint)
 
 
 @_exercise("03", "a rate in TFLOP/s", Real)
@@ -230,13 +227,10 @@ def _right_of_the_ridge(side: int) -> Graded:
     if side <= 0 or side % 8:
         return Graded(False, f"{side} is not a multiple of 8")
     facts = f"tiles of {side} x {side} make {intensity:.2f} FLOP per byte; the ridge is at {ridge:.2f}"
-    if intensity <= ridge:
-        return _graded(
-            False, f"{facts}, so L2 is the lower roof", "a larger tile uses each float more often", run.label
-        )
     if (side - 8) / 4 > ridge:
         return Graded(False, f"{facts}, but a smaller tile is right of it, too", run.label)
-    return Graded(True, facts, run.label)
+    facts += "" if intensity > ridge else ", so L2 is the lower roof"
+    return _graded(intensity > ridge, facts, "a larger tile uses each float more often", run.label)
 
 
 @_exercise("07", "a dict of tile parameters, such as {'BM': 64}", dict)
@@ -253,9 +247,8 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     if variant.spilled_bytes:
         hint = "a block of fewer threads may have more registers per thread"
         return _graded(False, f"{facts}: its accumulators don't fit the registers", hint, label)
-    if moved > allowed:
-        return _graded(False, f"{facts}: that is more than the rung's own {allowed:.2f} GB", "a larger block", label)
-    return Graded(True, facts, label)
+    facts += "" if moved <= allowed else f": that is more than the rung's own {allowed:.2f} GB"
+    return _graded(moved <= allowed, facts, "a larger block", label)
 
 
 @_exercise("08", TILED, str)

@@ -114,10 +114,10 @@ class Climb:
     @property
     def sentences(self) -> list[str]:
         """The rung's number or why there is none, its idea, how many lines of code differ from the rung before, how
-        much faster it is, and what belongs to other code than the source that is shown.
+        much faster it is, and what was timed with other code than the source that is shown.
         """
         run, place, (chosen, *before) = self.run, f"{self.kernel} at {self.shape}", self.rungs
-        m = self._measurement(chosen)
+        m, earlier = (self._measurement(of) for of in (chosen, before[0] if before else chosen))
         if m is None:
             held = ", ".join(str(m.problem) for m in run.select(self.kernel)) or "no size"
             headline = f"{place} is not in this {run.origin} run, which holds it at {held}"
@@ -128,42 +128,49 @@ class Climb:
             headline = f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
         lines = [headline, chosen.idea]
         if before:
-            marks = [line[:1] for line in diff(before[0].name, chosen.name).lines]
-            lines.append(f"+{marks.count('+')} −{marks.count('-')} lines against {before[0].name}")
-            lines += self._gain(m, before[0])
+            name, marks = before[0].name, [line[:1] for line in diff(before[0].name, chosen.name).lines]
+            lines.append(f"+{marks.count('+')} −{marks.count('-')} lines against {name}")
         else:
             lines += [f"{len(source(chosen.name).lines)} lines", "the first rung: the others are compared with it"]
-        for record in self.rungs:
-            counts = memory_counts().rungs.get(record.name)
-            if source_changed(record.name, run.kernels):
-                lines.append(f"{record.name} was timed with different code than the source shown here")
-            if counts is not None and counts.sha256 != record.program.sha256:
-                lines.append(f"the memory counts of {record.name} belong to different code than the source shown here")
-        return lines
-
-    def _gain(self, now: Measurement | None, earlier: Kernel) -> list[str]:
-        """The rung's time against the time of the one before, at one clock; nothing without a time."""
-        name, before = earlier.name, self._measurement(earlier)
-        if now is None or not now.us:
-            return []
-        if before is None or not before.us:
-            return [f"{name} has no time at {self.shape} to compare with"]
-        difference = self.run.difference(now, before)
-        factor = 1 + difference.off
-        if not difference.visible:
-            return [f"as fast as {name}, within the noise of both"]
-        return [f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"]
+        if before and m and m.us and earlier and earlier.us:
+            difference = run.difference(m, earlier)
+            factor = 1 + difference.off
+            gain = f"{factor:.3g} times as fast" if factor > 1 else f"{1 / factor:.3g} times as slow"
+            lines.append(f"{gain} as {name}" if difference.visible else f"as fast as {name}, within the noise of both")
+        stale = [record.name for record in self.rungs if source_changed(record.name, run.kernels)]
+        return lines + [f"{name} was timed with different code than the source shown here" for name in stale]
 
     @property
     def tables(self) -> list[Table]:
-        """What this rung and the one before cost: from the run, then from the emulator."""
-        counted, tables = memory_counts(), []
-        label = f"{counted.label} · {counted.shape}, per warp"
-        for title, facts in ((self.run.full_label, self._timed), (label, self._counted)):
-            columns = [facts(record) for record in self.rungs]
-            lines = [(name, *(column[name] for column in columns)) for name in columns[0]]
-            tables.append(Table(title, ("", *(record.name for record in self.rungs)), lines))
-        return tables
+        """What this rung and the one before cost: from the run, then from the emulator. A dash for what neither has."""
+        timed, counted, known = list[dict[str, str]](), list[dict[str, str]](), memory_counts()
+        for of in self.rungs:
+            m, record, counts = self._measurement(of), self.run.kernels.get(of.name, {}), known.rungs.get(of.name)
+            row = {} if m is None else cells(m)
+            registers, shared, fits, resident = record.get("registers"), record.get("shared_bytes"), None, ""
+            if self.run.gpu.arch in LIMITS and registers is not None and shared is not None:
+                fits = occupancy(self.run.gpu.arch, record.get("block", of.thread_count), registers, shared)
+                resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
+            timed.append({name: str(row.get(name) or NONE) for name in TIMES})
+            timed[-1]["of the measured FP32 ceiling"] = timed[-1].pop("of ceiling")
+            timed[-1] |= {
+                "registers per thread": NONE if registers is None else str(registers),
+                "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
+                "resident on an SM": resident if fits else NONE,
+                "resident blocks limited by": " and ".join(fits.limited_by) if fits else NONE,
+            }
+            conflicts = f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE
+            counted.append({
+                "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
+                "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
+                "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
+                "of which bank conflicts": conflicts,
+            })  # fmt: skip
+        label, names = f"{known.label} · {known.shape}, per warp", [record.name for record in self.rungs]
+        return [
+            Table(title, ("", *names), [(name, *(column[name] for column in columns)) for name in columns[0]])
+            for title, columns in ((self.run.full_label, timed), (label, counted))
+        ]
 
     @property
     def changed_lines(self) -> str:
@@ -189,32 +196,6 @@ class Climb:
 
     def _measurement(self, of: Kernel) -> Measurement | None:
         return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
-
-    def _timed(self, of: Kernel) -> dict[str, str]:
-        """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
-        m, record, arch = self._measurement(of), self.run.kernels.get(of.name, {}), self.run.gpu.arch
-        row = {} if m is None else cells(m)
-        facts = {name: str(row.get(name) or NONE) for name in TIMES}
-        facts["of the measured FP32 ceiling"] = facts.pop("of ceiling")
-        registers, shared = record.get("registers"), record.get("shared_bytes")
-        facts["registers per thread"] = NONE if registers is None else str(registers)
-        facts["shared memory per block"] = NONE if shared is None else f"{shared / 1024:g} KiB"
-        facts |= {"resident on an SM": NONE, "resident blocks limited by": NONE}
-        if arch in LIMITS and registers is not None and shared is not None:
-            fits = occupancy(arch, record.get("block", of.thread_count), registers, shared)
-            facts["resident on an SM"] = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
-            facts["resident blocks limited by"] = " and ".join(fits.limited_by)
-        return facts
-
-    def _counted(self, of: Kernel) -> dict[str, str]:
-        """Memory counts; dashes where the rung was not counted."""
-        counts = memory_counts().rungs.get(of.name)
-        return {
-            "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
-            "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
-            "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
-            "of which bank conflicts": f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE,
-        }
 
 
 class Ladder(Page):

@@ -1,5 +1,5 @@
 // Draws the panel and the ladder: in a notebook as an anywidget, and on the page of `worklog site`. Python computes
-// every number (panel_answer.py, ladder_page.py). What is chosen goes to the model, and its answer comes from there:
+// every number (readings.py, ladder_page.py). What is chosen goes to the model, and its answer comes from there:
 // from a notebook's kernel, or from site.js, which looks it up.
 
 // A percent sign stays with its number.

@@ -17,8 +17,7 @@ from worklog.errors import Interrupted, WorklogError
 from worklog.gpu import device
 from worklog.kernel import rung
 from worklog.lab.page import ONE_AT_A_TIME, Page
-from worklog.lab.panel_answer import Answer, Answers
-from worklog.lab.readings import LAUNCHES, Settings, Size, changes, unbiased_settings, word
+from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, changes, unbiased_settings, word
 from worklog.problem import Shape
 from worklog.runner.job import ABLATION_SAMPLING, Job
 from worklog.runner.measure import carry_out
@@ -29,17 +28,6 @@ from worklog.settings import PITFALLS, Harness, Value, rule
 def places(settings: Settings) -> list[int]:
     """The place of each setting's value among the values of its pitfall, in the table's order."""
     return [g.values.index(rule(settings[g.setting])) for g in PITFALLS]
-
-
-def panel_table(answers: Answers) -> dict[str, Any]:
-    """What can be chosen, for panel.js."""
-    pitfalls = []
-    for g in PITFALLS:
-        biased = [g.values.index(value) for value in g.biased]
-        about = {"setting": g.setting, "title": g.title, "what": g.what, "article": g.article}
-        pitfalls.append({**about, "values": [word(value) for value in g.values], "biased": biased})
-    sizes, unbiased, naive = list(map(str, answers.shapes)), places(answers.unbiased), places(answers.naive)
-    return {"kernels": answers.kernels, "sizes": sizes, "pitfalls": pitfalls, "unbiased": unbiased, "naive": naive}
 
 
 def why_not_live() -> str | None:
@@ -75,7 +63,13 @@ class Panel(Page):
             "size": answers.shapes.index(first),
             "values": places(settings),
         }
-        table = panel_table(answers) | {"live": self.reason is None}
+        pitfalls = []
+        for g in PITFALLS:
+            about = {"setting": g.setting, "title": g.title, "what": g.what, "article": g.article}
+            biased = [g.values.index(value) for value in g.biased]
+            pitfalls.append({**about, "values": [*map(word, g.values)], "biased": biased})
+        table = {"kernels": answers.kernels, "sizes": [*map(str, answers.shapes)], "pitfalls": pitfalls}
+        table |= {"unbiased": places(answers.unbiased), "naive": places(answers.naive), "live": self.reason is None}
         super().__init__(page="panel", table=table, chosen=chosen)
         self._say(f"measure: {self.reason}" if self.reason else "")
         self.on_msg(lambda _, message, __: self.measure() if message == "measure" else self.cancel())
@@ -89,19 +83,14 @@ class Panel(Page):
                 settings[g.setting] = g.values[place]
         return answers.kernels[chosen["kernel"]], answers.shapes[chosen["size"]], settings
 
-    def chosen_answer(self) -> Answer:
-        """Raises NotRecorded, BadSetting."""
-        kernel, shape, settings = self.where()
-        return self.answers.answer(kernel, shape, **settings)
-
     def answered(self) -> dict[str, Any]:
         """The answer, or why there is none. Without a GPU, also the places of what has none if chosen next."""
+        (kernel, shape, settings), has = self.where(), self.answers.has
         try:
-            answer = self.chosen_answer().as_json()
+            answer = self.answers.answer(kernel, shape, **settings).as_json()
         except WorklogError as error:
             answer = {"missing": str(error) if self.reason else f"{error}; press measure"}
         if self.reason:
-            (kernel, shape, settings), has = self.where(), self.answers.has
             answer["absent"] = {
                 "kernels": [i for i, name in enumerate(self.answers.kernels) if not has(name, shape, settings)],
                 "sizes": [i for i, other in enumerate(self.answers.shapes) if not has(kernel, other, settings)],
@@ -114,8 +103,9 @@ class Panel(Page):
 
     def text(self) -> list[str]:
         """The answer in sentences, or why there is none."""
+        kernel, shape, settings = self.where()
         try:
-            return self.chosen_answer().text
+            return self.answers.answer(kernel, shape, **settings).text
         except WorklogError as error:
             return [str(error)]
 
@@ -164,7 +154,7 @@ class Panel(Page):
             with ONE_AT_A_TIME:
                 kept = "nothing was finished"
                 if out.exists():
-                    self.answers.add(Run.load(out))
+                    self.answers.held.insert(0, Held(Run.load(out)))
                     kept = f"finished measurements are in {out}"
                 self._stop = None
                 self.show()

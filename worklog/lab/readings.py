@@ -1,4 +1,5 @@
-"""What a run has for a kernel, a size and a combination of settings.
+"""What a run has for a kernel, a size and a combination of settings, and its distance from the unbiased reading: all
+that the panel shows, without a page.
 
 Samples are read, never modelled: for a combination that was not measured there is an error.
 """
@@ -6,31 +7,47 @@ Samples are read, never modelled: for a combination that was not measured there 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import BadRunFile, WorklogError
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator
+
+from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape, tflops
+from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import (
     Difference,
     Estimate,
     Measurement,
     Run,
     Summary,
+    about,
     compare,
+    duration,
     forced_source,
     open_run,
     recordings,
     summarize,
-)
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
+)  # fmt: skip
+from worklog.runs.estimates import CLOCK_OFF
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness, Pitfall, Value, rule
 
 Size = Shape | int | None
 Settings = Mapping[str, Value]
 LAUNCHES = tuple(g for g in PITFALLS if g.resampled and g.setting != "gate")  # these change how samples are taken
+SPOKEN = {g.setting: g for g in PITFALLS if g.setting in ("gate", "roof")}  # each changes one sentence and no time
 PRINTED = 5e-4  # a smaller share is 0.0 %
+TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
+MOVED = 0.005  # smaller relative changes of a share are not worth a line
+WIDE = 3.0  # from this ratio between times on, an axis is logarithmic
+GATES: dict[Value, str] = {
+    False: "with the gate off, a result is not checked",
+    "article": "by the article's rule alone, TF32, FP16, BF16 and missing terms would pass",
+}
+Row = tuple[str, str, float, float, str]  # name, colour by role, microseconds before and after, words
 
 
 class NotRecorded(WorklogError):
@@ -59,14 +76,18 @@ class Reading:
     ratio: Estimate
 
     @property
-    def time(self) -> Estimate:
-        """Microseconds per launch."""
-        return self.timed.time
-
-    @property
     def samples(self) -> list[float]:
         """The times that count, in launch order."""
         return [us - self.timed.samples.overhead_us for us in self.timed.samples.counted()]
+
+    @property
+    def numbers(self) -> tuple[str, str, str]:
+        """What one would publish: time, rate, share of cuBLAS."""
+        time, ratio, half = self.timed.time, self.ratio, self.timed.time.relative_half_width
+        rate = tflops(self.measurement.problem, time.value)
+        speed = about(rate, half, lambda rate: f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}")
+        share = about(ratio.value, ratio.relative_half_width, _percent)
+        return about(time.value, half, duration), f"{speed} TFLOP/s", f"{share} of cuBLAS"
 
     def of_roof(self, roof: Value) -> float | None:
         """The share of a roof, a value of the setting `roof`."""
@@ -75,14 +96,14 @@ class Reading:
             if not (m.of_roof and m.tflops) or made_with(self.run, m)["roof"] != "fp32":
                 return None
             peak = m.tflops / m.of_roof
-        return tflops(m.problem, self.time.value) / peak
+        return tflops(m.problem, self.timed.time.value) / peak
 
     def difference(self, other: Reading) -> Difference:
         """From the other's time to this one, at the other's clock. Two results from the same samples by events have no
         noise: they differ where the difference isn't printed as 0.0 %.
         """
         if self.measurement is other.measurement and not self.timed.by_host:
-            return Difference(math.log(self.time.value / other.time.value), PRINTED, 0.0)
+            return Difference(math.log(self.timed.time.value / other.timed.time.value), PRINTED, 0.0)
         return compare(other.timed, self.timed)
 
 
@@ -160,3 +181,219 @@ class Held:
             summary = summarize(m.samples, settings, self.run.calibration.offset_us)
             self._readings[key] = Reading(self.run, m, summary, next(iter(summary.ratios.values())))
         return self._readings[key]
+
+
+@dataclass(frozen=True)
+class Step:
+    """The readings before and after some settings were changed."""
+
+    pitfalls: tuple[Pitfall, ...]
+    before: Reading
+    after: Reading
+
+    @cached_property
+    def difference(self) -> Difference:
+        """Of the times, at the clock of the reading before; negative inflates the result."""
+        return self.after.difference(self.before)
+
+    @property
+    def role(self) -> str:
+        """Its colour by role: orange inflates the result, blue deflates it, grey is noise."""
+        return ("alert" if self.difference.off < 0 else "accent") if self.difference.visible else "grey"
+
+    @property
+    def row(self) -> Row:
+        """Named by the settings that change the time, with the article's number before them."""
+        number = next((f"{g.article} " for g in self.pitfalls if g.article), "")
+        name = number + " + ".join(g.setting for g in self.pitfalls if g.corrupts == TIME)
+        before, after = self.before.timed.time.value, self.after.timed.time.value
+        us, words = before * self.difference.off, "within noise"
+        if self.difference.visible:
+            words = f"{'+' if us > 0 else '−'}{duration(abs(us))}"
+        return name, self.role, before, after, words
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The reading for some settings beside the unbiased one. whole: from that one to this at once; steps: a biased
+    setting after the other, or several where only all of them together were measured.
+    """
+
+    settings: dict[str, Value]
+    whole: Step
+    steps: tuple[Step, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether this is the unbiased time."""
+        spoken_only = all(g.setting in SPOKEN for g in self.whole.pitfalls)
+        return spoken_only and self.whole.after.measurement is self.whole.before.measurement
+
+    @property
+    def comparison(self) -> str:
+        """How far off this time is, and its interval."""
+        reading, statistic = self.whole.after, self.settings["statistic"]
+        noise = f"{statistic} of {len(reading.samples)} samples"
+        if statistic == "median":  # only a median has an interval
+            half = 100 * reading.timed.time.relative_half_width
+            noise = f"±{half:.2g} % (95 %) from {len(reading.samples)} samples"
+        if self.same:
+            return f"this is the unbiased time · {noise}"
+        difference = self.whole.difference
+        if not difference.visible:
+            return f"the difference is within the noise · {noise}"
+        return f"this reading is {amount(difference.off, difference.noise)} · {noise}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What changed besides the time: the share of cuBLAS, the clock, and the degradations that are not settings."""
+        here, unbiased = self.whole.after, self.whole.before
+        lines = [_share("cuBLAS", here.ratio.value, unbiased.ratio.value)]
+        if abs(self.whole.difference.clock or 0.0) > CLOCK_OFF:
+            clocks = (f"{reading.measurement.sm_mhz:.0f} MHz" for reading in (here, unbiased))
+            lines.append("SM clock: {} here, {} unbiased; the difference is at one clock".format(*clocks))
+        known = {f"{g.setting}: {value}" for g in PITFALLS for value in g.biased}
+        lines += [d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")]
+        return [line for line in lines if line]
+
+    @property
+    def spoken(self) -> dict[str, list[str]]:
+        """What each value of gate and roof adds to the notes, by setting. They change nothing else."""
+        unbiased, roofs = self.whole.before.of_roof("fp32"), SPOKEN["roof"].values
+        return {
+            "gate": [GATES.get(value, "") for value in SPOKEN["gate"].values],
+            "roof": [_share("the roof", self.whole.after.of_roof(roof), unbiased) for roof in roofs],
+        }
+
+    @property
+    def text(self) -> list[str]:
+        """All of it but the pictures in sentences, for a reader without the page."""
+        m, chosen = self.whole.after.measurement, in_words(self.settings, self.whole.pitfalls)
+        spoken = [self.spoken[name][g.values.index(self.settings[name])] for name, g in SPOKEN.items()]
+        steps = "; ".join(f"{name} {words}" for name, *_, words in (step.row for step in self.steps))
+        one_by_one = f"one by one: {steps}" if len(self.steps) > 1 else ""
+        return [
+            f"{m.kernel} at {m.problem}, {chosen}: {' → '.join(self.whole.after.numbers)}",
+            f"unbiased: {' → '.join(self.whole.before.numbers)}",
+            *filter(None, [self.comparison, one_by_one, *self.notes, *spoken, m.label]),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """For panel.js. steps: from the unbiased time over each step to this one; none where nothing changes it."""
+        here, unbiased = self.whole.after, self.whole.before
+        role = "alert" if self.whole.role == "alert" else "accent"
+        shown = {role: here} if self.same else {"grey": unbiased, role: here}
+        times = [us for reading in shown.values() for us in (*reading.samples, reading.timed.time.value)]
+        rows: list[Row] = [step.row for step in self.steps]
+        if rows:
+            first, last = (
+                (name, "dot", reading.timed.time.value, reading.timed.time.value, reading.numbers[0])
+                for name, reading in (("unbiased", unbiased), ("this reading", here))
+            )
+            rows = [first, *rows, last]
+        return {
+            "unbiased": unbiased.numbers,
+            "reading": here.numbers,
+            "comparison": self.comparison,
+            "notes": self.notes,
+            "spoken": self.spoken,
+            "label": here.measurement.label,
+            "role": self.whole.role,
+            "estimates": [[role, reading.timed.time.value] for role, reading in shown.items()],
+            "samples": [[round(us, 3) for us in reading.samples] for reading in shown.values()],
+            "axis": axis(times, 1.25),
+            "steps": rows,
+            "steps_axis": axis([after for _, _, _, after, _ in rows], 1.15) if rows else None,
+        }
+
+
+def axis(values: Sequence[float], air: float) -> dict[str, Any]:
+    """An axis of microseconds around the values, logarithmic where they differ much, with ticks and their words. air:
+    the factor of margin if logarithmic; else it is at least 2 %, so that noise isn't drawn as a cliff.
+    """
+    low, high = min(values), max(values)
+    logarithmic = low > 0 and high > WIDE * low
+    locator: Locator = LogLocator(subs=(1, 3), numticks=5)
+    if logarithmic:
+        low, high = low / air, high * air
+    else:
+        room = max((high - low) * 0.12, 0.02 * abs(high))
+        low, high, locator = low - room, high + room, MaxNLocator(4, steps=[1, 2, 5, 10])
+    ticks = [(float(us), duration(us)) for us in locator.tick_values(low, high) if low <= us <= high]
+    return {"low": low, "high": high, "log": logarithmic, "ticks": ticks}
+
+
+def amount(off: float, noise: float = 0.0) -> str:
+    """A relative difference in words that suit its size and its noise."""
+    if off >= 2:
+        return f"{about(off + 1, noise, '{:.3g}'.format)} times too long"
+    if off <= -2 / 3:
+        return f"{about(1 / (off + 1), noise, '{:.3g}'.format)} times too short"
+    return f"{abs(100 * off):.1f} % {'higher' if off > 0 else 'lower'}"
+
+
+def _share(name: str, here: float | None, unbiased: float | None) -> str:
+    if not here or not unbiased or abs(here / unbiased - 1) <= MOVED:
+        return ""
+    return f"share of {name}: {_percent(here)} here, {_percent(unbiased)} unbiased"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:.0f} %"
+
+
+class Answers:
+    """The runs that answer, the most trusted one first; and the kernels and shapes that can be chosen: without any run,
+    those that the panel measures.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.held = [Held(run) for run in runs]
+        measured = [m for run in runs for m in run.measurements]
+        self.kernels = list(dict.fromkeys(m.kernel for m in measured)) or list(ABLATION_RUNGS)
+        shapes = {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}
+        self.shapes = sorted(shapes, key=lambda shape: shape.flops)
+        run = runs[-1] if runs else None
+        self.unbiased = unbiased_settings(run)
+        unknown = run.unknown if run else []  # no pitfall that the recording doesn't know
+        self.naive = self.unbiased | {g.setting: g.biased[0] for g in PITFALLS if g.setting not in unknown}
+
+    def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:
+        """Whether there is a time for this combination."""
+        return any(held.has(kernel, shape, settings) for held in self.held)
+
+    def settings(self, changed: Settings) -> dict[str, Value]:
+        """The unbiased settings with these changed; whether they go together is checked by answer(). Raises BadSetting
+        where no pitfall has this setting or value.
+        """
+        pitfalls = {g.setting: g for g in PITFALLS}
+        for setting, value in changed.items():
+            if setting not in pitfalls:
+                raise BadSetting(f"{setting} is not the setting of a pitfall: choose from {', '.join(pitfalls)}")
+            pitfalls[setting].check(value)
+        return {**self.unbiased, **changed}
+
+    def answer(self, kernel: str, size: Shape | int, **changed: Value) -> Answer:
+        """The reading with these settings changed, of the first run that holds the combination. Raises NotRecorded or
+        BadSetting with the reason.
+        """
+        shape, settings = Shape.of(size), self.settings(changed)
+        Harness().but(**settings)
+        if not self.held:
+            raise NotRecorded("nothing has been measured here yet")
+        held = next((held for held in self.held if held.find(kernel, shape, settings)), self.held[-1])
+        reading, unbiased = held.read(kernel, shape, settings), held.read(kernel, shape, held.unbiased)
+        # One biased setting after the other; a combination that was not measured is joined with the next one.
+        steps, so_far, last, waiting = list[Step](), dict(held.unbiased), unbiased, list[Pitfall]()
+        chosen = changes(settings, held.unbiased)
+        for pitfall in chosen:
+            so_far[pitfall.setting] = settings[pitfall.setting]
+            if pitfall.setting in SPOKEN:
+                continue
+            waiting.append(pitfall)
+            if held.has(kernel, shape, so_far):
+                after = held.read(kernel, shape, so_far)
+                if any(g.corrupts == TIME for g in waiting):
+                    steps.append(Step(tuple(waiting), last, after))
+                last, waiting = after, []
+        return Answer(settings, Step(tuple(chosen), unbiased, reading), tuple(steps))

@@ -24,9 +24,8 @@ from worklog.kernel import FP32, LADDER, RUNGS
 from worklog.lab.chapters import HEADER, STORY, beliefs, chapters, glossary, pages
 from worklog.lab.ladder_page import Ladder, ladder_runs
 from worklog.lab.page import Page
-from worklog.lab.panel_answer import SPOKEN, Answers
 from worklog.lab.panel_page import Panel, places
-from worklog.lab.readings import LAUNCHES, NotRecorded, grid_runs
+from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
 from worklog.plots import Chart, ablated
 from worklog.runs import Run, in_steps
 from worklog.settings import PITFALLS
