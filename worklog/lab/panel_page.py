@@ -66,8 +66,8 @@ class Panel(Page):
         pitfalls = []
         for g in PITFALLS:
             about = {"setting": g.setting, "title": g.title, "what": g.what, "article": g.article}
-            biased = [g.values.index(value) for value in g.biased]
-            pitfalls.append({**about, "values": [*map(word, g.values)], "biased": biased})
+            biased_at = [g.values.index(value) for value in g.biased]
+            pitfalls.append({**about, "values": [*map(word, g.values)], "biased": biased_at})
         table = {"kernels": answers.kernels, "sizes": [*map(str, answers.shapes)], "pitfalls": pitfalls}
         table |= {"unbiased": places(answers.unbiased), "naive": places(answers.naive), "live": self.reason is None}
         super().__init__(page="panel", table=table, chosen=chosen)
