@@ -45,20 +45,6 @@ def test_a_runs_table_leaves_out_whole_columns_and_says_which() -> None:
         assert bool(left_out) is (columns < 95)
 
 
-def test_an_encoding_that_lacks_a_character_is_no_error() -> None:
-    done = in_a_shell("exploits", stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "latin-1"})
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert "wrong kernels; ? a peer" in done.stdout.decode("latin-1")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_is_one_line() -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = in_a_shell("doctor", "--settings", stdout=full)
-    assert done.returncode != 0 and b"Traceback" not in done.stderr
-    assert b"worklog: No space left on device" in done.stderr
-
-
 @pytest.mark.parametrize(("words", "needed"), [(["-h"], set()), (["run", "-h"], {"numpy", "rich"})])
 def test_help_waits_for_no_library_that_it_does_not_need(words: list[str], needed: set[str]) -> None:
     heavy = {"numpy", "scipy", "rich", "pandas", "matplotlib", "torch", "cupy", "worklog.emulator"}

@@ -36,7 +36,6 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch: pytest.Monk
     result = worklog("doctor")
     assert result.exit_code == 0
     assert f"· gpu: {WHY}\n    No time can be measured here." in result.stdout
-    assert re.search(rf"^✓ kernels: {len(RUNGS)} in ", result.stdout, re.MULTILINE)
     assert not runs_dir().exists(), "nothing is made to see whether a folder can be written"
     (tmp_path / "file").write_text("no folder")
     for name in ("WORKLOG_HOME", "WORKLOG_CACHE"):

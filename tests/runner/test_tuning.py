@@ -114,5 +114,4 @@ def test_the_command_previews_and_names_what_was_recorded() -> None:
     [row] = json.loads(shown.stdout)
     assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
     at_512 = typed(*words, "--size", "512")
-    assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded (recorded: " in at_512.stderr
-    assert "autotuned at 4096 with BM=64,128 BN=64,128,256 " in at_512.stderr
+    assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded: measure" in at_512.stderr

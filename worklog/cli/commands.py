@@ -5,10 +5,7 @@ Exit codes: 0 done, 1 a failed check, 2 a usage error, 130 interrupted.
 
 from __future__ import annotations
 
-import errno
-import io
 import os
-import sys
 import warnings
 from importlib import import_module
 from typing import Any
@@ -41,7 +38,7 @@ COMPLETION = 'Commands, options, rungs and files complete after: eval "$(_WORKLO
 
 class Commands(click.Group):
     """The commands; a command's module is imported when the command is used. An error that a user can act on is
-    printed as one line, without a traceback: this package's errors and warnings, an interrupt, and a full disk.
+    printed as one line, without a traceback: this package's errors and warnings, and an interrupt.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -66,8 +63,6 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a WorklogError becomes its message and exit code."""
-        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
-            sys.stdout.reconfigure(errors="replace")  # a question mark for a character that the encoding lacks
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = lambda message, *_: click.echo(f"worklog: {message}", err=True)
@@ -76,10 +71,6 @@ class Commands(click.Group):
             what, exit_code = str(error), error.exit_code
         except KeyboardInterrupt:
             what, exit_code = "interrupted", Interrupted.exit_code
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            what, exit_code = f"{error.strerror}: the last output is incomplete", 1
         click.echo(f"worklog: {what}", err=True)
         ctx.exit(exit_code)
 

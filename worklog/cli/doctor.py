@@ -19,7 +19,7 @@ from worklog.emulator.core import native
 from worklog.errors import BadSetting, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
 from worklog.harness.calibration import certificate
-from worklog.kernel import disk_cache, kernels_dir, nvrtc
+from worklog.kernel import disk_cache, nvrtc
 from worklog.runner.session import calibrated
 from worklog.runs.run import live_runs
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -98,10 +98,6 @@ def _findings() -> Iterator[Finding]:
         yield Finding("emulator", f"its core is {native.library()._name}")
     except WorklogError as error:
         yield Finding("emulator", "its core is missing", f"no kernel runs without a GPU: {error}")
-    try:
-        yield Finding("kernels", f"{len(list(kernels_dir().glob('[0-9]*.cu')))} in {kernels_dir()}")
-    except WorklogError as error:
-        yield Finding("kernels", "missing", str(error))
     shipped, saved, cache = runs.recordings(), live_runs(), disk_cache.folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
     later = ", ".join(runs.recordings(runs.CHAPTERS))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import LADDER, MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
+from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.job import BASELINE, SECONDS_EACH, Progress, silent
@@ -136,13 +136,9 @@ def sweep(
 
 
 def results(chosen: Variants) -> Run | None:
-    """The kept variants' times: measured where there is a GPU, else from a recorded sweep. None where none of them was
-    recorded.
-    """
-    if live_wanted():
-        return sweep(chosen)
+    """The kept variants' times: measured where there is a GPU, else from a recorded sweep, or None."""
     try:
-        return recorded(chosen)
+        return sweep(chosen) if live_wanted() else recorded(chosen)
     except BadRunFile:
         return None
 
@@ -150,10 +146,9 @@ def results(chosen: Variants) -> Run | None:
 def recorded(chosen: Variants) -> Run:
     """The times of the kept variants from a recorded sweep of the same sources, or of earlier ones that compiled to as
     many registers and as much shared memory: their label says so. A note names the variants that it doesn't hold.
-    Raises BadRunFile, naming what was recorded, where none of them was, and BadSetting where no variant is left.
+    Raises BadRunFile where none of them was recorded, and BadSetting where no variant is left.
     """
     chosen.require_some()
-    held = []
     for path in recordings("sweeps").values():
         run = Run.load(path, origin="recorded")
         times, kernels = list[Measurement](), dict[str, Any]()
@@ -168,20 +163,7 @@ def recorded(chosen: Variants) -> Run:
         if len(absent) < len(chosen.kept):
             missing = [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"] if absent else []
             return replace(run, measurements=times, kernels=kernels, notes=[*run.notes, *missing])
-        held.append(_held(run))
-    others = f" (recorded: {'; '.join(held)})" if held else ""
-    raise BadRunFile(f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded{others}: measure on a GPU")
-
-
-def _held(run: Run) -> str:
-    """The sizes, the rung and the values of each axis, of a recorded sweep."""
-    functions = {about.get("entry", "").partition("<")[0] for about in run.kernels.values()}
-    rungs = ", ".join(record.name for record in LADDER if record.function in functions)
-    values: dict[str, dict[str, None]] = {}
-    for axis, _, value in (word.partition("=") for name in run.kernels if "=" in name for word in name.split()):
-        values.setdefault(axis, {})[value] = None
-    axes = "".join(f" {axis}={','.join(known)}" for axis, known in values.items())
-    return f"{rungs} at {', '.join(map(str, run.shapes()))}" + (f" with{axes}" if axes else "")
+    raise BadRunFile(f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded: measure on a GPU")
 
 
 def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant | str:

@@ -71,38 +71,38 @@ class Comparison:
     @property
     def harnesses(self) -> list[str]:
         """Every harness with a row, in order."""
-        return list(dict.fromkeys(row.ruler for row in self.rows))
+        return [*dict.fromkeys(row.ruler for row in self.rows)]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Every kind of work with a row, in order."""
+        return [*dict.fromkeys(row.work for row in self.rows)]
 
     @property
     def reasons(self) -> dict[str, str]:
         """Why a harness did not read a work, by harness."""
         return {row.ruler: row.reason for row in self.rows if row.reason}
 
-    @property
-    def kinds(self) -> list[str]:
-        """Every kind of work with a row, in order."""
-        return list(dict.fromkeys(row.work for row in self.rows))
-
     def works(self, kind: str) -> list[float]:
         """The known lengths (KNOWN), sizes (CUBLAS) or values of a benchmark's last axis, smallest first."""
         return sorted({row.of for row in self.rows if row.work == kind})
 
-    def us(self, kind: str, of: float) -> dict[str, float]:
+    def us(self, kind: str, of: float, number: str = "us") -> dict[str, float]:
         """Microseconds of one work, by harness."""
-        return {row.ruler: row.us for row in self.rows if (row.work, row.of) == (kind, of) and row.us is not None}
+        here = {row.ruler: getattr(row, number) for row in self.rows if (row.work, row.of) == (kind, of)}
+        return {name: value for name, value in here.items() if value is not None}
 
     def wall_s(self, kind: str, of: float) -> dict[str, float]:
         """Seconds for one work, by harness, where that is known."""
-        here = [row for row in self.rows if (row.work, row.of) == (kind, of)]
-        return {row.ruler: row.wall_s for row in here if row.wall_s is not None}
+        return self.us(kind, of, "wall_s")
 
     def errors(self) -> dict[str, Points]:
         """(true length, reading minus it) in microseconds of each harness that read a known length, shortest first."""
         lines: dict[str, Points] = {}
-        for row in self.rows:
+        for row in sorted(self.rows, key=lambda row: row.of):
             if row.work == KNOWN and row.us is not None:
                 lines.setdefault(row.ruler, []).append((row.of, row.us - row.of))
-        return {name: sorted(points) for name, points in lines.items()}
+        return lines
 
 
 def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comparison:
