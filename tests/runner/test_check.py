@@ -17,9 +17,8 @@ from tests.helpers import PLAIN, RACY, TEXTURE, typed
 from tests.lab.waiting import gone
 from tests.runner.conftest import FOREIGN, JOB, mine
 from worklog.emulator import EmulatedDevice, EmulatedFault
-from worklog.errors import BadSetting, NoGpu
+from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import rung
 from worklog.kernel.source import demangled
 from worklog.lab.magic import try_kernel
 from worklog.problem.gemm import Shape
@@ -282,12 +281,6 @@ def test_the_emulators_verdict_is_the_same_from_there_as_from_here() -> None:
     assert stages[0] == stages[1] and there.findings == here.findings != ()
     assert (there.title, there.verdict.precision) == (here.title, here.verdict.precision)
     assert there.compiled is not None and here.compiled is not None and there.compiled.ptx == here.compiled.ptx
-
-
-def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    with pytest.raises(NoGpu, match="no GPU to measure on"):
-        check_in_child(rung("naive"), on="gpu")
 
 
 WITH_OPTIONS = """

@@ -195,19 +195,6 @@ def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(
     assert [m.kernel for m in Run.load(out).measurements] == ["fine"]
 
 
-def test_an_interrupt_while_the_run_is_saved_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    end = Run.add
-
-    def interrupted(*arguments: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
-        end(*arguments)
-
-    monkeypatch.setattr(Run, "add", interrupted)
-    with pytest.raises(Interrupted, match="1 of 2 measurements are kept"):
-        measure("fine", "hangs", out=tmp_path / "run.json")
-    assert [m.kernel for m in Run.load(tmp_path / "run.json").measurements] == ["fine"]
-
-
 INTERRUPTED = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it

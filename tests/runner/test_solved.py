@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,15 +110,6 @@ def test_a_wrong_solution_has_no_time_unless_the_gate_is_off(file: Path, functio
     unchecked = at(file, function, "n=64", gate=False)
     assert unchecked.us is not None and "gate: off, the result is not checked" in unchecked.degradations
     assert "has no function none" in str(at(file, "none", "n=64").reason)
-
-
-def test_a_solution_that_needs_a_newer_gpu_is_skipped_before_it_is_compiled(file: Path) -> None:
-    (file.parent / "own.cu").write_text('extern "C" void solution() { asm("setmaxnreg.inc.sync.aligned.u32 240;"); }')
-    kernel = Solution.of(file.parent / "own.cu", problem=f"{file}:Product")
-    session = VirtualSession(Machine(), kernel)
-    session.gpu = replace(session.gpu, compute_capability=(8, 0))
-    found = measure_job(session, Job("own", None, axes=(("case", "n=64"),)), QUICK)
-    assert found.status == "skipped" and "need compute capability 9.0" in str(found.reason)
 
 
 def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file: Path) -> None:

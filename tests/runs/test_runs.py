@@ -9,7 +9,6 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from tests.damage import DAMAGES, GONE, changed, damaged
 from tests.helpers import CALIBRATION, GPU, compared, measured, small_run
 from worklog.errors import BadRunFile
 from worklog.peers.compare import text
-from worklog.peers.exploits import open_exploits
 from worklog.runs import Context, Estimate, Run, Sample, Samples, open_run, write_text
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.documents import Date, read_json
@@ -247,25 +245,6 @@ def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(
     path = tmp_path / "new" / "file.json"
     write_text(path, WHOLE | {"rows": [{"us": np.float64(1.5)}], "more": float("nan")})
     assert read_json(path, Rows, "rows", (1, 2), "") == (WHOLE, Rows("2026-11-21", [{"us": 1.5}]))
-
-
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, why in (("none", "No such file"), ("", "directory"), ("pipe", "a pipe or a device, not a file")):
-        with pytest.raises(BadRunFile, match=f"{why}.*; do this"):
-            read_json(tmp_path / name, Rows, "rows", (1, 2), "do this")
-
-
-@pytest.mark.parametrize(("kind", "recorded"), [("peers", open_comparison), ("exploits", open_exploits)])
-def test_a_damaged_recording_is_installed_again(
-    kind: str, recorded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    folder = tmp_path / "recordings" / kind
-    folder.mkdir(parents=True)
-    (folder / "file.json").write_text(json.dumps({"schema": 1 if kind == "peers" else 2, "kind": kind}))
-    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
-    with pytest.raises(BadRunFile, match=r"missing.*: install gemm-worklog again"):
-        recorded()
 
 
 ROWS = [
