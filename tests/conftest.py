@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -72,17 +73,17 @@ def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate runs three edge shapes, one ragged shape and one structure of data, and draws none: the emulator takes
+    """The gate runs three edge shapes, one ragged shape and four rare problems, and draws none: the emulator takes
     longest there, and tests/gate runs all.
     """
-    from worklog.gate import edges, exact, shapes
+    from worklog.gate import edges, sgemm
 
-    every, ragged = edges.edge_shapes, shapes.ragged_shapes
+    every, rare, ragged = edges.edge_shapes, edges.rare_problems, sgemm.ragged_shapes
     monkeypatch.setattr(edges, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
     monkeypatch.setattr(edges, "drawn_shapes", lambda domain, rng, live: [])
-    monkeypatch.setattr(shapes, "ragged_shapes", lambda *given: ragged(*given)[:1])
+    monkeypatch.setattr(sgemm, "ragged_shapes", lambda *given: ragged(*given)[:1])
     monkeypatch.setattr(edges, "RANGES", 3)
-    monkeypatch.setattr(exact, "STRUCTURES", exact.STRUCTURES[:1])
+    monkeypatch.setattr(edges, "rare_problems", lambda *given: islice(rare(*given), 4))
 
 
 @pytest.fixture

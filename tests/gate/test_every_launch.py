@@ -14,7 +14,7 @@ from worklog.emulator.device import EmulatedDevice
 from worklog.gate import SgemmChecker
 from worklog.gate.after_timing import PROGRAMS, LaunchProbe
 from worklog.gate.after_timing import judge as plausible
-from worklog.gate.shapes import BLOCK, DIFFER
+from worklog.gate.sgemm import BLOCK, DIFFER
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Float32, Shape

@@ -28,7 +28,7 @@ from worklog.gate.exact import (
     stretch,
     structured,
 )
-from worklog.gate.shapes import exact_problems, ragged_shapes
+from worklog.gate.sgemm import exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 

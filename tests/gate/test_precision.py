@@ -95,7 +95,7 @@ def judged(draw: str, k: int, change_a: Change, change_b: Change, factor: float 
     a, b = DRAWS[draw](rng, (40, k)), DRAWS[draw](rng, (k, 24))
     reference = PrecisionReference(a, b, rng)
     c = np.float32(factor) * (change_a(a).astype(np.float64) @ change_b(b)).astype(np.float32)
-    return reference.judge("precision", Result(c, np.float32(0), None), "bf16")
+    return reference.judge("precision", Result(c, np.float32(0), ""), "bf16")
 
 
 @everywhere
@@ -136,5 +136,5 @@ def test_the_smallest_factor_that_shows() -> None:
 def test_too_few_elements_show_no_factor() -> None:
     rng = np.random.default_rng(0)
     a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
-    result = Result(np.float32(1.001) * (a @ b), np.float32(0), None)
+    result = Result(np.float32(1.001) * (a @ b), np.float32(0), "")
     assert "no rounding" not in PrecisionReference(a, b, rng).judge("precision", result, "bf16")[1].detail

@@ -129,6 +129,6 @@ def test_passes_share_a_guarded_workspace_with_nothing_in_it(device: Any) -> Non
         result = buffers.run(kernel.load(device), 2.0, 0.5, 3.0)
         return float(abs(result.c - (2 * (a @ b) + 1.5)).max()), result.trespass
 
-    assert difference(TWO) == (0, None)
+    assert difference(TWO) == (0, "")
     assert difference(mistaken(1))[1] == "it wrote outside its workspace"
     assert not difference(mistaken(2))[0] <= 0

@@ -19,7 +19,7 @@ from worklog.emulator.device import EmulatedFault
 from worklog.gate import SgemmChecker
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.kernel import Kernel, Program
-from worklog.kernel.loaded import Loaded
+from worklog.kernel.device import Loaded
 from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.check import compile_for
@@ -56,7 +56,7 @@ def run(kernel: Kernel, launches: int = 2, beta: float = 0.5) -> list[Any]:
 
 
 def test_the_passes_run_in_order_and_share_the_workspace() -> None:
-    assert run(TWO) == [(0, None)] * 2
+    assert run(TWO) == [(0, "")] * 2
     assert TWO.domain == Domain()
     assert [one.entry for one in TWO.passes] == ["products<8, 3>", "add<3>"]
     assert [one.blocks(SHAPE) for one in TWO.passes] == [(2, 2, 3), (2, 1)]

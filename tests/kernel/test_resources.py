@@ -16,7 +16,7 @@ from worklog.errors import WorklogError
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
-from worklog.kernel.resources import KINDS, LIMITS, InstructionMix, instruction_mix, occupancy
+from worklog.kernel.resources import KINDS, LIMITS, InstructionMix, occupancy
 
 TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE = KINDS
 MMA = """float d[4] = {};
@@ -55,12 +55,12 @@ def compiled(names: list[str], *options: str) -> Compiled:
 def test_each_kind_is_counted(names: list[str]) -> None:
     built = compiled(names)
     for name in names:
-        assert instruction_mix(replace(built, symbol=name)).counts == BODIES[name][1], name
+        assert replace(built, symbol=name).mix.counts == BODIES[name][1], name
 
 
 def test_flushing_and_tensor_cores_are_shown() -> None:
-    assert set(instruction_mix(compiled(["product"], "--ftz=true")).counts) == {FLUSHED}
-    found = instruction_mix(compiled(["tensor"]))
+    assert set(compiled(["product"], "--ftz=true").mix.counts) == {FLUSHED}
+    found = compiled(["tensor"]).mix
     assert found.operands == ("tf32",) and found.notes[0] == "tensor-core instructions on tf32: 1 in the PTX"
 
 
@@ -84,7 +84,7 @@ def test_code_that_contradicts_a_claim_is_a_warning(counts: dict[str, int], clai
 def test_the_ladder_is_plain_fp32() -> None:
     for rung in LADDER:
         built = compile_cuda(rung.program)
-        found = instruction_mix(built)
+        found = built.mix
         assert found.notes == [] and found.warnings("fp32") == [], rung.name
         assert "fma.rn.f32" in built.ptx and not re.search(r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from worklog.analysis.memory_counts import FILE, MemoryCounts
 from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load, predict
-from worklog.gate import after_timing, shapes
+from worklog.gate import after_timing, sgemm
 from worklog.kernel import LADDER, Kernel, Program
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
@@ -26,7 +26,7 @@ def programs() -> list[tuple[str, Program]]:
     """What is shipped, each with the name of its PTX file: a rung's name, or the name of a gate kernel's source, whose
     kernels are one module.
     """
-    of_gate = [(Path(program.name).stem, program) for program in (shapes.DIFFER, *after_timing.PROGRAMS)]
+    of_gate = [(Path(program.name).stem, program) for program in (sgemm.DIFFER, *after_timing.PROGRAMS)]
     return [*((rung.name, rung.program) for rung in LADDER), *of_gate]
 
 

@@ -15,28 +15,16 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import shapes
-from worklog.gate.exact import NEVER_WRITTEN, Which, error_map
+from worklog.gate.exact import NEVER_WRITTEN, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.verdict import failed, passed, until_failure
 from worklog.kernel import Device, Runnable
 from worklog.kernel.solution import Passed
-from worklog.problem.problem import (
-    Case,
-    Problem,
-    Words,
-    dtype_of,
-    excess,
-    is_array,
-    nbytes,
-    raw,
-    rebuilt,
-    values_of,
-)
-from worklog.runs.verdict import ErrorMap, NeverRan, Stage, Verdict
+from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, raw, rebuilt, values_of
+from worklog.runs.verdict import NeverRan, Stage, Verdict
 
 SEED_BITS = 32  # so that it can be typed
-TIMED = "timed output"
+REPEATED, TIMED = "bit-equal when repeated", "timed output"
 FILLING = 0x4B  # a byte whose repetition is no result
 LAUNCHES = 3  # of a case that is repeated: each with another sentinel, and with memory fouled in between
 
@@ -60,7 +48,7 @@ class Checker:
         arrays: list[tuple[str, Any]] = []
         for number, (parameter, value) in enumerate(zip(problem.signature, case.arguments, strict=True)):
             if number in case.written:
-                arrays.append((parameter.name, nbytes(value)))
+                arrays.append((parameter.name, value.nbytes))
             elif is_array(value):
                 data = raw(value)
                 arrays.append((parameter.name, np.frombuffer(data + bytes(-len(data) % 4), np.float32)))
@@ -89,7 +77,7 @@ class Checker:
     @property
     def nbytes(self) -> int:
         """Of all arrays."""
-        return sum(nbytes(value) for value in self.case.arguments if is_array(value))
+        return sum(value.nbytes for value in self.case.arguments if is_array(value))
 
     def check_case(self, subject: Runnable) -> Stage:
         """One launch on the case's inputs. Raises LaunchFailed and BadSetting."""
@@ -99,19 +87,18 @@ class Checker:
         """Repeat a launch and compare the results bit by bit. Different bits fail an exact problem, and are stated for
         others: sums by atomics differ in the last bits. Raises LaunchFailed and BadSetting.
         """
-        name, first = shapes.REPEATED, self._run(subject)
+        first = self._run(subject)
         for number in range(2, LAUNCHES + 1):
-            again = self._run(subject)
-            if again == first:
+            if (again := self._run(subject)) == first:
                 continue
-            one_run, another = (np.frombuffer(b"".join(outputs), np.uint8) for outputs in (first, again))
-            count = int(np.count_nonzero(one_run != another))
+            former, latter = (np.frombuffer(b"".join(outputs), np.uint8) for outputs in (first, again))
+            count = int(np.count_nonzero(former != latter))
             detail = f"in case {self.case.name}, launch {number} differs from the first in {count} bytes"
             if self.problem.is_exact or not self.problem.verified(self.case, self._rebuilt(again))[0]:
-                return failed(name, f"{detail}: a race", count)
+                return failed(REPEATED, f"{detail}: a race", count)
             note = f"{detail}, within the tolerance: atomics, or a race"
-            return passed(name, note, count, note=note)
-        return passed(name, f"{LAUNCHES} launches of case {self.case.name}")
+            return passed(REPEATED, note, count, note=note)
+        return passed(REPEATED, f"{LAUNCHES} launches of case {self.case.name}")
 
     def check_timed_output(self, subject: Runnable) -> Stage:
         """Check what the timed launches left in the outputs, which were poisoned before. Raises LaunchFailed."""
@@ -129,54 +116,45 @@ class Checker:
         return tuple(self.device.download(array.inner).tobytes()[: array.nbytes] for array in self.buffers.outputs)
 
     def _rebuilt(self, data: tuple[bytes, ...]) -> tuple[Any, ...]:
-        return tuple(rebuilt(like, output) for like, output in zip(self.case.outputs, data, strict=True))
+        return tuple(map(rebuilt, self.case.outputs, data))
 
     def _judged(self, name: str, data: tuple[bytes, ...]) -> Stage:
-        """What verify_result says of the outputs, and whether all of them were written."""
-        seed = f"seed {self.case.seed}"
+        """What verify_result says of the outputs, and whether all of them were written. The map has the wrong elements
+        of the first output that has some: all dimensions but the last are rows.
+        """
+        seed, outputs = f"seed {self.case.seed}", self._rebuilt(data)
         if trespass := self.buffers.trespass():
             return failed(name, f"{seed}: {trespass}")
         try:
-            right, details = self.problem.verified(self.case, self._rebuilt(data))
+            right, details = self.problem.verified(self.case, outputs)
         except BadSetting as error:  # on this output, and not on the reference's
             return failed(name, f"{seed}: {str(error).removesuffix(': correct it')}")
         numbers = [f"{key} {value:.3g}" for key, value in details.items() if isinstance(value, int | float)]
         shown = f"; {', '.join(numbers[:3])}" if numbers else ""
-        unwritten = [self._unwritten(output, like) for output, like in zip(data, self.case.outputs, strict=True)]
-        if right and not any(mask.any() for mask in unwritten):
-            elements = sum(values_of(output).size for output in self.case.outputs)
+        where, elements = None, 0
+        for like, output, written in zip(self.case.outputs, outputs, data, strict=True):
+            values = values_of(like)
+            elements += values.size
+            before = (self.buffers.sentinel.tobytes() * (len(written) // 4 + 1))[: len(written)]
+            same = np.frombuffer(written, np.uint8) == np.frombuffer(before, np.uint8)
+            kept = same.reshape(*values.shape, len(written) // max(1, values.size)).all(axis=-1)
+            if like.nbytes < 4 * values.size and not kept.all():  # shorter elements can hold it by chance
+                kept[...] = False
+            right &= not kept.any()
+            wrong = (excess(like, output, self.problem.tolerance) > 1) | kept
+            if where is None and wrong.any():
+                columns = wrong.shape[-1] if wrong.ndim > 1 else wrong.size
+                actual, expected = (array.reshape(-1, columns) for array in (values_of(output), values))
+                sentinel = values_of(rebuilt(like, before)).ravel()[0]
+                where = error_map(actual, expected, sentinel, wrong=wrong.reshape(-1, columns))
+        if right:
             return passed(name, f"{seed}, {elements} element{'s' * (elements != 1)}{shown}")
-        where = self._map(data, unwritten)
         if where is None:
             return failed(name, f"{seed}: verify_result fails it{shown or ', without details'}")
-        wrong = f"{str(where).removesuffix('.')}{shown}"
+        said = f"{str(where).removesuffix('.')}{shown}"
         if where.guess.startswith(NEVER_WRITTEN):
-            wrong = "the output was never written: it holds what was there before"
-        return failed(name, f"{seed}: {wrong}", where.wrong, where)
-
-    def _kept(self, like: Any) -> bytes:
-        """What an output holds before a launch."""
-        return (self.buffers.sentinel.tobytes() * (nbytes(like) // 4 + 1))[: nbytes(like)]
-
-    def _unwritten(self, output: bytes, like: Any) -> Which:
-        """Which elements hold the sentinel still; of those shorter than 32 bits, which can by chance, all or none."""
-        shape, itemsize = values_of(like).shape, nbytes(like) // max(1, values_of(like).size)
-        same = np.frombuffer(output, np.uint8) == np.frombuffer(self._kept(like), np.uint8)
-        kept = same.reshape(*shape, itemsize).all(axis=-1)
-        return kept if itemsize >= 4 or kept.all() else np.zeros(shape, np.bool_)
-
-    def _map(self, data: tuple[bytes, ...], unwritten: list[Which]) -> ErrorMap | None:
-        """The wrong elements of the first output that has some: all dimensions but the last are rows. None where no
-        element is beyond the tolerance.
-        """
-        for like, output, kept in zip(self.case.outputs, self._rebuilt(data), unwritten, strict=True):
-            wrong = (excess(like, output, self.problem.tolerance) > 1) | kept
-            if wrong.any():
-                columns = wrong.shape[-1] if wrong.ndim > 1 else wrong.size
-                actual, right = (values_of(values).reshape(-1, columns) for values in (output, like))
-                sentinel = values_of(rebuilt(like, self._kept(like))).ravel()[0]
-                return error_map(actual, right, sentinel, wrong=wrong.reshape(-1, columns))
-        return None
+            said = "the output was never written: it holds what was there before"
+        return failed(name, f"{seed}: {said}", where.wrong, where)
 
 
 def require_sound(problem: Problem, case: Case) -> None:
@@ -186,7 +164,7 @@ def require_sound(problem: Problem, case: Case) -> None:
             f"{problem.name}: verify_result fails the reference's own result in case {case.name!r}: NaN in it, or a "
             "reference that isn't deterministic"
         )
-    filled = tuple(rebuilt(like, np.full(nbytes(like), FILLING, np.uint8).tobytes()) for like in case.outputs)
+    filled = tuple(rebuilt(like, np.full(like.nbytes, FILLING, np.uint8).tobytes()) for like in case.outputs)
     passes = False
     with suppress(BadSetting):  # it may raise on what is no result at all
         passes = problem.verified(case, filled)[0]

@@ -92,7 +92,7 @@ class Memory:
         self.device, self.rng = device, rng
         live = device.source == "live"
         self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
-        self._lent: Guarded | None = None
+        self.lent: Guarded | None = None  # the last workspace
         self.largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
 
     def foul(self) -> None:
@@ -114,18 +114,13 @@ class Memory:
         """Give a subject that needs one a workspace between guards, all of it NaN, or the sentinel for kernels that
         take the maximum of something, which drops NaN. Raises OutOfMemory.
         """
-        needed = subject.workspace_elements(shape)
-        if not needed:
-            self._lent = None
+        if not (needed := subject.workspace_elements(shape)):
+            self.lent = None
             return
-        if self._lent is None or self._lent.inner.size != needed:
-            self._lent = Guarded.of_size(self.device, 4 * needed)
-        self._lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
-        subject.use_workspace(self._lent.inner)
-
-    def workspace_intact(self) -> bool:
-        """Whether the guards of the workspace that was lent last are intact."""
-        return self._lent is None or self._lent.intact()
+        if self.lent is None or self.lent.inner.size != needed:
+            self.lent = Guarded.of_size(self.device, 4 * needed)
+        self.lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
+        subject.use_workspace(self.lent.inner)
 
     def sentinel(self) -> np.float32:
         """A number from -1e30 to -5e33: two equal halves that are finite, as 32 bits and as 16 of either format."""
@@ -154,13 +149,9 @@ class GuardedBuffers:
         self._hosts = [host for _, host in given if not isinstance(host, int)]
         self.restore()
 
-    def restore(self) -> None:
-        """Load the inputs of the case again, and NaN into the guards around them."""
-        self.load(*self._hosts)
-
-    def load(self, *hosts: Float32) -> None:
-        """Load these inputs, until `restore`."""
-        for array, host in zip(self.inputs, hosts, strict=True):
+    def restore(self, *hosts: Float32) -> None:
+        """Load the inputs of the case again, or these until the next call, and NaN into the guards around them."""
+        for array, host in zip(self.inputs, hosts or self._hosts, strict=True):
             array.load(host)
 
     def poison(self) -> None:
@@ -176,7 +167,7 @@ class GuardedBuffers:
         for number, array in enumerate(self.outputs):
             if not array.intact(nbytes if number == 0 else None):
                 return f"it wrote outside {array.name}"
-        return "" if self.memory.workspace_intact() else OUTSIDE_WORKSPACE
+        return "" if self.memory.lent is None or self.memory.lent.intact() else OUTSIDE_WORKSPACE
 
     def trespass(self) -> str:
         """Which memory was written that must not be, in words, or ""."""
@@ -193,12 +184,12 @@ class GuardedBuffers:
 @dataclass(frozen=True)
 class Result:
     """What a launch left. c: (M, N) float32. sentinel: what C and its guards held before. trespass: which memory the
-    kernel wrote that it must not write, or None.
+    kernel wrote that it must not write, or "".
     """
 
     c: Float32
     sentinel: np.float32
-    trespass: str | None
+    trespass: str
 
 
 class Buffers(GuardedBuffers):
@@ -231,7 +222,7 @@ class Buffers(GuardedBuffers):
     def written(self, buffer: Buffer) -> Result:
         """What C, the second C or a copy of them elsewhere holds."""
         c = self.memory.device.download(buffer).reshape(self.shape.m, self.shape.n)
-        return Result(c, self.sentinel, self.trespass() or None)
+        return Result(c, self.sentinel, self.trespass())
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
         """A, B and C of a smaller shape: the first elements of the larger ones, whose inputs become NaN."""

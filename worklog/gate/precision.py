@@ -206,7 +206,7 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     rows = rng.integers(0, k, n)
     b = np.zeros((k, n), np.float32)
     b[rows, np.arange(n)] = factors
-    buffers.load(a, b)
+    buffers.restore(a, b)
     result = buffers.run(subject)
     if result.trespass:
         return failed(NAME, f"family E4 at {buffers.shape}: {result.trespass}")

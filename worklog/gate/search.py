@@ -21,9 +21,9 @@ from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice
 from worklog.emulator.coverage import UNKNOWN, Choice, Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
+from worklog.gate.edges import mistake_in
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
-from worklog.gate.mistake import mistake_in
 from worklog.gate.verdict import failed, passed
 from worklog.gate.words import Values, condition
 from worklog.problem import Shape
@@ -202,7 +202,7 @@ class Search:
 
 def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stage, tuple[NeverRan, ...]]:
     """Search launches for what has not run on the emulator, and check their results as those on edge shapes. Returns
-    also what did not run. subject: a worklog.kernel.loaded.Loaded. quick: take less time. Raises LaunchFailed.
+    also what did not run. subject: a worklog.kernel.device.Loaded. quick: take less time. Raises LaunchFailed.
     """
     device, launches, per_s = memory.device, 0, WORK_PER_S
     assert isinstance(device, EmulatedDevice)

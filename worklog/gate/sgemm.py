@@ -1,30 +1,46 @@
-"""SGEMM's checker: stages that a problem with exact results and a precision class allows.
+"""SGEMM's checker: stages that a problem with exact results and a precision class allows, and those at the benchmark
+shape: exact integers, random inputs at sizes just below it, and the same bits when a launch is repeated.
 
-A verdict holds for the shape and for small ones. At a larger shape an index may overflow, or blocks that wait for each
-other may not all fit the GPU at once: then the launch does not end, and the child process that runs it is ended.
+A kernel can be right on all small shapes and wrong at the benchmark's: a library switches to tensor cores from some
+size on, a swizzle stops being a permutation, an index overflows. And the benchmark shape is mostly a multiple of every
+tile. A verdict holds for the shape and for small ones. At a larger shape an index may overflow, or blocks that wait for
+each other may not all fit the GPU at once: then the launch does not end, and the child process that runs it is ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import astuple
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.gate import after_timing, edges, precision, shapes
+from worklog.gate import after_timing, edges, exact, precision
 from worklog.gate.after_timing import LaunchProbe
-from worklog.gate.checker import TIMED, Checker
-from worklog.gate.exact import OPERAND_BITS, Projection
-from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.gate.precision import PrecisionReference, check_hard_data
-from worklog.gate.verdict import failed
-from worklog.kernel import Device, Runnable
-from worklog.kernel.loaded import Loaded
+from worklog.gate.checker import REPEATED, TIMED, Checker
+from worklog.gate.exact import OPERAND_BITS, ExactProblem, Indices, Projection, error_map, if_rounded
+from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
+from worklog.gate.verdict import failed, passed
+from worklog.kernel import Device, Program, Runnable
+from worklog.kernel.device import Loaded
 from worklog.problem import Domain, Shape, random_inputs
-from worklog.runs.verdict import Stage, Verdict
+from worklog.runs.verdict import ErrorMap, Stage, Verdict
+
+BENCHMARK_SHAPE = "exact at the benchmark shape"
+LAUNCHES = 3
+POWERS = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)  # alpha
+MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
+RAGGED = "just below the benchmark shape"
+MOST_CUT = 16  # pairs of rows, columns or terms
+MOST, LEAST, BUDGET_S = 20, 3, 0.5  # repeated launches, and seconds for them
+BLOCK = 256
+_DIFFER = Path(__file__).with_name("differ.cu")
+DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
 
 
 class SgemmChecker(Checker):
@@ -46,7 +62,7 @@ class SgemmChecker(Checker):
         self._precision = PrecisionReference(self.a, self.b, self._rng)
         self.buffers = Buffers(Memory(device, self._rng), self.a, self.b)
         self.buffers.poison()
-        self._differ = device.compile(shapes.DIFFER)
+        self._differ = device.compile(DIFFER)
         self._probe_kernels = tuple(map(device.compile, after_timing.PROGRAMS))
         self._exact: dict[tuple[str, bool, bool], list[Projection]] = {}
 
@@ -61,9 +77,9 @@ class SgemmChecker(Checker):
             yield edges.check_state(subject, memory)
         if domain.alpha or domain.beta:
             yield precision.check_scalars(subject, memory)
-        exact = self._exact_problems(claimed, domain)
-        yield shapes.check_benchmark_shape(subject, buffers, exact)
-        yield shapes.check_repeated(subject, buffers, exact[0].problem, self._differ)
+        projections = self._exact_problems(claimed, domain)
+        yield check_benchmark_shape(subject, buffers, projections)
+        yield check_repeated(subject, buffers, projections[0].problem, self._differ)
         whole, short = claimed in precision.CLASSES, False
         if whole:
             products = precision.check_products(subject, buffers, self._rng)
@@ -74,7 +90,7 @@ class SgemmChecker(Checker):
         yield stage
         if whole:
             yield check_hard_data(subject, memory, short, self.shape)
-        yield shapes.check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
+        yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
         yield edges.check_alignment(subject, memory)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             from worklog.gate import search  # imports the emulator, which a GPU's check doesn't need
@@ -119,8 +135,139 @@ class SgemmChecker(Checker):
         key = kind, domain.alpha, domain.beta
         if key not in self._exact:
             rng = self._drawn(2)
-            self._exact[key] = shapes.exact_problems(self.shape, rng, kind, alpha=domain.alpha, beta=domain.beta)
+            self._exact[key] = exact_problems(self.shape, rng, kind, alpha=domain.alpha, beta=domain.beta)
         return self._exact[key]
 
     def _drawn(self, part: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *astuple(self.shape), part])
+
+
+def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> list[Shape]:
+    """Up to four shapes in the domain, at most a few percent below this one: all sizes odd, all of them 4 times an odd
+    number, which loads of four elements take, only K odd, and only N.
+    """
+
+    def below(size: int, step: int, multiple: int) -> int:
+        if step > 1 or size <= multiple:
+            return max(step, size - step)
+        if multiple > 1:
+            whole = (size - 1) // multiple
+            return multiple * (whole - 1 + whole % 2)
+        cut = size - 1 - 2 * int(rng.integers(max(1, min(MOST_CUT, size // 64))))
+        return max(1, cut - 1 + cut % 2)
+
+    sizes = (shape.m, domain.m), (shape.n, domain.n), (shape.k, domain.k)
+    odd, fours = (Shape(*(below(size, step, multiple) for size, step in sizes)) for multiple in (1, 4))
+    shapes = [odd, fours, Shape(shape.m, shape.n, odd.k), Shape(shape.m, odd.n, shape.k)]
+    if domain.square:
+        step = max(domain.m, domain.n, domain.k)
+        shapes = [domain.padded(Shape.of(max(1, shape.m - cut))) for cut in (2 * step, step)]
+    return [smaller for smaller in dict.fromkeys(shapes) if smaller in domain and smaller != shape]
+
+
+def exact_problems(
+    shape: Shape, rng: np.random.Generator, claimed: str = "fp32", *, alpha: bool = True, beta: bool = True
+) -> list[Projection]:
+    """One for each family on which a kernel of the class must be exact, at least three: the first with the usual alpha
+    and beta, which is repeated, the others with an alpha, and with both. alpha, beta: whether the kernel takes it.
+
+    alpha is a power of two with a sign, and beta and the old C are odd integers of 12 and 11 bits, because a fast path
+    for large shapes can forget or shorten either; their product is as large as A B may be.
+    """
+    projections = []
+    for index, name in enumerate((exact.families(claimed) * LAUNCHES)[:LAUNCHES]):
+        with_beta = index == 2 and beta
+        a, b = exact.family(name, shape, rng, claimed, int(with_beta))
+        of_a, of_b = exact.stretch(a, b, (exact.exponents(rng), exact.exponents(rng)), claimed)
+        power = float(rng.choice(POWERS)) if index and alpha else 1.0
+        factor = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1)) if with_beta else 0.0
+        odd = float(2 * rng.integers(512, 1024) + 1)
+        before = odd * abs(power) * of_a * of_b if with_beta else None
+        projections.append(Projection(ExactProblem(name, a, b, (of_a, of_b), power, factor, before), rng))
+    return projections
+
+
+def check_benchmark_shape(subject: Runnable, buffers: Buffers, projections: list[Projection]) -> Stage:
+    """One launch per family: C must be exact in every row, and its guards intact. Raises LaunchFailed."""
+    for projection in projections:
+        problem = projection.problem
+        buffers.restore(problem.a, problem.b)
+        result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
+        scalars = "" if problem.usual else f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+        launch = f"family {problem.family} at {buffers.shape}{scalars}"
+        if result.trespass:
+            return failed(BENCHMARK_SHAPE, f"{launch}: {result.trespass}")
+        rows = projection.wrong_rows(result.c)
+        if len(rows):
+            where = if_rounded(_map(result, problem, rows, projection.wrong_columns(result.c)), problem.family)
+            return failed(BENCHMARK_SHAPE, f"{launch}: {where}", where.wrong, where)
+    names = ", ".join(dict.fromkeys(projection.problem.family for projection in projections))
+    return passed(BENCHMARK_SHAPE, f"families {names} at {buffers.shape}, no row wrong")
+
+
+def _map(result: Result, problem: ExactProblem, rows: Indices, columns: Indices) -> ErrorMap:
+    """Compute what is expected in the wrong rows and columns, or in some of the rows if that is too much."""
+    c = result.c
+    if problem.before is None and (c == result.sentinel).all():
+        # Nothing was written: any expected value gives the same map.
+        return error_map(c, np.zeros_like(c), result.sentinel)
+    step = int(np.ceil(len(rows) * len(columns) * problem.a.shape[1] / MOST_LOCATED))
+    rows = rows[:: max(1, step)]
+    seen = np.ix_(rows, columns)
+    # In FP32: every partial sum is an exact integer times a power of two, in BLAS's order too.
+    right = problem.a[rows] @ problem.b[:, columns]
+    expected = c.copy()
+    expected[seen] = problem.result(right)
+    where = error_map(c, expected, result.sentinel, (np.float32(problem.alpha) * problem.a, problem.b))
+    mistake = problem.wrong_scalar(c[seen], right)
+    return replace(where, guess=f"This is the result if {mistake}.") if mistake else where
+
+
+def check_ragged(subject: Runnable, buffers: Buffers, probe: Callable[[float, Shape], LaunchProbe]) -> Stage:
+    """One launch at each ragged shape, in the first elements of the buffers, whose inputs are lost. probe: for an
+    alpha and a shape, new. Raises LaunchFailed.
+    """
+    memory, domain = buffers.memory, subject.domain
+    shapes = ragged_shapes(buffers.shape, domain, memory.rng)
+    for number, shape in enumerate(shapes):
+        alpha = full_mantissa(memory.rng) if domain.alpha and number != 1 else 1.0
+        checks = probe(alpha, shape)
+        buffers.poison()
+        a, b, c = buffers.part(shape)
+        checks.prepare(a, b, c)
+        memory.launch(subject, shape, alpha, a, b, 0.0, c)
+        checks.observe(c)
+        checks.check(a, b)
+        stage = checks.stage()
+        detail = buffers.wrote_outside(4 * shape.m * shape.n) or ("" if stage.passed else stage.detail)
+        if detail:
+            return failed(RAGGED, f"at {shape} with alpha = {alpha:.9g}: {detail}", stage.measured or 1)
+    return passed(RAGGED, f"at {', '.join(map(str, shapes)) or 'no shape: the domain has none'}, no row wrong")
+
+
+def check_repeated(subject: Runnable, buffers: Buffers, problem: ExactProblem, differ: Any) -> Stage:
+    """Repeat a launch and compare the results on the device: a race need not show in one launch, and on the dense
+    integers of family E1 two launches of a right kernel agree bit by bit, even with atomics. differ: DIFFER, compiled.
+    A race that is rarer needs compute-sanitizer's racecheck or the emulator. Raises LaunchFailed.
+    """
+    device = buffers.memory.device
+    differs = device.upload(np.zeros(MOST, np.float32))
+    a, b, c = buffers.abc
+    most = LEAST if device.source == "emulated" else MOST
+    launches, started = 1, time.monotonic()
+    buffers.restore(problem.a, problem.b)
+    buffers.run(subject)
+    while launches < most and (launches < LEAST or time.monotonic() - started < BUDGET_S):
+        device.fill(buffers.spare, float(buffers.memory.sentinel()))
+        buffers.memory.lend(subject, buffers.shape)
+        subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
+        arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), differs)
+        device.launch(differ, (-(-c.size // BLOCK), 1), BLOCK, arguments)
+        device.synchronize()
+        launches += 1
+    differing = np.flatnonzero(device.download(differs))
+    if len(differing):
+        which = ", ".join(str(i + 1) for i in differing[:5])
+        detail = f"of {launches} launches on the same integers, number {which} differs from the first: a race"
+        return failed(REPEATED, detail, len(differing))
+    return passed(REPEATED, f"{launches} launches on the same integers")

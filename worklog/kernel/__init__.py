@@ -19,7 +19,6 @@ from worklog.kernel.resources import (
     WARP,
     Occupancy,
     block_traffic_bytes,
-    instruction_mix,
     occupancy,
 )
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
@@ -28,6 +27,6 @@ from worklog.kernel.source import kernels_dir, source_folder
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS", "TEMPLATE", "TENSOR",
     "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction", "Kernel", "Occupancy",
-    "Program", "Runnable", "block_traffic_bytes", "instances", "instruction_mix", "kernel_of",
+    "Program", "Runnable", "block_traffic_bytes", "instances", "kernel_of",
     "kernels_dir", "occupancy", "rung", "source_folder", "words_of",
 ]  # fmt: skip

@@ -18,18 +18,11 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
-from worklog.kernel.device import Block, Device, Program, Runnable, require_shape
+from worklog.kernel.device import Block, Device, Loaded, Program, Runnable, require_shape
 from worklog.kernel.device_code import included, prepared
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
-from worklog.kernel.loaded import Loaded
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
-from worklog.kernel.source import (
-    evaluate,
-    filled,
-    needs_sm_90a,
-    parts,
-    read_source,
-)
+from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Unit, read
 from worklog.problem import CLASSES, Domain, Shape
 
@@ -113,9 +106,6 @@ class Kernel:
                 raise BadSetting(f"{argument}: give text, not {value!r:.60}")
         if source.strip().endswith(".cu") and "{" not in source:
             raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
-        if "\0" in source:
-            line = source[: source.index("\0")].count("\n") + 1
-            raise BadSetting(f"{file}:{line}: the source has a NUL character, where the compiler stops: delete it")
         grid, block = signature.launch_text("grid", grid), signature.launch_text("block", block)
         include, define = listed("include", include), listed("define", define)
         for macro in define:
@@ -274,7 +264,7 @@ class Kernel:
     def domain(self) -> Domain:
         """The shapes that it takes, and whether it takes alpha and beta."""
         sizes = {argument for argument in self.arguments if argument.removeprefix(signature.WIDE) in signature.SIZES}
-        read = Domain.of(self.rules, self.template)
+        read = Domain.of(self.rules, tuple(self.template.items()))
         square, taken = read.square or len(sizes) == 1, self.arguments
         return replace(read, square=square, alpha="alpha" in taken, beta="beta" in taken)
 

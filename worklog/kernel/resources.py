@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -277,6 +278,20 @@ class Compiled:
         """Registers and bytes of local memory per thread, and static shared bytes per block, for a run's `kernels`."""
         return {"registers": self.registers, "local_bytes": self.stack_bytes, "shared_bytes": self.shared_bytes}
 
+    @cached_property
+    def mix(self) -> InstructionMix:
+        """Of the kernel, with the functions that were not inlined."""
+        starts = list(_BODY.finditer(self.ptx))
+        ends = [*(start.start() for start in starts[1:]), len(self.ptx)]
+        names: list[str] = []
+        for start, end in zip(starts, ends, strict=True):
+            if start["kind"] == "func" or start["name"] == self.symbol:
+                names += _MNEMONIC.findall(self.ptx[start.end() : end])
+        counts = Counter(kind for name in names for kind, pattern in KINDS.items() if re.match(pattern, name))
+        tensor = [name for name in names if re.match(KINDS[TENSOR], name)]
+        operands = dict.fromkeys(part for name in tensor for part in name.split(".") if part in OPERANDS)
+        return InstructionMix(dict(counts), tuple(operands))
+
     @property
     def variables(self) -> list[str]:
         """`__device__` variables, which keep their values, without constants and what is only declared."""
@@ -328,17 +343,3 @@ class InstructionMix:
         if claimed in SHORT_CLASSES and not self.counts.keys() & {TENSOR, SHORTENED}:
             return [f"{claimed} is claimed, and the code has neither tensor-core instructions nor conversions to it"]
         return []
-
-
-def instruction_mix(compiled: Compiled) -> InstructionMix:
-    """Of one compiled kernel, with the functions that were not inlined."""
-    starts = list(_BODY.finditer(compiled.ptx))
-    ends = [*(start.start() for start in starts[1:]), len(compiled.ptx)]
-    names: list[str] = []
-    for start, end in zip(starts, ends, strict=True):
-        if start["kind"] == "func" or start["name"] == compiled.symbol:
-            names += _MNEMONIC.findall(compiled.ptx[start.end() : end])
-    counts = Counter(kind for name in names for kind, pattern in KINDS.items() if re.match(pattern, name))
-    tensor = [name for name in names if re.match(KINDS[TENSOR], name)]
-    operands = dict.fromkeys(part for name in tensor for part in name.split(".") if part in OPERANDS)
-    return InstructionMix(dict(counts), tuple(operands))

@@ -202,7 +202,7 @@ def domain(source: str, tile: Mapping[str, int]) -> str:
     """The only domain that a comment states in its first sentence, else "any". tile: values of names."""
     rules = {re.split(r"\.\s", text)[0] for text in stated(source, "domain")}
     with suppress(BadSetting):
-        if len(rules) == 1 and (only := Domain.of(text := rules.pop(), tile)) != Domain():
+        if len(rules) == 1 and (only := Domain.of(text := rules.pop(), tuple(tile.items()))) != Domain():
             return text if tile else str(only)
     return "any"
 

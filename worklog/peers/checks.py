@@ -28,15 +28,11 @@ INPUTS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Float32]] = {
     "U(-1, 1)": lambda rng, size: 2 * rng.random(size, np.float32) - 1,
     "N(0, 1)": lambda rng, size: rng.standard_normal(size, np.float32),  # torch.randn
     "0 or 1": lambda rng, size: rng.integers(0, 2, size, np.int8).astype(np.float32),
-    "50 values": lambda rng, size: _hundredths(rng, size),
+    # ±(0 ... 4 + 0.01 (0 ... 4)), SGEMM_CUDA's grid.
+    "50 values": lambda rng, size: (
+        (rng.integers(0, 5, size) + 0.01 * rng.integers(0, 5, size)) * rng.choice([-1, 1], size)
+    ).astype(np.float32),
 }
-
-
-def _hundredths(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
-    """±(0 ... 4 + 0.01 (0 ... 4)), SGEMM_CUDA's grid."""
-    value = rng.integers(0, 5, size) + 0.01 * rng.integers(0, 5, size)
-    signed: Float32 = (value * rng.choice([-1, 1], size)).astype(np.float32)
-    return signed
 
 
 @dataclass(frozen=True)

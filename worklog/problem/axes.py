@@ -57,7 +57,13 @@ class Axis:
         name, kind, body = match[1], match[2] or kind, match[3].removeprefix("[").removesuffix("]").strip()
         if not body:
             return cls(name, (), kind)
-        items = [item.strip() for item in (_types(name, body) if kind == "type" else body.split(","))]
+        items: list[str] = []
+        for part in map(str.strip, body.split(",")):
+            bare = items[-1].replace("->", "") if items and kind == "type" else ""  # map<int, float> is one type
+            if bare.count("<") > bare.count(">"):
+                items[-1] += f", {part}"
+            else:
+                items.append(part)
         if kind not in NUMBERS:
             return cls(name, tuple(items), kind)
         values: list[Value] = []
@@ -71,23 +77,6 @@ def _require_few(what: str, count: int, of: str) -> None:
     """Raise BadSetting before more is made than a user could wait for."""
     if count > MOST_VALUES:
         raise BadSetting(f"{what} makes {count} {of}: more than {MOST_VALUES}; take larger steps or fewer values")
-
-
-def _types(name: str, body: str) -> list[str]:
-    """Split at the commas outside of angle brackets: map<int, float> is one type. Raises BadSetting."""
-    items, begun = list[str](), ""
-    for part in body.split(","):
-        begun += part
-        bare = begun.replace("->", "")  # of decltype(a->b)
-        opened = bare.count("<") - bare.count(">")
-        if opened < 0:
-            break
-        if opened == 0:
-            items.append(begun)
-        begun = begun + "," if opened else ""
-    if begun:
-        raise BadSetting(f"axis {name}: {body!r} has a < without its >, or a > without its <: write map<int, float>")
-    return items
 
 
 def _numbers(name: str, item: str, kind: str) -> list[Value]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,11 @@ class Domain:
             sizes, steps = [max(sizes)] * 3, [math.lcm(*steps)] * 3
         return Shape(*(math.ceil(size / step) * step for size, step in zip(sizes, steps, strict=True)))
 
-    @classmethod
-    def of(cls, rules: str, names: Mapping[str, int] = MappingProxyType({})) -> Domain:
+    @staticmethod
+    @lru_cache(maxsize=256)  # a check asks for a kernel's domain dozens of times
+    def of(rules: str, names: tuple[tuple[str, int], ...] = ()) -> Domain:
         """Read "M % 128 == 0, K % BK == 0", "M = N = K", or "any" for every shape; "A, B % 16 bytes" for addresses; and
-        "any data". names: values of names such as BK. Raises BadSetting.
+        "any data". names: names such as BK, with their values. Raises BadSetting.
         """
         steps, square, any_data = {"M": 1, "N": 1, "K": 1}, False, False
         bytes_of = dict.fromkeys("ABC", FLOAT_BYTES)
@@ -70,7 +71,7 @@ class Domain:
         for rule in map(str.strip, re.split(r",|\band\b", sizes)):
             step = 1
             if match := re.fullmatch(r"([MNK])\s*%\s*(?:([0-9]{1,9})|([A-Za-z_]\w*))\s*==\s*0", rule):
-                step = int(match[2]) if match[2] else names.get(match[3], 0)
+                step = int(match[2]) if match[2] else dict(names).get(match[3], 0)
                 steps[match[1]] = math.lcm(steps[match[1]], step)
             elif re.fullmatch(r"M\s*==?\s*N\s*==?\s*K", rule):
                 square = True
@@ -82,7 +83,7 @@ class Domain:
                 advice = "give rules such as 'M % 64 == 0, K % 8 == 0, A, B % 16 bytes', or any"
                 raise BadSetting(f"cannot read the domain {rules!r}: {advice}")
         m, n, k, a, b, c = *steps.values(), *bytes_of.values()
-        return cls(m, n, k, square=square, any_data=any_data, bytes_of=(a, b, c))
+        return Domain(m, n, k, square=square, any_data=any_data, bytes_of=(a, b, c))
 
     def __str__(self) -> str:
         rules = ["M = N = K"] if self.square else []

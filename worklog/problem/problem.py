@@ -58,11 +58,6 @@ def is_array(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("dtype", "shape", "nbytes"))
 
 
-def nbytes(value: Any) -> int:
-    """Bytes of all elements."""
-    return int(value.nbytes)
-
-
 def dtype_of(value: Any) -> str:
     """The name of an array's elements, such as "float32"."""
     return str(value.dtype).removeprefix("torch.")
@@ -344,8 +339,9 @@ class Problem:
         inputs, extras = (list(filter(is_array, values)) for values in (case.inputs, case.extras))
         flops = called(self, "get_flops", case.words, case=case.name)
         moved = called(self, "get_bytes", case.words, case=case.name)
-        read, written = moved or (sum(map(nbytes, inputs + extras)), sum(map(nbytes, case.outputs)))
-        elements = sum(nbytes(value) // value.itemsize for value in inputs)
+        in_all = (sum(array.nbytes for array in arrays) for arrays in (inputs + extras, case.outputs))
+        read, written = moved or in_all
+        elements = sum(value.nbytes // value.itemsize for value in inputs)
         flops = None if flops is None else int(flops)
         return {"flops": flops, "elements": elements, "bytes_read": int(read), "bytes_written": int(written)}
 

@@ -23,13 +23,13 @@ from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gate import ALIGNMENT, READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel import LABEL, Device, Kernel, Runnable, instruction_mix
+from worklog.kernel import LABEL, Device, Kernel, Runnable
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.source import types_of
 from worklog.problem import SGEMM, Problem, Shape
-from worklog.problem.problem import Words, called, each, is_array, nbytes
+from worklog.problem.problem import Words, called, each, is_array
 from worklog.runner.child import Say, run_child
 from worklog.runner.job import Progress, silent
 from worklog.runs.verdict import Verdict
@@ -180,7 +180,7 @@ def check(
         known = Checked(what, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}" if live else "")
         if what.host is None:
             compiled, label = compile_for(what.at(shape, gpu().arch if live else ARCH), live)
-            mix, unconfirmed = instruction_mix(compiled), () if types_of(compiled.symbol) else (UNCONFIRMED,)
+            mix, unconfirmed = compiled.mix, () if types_of(compiled.symbol) else (UNCONFIRMED,)
             about: dict[str, Any] = {"notes": (*mix.notes, *unconfirmed), "warnings": tuple(mix.warnings(what.claimed))}
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
         if not live:
@@ -233,7 +233,7 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
         small = (called(problem, "get_flops", words, case=name) or 0) <= EMULATED_FLOPS
         if small:  # only then are its inputs made
             inputs = each(called(problem, "create_inputs", of=words["create_inputs"], case=name))
-            small = sum(nbytes(value) for value in inputs if is_array(value)) <= EMULATED_BYTES
+            small = sum(value.nbytes for value in inputs if is_array(value)) <= EMULATED_BYTES
         kept += [words] if small else []
         left += [] if small else [name]
     if not kept:

@@ -23,7 +23,7 @@ from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rung
 from worklog.kernel.best import choose, table
-from worklog.kernel.loaded import Loaded
+from worklog.kernel.device import Loaded
 from worklog.kernel.signature import SIZES, WIDE
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
 
