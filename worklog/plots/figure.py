@@ -33,8 +33,7 @@ from worklog.runs import write_bytes
 Point = tuple[float, float]
 SCREEN_DPI, DPI = 100, 200
 LANE = 0.15  # between two names of points
-COLUMN = 0.5  # between points whose names stand in one column
-RIGHT = 0.45  # beside names at the right, most of it for the lines that lead to them
+COLUMN, GAP = 0.5, 0.14  # between points whose names stand in one column, and to that column
 BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of lines
 # How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page. There, the dark picture is the background
 # of the light one, which is transparent. A page that drops styles, as GitHub does, shows the light one.
@@ -242,46 +241,38 @@ def beside(axes: Axes, words: str, at: Point, gap: float = 5.0, up: float = 0.0,
     axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
 
 
-def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT, lead: float = RIGHT) -> None:
-    """Make axes narrower, so that the names of points fit at their right (name_points). Call it before drawing. points:
-    the size of the names; lead: of the lines to them, and the margin.
+def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT) -> None:
+    """Make axes narrower, so that the names of points at their right edge fit (name_points). Call it before drawing.
+    points: the size of the names.
     """
     place = axes.get_position()
-    room = (lead - MARGIN_IN + widest(names, points)) * axes.figure.dpi / axes.bbox.width * place.width
+    room = (GAP + widest(names, points)) * axes.figure.dpi / axes.bbox.width * place.width
     axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
 
 
-def name_points(
-    axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]], gap: float = 0.0
-) -> None:
-    """Names right of the axes, as high as their data points but at least LANE apart, with a thin line to each point.
-
-    looks: what differs from a small name in ink, by name. gap: names stand that many inches right of their points
-    instead, in a column for those that are near each other.
+def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Names right of data points, with a thin line to each. The names of points that are near each other stand in one
+    column, as high as their points or lower, and at least LANE apart. looks: what differs from a small name in ink.
     """
     axes.autoscale_view()  # matplotlib finds limits that follow the data only when it draws
     inches = axes.transData - axes.figure.dpi_scale_trans
     at = {name: inches.transform(point) for name, point in names.items()}
-    right, top, bottom = (edge / axes.figure.dpi for edge in (axes.bbox.x1, axes.bbox.y1, axes.bbox.y0))
+    top, bottom = (edge / axes.figure.dpi for edge in (axes.bbox.y1, axes.bbox.y0))
     columns = list[list[str]]()
     for name in sorted(names, key=lambda name: (at[name][0], name)):
-        if not columns or (gap and at[name][0] - at[columns[-1][0]][0] > COLUMN):
+        if not columns or at[name][0] - at[columns[-1][0]][0] > COLUMN:
             columns.append([])
         columns[-1].append(name)
     arrow = {"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)}
     for column in columns:
         order = sorted(column, key=lambda name: (at[name][1], name))
-        left = at[column[-1]][0] + gap if gap else right + 0.3
-        lanes = LANE * np.arange(len(order))
-        free = np.array([at[name][1] for name in order]) - lanes
-        # Names move only down, or halfway between only down and only up; in both, no two are closer than a lane.
-        down = np.minimum.accumulate(free[::-1])[::-1]
-        spread = down if gap else (np.maximum.accumulate(free) + down) / 2
-        for name, height in zip(order, np.clip(spread, bottom, top - lanes[-1]) + lanes, strict=True):
+        lanes, left = LANE * np.arange(len(order)), at[column[-1]][0] + GAP
+        down = np.minimum.accumulate((np.array([at[name][1] for name in order]) - lanes)[::-1])[::-1]
+        for name, height in zip(order, np.clip(down, bottom, top - lanes[-1]) + lanes, strict=True):
+            usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK, "bbox": BEHIND}
             to_name = 72 * (np.array([left, height]) - at[name])
-            usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK, **looks.get(name, {})}
-            usual |= {"bbox": BEHIND} if gap else {}
-            axes.annotate(name, names[name], to_name, textcoords="offset points", arrowprops=arrow, **usual)
+            usual |= {"textcoords": "offset points", "arrowprops": arrow, "annotation_clip": False}
+            axes.annotate(name, names[name], to_name, **{**usual, **looks.get(name, {})})
 
 
 def scale(

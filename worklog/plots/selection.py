@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -39,13 +40,15 @@ def as_run(data: Run | pandas.DataFrame) -> Run:
     for row in data.astype(object).where(data.notna(), None).to_dict("records"):
         if row["m"] is not None and not row["changed"]:
             shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-            fields = {"us_low": None, "us_high": None, "converged": True, "reason": None, "label": "", "verdict": None}
+            fields: dict[str, Any] = {"us_low": None, "us_high": None, "ratio_low": None, "ratio_high": None}
+            fields |= {"converged": True, "reason": None, "label": "", "verdict": None}
             fields |= {str(name): value for name, value in row.items()}
-            shown.append(SimpleNamespace(**fields, problem=shape, place=str(shape)))
+            fields |= {"problem": shape, "place": str(shape), "shape": astuple(shape)}
+            shown.append(SimpleNamespace(**fields))
     label = "; ".join(dict.fromkeys(m.label for m in shown if m.label))
     run = SimpleNamespace(measurements=shown, kernels={}, label=label, full_label=label)
     run.calibration = SimpleNamespace(fp32_tflops=0.0)  # a frame has none
-    run.select = lambda shape: [m for m in shown if m.problem == shape]
+    run.select = lambda shape=None: [m for m in shown if shape in (None, m.problem)]
     run.shapes = lambda: sorted({m.problem for m in shown}, key=lambda shape: (shape.flops, shape))
     return run  # type: ignore[return-value]
 

@@ -14,10 +14,10 @@ from worklog.errors import NothingToDraw
 from worklog.gpu.device import THROTTLING, reason_names
 from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
-from worklog.plots.figure import Chart, a_few, beside, leave_room, name_points, on_axes, page, scale
+from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN
-from worklog.runs import Estimate, KnownLengths, Run, bound, median
+from worklog.runs import KnownLengths, Run, bound, median
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
@@ -138,47 +138,35 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
     return on_axes(ax, draw, *words, height=PEERS_HEIGHT, left=MARGIN_IN + 0.45)
 
 
-TOP, CLOCK, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 0.45, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
+TOP, CLOCK, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 2.1, 0.45, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
-
-
-def closing(us: list[float], placements: list[int], process_us: float = 0.0) -> dict[int, tuple[Estimate, float]]:
-    """How the interval closes as samples come in: by the number of those that count, from LEAST to all, their median by
-    the harness's own estimate, and their standard deviation over their mean. placements: of each sample. process_us:
-    the half-width of what differs between processes.
-    """
-    steps = {}
-    for n in sorted({round(n) for n in np.linspace(min(LEAST, len(us)), len(us), min(MOST, len(us)))}):
-        noise = float(np.std(us[:n], ddof=1) / np.mean(us[:n])) if n > 1 else 0.0
-        steps[n] = median(us[:n], placements[:n]).between_processes(process_us), noise
-    return steps
 
 
 @style.styled()
 def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
-    """Every sample of a kernel at one size and the running median in its interval, the SM clock of each sample with
-    the reason why it was slowed, and the interval's half-width beside the samples' own noise. Raises NothingToDraw
-    where the run has no samples of it, BadSetting.
+    """Every sample of a kernel at one size and the running median in its interval, and the SM clock of each sample with
+    the reason why it was slowed. Raises NothingToDraw where the run has no samples of it, BadSetting.
     """
     shape = shape_to_draw(run, size)
     m = next((m for m in run.select(kernel, shape) if measured(m) and m.n), None)
     if m is None:
         raise NothingToDraw(f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`")
     us, counts = map(np.array, sample_times(m))
-    places = np.arange(1, len(us) + 1)
-    placed = np.array(m.samples.sides[0].placement or [0] * len(us))
-    steps = closing(us[counts].tolist(), placed[counts].tolist(), (m.time and m.time.process) or 0.0)
-    medians, noise = [middle for middle, _ in steps.values()], [100 * noise for _, noise in steps.values()]
-    last, half = medians[-1], [100 * middle.relative_half_width for middle in medians]
-    precision = 100 * float(run.harness.get("precision", 0.005))
+    placed = np.array(m.samples.sides[0].placement or [0] * len(us))[counts].tolist()
+    # The median of the first n samples that count, by the harness's own estimate, with what differs between processes.
+    valid, process = us[counts].tolist(), (m.time and m.time.process) or 0.0
+    steps = sorted({round(n) for n in np.linspace(min(LEAST, len(valid)), len(valid), min(MOST, len(valid)))})
+    medians = [median(valid[:n], placed[:n]).between_processes(process) for n in steps]
+    noise = [100 * float(np.std(valid[:n], ddof=n > 1) / np.mean(valid[:n])) for n in steps]
+    half = [100 * middle.relative_half_width for middle in medians]
+    precision, last = 100 * float(run.harness.get("precision", 0.005)), medians[-1]
     finding = (
         f"{kernel} at {shape}: single samples scatter by {noise[-1]:.2g} %, the median of {m.n} is known "
         f"to ±{half[-1]:.2g} %"
     )
     subtitle = (
-        "Above: each sample in turn, µs, in grey those that do not count, and the running median in its 95 % interval; "
-        "the SM clock. Below: half of that interval's width, and the standard deviation over the mean; sampling stops "
-        f"at ±{precision:g}\u00a0%."
+        "Each sample in turn, µs, in grey those that do not count, and the running median in its 95 % interval; "
+        f"sampling stops at ±{precision:g}\u00a0%. Below: the SM clock."
     )
     alt = [
         f"Samples of {kernel} at {shape} in the order taken, {len(us)} of which {m.n} count, median "
@@ -186,54 +174,35 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     ]
     for step, n in [*enumerate(steps)][:: max(1, len(steps) // 6)]:
         alt.append(f"±{half[step]:.2f} % after {n}, σ / mean {noise[step]:.2f} %")
-    height = ABOVE + TOP + CLOCK + 2 * BETWEEN + LOW + BELOW
-    new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, height)
-    bottom, panels = new.body_bottom + BELOW, list[Axes]()
-    for high in (LOW, CLOCK, TOP):
-        panels.append(new.axes_at(MARGIN_IN + LEFT, bottom, WIDTH_IN - MARGIN_IN - LEFT - RIGHT, high))
-        panels[-1].set_xlim(0.5, len(us) + 0.5)
-        bottom += high + BETWEEN
-    narrowing, clock, top = panels
-
-    def name(axes: Axes, y: float, words: str, colour: str) -> None:
-        beside(axes, words, (len(us) + 0.5, y), va="center", color=colour, annotation_clip=False)
-
-    at = places[counts][[n - 1 for n in steps]]
-    top.fill_between(
-        at, [middle.low for middle in medians], [middle.high for middle in medians], color=FAINT, linewidth=0
-    )
+    body = ABOVE + TOP + BETWEEN + CLOCK + BELOW
+    new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, body)
+    bottom, wide = new.body_bottom + BELOW, WIDTH_IN - MARGIN_IN - LEFT - RIGHT
+    clock = new.axes_at(MARGIN_IN + LEFT, bottom, wide, CLOCK)
+    top = new.axes_at(MARGIN_IN + LEFT, bottom + CLOCK + BETWEEN, wide, TOP)
+    for axes in (clock, top):
+        axes.set_xlim(0.5, len(us) + 0.5)
+    places = np.arange(1, len(us) + 1)
+    at, end = places[counts][[n - 1 for n in steps]], len(us) + 0.5
+    low, high = [middle.low for middle in medians], [middle.high for middle in medians]
+    top.fill_between(at, low, high, color=FAINT, linewidth=0)
     for colour, shown in ((ACCENT, counts), (GREY, ~counts)):
         size_pt = 3.0 if len(us) < 100 else 1.8
         top.plot(places[shown], us[shown], "o", color=colour, markersize=size_pt, markeredgewidth=0)
     top.plot(at, [middle.value for middle in medians], color=INK, linewidth=1.2)
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
-    name(top, last.value, f"{last.value:.4g}", INK)
-
+    beside(top, f"{last.value:.4g} ±{half[-1]:.2g} %", (end, last.value), va="center", annotation_clip=False)
     mhz = np.array(m.samples.sides[0].sm_mhz or [None], dtype=float)  # None is NaN
-    clock.tick_params(labelbottom=False)
-    clock.set_ylabel("MHz")
+    clock.set(ylabel="MHz", xlabel="samples taken")
     if np.isnan(mhz).all():
         clock.set_yticks([])
-        name(clock, 0.5, "unknown", MUTED)
-    else:
-        clock.plot(np.arange(1, len(mhz) + 1), mhz, color=ACCENT, linewidth=1.0)
-        middle = float(np.nanmedian(mhz))
-        reach = max(0.02 * middle, 1.1 * float(np.nanmax(np.abs(mhz - middle))))
-        clock.set(ylim=(middle - reach, middle + reach), yticks=[round(middle)])
-        slowed = m.samples.throttle_mask & THROTTLING
-        words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
-        clock.text(0.0, 1.05, words, transform=clock.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
-
-    narrowing.axhline(precision, color=MUTED, linewidth=0.8, linestyle="--")
-    narrowing.plot(at, noise, color=ALERT, linewidth=1.4)
-    narrowing.plot(at, half, color=ACCENT, linewidth=1.4)
-    values = [value for value in (*half, *noise, precision) if value > 0]
-    limits = min(values) / 1.6, max(values) * 1.6
-    narrowing.set_xlabel("samples taken")
-    scale(narrowing.yaxis, a_few(*limits), "%", limits, log=10)
-    lower, upper = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])
-    least = max(lower[0], min(values))
-    for place, (value, words, colour) in ((least, lower), (max(upper[0], 2.2 * least), upper)):
-        name(narrowing, place, f"{words} {value:.2g}", colour)
+        beside(clock, "unknown", (end, 0.5), va="center", color=MUTED, annotation_clip=False)
+        return new
+    clock.plot(np.arange(1, len(mhz) + 1), mhz, color=ACCENT, linewidth=1.0)
+    middle_mhz = float(np.nanmedian(mhz))
+    reach = max(0.02 * middle_mhz, 1.1 * float(np.nanmax(np.abs(mhz - middle_mhz))))
+    clock.set(ylim=(middle_mhz - reach, middle_mhz + reach), yticks=[round(middle_mhz)])
+    slowed = m.samples.throttle_mask & THROTTLING
+    words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
+    clock.text(0.0, 1.05, words, transform=clock.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
     return new

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.errors import NothingToDraw
-from worklog.kernel import LADDER, RUNGS
+from worklog.kernel import RUNGS
 from worklog.plots import selection, style
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, scale
 from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, as_run, dimensions, in_order, measured, rate, rows
-from worklog.plots.style import ACCENT, ALERT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
+from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
 from worklog.runs import Measurement, Run
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ HEIGHT, TALL = 3.3, 4.0  # inches
 MOST_TICKS, MOST_DOTS = 8, 11  # x values with a tick of their own, and with dots
 WIDE = 8.0  # largest over smallest: beyond that, an axis is logarithmic
 MARKS = "osD^vPX*<>"
-UNITS = {"tflops": "TFLOP/s", "gbs": "GB/s", "items": "G items/s", "us": "µs"}
+UNITS = {"tflops": "TFLOP/s", "gbs": "GB/s", "items": "G items/s", "us": "µs", "share": "% of cuBLAS"}
 FIRST = {"color": ACCENT, "weight": "bold"}  # the look of the accented line's name
 Lines = Mapping[str, Sequence[tuple[float, ...]]]  # by name: x, y and, where it has one, the interval of y
 
@@ -61,10 +61,24 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     Returns a Chart, or `ax`.
 
     x: an axis with numbers, or M, N or K (default: N, else the first axis with two numbers). y: "tflops", "gbs",
-    "items" or "us" (default: the first of these whose work is known everywhere). A baseline that isn't measured as a
-    kernel of the run has a line at its time beside the first kernel that alternated with it. Of matrix products, the
-    square ones are drawn. Raises NothingToDraw. Example: `worklog.plots.lines(run, x="N", y="gbs")`.
+    "items", "us" or "share" of cuBLAS (default: the first of these whose work is known everywhere). A baseline that
+    isn't measured as a kernel of the run has a line at its time beside the first kernel that alternated with it. Of
+    matrix products, the square ones are drawn. Raises NothingToDraw. Example: `worklog.plots.lines(run, y="gbs")`.
     """
+    return _lines(run, x, y, ax, "lines", HEIGHT)
+
+
+@style.styled()
+def sizes(run: Run | pandas.DataFrame) -> Chart:
+    """Percent of cuBLAS against N (log) of square problems, one line with its 95 % band per kernel. The two best at the
+    largest size have colours. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were
+    measured.
+    """
+    chart: Chart = _lines(as_run(run), "N", "share", None, "sizes", TALL)
+    return chart
+
+
+def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) -> Any:
     timed = [m for m in run.select() if m.status == "measured" and m.us and (m.shape is None or m.problem.square)]
     numbers = [{name: v for name, v in _axes(m).items() if type(v) in (int, float)} for m in timed]
     names = dict.fromkeys(["N", *(name for values in numbers for name in values)])
@@ -82,9 +96,12 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     ordered.sort(key=lambda name: over[name][-1][1] * (1 if y == "us" else -1))
     best = next((name for name in ordered if name not in baselines), ordered[0])
     others, unit = [name for name in ordered if name != best], UNITS[y]
+    start, first, *_ = over[best][0]
     _, value, low, high = over[best][-1]
     finding = f"{best}: {value:.4g} {unit} at {x} = {reach:g}"
-    if others:
+    if y == "share":
+        finding += f", {first:.4g} % at {start:g}"
+    elif others:
         _, second, second_low, second_high = over[others[0]][-1]
         if second_low <= high and low <= second_high:
             finding += f", where {others[0]} can't be distinguished from it"
@@ -92,28 +109,34 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
             finding += f", {second / value:.3g} times as fast as {others[0]}"
         else:
             finding += f", {value / second:.3g} times the rate of {others[0]}"
-    what = "Median time" if y == "us" else f"{unit}, from the median time"
+    what = {"us": "Median time", "share": "Share of cuBLAS, timed in the same loop"}.get(
+        y, f"{unit}, from the median time"
+    )
     subtitle = f"{what}, against {x}; bands: 95 % interval, mostly narrower than a line."
     alt = [f"Line chart of {unit} against {x}"]
     alt += [f"{name} " + ", ".join(f"{p[1]:.4g} at {p[0]:g}" for p in points) for name, points in over.items()]
+    mixed = {m.kernel for m in timed if m.label == run.label}
+    footer = selection.labels(run, timed, lambda m: m.place if m.kernel in mixed else m.kernel)
 
     def draw(axes: Axes) -> None:
         leave_room(axes, over, BODY_PT)
         _x_axis(axes, over, x)
         ys = [point[1] for points in over.values() for point in points]
-        if max(ys) / min(ys) >= WIDE:
+        if y != "share" and max(ys) / min(ys) >= WIDE:
             scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), unit, log=10)
         else:
             most = max(point[3] for points in over.values() for point in points)
-            scale(axes.yaxis, MaxNLocator(6), unit, (0, 1.08 * most))
-        # The best has the accent, the next two have colours, baselines are in ink, and all others grey.
+            scale(axes.yaxis, MaxNLocator(7), unit, (0, 1.08 * most))
+        if y == "share":
+            axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
+        # The best has the accent, the next one a colour, baselines are in ink, and all others grey.
         colours = {name: INK if name in baselines else GREY for name in over} | {best: ACCENT}
-        colours |= dict(zip((name for name in others if name not in baselines), (OTHER, ALERT), strict=False))
-        looks = {name: {"color": MUTED} for name in baselines} | {best: FIRST}
+        colours |= dict.fromkeys([name for name in others if name not in baselines][:1], OTHER)
+        looks: dict[str, dict[str, Any]] = {name: {"color": MUTED} for name in over if colours[name] in (GREY, INK)}
+        looks |= {name: {"color": OTHER} for name in over if colours[name] == OTHER} | {best: FIRST}
         name_points(axes, draw_lines(axes, over, colours, baselines), looks)
 
-    words = "lines", finding, subtitle, [run.full_label], alt
-    return on_axes(ax, draw, *words, height=HEIGHT, left=0.69, above=0)
+    return on_axes(ax, draw, name, finding, subtitle, footer, alt, height=height, left=0.69, above=0.05)
 
 
 def _axes(m: Measurement) -> dict[str, Any]:
@@ -123,7 +146,7 @@ def _axes(m: Measurement) -> dict[str, Any]:
 def _work(m: Measurement, unit: str) -> float:
     """What a microsecond divides to give this unit; 0 where the work isn't known."""
     work = {"tflops": (m.work.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}
-    return 1.0 if unit == "us" else work[unit]
+    return work.get(unit, 1.0)
 
 
 def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
@@ -133,13 +156,20 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     if not all(m.shape for m in timed):
         others = {name for m in timed for name in _axes(m)} - {x}
         differing = {name for name in others if len({_axes(m).get(name) for m in timed}) > 1}
-    over, baselines = dict[str, dict[float, tuple[float, ...]]](), {m.baseline for m in timed}
+    over, baselines = dict[str, dict[float, tuple[float, ...]]](), set[str]()
     for m in timed:
-        axes, work = _axes(m), _work(m, y)
+        axes, us = _axes(m), m.us or 0.0
+        where = "".join(f" {name}={value}" for name, value in axes.items() if name in differing)
+        if y == "share":
+            if m.kernel != CUBLAS and m.ratio:
+                shares = tuple(100 * share for share in (m.ratio, m.ratio_low or m.ratio, m.ratio_high or m.ratio))
+                over.setdefault(m.kernel + where, {}).setdefault(float(axes[x]), shares)
+            continue
+        work = _work(m, y)
         if not work:
             raise NothingToDraw(f"{m.title} states no work for {UNITS[y]}: choose another y, or state it")
-        where, us = "".join(f" {name}={value}" for name, value in axes.items() if name in differing), m.us or 0.0
         times: dict[str, tuple[float, ...]] = {m.kernel + where: (us, m.us_low or us, m.us_high or us)}
+        baselines.add(m.baseline)
         for baseline, ratio in m.against.items():
             if ratio and baseline not in kernels:
                 baselines.add(baseline + where)
@@ -148,56 +178,6 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
             ys = [time if y == "us" else work / time for time in (middle, *ends)]
             over.setdefault(name, {}).setdefault(float(axes[x]), (ys[0], *sorted(ys[1:])))
     return {name: [(at, *ys) for at, ys in sorted(over[name].items())] for name in in_order(over)}, baselines
-
-
-@style.styled()
-def sizes(run: Run | pandas.DataFrame) -> Chart:
-    """Percent of cuBLAS against N (log) of square problems, one line with its 95 % band per kernel. The best at the
-    largest size and the best of the article's ladder have colours. run: a run, or its `frame()`. Raises NothingToDraw
-    where fewer than two sizes were measured.
-    """
-    run = as_run(run)
-    timed = [m for shape in run.shapes() if shape.square for m in rows(run, shape) if measured(m)]
-    names = in_order(dict.fromkeys(m.kernel for m in timed if m.kernel != CUBLAS))
-    ours = {name: line for name in names if len(line := [m for m in timed if m.kernel == name]) > 1}
-    if not ours:
-        raise NothingToDraw("no kernel was measured at two sizes: `worklog run --size 512 --size 4096`")
-    ordered = sorted(ours, key=lambda name: (ours[name][-1].problem.flops, ours[name][-1].ratio or 0.0), reverse=True)
-    best, ladder = ordered[0], {rung.name for rung in LADDER}
-    second = next((name for name in ordered[1:] if name in ladder), best)
-    first, last = ours[best][0], ours[best][-1]
-    leads = max((line[0] for line in ours.values() if line[0].problem == first.problem), key=lambda m: m.ratio or 0.0)
-    finding = f"{best}: {selection.share(last, 0)} of cuBLAS at {last.problem}, "
-    finding += f"{selection.share(first, 0)} at {first.problem}"
-    if leads is not first:
-        finding += f", where {leads.kernel} leads with {selection.share(leads, 0)}"
-    subtitle = (
-        "C = A·B in FP32 of N × N matrices: the share of cuBLAS, timed in the same loop; bands: 95 % interval, mostly "
-        f"narrower than a line. In colour: the best at {last.problem}, and the best of the article's ladder there."
-    )
-    alt = ["Line chart of FP32 matrix multiplication against the size N, as a share of cuBLAS"]
-    for name, line in ours.items():
-        alt.append(f"{name} " + ", ".join(f"{selection.share(m, 0)} at {m.problem}" for m in line))
-    mixed = {name for name, line in ours.items() if any(m.label == run.label for m in line)}
-    shown = sorted((m for line in ours.values() for m in line), key=lambda m: m.problem)
-    footer = selection.labels(run, shown, lambda m: m.place if m.kernel in mixed else m.kernel)
-    over = dict[str, list[tuple[float, ...]]]()
-    for name, line in ours.items():
-        shares = [(m.ratio or 0.0, m.ratio_low or 0.0, m.ratio_high or 0.0) for m in line]
-        over[name] = [(m.problem.m, *(100 * of for of in ends)) for m, ends in zip(line, shares, strict=True)]
-
-    def draw(axes: Axes) -> None:
-        leave_room(axes, over, BODY_PT, lead=0.2)
-        _x_axis(axes, over, "N")
-        scale(axes.yaxis, MaxNLocator(8), "% of cuBLAS")
-        axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
-        ends = draw_lines(axes, over, dict.fromkeys(over, GREY) | {second: OTHER, best: ACCENT})
-        axes.set_ylim(bottom=0)
-        looks = {name: {"color": MUTED} for name in over} | {second: {"color": OTHER}, best: FIRST}
-        name_points(axes, ends, looks, gap=0.12)
-
-    chart: Chart = on_axes(None, draw, "sizes", finding, subtitle, footer, alt, height=TALL, left=0.69, above=0.05)
-    return chart
 
 
 INCHES: Any = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}
@@ -244,7 +224,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
 
     def draw(axes: Axes) -> None:
         names = {name: f"{name} {rate(y)}" for name, (_, y) in points.items()}
-        leave_room(axes, names.values(), BODY_PT, lead=0.1)
+        leave_room(axes, names.values(), BODY_PT)
         (xs, ys), ticks = zip(*points.values(), strict=True), (1, 2, 5)
         at = LogLocator(10, (1, 3) if max(xs) < 300 * min(xs) else (1,), numticks=99)
         scale(axes.xaxis, at, "largest error, u·D", (min(xs) / 2, max(*xs, limit) * 1.5), log=10)
@@ -259,7 +239,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
                 looks[names[name]] = {"fontsize": BODY_PT}
             face = colour if name in precise else PAPER
             axes.plot(x, y, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3)
-        name_points(axes, {names[name]: point for name, point in points.items()}, looks, gap=0.1)
+        name_points(axes, {names[name]: point for name, point in points.items()}, looks)
 
     words = "accuracy", finding, subtitle, selection.labels(run, kernels.values()), alt
     return on_axes(ax, draw, *words, **INCHES)

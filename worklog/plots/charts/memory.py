@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -14,19 +13,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
-from worklog.plots import style
-from worklog.plots.figure import (
-    Chart,
-    Point,
-    beside,
-    leave_room,
-    name_points,
-    name_rows,
-    on_axes,
-    page,
-    right_of,
-    scale,
-)
+from worklog.plots import figure, style
+from worklog.plots.figure import Chart, Point, beside, name_rows, on_axes, right_of, scale
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
@@ -60,7 +48,7 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     )
     alt = ["Memory traffic by rung: global sectors per warp multiply-add and per load; shared wavefronts"]
     alt += [f"{name} {at_dots[name]}; {at_bars[name]}" for name in rungs]
-    new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + height + BELOW)
+    new = figure.page("traffic", finding, subtitle, [counted.label], alt, ABOVE + height + BELOW)
     left, bottom = right_of(rungs), new.body_bottom + BELOW
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
@@ -90,8 +78,7 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     return new
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(NamedTuple):
     """FLOP per byte of one rung: of what each thread requests for itself; of the 32-byte sectors that this takes; of
     what its blocks fetch if each brings its rows of A and columns of B once; and of A, B and C passing once.
     """
@@ -150,7 +137,7 @@ def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = N
         finding = f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"
 
     def draw(axes: Axes) -> None:
-        values = [value for at in rungs.values() for value in astuple(at)]
+        values = [value for at in rungs.values() for value in at]
         limits = min(values) / 2, 2 * max(values)
         scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")
         how = {"va": "bottom", "color": MUTED, "annotation_clip": False}
@@ -208,14 +195,14 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     others = {name: point for name, point in named.items() if name not in large}
     mark = f"cuBLAS {rate(cublas)}"
 
-    def climb(axes: Axes, shown: Mapping[str, Point], names: Mapping[str, Point], gap: float) -> None:
+    def climb(axes: Axes, shown: Mapping[str, Point], names: Mapping[str, Point]) -> None:
         """The rungs, with an arrow to each next one, and names."""
         inches = axes.transData - axes.figure.dpi_scale_trans
         for start, end in pairwise(shown.values()):
             if math.dist(*inches.transform([start, end])) > NEXT:
                 axes.annotate("", end, start, arrowprops=ARROW, zorder=2)
         axes.plot(*zip(*shown.values(), strict=True), "o", color=ACCENT, markeredgecolor=PAPER, **MARKER)
-        name_points(axes, names, {name: {"fontsize": BODY_PT} for name in named} | {mark: {"color": MUTED}}, gap)
+        figure.name_points(axes, names, {name: {"fontsize": BODY_PT} for name in named} | {mark: {"color": MUTED}})
 
     def draw(axes: Axes) -> None:
         place, wide = axes.get_position(), axes.bbox.width / axes.figure.dpi
@@ -236,11 +223,11 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         beside(axes, f"L2 reads:\n{l2:.2f} TB/s", (limits[0], top), 4, 4, va="bottom", color=MUTED)
         axes.plot([2.2 * max(xs), limits[1]], [cublas, cublas], color=MUTED, linewidth=1.6, zorder=1)
         beside(axes, mark, (limits[1], cublas), -2, -3, va="top", color=MUTED)
-        climb(axes, points, others, 0.1)
+        climb(axes, points, others)
         # The rungs with the largest tiles again, as high as the whole.
         left = place.x0 + (ROOFS + BETWEEN / wide) * place.width
         zoom = axes.figure.add_axes((left, place.y0, place.x1 - left, place.height))
-        leave_room(zoom, large, BODY_PT, 0.35)
+        figure.leave_room(zoom, large, BODY_PT)
         xs, ys = zip(*large.values(), strict=True)
         air = 0.1 * (max(ys) - min(ys)) or 0.1 * max(ys)
         low, high = min(ys) - air, max(ys) + air
@@ -250,8 +237,8 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         beyond = {}
         if low < cublas < high:
             zoom.axhline(cublas, color=MUTED, linewidth=1.6, zorder=1)
-            beyond[mark] = zoom.get_xlim()[1], cublas
-        climb(zoom, large, large | beyond, 0.0)
+            beyond[mark] = max(xs), cublas
+        climb(zoom, large, large | beyond)
 
     words = "roofline", finding, subtitle, [run.full_label], alt
     return on_axes(ax, draw, *words, height=HEIGHT, left=LEFT, above=0.12, below=0.45)

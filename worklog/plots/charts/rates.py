@@ -254,49 +254,38 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
 
 
 @style.styled()
-def sweep(variants: Variants, run: Run, *, ax: Axes | None = None) -> Any:
-    """One row per variant: tile, registers, spills and resident warps, and TFLOP/s as a bar beside cuBLAS, fastest
-    first. For variants that are not in the run, the row has no bar. Returns a Chart, or `ax`. Raises NothingToDraw
-    where no variant can be built.
+def sweep(variants: Variants, run: Run) -> Chart:
+    """One row per variant, fastest first, then cuBLAS: TFLOP/s, % of cuBLAS, registers, spilled bytes and resident
+    warps. A variant without a time in the run has a dash, and the footer says why. Raises NothingToDraw where no
+    variant can be built.
     """
     if not variants.kept:
         raise NothingToDraw(f"no tile is left: {variants.preview()}")
     times = {m.kernel: m for m in run.select(shape=variants.shape)}
     rates = {name: m.tflops or 0.0 for name, m in times.items() if measured(m)}
     order = sorted(variants.kept, key=lambda variant: -rates.get(variant.name, 0.0))
-    names, said = list[str](), dict[str, str]()
-    for variant in order:
-        m = times.get(variant.name)
-        said[variant.name] = no_time(m) if m else "not measured"
-        if m and measured(m):
-            said[variant.name] = f"{rate(m.tflops)} · {share(m)}"
-        tile = " ".join(f"{name} {value}" for name, value in variant.values.items())
-        spilled = f" · {variant.spilled_bytes} B spilled" if variant.spilled_bytes else ""
-        names.append(f"{tile} · {variant.registers} registers{spilled} · {variant.resident.warps} warps")
-    others = [m.label for m in times.values() if m.label not in ("", run.label)]
-    footer = [f"registers, spills and warps per SM: compiled for {variants.arch}", run.full_label]
-    footer += [f"{label}: {others.count(label)} of these tiles" for label in dict.fromkeys(others)]
-    timed, registers = [rates[v.name] for v in order if v.name in rates], [v.registers for v in order]
+    tiles = {variant.name: " ".join(f"{name} {value}" for name, value in variant.values.items()) for variant in order}
+    timed = [name for name in (*tiles, CUBLAS) if name in rates]
+    named = tiles | {CUBLAS: CUBLAS}
+    columns = {
+        "TFLOP/s": {named[name]: rates[name] for name in timed},
+        "% of cuBLAS": {named[name]: 100 * (times[name].ratio or 0.0) for name in timed},
+        "registers per thread": {tiles[v.name]: float(v.registers) for v in order},
+        "bytes spilled": {tiles[v.name]: float(v.spilled_bytes) for v in order},
+        "warps per multiprocessor": {tiles[v.name]: float(v.resident.warps) for v in order},
+    }
+    footer = [f"{run.full_label}; registers, spills and warps: compiled for {variants.arch}"]
+    labels = [m.label for m in times.values() if m.label not in ("", run.label)]
+    footer += [f"{label}: {labels.count(label)} of these tiles" for label in dict.fromkeys(labels)]
+    for name in (name for name in tiles if name not in rates):
+        footer.append(f"{tiles[name]}: {no_time(times[name]) if name in times else 'not measured'}")
+    ours, registers = [rates[name] for name in tiles if name in rates], [v.registers for v in order]
     finding = f"{len(order)} tiles of {min(registers)} to {max(registers)} registers per thread"
-    if len(timed) == 1:
-        finding = f"one tile measured, {rate(timed[0])} TFLOP/s"
-    elif timed:
-        finding = f"the best of {len(timed)} tiles is {timed[0] / timed[-1]:.2g} times as fast as the worst"
-    finding = f"{variants.rung.name}: {finding}"
-    subtitle = (
-        f"C = A·B in FP32, {dimensions(variants.shape)}. One row per tile: median TFLOP/s with its 95 % interval, and "
-        "% of cuBLAS."
+    if len(ours) == 1:
+        finding = f"one tile measured, {rate(ours[0])} TFLOP/s"
+    elif ours:
+        finding = f"the best of {len(ours)} tiles is {ours[0] / ours[-1]:.2g} times as fast as the worst"
+    subtitle = f"C = A·B in FP32, {dimensions(variants.shape)}. One row per tile."
+    return bars(
+        f"{variants.rung.name}: {finding}", columns, "; ".join(footer), subtitle=subtitle, accented=[*tiles.values()]
     )
-    alt = [finding, *(f"{name}: {words}" for name, words in zip(names, said.values(), strict=True))]
-    cublas = rates.get(CUBLAS, 0.0)
-
-    def draw(axes: Axes) -> None:
-        places = name_rows(axes, names, TIGHT_ROW)
-        axes.set(xlim=(0, 1.06 * max(rates.values(), default=1.0)), xlabel="TFLOP/s")
-        for y, (name, words) in zip(places, said.items(), strict=True):
-            rate_bar(axes, times.get(name), y, TIGHT_BAR, words, SMALL_PT, ACCENT, cublas)
-        if cublas:
-            reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", -0.05)
-
-    room: Any = {"left": right_of(names), "right": RATES_RIGHT, "above": 0.25, "below": 0.36}
-    return on_axes(ax, draw, "sweep", finding, subtitle, footer, alt, height=TIGHT_ROW * len(order), **room)
