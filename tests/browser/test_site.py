@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
 from tests.lab.grid import part_of_the_recording
-from worklog.lab.ladder_page import Climb, diff, ladder_runs
+from worklog import lab
+from worklog.lab.ladder_page import diff
 from worklog.lab.panel_page import places
 from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.site import site
@@ -188,7 +189,7 @@ def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
 
 
 def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
-    climb = Climb(ladder_runs(), "vectorized", Shape.of(1024))
+    climb = lab.ladder("vectorized", 1024)
     page.locator("#ladder").get_by_role("combobox", name="size").select_option("1024")
     bars(page).get_by_role("button", name=re.compile("^vectorized")).click()
     expect(page.locator("#ladder .step p")).to_have_text(climb.sentences)

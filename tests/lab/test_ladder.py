@@ -14,7 +14,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
-from worklog.lab.ladder_page import Climb, diff, source
+from worklog.lab.ladder_page import Ladder, diff, source
 from worklog.problem.gemm import Shape
 from worklog.runs.estimates import Estimate
 from worklog.runs.measurement import Measurement
@@ -31,17 +31,17 @@ def recorded(**changed: Measurement) -> Run:
     return run
 
 
-def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> Climb:
-    return Climb([run or recorded()], name, Shape.of(size))
+def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> Ladder:
+    return lab.ladder(name, size, run=run or recorded())
 
 
-def facts(of: Climb) -> dict[str, tuple[str, ...]]:
+def facts(of: Ladder) -> dict[str, tuple[str, ...]]:
     return {str(row[0]): tuple(map(str, row[1:])) for table in of.tables for row in table.rows}
 
 
 def test_the_ladder_begins_with_the_last_rung_at_the_articles_size() -> None:
     page = lab.ladder(run=recorded())
-    assert (page.climb.kernel, page.climb.shape) == (LADDER[-1].name, Shape.of(4096))
+    assert (page.kernel, page.shape) == (LADDER[-1].name, Shape.of(4096))
     assert page.table["sizes"] == ["1024", "4096"]
     past = climbed("lane_map")
     assert [record.name for record in past.rungs] == ["lane_map", "warptiled"] and "not in this" in past.sentences[0]
@@ -84,7 +84,7 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() ->
     run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "failed", reason="exact: 3 rows differ"))
     run.kernels["tiles_2d"]["sha256"] = "another"
     page = lab.ladder("tiles_2d", run=run)
-    assert facts(page.climb)["time"][0] == "–"
+    assert facts(page)["time"][0] == "–"
     text = " ".join(page.answer["sentences"])
     assert "exact: 3 rows differ" in text and "tiles_2d was timed with different code" in text
 
@@ -125,7 +125,7 @@ def test_the_page_steps_through_rungs_and_sizes_and_can_be_read_without_a_kernel
     page = lab.ladder("tiles_2d", 512, run=recorded())
     assert "not in this recorded run, which holds it at 4096, 1024" in page.answer["sentences"][0]
     assert len(page.answer["sentences"]) == 3 and page.answer["bars"] == [], "no gain"
-    assert (facts(page.climb)["time"], facts(page.climb)["registers per thread"]) == (("–", "–"), ("94", "39"))
+    assert (facts(page)["time"], facts(page)["registers per thread"]) == (("–", "–"), ("94", "39"))
     assert page.table["sizes"] == ["512", "1024", "4096"]
     page.chosen = page.chosen | {"size": 2, "rung": page.chosen["rung"] + 1}
     assert "vectorized at 4096: 3.890 ms" in page.answer["sentences"][0] and "3.890 ms" in page.answer["costs"]
@@ -143,7 +143,7 @@ def test_by_default_the_latest_run_answers_and_the_recording_after_it(
     mine.origin = "live"
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.jsonl")
-    assert lab.ladder("naive", 4096).climb.run.origin == "live"
-    assert lab.ladder("warptiled", 4096).climb.run.origin == "recorded"
+    assert lab.ladder("naive", 4096).run.origin == "live"
+    assert lab.ladder("warptiled", 4096).run.origin == "recorded"
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     assert "is not in this live run" in lab.ladder("warptiled", 4096).answer["sentences"][0]

@@ -83,14 +83,14 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run: Typed, monkeyp
     assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
 
-def test_every_error_names_its_line_on_the_page_up_to_a_limit(run: Typed) -> None:
+def test_every_error_names_its_line_on_the_page(run: Typed) -> None:
     many = "".join(f"  {name} = 1;\n" for name in "abdefg")
     wrong = CELL.replace("  float acc", many + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
     printed = run(wrong)[1]
     assert f"%%rung: cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
     assert "\n    a = 1;\n" in printed
-    assert printed.count("is undefined") == 5 and "… and 1 more" in printed
+    assert printed.count("is undefined") == 6
 
 
 def test_a_race_names_the_cells_lines(run: Typed) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from worklog.kernel import Kernel
 from worklog.lab.access_view import AccessView
-from worklog.lab.climb import climb, counted_changes, counts, register_reads, same_tile, step, steps
-from worklog.lab.effects import effect
+from worklog.lab.climb import climb, counted_changes, counts, effect, register_reads, same_tile, step, steps
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Ladder, diff, ladder_runs, source
 from worklog.lab.panel_page import Panel

@@ -1,21 +1,20 @@
-"""Notebook 05's steps up the ladder: what was busiest before a step, the time predicted from counts, and the measured
-one; and the experiments beside them.
-"""
+"""The tables of the story: steps up the ladder, predicted beside measured, and the experiments beside them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from html import escape
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from worklog.analysis.counters import busiest
 from worklog.analysis.inspection import inspect
-from worklog.analysis.prediction import Bound, bound, rung_bounds, spread, table
+from worklog.analysis.prediction import bound, rung_bounds, spread, table
 from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources, rung
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.lab.ladder_page import Code
 from worklog.problem import Shape
 from worklog.runner.measure import results
 from worklog.runs import Run, Table, duration, percent, recordings
@@ -26,49 +25,32 @@ ALIKE = 1e-3  # floors that differ by less predict no change
 LARGE, SQUARE = {"BN": 256, "MIN_BLOCKS": 1}, {"BN": 128, "MIN_BLOCKS": 2}  # tiles of autotuned, and of pipelined
 
 
-@dataclass(frozen=True, repr=False)
-class Step:
-    """From a rung to the next one. counted: what Nsight Compute counted of the rung before, with its label."""
-
-    before: Bound
-    after: Bound
-    counted: str
-    run: Run
-
-    def __repr__(self) -> str:
-        before, after = self.before, self.after
-        floors = f"{duration(1e3 * before.ms)} ({before.limit}), now {duration(1e3 * after.ms)} ({after.limit})"
-        lines = [f"{before.kernel}: {self.counted}", f"floor:     {floors}"]
-        if before.measured_ms is None or after.measured_ms is None:
-            return "\n".join([*lines, f"{before.kernel} or {after.kernel} is not in this run: {self.run.label}"])
-        said = "no change"
-        if abs(after.ms / before.ms - 1) > ALIKE:
-            predicted = before.measured_ms * after.ms / before.ms
-            said = f"{duration(1e3 * predicted)}, {before.ms / after.ms:.2f} times as fast"
-        lines.append(f"predicted: {said}")
-        speedup, share = before.measured_ms / after.measured_ms, self.run.select(after.kernel, after.shape)[0].ratio
-        of_cublas = "" if share is None else f"; {percent(share)} of cuBLAS"
-        lines.append(f"measured:  {duration(1e3 * after.measured_ms)}, {speedup:.2f} times as fast{of_cublas}")
-        wavefronts = [f"{2 * 32 * b.counts.wavefronts / b.shape.flops:.3f}" for b in (before, after)]
-        if wavefronts != ["0.000", "0.000"]:
-            lines.append(f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}")
-        return "\n".join([*lines, f"{self.run.label}; counts: {after.source}"])
-
-    def _repr_html_(self) -> str:
-        return f'<pre style="white-space:pre-wrap">{escape(repr(self))}</pre>'
-
-
-def step(after: str) -> Step:
-    """The step to a rung from the one before it, at 4096, by this machine's latest times, else the recording. Raises
-    BadSetting for a name without a step.
+def step(after: str) -> Code:
+    """The step to a rung from the one before it, at 4096, by this machine's latest times, else the recording: what
+    Nsight Compute counted of the rung before, the floors, and the time that they predict beside the measured one.
+    Raises BadSetting for a name without a step.
     """
     names = [record.name for record in LADDER]
     if after not in names[1:]:
         raise BadSetting(f"there is no step to {after!r} on the ladder: choose from {', '.join(names[1:])}")
     before = names[names.index(after) - 1]
     run = results([before, after], [SIZE])
-    bounds = rung_bounds(run, SIZE)
-    return Step(bounds[before], bounds[after], busiest(before), run)
+    old, new = (rung_bounds(run, SIZE)[name] for name in (before, after))
+    floors = f"{duration(1e3 * old.ms)} ({old.limit}), now {duration(1e3 * new.ms)} ({new.limit})"
+    lines = [f"{before}: {busiest(before)}", f"floor:     {floors}"]
+    if old.measured_ms is None or new.measured_ms is None:
+        return Code((*lines, f"{before} or {after} is not in this run: {run.label}"))
+    said = "no change"
+    if abs(new.ms / old.ms - 1) > ALIKE:
+        said = f"{duration(1e3 * old.measured_ms * new.ms / old.ms)}, {old.ms / new.ms:.2f} times as fast"
+    share = run.select(after, SIZE)[0].ratio
+    of_cublas = "" if share is None else f"; {percent(share)} of cuBLAS"
+    speedup = f"{old.measured_ms / new.measured_ms:.2f} times as fast{of_cublas}"
+    lines += [f"predicted: {said}", f"measured:  {duration(1e3 * new.measured_ms)}, {speedup}"]
+    wavefronts = [f"{2 * 32 * b.counts.wavefronts / b.shape.flops:.3f}" for b in (old, new)]
+    if wavefronts != ["0.000", "0.000"]:
+        lines.append(f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}")
+    return Code((*lines, f"{run.label}; counts: {new.source}"))
 
 
 def climb() -> Table:
@@ -182,3 +164,20 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
         rows.append(row)
         labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (before, after))
     return Table.of("times as fast as the rung before: " + "; ".join(labels), rows, left=2)
+
+
+def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
+    """A row for each size: the unbiased time, the time with these settings, and their difference at one clock; "–" for
+    one without a time. Raises BadSetting, and BadRunFile for what isn't recorded.
+    """
+    run, other = (results([kernel], [*sizes], **how) for how in ({}, setting))
+    [(name, value), *more] = setting.items()
+    changed, rows = f"{len(setting)} settings" if more else f"{name} = {value}", []
+    for true, read in zip(run.measurements, other.measurements, strict=True):
+        row = {"kernel": kernel, "at": str(true.problem)}
+        row["unbiased"], row[changed] = ("–" if m.us is None else duration(m.us, padded=True) for m in (true, read))
+        both = true.us is not None and read.us is not None
+        row["difference"] = f"{round(run.difference(true, read).off, 3) + 0.0:+.1%}" if both else "–"
+        row["clocks"] = " and ".join("–" if m.sm_mhz is None else f"{m.sm_mhz:.0f}" for m in (true, read)) + " MHz"
+        rows.append(row)
+    return Table.of(run.label if run.label == other.label else f"{run.label}; {other.label}", rows)

@@ -93,13 +93,33 @@ def ladder_runs(given: Run | Path | None = None) -> list[Run]:
     return [run, *(open_run(path) for path in list(recordings().values())[:1])]
 
 
-@dataclass(frozen=True)
-class Climb:
-    """A rung at a shape, compared with the rung before. runs: the most trusted one first."""
+class Ladder(Page):
+    """A rung at a shape, compared with the rung before. At first: the last rung at 4096, or what is given. runs: the
+    most trusted one first. Raises BadSetting.
+    """
 
-    runs: Sequence[Run]
-    kernel: str
-    shape: Shape
+    def __init__(self, runs: Sequence[Run], kernel: str | None = None, shape: Size = None) -> None:
+        self.runs, self.names = runs, [record.name for record in LADDER]
+        if kernel is not None and rung(kernel).name not in self.names:  # a rung beside the ladder
+            self.names.append(kernel)
+        held = {m.problem for run in runs for m in run.select() if m.kernel in self.names}
+        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=lambda shape: shape.flops)
+        first = Shape.of(4096) if Shape.of(4096) in known else known[-1]
+        first = first if shape is None else Shape.of(shape)
+        self.shapes = sorted({*known, first}, key=lambda shape: shape.flops)
+        chosen = {"rung": self.names.index(kernel or self.names[-1]), "size": self.shapes.index(first)}
+        table = {"rungs": self.names, "sizes": list(map(str, self.shapes))}
+        super().__init__(page="ladder", table=table, chosen=chosen)
+
+    @property
+    def kernel(self) -> str:
+        """The chosen rung."""
+        return self.names[int(self.chosen["rung"])]
+
+    @property
+    def shape(self) -> Shape:
+        """The chosen shape."""
+        return self.shapes[int(self.chosen["size"])]
 
     @property
     def rungs(self) -> Sequence[Kernel]:
@@ -173,15 +193,6 @@ class Climb:
         ]
 
     @property
-    def changed_lines(self) -> str:
-        """The diff against the rung before in a box that the keyboard can scroll."""
-        files = escape(" against ".join(record.file for record in self.rungs))
-        earlier = self.rungs[1].name if self.rungs[1:] else None
-        code = diff(earlier, self.kernel, around=2).html()
-        lines = f'<span style="display:inline-block;min-width:100%">{code}</span>'  # as wide as its longest line
-        return f'<p>{files}</p><pre tabindex="0" role="region" aria-label="{files}">{lines}</pre>'
-
-    @property
     def bars(self) -> list[tuple[str, float, str]]:
         """Everything that was measured at the shape: name, share of the fastest in percent, and words."""
         shown = rows(self.run, self.shape)
@@ -197,35 +208,16 @@ class Climb:
     def _measurement(self, of: Kernel) -> Measurement | None:
         return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
 
-
-class Ladder(Page):
-    """The page as a notebook shows it. At first: the last rung at 4096, or what is given. Raises BadSetting."""
-
-    def __init__(self, runs: Sequence[Run], kernel: str | None = None, shape: Size = None) -> None:
-        self.runs, self.names = runs, [record.name for record in LADDER]
-        if kernel is not None and rung(kernel).name not in self.names:  # a rung beside the ladder
-            self.names.append(kernel)
-        held = {m.problem for run in runs for m in run.select() if m.kernel in self.names}
-        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=lambda shape: shape.flops)
-        first = Shape.of(4096) if Shape.of(4096) in known else known[-1]
-        first = first if shape is None else Shape.of(shape)
-        self.shapes = sorted({*known, first}, key=lambda shape: shape.flops)
-        chosen = {"rung": self.names.index(kernel or self.names[-1]), "size": self.shapes.index(first)}
-        table = {"rungs": self.names, "sizes": list(map(str, self.shapes))}
-        super().__init__(page="ladder", table=table, chosen=chosen)
-
-    @property
-    def climb(self) -> Climb:
-        """The chosen rung at the chosen shape."""
-        return Climb(self.runs, self.names[self.chosen["rung"]], self.shapes[self.chosen["size"]])
-
     def answered(self) -> dict[str, Any]:
-        """Sentences, bars, and costs and code as HTML."""
-        climb, label = self.climb, self.climb.run.full_label
-        costs = "".join(table.html() for table in climb.tables)
-        shown = {"sentences": climb.sentences, "costs": costs, "code": climb.changed_lines, "bars": climb.bars}
-        return {**shown, "source": label}
+        """Sentences, bars, and as HTML the costs and the diff against the rung before."""
+        files = escape(" against ".join(record.file for record in self.rungs))
+        code = diff(self.rungs[1].name if self.rungs[1:] else None, self.kernel, around=2).html()
+        lines = f'<span style="display:inline-block;min-width:100%">{code}</span>'  # as wide as its longest line
+        code = f'<p>{files}</p><pre tabindex="0" role="region" aria-label="{files}">{lines}</pre>'  # keys scroll it
+        costs = "".join(table.html() for table in self.tables)
+        shown = {"sentences": self.sentences, "costs": costs, "code": code, "bars": self.bars}
+        return {**shown, "source": self.run.full_label}
 
     def text(self) -> list[str]:
         """The sentences and the tables."""
-        return [*self.climb.sentences, *(table.text() for table in self.climb.tables)]
+        return [*self.sentences, *(table.text() for table in self.tables)]

@@ -7,7 +7,6 @@ Everything of a cell with a kernel that launches it runs in a child process.
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -44,7 +43,6 @@ from worklog.settings import OPTIONS, Harness, parse_settings
 SIZE = 1024
 NAMES = [*(record.name for record in RUNGS), BASELINE]
 PAUSE_S = 0.2
-MOST_ERRORS = 5
 TITLE = 40  # characters of the code that name a measurement
 
 # The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
@@ -346,17 +344,14 @@ class RungMagics(Magics):
 
 
 def one_line() -> Progress:
-    """Prints progress in one line that the next one replaces, at most every PAUSE_S seconds: the gate reports every
-    launch.
-    """
-    written = -math.inf
+    """Prints progress in one line, at most every PAUSE_S seconds: the gate reports every launch."""
+    due = 0.0
 
     def show(done: int, total: int, doing: str) -> None:
-        nonlocal written
-        if time.monotonic() - written >= PAUSE_S:
-            written = time.monotonic()
-            clear_output(wait=True)
-            print(f"{doing} ({done + 1} of {total})" if done < total else doing, end="", flush=True)
+        nonlocal due
+        if time.monotonic() > due:
+            due = time.monotonic() + PAUSE_S
+            print(f"\r{doing} ({done + 1} of {total})" if done < total else f"\r{doing}", end="", flush=True)
 
     return show
 
@@ -369,10 +364,7 @@ def compile_errors(error: Exception, source: str) -> str:
     if not errors:
         return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
     lines = source.splitlines()
-    shown = [f"{FILE}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in errors[:MOST_ERRORS]]
-    if len(errors) > MOST_ERRORS:
-        shown.append(f"… and {len(errors) - MOST_ERRORS} more")
-    return "\n".join(shown)
+    return "\n".join(f"{FILE}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in errors)
 
 
 def load(shell: Any) -> None:
