@@ -18,7 +18,7 @@ from worklog.gate.sgemm import BLOCK, DIFFER
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Float32, Shape
-from worklog.runs.verdict import Stage
+from worklog.runs.records import Stage
 
 SHAPE = Shape(33, 40, 17)
 

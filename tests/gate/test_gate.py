@@ -24,7 +24,7 @@ from worklog.gate import Memory, SgemmChecker
 from worklog.gate.precision import NORMS, SHORT
 from worklog.kernel.device import Buffer
 from worklog.problem.gemm import CLASSES, Domain, Shape
-from worklog.runs.verdict import Verdict
+from worklog.runs.records import Verdict
 
 SHAPE = Shape(192, 160, 144)
 DEVICE = NumpyDevice()

@@ -13,7 +13,7 @@ from worklog.gate.precision import MIXED, SHAPE, SPECIAL, any_data, check_hard_d
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32
-from worklog.runs.verdict import Stage
+from worklog.runs.records import Stage
 
 
 def hard_data(kernel: Kernel) -> Stage:

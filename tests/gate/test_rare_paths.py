@@ -4,7 +4,7 @@ import pytest
 
 from worklog.kernel import Kernel, rung
 from worklog.runner.check import Checked, check
-from worklog.runs.verdict import NeverRan
+from worklog.runs.records import NeverRan
 
 SIGNATURE = "float* C) {\n"
 

@@ -33,8 +33,8 @@ from worklog.runner import measure as bench
 from worklog.runner.check import Checked, compile_for
 from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
+from worklog.runs.records import Stage, Verdict
 from worklog.runs.run import Run
-from worklog.runs.verdict import Stage, Verdict
 
 # Cells as a person types them: right, wrong, racy, and one that takes long.
 CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")

@@ -34,8 +34,8 @@ from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
 from worklog.runs import recordings
 from worklog.runs.measurement import Measurement
+from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
-from worklog.runs.verdict import ErrorMap
 
 H200, EMULATED = full_run().label, "emulated · sm_90 PTX"
 COUNTED = LadderCounts(

@@ -23,7 +23,7 @@ from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
 from worklog.gate.verdict import failed
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem import Shape, tflops
-from worklog.runs.verdict import Stage
+from worklog.runs.records import Stage
 
 EVERY_LAUNCH, PLAUSIBLE, IDLE = "every timed launch", "plausible", "idle after the launch"
 WARN, FAIL = 0.95, 1.02  # of the peak; the second leaves room for a clock that is stated too low

@@ -21,7 +21,7 @@ from worklog.gate.verdict import failed, passed, until_failure
 from worklog.kernel import Device, Runnable
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, raw, rebuilt, values_of
-from worklog.runs.verdict import NeverRan, Stage, Verdict
+from worklog.runs.records import NeverRan, Stage, Verdict
 
 SEED_BITS = 32  # so that it can be typed
 REPEATED, TIMED = "bit-equal when repeated", "timed output"

@@ -23,7 +23,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.verdict import failed, passed
 from worklog.kernel import Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
-from worklog.runs.verdict import ErrorMap, Stage
+from worklog.runs.records import ErrorMap, Stage
 
 EDGE_SHAPES, ALIGNMENT, STATE = "exact on edge shapes", "alignment", "kept state"
 KEPT_LAUNCHES = 5000, 300  # on a GPU and on the emulator

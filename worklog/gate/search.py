@@ -27,7 +27,7 @@ from worklog.gate.guarded_buffer import Memory
 from worklog.gate.verdict import failed, passed
 from worklog.gate.words import Values, condition
 from worklog.problem import Shape
-from worklog.runs.verdict import ErrorMap, NeverRan, Stage
+from worklog.runs.records import ErrorMap, NeverRan, Stage
 
 RARE_PATHS = "rare paths"
 SIZES, SCALARS, MATRICES = ("M", "N", "K"), ("alpha", "beta"), ("A", "B", "C")

@@ -29,7 +29,7 @@ from worklog.gate.verdict import failed, passed
 from worklog.kernel import Device, Program, Runnable
 from worklog.kernel.device import Loaded
 from worklog.problem import Domain, Shape, random_inputs
-from worklog.runs.verdict import ErrorMap, Stage, Verdict
+from worklog.runs.records import ErrorMap, Stage, Verdict
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from worklog.errors import LaunchFailed
-from worklog.runs.verdict import ErrorMap, Stage
+from worklog.runs.records import ErrorMap, Stage
 
 
 def passed(name: str, detail: str, measured: float = 0, limit: float = 0, note: str = "") -> Stage:

@@ -21,7 +21,7 @@ from worklog import __version__
 from worklog.errors import NoGpu, install_command
 
 if TYPE_CHECKING:
-    from worklog.runs.gpu import Gpu
+    from worklog.runs.records import Gpu
 
 # NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
 EVENT_REASONS = {
@@ -93,7 +93,7 @@ def _current(number: int) -> Gpu:
     import cupy
     import pynvml
 
-    from worklog.runs.gpu import Gpu  # here: whether there is a GPU is known without NumPy
+    from worklog.runs.records import Gpu  # here: whether there is a GPU is known without NumPy
 
     of = cupy.cuda.runtime.getDeviceProperties(number)
     sm_clock, memory_clock, driver = of["clockRate"] / 1e3, of["memoryClockRate"] / 1e3, "unknown"

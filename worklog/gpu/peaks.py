@@ -9,8 +9,8 @@ from worklog.gpu.clock_lock import locked_clocks
 from worklog.gpu.device import gpu, require_gpu
 
 if TYPE_CHECKING:
-    from worklog.runs.gpu import Gpu
     from worklog.runs.measurement import Work
+    from worklog.runs.records import Gpu
 
 # Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
 TENSOR = {

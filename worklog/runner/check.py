@@ -32,7 +32,7 @@ from worklog.problem import SGEMM, Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array
 from worklog.runner.child import Say, run_child
 from worklog.runner.job import Progress, silent
-from worklog.runs.verdict import Verdict
+from worklog.runs.records import Verdict
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding

@@ -15,12 +15,11 @@ from worklog.runs.estimates import (
     paired_ratio,
     summarize,
 )
-from worklog.runs.gpu import Calibration, Gpu, KnownLengths
 from worklog.runs.measurement import Context, Measurement, Roof, Work, source_label
 from worklog.runs.record import Difference, compare, new_path, runs_dir
+from worklog.runs.records import Calibration, Gpu, KnownLengths, Stage, Verdict
 from worklog.runs.run import CHAPTERS, Run, forced_source, in_steps, newest_run, open_run, recorded_run, recordings
 from worklog.runs.table import WIDTH, Bar, Table, about, bound, duration, percent, scaled
-from worklog.runs.verdict import Stage, Verdict
 
 __all__ = [
     "CHAPTERS", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Context", "Difference", "Estimate", "Gpu",

@@ -13,9 +13,8 @@ from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs.documents import Count, Positive, Whole
 from worklog.runs.estimates import Estimate, Samples, median, paired_ratio, process_label
-from worklog.runs.gpu import Calibration, Gpu
+from worklog.runs.records import Calibration, Gpu, Verdict
 from worklog.runs.table import Bar, Cell, Table, duration, of_baseline, percent, scaled, small
-from worklog.runs.verdict import Verdict
 
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")

@@ -39,8 +39,8 @@ from worklog.runs.estimates import (
     event_overhead_us,
     fitted_slope,
 )  # fmt: skip
-from worklog.runs.gpu import Calibration, Gpu
 from worklog.runs.measurement import Context, Measurement, Work, source_label
+from worklog.runs.records import Calibration, Gpu
 from worklog.settings import PITFALLS, Harness
 
 SCHEMA = 2
