@@ -38,6 +38,7 @@ FLOAT32 = np.dtype(np.float32)
 # An array without its address: "numpy", "cupy" or "torch"; the number of its GPU, None for the host; its sizes; and its
 # strides, which PyTorch counts in elements and the others in bytes.
 Layout = tuple[str, int | None, tuple[int, ...], tuple[int, ...]]
+Units = tuple[int, int, int]  # the powers of two that addresses of A, B and C are multiples of
 
 
 def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0, mode: str | Kernel = "fp32") -> Any:
@@ -156,15 +157,7 @@ class Plan:
     beta, and those of C and the workspace. workspace: its elements.
     """
 
-    def __init__(
-        self,
-        mode: str | Kernel,
-        by_alpha: bool,
-        at: tuple[int, int, int],
-        of_a: Layout,
-        of_b: Layout,
-        of_c: Layout | None,
-    ) -> None:
+    def __init__(self, mode: Any, by_alpha: bool, at: Units, of_a: Layout, of_b: Layout, of_c: Layout | None) -> None:
         (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = _orders("A", of_a), _orders("B", of_b)
         self.library, device, (m, k), _ = of_a
         inner, n = of_b[2]
@@ -190,7 +183,7 @@ class Plan:
         self.values: list[Any] = []
         self.workspace = 0
 
-    def _kernel(self, mode: str | Kernel, a_by_rows: bool, b_by_rows: bool, at: tuple[int, int, int]) -> Kernel:
+    def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, at: Units) -> Kernel:
         """The kernel for these matrices."""
         if not isinstance(mode, Kernel) and mode not in MODES:
             raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
@@ -203,11 +196,19 @@ class Plan:
             kernel = kernel.at(self.shape)
         if not self.reads or (mode == "split" and not table().split_pays(self.shape)):
             kernel = best
-        elif kernel.choose is None and (why := self._unfit(kernel, a_by_rows and b_by_rows, at)):
-            if mode != "split":
+        elif kernel.choose is None:
+            why = ""
+            for name, place, unit in zip("BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True):
+                if place % unit and not why:
+                    needs = f"which {kernel.name} needs ({kernel.domain})"
+                    why = f"{name} is not at a multiple of {unit} bytes, {needs}"
+            if not (a_by_rows and b_by_rows):
+                why = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+            if why and mode != "split":
                 raise BadSetting(f"sgemm: {why}: take best, or copy")
-            once(f"sgemm: {why}: best is used instead, which is slower")
-            kernel = best
+            if why:
+                once(f"sgemm: {why}: best is used instead, which is slower")
+                kernel = best
         aligned = all(place % ALIGNMENT == 0 for place in at)
         return kernel if kernel.choose is None else _best(aligned, a_by_rows, b_by_rows)
 
@@ -232,15 +233,6 @@ class Plan:
             launch = driver.launchCooperativeKernel if together else driver.launchKernel
             rest = [ctypes.addressof(arguments)] if together else [ctypes.addressof(arguments), 0]
             self.launches.append((partial(launch, compiled.function.kernel.ptr, *sizes), rest))
-
-    def _unfit(self, kernel: Kernel, by_rows: bool, at: tuple[int, int, int]) -> str:
-        """Why a kernel doesn't take these matrices, or ""."""
-        if not by_rows:
-            return f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
-        for name, place, unit in zip("BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True):
-            if place % unit:
-                return f"{name} is not at a multiple of {unit} bytes, which {kernel.name} needs ({kernel.domain})"
-        return ""
 
 
 _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
@@ -273,16 +265,6 @@ class OnGpu:
         self._loaded: dict[Kernel, Loaded] = {}
         self._workspaces: dict[int, Any] = {}  # by the stream's handle
         self._in_graphs: dict[int, Any] = {}  # by address: a graph uses them whenever it is launched
-
-    @classmethod
-    def of(cls, number: int) -> OnGpu:
-        """Of the GPU with this number. Raises NoGpu."""
-        import cupy
-
-        from worklog.gpu.cuda import CudaDevice
-
-        with cupy.cuda.Device(number):
-            return cls(number, CudaDevice(), cupy.cuda.driver.ctxGetCurrent())
 
     def launch(self, plan: Plan, *given: float) -> None:
         """Enqueue a plan's launches on the library's current stream. given: alpha, the addresses of A and B, beta, and
@@ -342,7 +324,15 @@ class OnGpu:
         return at
 
 
-_on_gpu = cache(OnGpu.of)
+@cache
+def _on_gpu(number: int) -> OnGpu:
+    """The GPU with this number. Raises NoGpu."""
+    import cupy
+
+    from worklog.gpu.cuda import CudaDevice
+
+    with cupy.cuda.Device(number):
+        return OnGpu(number, CudaDevice(), cupy.cuda.driver.ctxGetCurrent())
 
 
 @cache
