@@ -1,4 +1,4 @@
-"""The panel and the ladder in a real JupyterLab: mouse, keyboard, screen reader, dark theme, and a child process that
+"""The panel in a real JupyterLab: mouse, keyboard, screen reader, dark theme, and a child process that
 ends with the kernel.
 """
 
@@ -14,44 +14,41 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import OTHERS, RESTART, Lab, Opened, axe_findings, box, cell, of_cells, reading, rgb, tab_to
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
-from tests.plots.conftest import full_run
 from worklog.plots.style import DARK, LIGHT
 
 LOAD = """
 from pathlib import Path
 from worklog import lab
 from worklog.runs.run import Run
-grid, run = (Run.load(Path(name), origin="recorded") for name in ("grid.jsonl", "run.jsonl"))
+grid = Run.load(Path("grid.jsonl"), origin="recorded")
 """
 PANEL = 'lab.panel("warptiled", 1024, run=grid)'
-LADDER = 'lab.ladder("tiles_2d", 4096, run=run)'
 # The panel as on a machine with a GPU. Its job takes as long as a file says.
 LIVE = """
 import sys
-from worklog.lab import panel_page
+from worklog.lab import widgets
 from worklog.lab.readings import Answers
-panel_page.why_not_live = lambda: None
+widgets.why_not_live = lambda: None
 job = (sys.executable, {job!r}, "seconds", "pid")
-panel_page.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job)
+widgets.Panel(Answers([grid]), "warptiled", 1024, {{"l2": "warm"}}, job)
 """
 THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
-# Everything that is wider than its box, but for what scrolls.
+# Everything that is wider than its box.
 CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVisibility() && part.clientWidth > 0
-    && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible'
-    && !part.matches('pre, .costs')).map(part => part.outerHTML)"""
+    && part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX !== 'visible')
+    .map(part => part.outerHTML)"""
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> None:
     small_grid().save(lab.folder / "grid.jsonl")
-    full_run().save(lab.folder / "run.jsonl")
 
 
 @pytest.fixture(scope="module")
 def page(opened: Opened, runs: None) -> Iterator[Page]:
-    """A notebook with two panels and the ladder, on runs made by hand."""
-    with opened("pages", of_cells(LOAD, PANEL, PANEL, LADDER)) as shown:
-        expect(cell(shown, 3).get_by_role("combobox", name="size")).to_be_visible()
+    """A notebook with two panels, on a run made by hand."""
+    with opened("pages", of_cells(LOAD, PANEL, PANEL)) as shown:
+        expect(cell(shown, 2).get_by_role("combobox", name="size")).to_be_visible()
         yield shown
 
 
@@ -96,8 +93,7 @@ def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel: Locator, p
     panel.get_by_role("button", name="all naive").click()
     expect(panel.get_by_text("with the gate off")).to_be_visible()
     page.set_viewport_size({"width": width, "height": 1000})
-    for number in (1, 3):
-        assert cell(page, number).locator(".worklog").evaluate(CLIPPED) == []
+    assert cell(page, 1).locator(".worklog").evaluate(CLIPPED) == []
     for theme, palette in (("JupyterLab Dark", DARK), ("JupyterLab Light", LIGHT)):
         page.evaluate(THEME, theme)
         expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
@@ -116,14 +112,6 @@ def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel: Locator, page: 
     tab_to(page, panel.get_by_role("combobox", name="size"))
     page.keyboard.press("ArrowUp")
     expect(reading(panel)).to_contain_text("100 µs")
-    ladder = cell(page, 3)
-    words, code = ladder.get_by_role("status"), ladder.locator("pre")
-    expect(words).to_contain_text("tiles_2d at 4096: 5.610 ms")
-    ladder.get_by_role("button", name="next rung").press("Enter")
-    expect(words).to_contain_text("vectorized at 4096: 3.890 ms")
-    code.focus()
-    page.keyboard.press("ArrowDown")  # many lines scroll in their box
-    page.wait_for_function("() => document.activeElement.scrollTop > 0")
 
 
 def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(opened: Opened, lab: Lab, runs: None) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
+from pytest import approx
 
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
 from tests.lab.grid import part_of_the_recording
-from worklog import lab
-from worklog.lab.ladder_page import diff
-from worklog.lab.panel_page import places
 from worklog.lab.readings import Answer, Answers, Settings
+from worklog.lab.rungs import Climb, diff, ladder_runs
 from worklog.lab.site import site
+from worklog.lab.widgets import places
+from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
 from worklog.runs.run import Run
@@ -91,10 +91,6 @@ def shows(page: Page, answer: Answer) -> None:
     drawn = page.locator("#panel .body .row").evaluate_all(ENDS)
     assert drawn == [[name, words] for name, *_, words in answer.as_json()["steps"]]
     expect(page.locator(".strip path")).to_have_count(1 if answer.same else 2)
-
-
-def bars(page: Page) -> Locator:
-    return page.locator("#ladder .bars")
 
 
 def test_the_panel_shows_what_python_computes(page: Page, grid: Run) -> None:
@@ -181,25 +177,26 @@ def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
     tab_to(page, page.get_by_label("value of l2"))
     page.keyboard.press("f")
     shows(page, answers.answer(kernel, shape, **settings | {"timer": "events", "l2": "flush"}))
-    page.locator("#ladder").get_by_role("combobox", name="size").focus()
-    tab_to(page, bars(page).get_by_role("button", name=re.compile("^naive")), most=40)
+    page.locator("#ladder summary").first.focus()
     page.keyboard.press("Enter")
-    expect(bars(page).get_by_role("button", name=re.compile("^naive"))).to_be_focused()
-    tab_to(page, page.get_by_role("region", name="01_naive.cu"), most=40)
+    tab_to(page, page.get_by_role("region", name="01_naive.cu"))
 
 
 def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
-    climb = lab.ladder("vectorized", 1024)
-    page.locator("#ladder").get_by_role("combobox", name="size").select_option("1024")
-    bars(page).get_by_role("button", name=re.compile("^vectorized")).click()
-    expect(page.locator("#ladder .step p")).to_have_text(climb.sentences)
+    climb = Climb(ladder_runs(), "vectorized", Shape.of(4096))
+    page.locator("#ladder summary", has_text="vectorized").click()
+    files = "06_vectorized.cu against 05_tiles_2d.cu"
+    expect(page.locator("#ladder [open] > p")).to_have_text([*climb.sentences, files])
     for table in climb.tables:
-        shown = page.get_by_role("table", name=table.title).evaluate(CELLS)
+        shown = page.locator("#ladder [open]").get_by_role("table", name=table.title).evaluate(CELLS)
         assert shown == [list(table.columns), *([str(cell) for cell in row] for row in table.rows)]
-    expect(bars(page).locator(".row")).to_have_text([name + words for name, _, words in climb.bars])
-    changed = page.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu")
+    changed = page.get_by_role("region", name=files)
     assert changed.inner_text().splitlines() == list(diff("tiles_2d", "vectorized", around=2).lines)
-    expect(page.get_by_text(climb.run.full_label).first).to_be_visible()
+    [own] = climb.run.select("vectorized", climb.shape)
+    expect(page.locator("#ladder [open] .rung")).to_contain_text(f"{own.tflops:.2f}")
+    widths = page.locator("#ladder .track i").evaluate_all("all => all.map(bar => bar.getBoundingClientRect().width)")
+    rates = [m.tflops or 0.0 for m in rows(climb.run, climb.shape)]
+    assert [width / max(widths) for width in widths] == approx([rate / max(rates) for rate in rates], abs=0.01)
 
 
 def test_a_phone_scrolls_down_only_and_keeps_the_reading_in_sight(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""The ladder page without a browser: what changed, what it costs, and what is said where there is nothing."""
+"""A rung of the ladder: what changed, what it costs, and what is said where there is nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
-from worklog.lab.ladder_page import Ladder, diff, source
+from worklog.lab.rungs import Climb, diff, source
 from worklog.problem.gemm import Shape
 from worklog.runs.estimates import Estimate
 from worklog.runs.measurement import Measurement
@@ -31,18 +31,17 @@ def recorded(**changed: Measurement) -> Run:
     return run
 
 
-def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> Ladder:
-    return lab.ladder(name, size, run=run or recorded())
+def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> Climb:
+    return Climb([run or recorded()], name, Shape.of(size))
 
 
-def facts(of: Ladder) -> dict[str, tuple[str, ...]]:
+def facts(of: Climb) -> dict[str, tuple[str, ...]]:
     return {str(row[0]): tuple(map(str, row[1:])) for table in of.tables for row in table.rows}
 
 
 def test_the_ladder_begins_with_the_last_rung_at_the_articles_size() -> None:
-    page = lab.ladder(run=recorded())
-    assert (page.kernel, page.shape) == (LADDER[-1].name, Shape.of(4096))
-    assert page.table["sizes"] == ["1024", "4096"]
+    last = lab.ladder(run=recorded())
+    assert (last.kernel, last.shape) == (LADDER[-1].name, Shape.of(4096))
     past = climbed("lane_map")
     assert [record.name for record in past.rungs] == ["lane_map", "warptiled"] and "not in this" in past.sentences[0]
     for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadSetting)):
@@ -71,21 +70,12 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
     assert all(len(values) == 1 for values in facts(first).values())
 
 
-def test_bars_are_as_long_as_their_share_of_the_fastest() -> None:
-    bars = {name: (width, words) for name, width, words in climbed().bars}
-    fastest = max(recorded().select(shape=Shape.of(4096)), key=lambda m: m.tflops or 0.0)
-    assert bars[fastest.kernel][0] == 100.0 and bars["cuBLAS"][1].count("·") == 0
-    assert bars["tiles_2d"] == (round(100 * 24.5 / fastest.tflops, 2), "24.50 · 47.5 %")
-    missing = climbed(run=recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "skipped")))
-    assert ("tiles_2d", 0.0, "not measured") in missing.bars
-
-
 def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() -> None:
     run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "failed", reason="exact: 3 rows differ"))
     run.kernels["tiles_2d"]["sha256"] = "another"
-    page = lab.ladder("tiles_2d", run=run)
-    assert facts(page)["time"][0] == "–"
-    text = " ".join(page.answer["sentences"])
+    failed = lab.ladder("tiles_2d", run=run)
+    assert facts(failed)["time"][0] == "–"
+    text = repr(failed)
     assert "exact: 3 rows differ" in text and "tiles_2d was timed with different code" in text
 
 
@@ -121,19 +111,16 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() 
         assert len(diff(before, after).lines) <= 70, "short enough to read"
 
 
-def test_the_page_steps_through_rungs_and_sizes_and_can_be_read_without_a_kernel() -> None:
-    page = lab.ladder("tiles_2d", 512, run=recorded())
-    assert "not in this recorded run, which holds it at 4096, 1024" in page.answer["sentences"][0]
-    assert len(page.answer["sentences"]) == 3 and page.answer["bars"] == [], "no gain"
-    assert (facts(page)["time"], facts(page)["registers per thread"]) == (("–", "–"), ("94", "39"))
-    assert page.table["sizes"] == ["512", "1024", "4096"]
-    page.chosen = page.chosen | {"size": 2, "rung": page.chosen["rung"] + 1}
-    assert "vectorized at 4096: 3.890 ms" in page.answer["sentences"][0] and "3.890 ms" in page.answer["costs"]
-    html = page.answer["code"]
+def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff() -> None:
+    missing, climb = lab.ladder("tiles_2d", 512, run=recorded()), lab.ladder("vectorized", run=recorded())
+    assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
+    assert len(missing.sentences) == 3, "no gain"
+    assert (facts(missing)["time"], facts(missing)["registers per thread"]) == (("–", "–"), ("94", "39"))
+    assert repr(climb).startswith("vectorized at 4096: 3.890 ms") and memory_counts().label in repr(climb)
+    html = climb._repr_html_()
+    assert all(sentence in html for sentence in climb.sentences) and html.count("<table") == 2
     assert html.count("<ins") > 5 and html.count("<del") > 5 and ">  ...<" in html and "//" not in html
     assert 'tabindex="0"' in html and 'aria-label="06_vectorized.cu against 05_tiles_2d.cu"' in html
-    text = page._repr_mimebundle_()[0]["text/plain"]
-    assert text.startswith("vectorized at 4096: 3.890 ms") and memory_counts().label in text
 
 
 def test_by_default_the_latest_run_answers_and_the_recording_after_it(
@@ -146,4 +133,4 @@ def test_by_default_the_latest_run_answers_and_the_recording_after_it(
     assert lab.ladder("naive", 4096).run.origin == "live"
     assert lab.ladder("warptiled", 4096).run.origin == "recorded"
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    assert "is not in this live run" in lab.ladder("warptiled", 4096).answer["sentences"][0]
+    assert "is not in this live run" in lab.ladder("warptiled", 4096).sentences[0]

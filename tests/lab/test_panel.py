@@ -22,8 +22,8 @@ from worklog import lab
 from worklog.errors import BadRunFile, BadSetting
 from worklog.gpu import device
 from worklog.lab import readings
-from worklog.lab.panel_page import Panel, places, why_not_live
 from worklog.lab.readings import LAUNCHES, Answer, Answers, Held, NotRecorded, Reading, amount, axis, unbiased_settings
+from worklog.lab.widgets import Panel, places, why_not_live
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import grid_jobs
 from worklog.runs import recordings

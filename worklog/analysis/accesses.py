@@ -59,7 +59,8 @@ def page(accesses: Sequence[Access], header: str = "") -> str:
     """
     documents = {shown.document["kernel"]: shown.document for shown in accesses}
     title = next(iter(documents)) if len(documents) == 1 else "the rungs"
-    body = part("access.html", header=header, title=escape(title), script=part("access.js"), data=packed(documents))
+    script = part("dom.js") + "\n\n" + part("access.js")
+    body = part("access.html", header=header, title=escape(title), script=script, data=packed(documents))
     about = "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
     return document(f"worklog: what a warp touches, {title}", about, body, "panel", "access")
 

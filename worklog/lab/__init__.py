@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worklog.kernel import Kernel
-from worklog.lab.access_view import AccessView
+from worklog.kernel import LADDER, Kernel
+from worklog.kernel import rung as find_rung
 from worklog.lab.climb import climb, counted_changes, counts, effect, register_reads, same_tile, step, steps
 from worklog.lab.exercises import check_answer
-from worklog.lab.ladder_page import Ladder, diff, ladder_runs, source
-from worklog.lab.panel_page import Panel
 from worklog.lab.readings import Answers, Size, grid_runs
+from worklog.lab.rungs import Climb, diff, ladder_runs, source, usual_shape
+from worklog.lab.widgets import AccessView, Panel
+from worklog.problem import Shape
 from worklog.runs import Run
 from worklog.settings import Value
 
@@ -34,14 +35,15 @@ def panel(kernel: str | None = None, shape: Size = None, *, run: Run | Path | No
     return Panel(Answers(grid_runs(run)), kernel, shape, biased)
 
 
-def ladder(rung: str | None = None, shape: Size = None, *, run: Run | Path | None = None) -> Ladder:
-    """The ladder rung by rung, as the last line of a cell: idea, changed source lines, memory counts, registers,
-    occupancy and time of a rung, and its place on the ladder.
+def ladder(rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None) -> Climb:
+    """A rung of the ladder, as the last line of a cell: idea, changed source lines, memory counts, registers, occupancy
+    and time, beside the rung before.
 
-    rung and shape are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
-    recording for what that does not hold). Raises BadSetting, and BadRunFile without any run.
+    shape: default 4096, if it was measured. run: where the numbers come from (default: this machine's latest run, and
+    the recording for what that does not hold). Raises BadSetting, and BadRunFile without any run.
     """
-    return Ladder(ladder_runs(run), rung, shape)
+    runs, name = ladder_runs(run), find_rung(rung).name
+    return Climb(runs, name, usual_shape(runs) if shape is None else Shape.of(shape))
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:

@@ -5,20 +5,6 @@
 const LANES = 32, WORD = 4, PER_SECTOR = 8;
 const KEYS = "keys: ← → step, ⇧ ← → same line, ↑ ↓ warp; hover or tap a lane, a cell, or C";
 
-function make(tag, attributes = {}, ...inside) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...inside);
-    return element;
-}
-
-function button(text, act, attributes = {}) {
-    const made = make("button", { type: "button", ...attributes }, text);
-    made.addEventListener("click", act);
-    return made;
-}
-
-const unbroken = (words) => words.replaceAll(" %", "\u00a0%");
 const range = (count) => [...Array(count).keys()];
 const within = (number, size) => Math.min(Math.max(0, number), size - 1);
 const svg = (wide, high, inside, more = "") =>

@@ -128,7 +128,7 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
     body = re.sub(r'<a href="[^":]+\.md">(.*?)</a>', r"\1", body)  # a page of the checkout
     body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)  # a header without words isn't one
-    body = re.sub(r'<(?:pre|div(?= class="output_html))', r'\g<0> tabindex="0"', body)  # may scroll sideways
+    body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png)))', r'\g<0> tabindex="0"', body)  # may scroll sideways
     return Chapter(f"{file.stem}.html", title.removeprefix("# "), summary, _explained(body))
 
 

@@ -1,22 +1,6 @@
-// Draws the panel and the ladder: in a notebook as an anywidget, and on the page of `worklog site`. Python computes
-// every number (readings.py, ladder_page.py). What is chosen goes to the model, and its answer comes from there:
-// from a notebook's kernel, or from site.js, which looks it up.
-
-// A percent sign stays with its number.
-const unbroken = (words) => words.replaceAll(" %", "\u00a0%");
-
-function make(tag, attributes = {}, ...inside) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...inside);
-    return element;
-}
-
-function button(inside, act) {
-    const made = make("button", { type: "button" }, ...[inside].flat());
-    made.addEventListener("click", act);
-    return made;
-}
+// Draws the panel: in a notebook as an anywidget, and on the first page of `worklog site`. Python computes every number
+// (readings.py). What is chosen goes to the model, and its answer comes from there: from a notebook's kernel, or from
+// site.js, which looks it up.
 
 // A drop-down list, and what shows its chosen option and disables the absent ones.
 function dropDown(name, words, choose) {
@@ -34,16 +18,12 @@ function dropDown(name, words, choose) {
 const small = (words) => make("p", { class: "source" }, words);
 const line = (name, control) => make("label", { class: "line" }, make("span", {}, name), control);
 
-// Changes a part of what is chosen.
-const taking = (model) => (change) => {
-    model.set("chosen", { ...model.get("chosen"), ...change });
-    model.save_changes();
-};
-
-// ---------------------------------------------------------------------------------------------------------- the panel
-
 function panel(model, page) {
-    const table = model.get("table"), take = taking(model);
+    const table = model.get("table");
+    const take = (change) => {  // a part of what is chosen
+        model.set("chosen", { ...model.get("chosen"), ...change });
+        model.save_changes();
+    };
     const [kernel, showKernel] = dropDown("rung", table.kernels, (place) => take({ kernel: place }));
     const [size, showSize] = dropDown("size", table.sizes, (place) => take({ size: place }));
     const rows = table.pitfalls.map(pitfallRow);
@@ -173,55 +153,10 @@ function stepRow([name, role, before, after, words], axis) {
     return make("div", { class: "row" }, make("span", {}, name), track, make("span", {}, words));
 }
 
-// --------------------------------------------------------------------------------------------------------- the ladder
-
-function ladder(model, page) {
-    const table = model.get("table"), take = taking(model);
-    const [size, showSize] = dropDown("size", table.sizes, (place) => take({ size: place }));
-    const climb = (by) => take({ rung: model.get("chosen").rung + by });
-    const down = button("← rung before", () => climb(-1)), up = button("next rung →", () => climb(1));
-    const bars = make("div", { class: "bars" }), source = small("");
-    const step = make("div", { class: "step", role: "status" });
-    const costs = make("div", { class: "costs" }), code = make("div", { class: "code" });
-    page.append(
-        make("div", { class: "columns even" },
-            make("div", {}, line("size", size), small("TFLOP/s · share of cuBLAS"), bars, source),
-            make("div", {}, make("p", { class: "buttons" }, down, up), step, costs)),
-        code,
-    );
-    model.on("change:answer", show);
-    show();
-
-    function show() {
-        const chosen = model.get("chosen"), answer = model.get("answer");
-        showSize(chosen.size);
-        down.disabled = chosen.rung === 0;
-        up.disabled = chosen.rung === table.rungs.length - 1;
-        step.replaceChildren(...answer.sentences.map((sentence) => make("p", {}, unbroken(sentence))));
-        costs.innerHTML = answer.costs;
-        code.innerHTML = answer.code;
-        source.textContent = answer.source;
-        const focused = bars.contains(document.activeElement);
-        bars.replaceChildren(...answer.bars.map((bar) => rungBar(...bar)));
-        if (focused) bars.querySelector("[aria-pressed=true]").focus();
-    }
-
-    function rungBar(name, width, words) {
-        const track = make("span", { class: "track" }, make("i", { style: `left:0;width:${width}%` }));
-        const inside = [make("span", {}, name), track, make("span", {}, unbroken(words))];
-        const place = table.rungs.indexOf(name);
-        if (place < 0) return make("div", { class: "row" }, ...inside);
-        const bar = button(inside, () => take({ rung: place }));
-        bar.className = "row";
-        bar.setAttribute("aria-pressed", String(place === model.get("chosen").rung));
-        return bar;
-    }
-}
-
 function render({ model, el }) {
     const page = make("div", { class: "worklog" });
     el.append(page);
-    ({ panel, ladder })[model.get("page")](model, page);
+    panel(model, page);
     // JupyterLab moves between cells and folds headings with the arrow keys, even while a control has the focus.
     const keep = (event) => {
         if (/^(Arrow|Page|Home|End)/.test(event.key) && page.contains(event.target)) event.stopPropagation();

@@ -1,29 +1,25 @@
-// The page of `worklog site`: panel.js draws the panel and the ladder from answers that Python has computed (site.py).
+// The first page of `worklog site`: panel.js draws the panel from answers that Python has computed (site.py).
 
 const bytes = Uint8Array.from(atob(worklogData), (letter) => letter.charCodeAt(0));
 const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-const data = await new Response(stream).json();
+const { table, start, answers, timed, parts } = await new Response(stream).json();
 
 // What panel.js takes for a notebook's model: values by name, of which the answer is looked up by what is chosen.
-function lookUp(page) {
-    const { table, start, answers, ignored } = data[page], listeners = [];
-    const answered = (chosen) => {
-        const key = Object.values(chosen).flat().filter((_, place) => !ignored.includes(place));
-        const answer = answers[JSON.stringify(key)];
-        if (!answer) return { missing: "not recorded" };
-        return Object.fromEntries(Object.entries(answer).map(([name, place]) => [name, data.parts[place]]));
-    };
-    const values = { page, table, chosen: start, answer: answered(start) };
-    return {
-        get: (name) => values[name],
-        set: (name, value) => { values[name] = value; },
-        on: (_, listener) => listeners.push(listener),
-        save_changes: () => {
-            values.answer = answered(values.chosen);
-            listeners.forEach((listener) => listener());
-        },
-    };
+function answered({ kernel, size, values }) {
+    const answer = answers[[kernel, size, ...timed.map((place) => values[place])].join("/")];
+    if (!answer) return { missing: "not recorded" };
+    return Object.fromEntries(Object.entries(answer).map(([name, place]) => [name, parts[place]]));
 }
 
-for (const page of ["panel", "ladder"]) render({ model: lookUp(page), el: document.getElementById(`${page}-page`) });
+const values = { table, chosen: start, answer: answered(start) }, listeners = [];
+const model = {
+    get: (name) => values[name],
+    set: (name, value) => { values[name] = value; },
+    on: (_, listener) => listeners.push(listener),
+    save_changes: () => {
+        values.answer = answered(values.chosen);
+        listeners.forEach((listener) => listener());
+    },
+};
+render({ model, el: document.getElementById("panel-page") });
 document.documentElement.dataset.ready = "";

@@ -1,14 +1,14 @@
 """`worklog site`: a folder of pages that need no server, no network and no Python.
 
-Everything that they show is computed here. panel.js draws the panel and the ladder as in a notebook, and site.js looks
-up the answers that a notebook's kernel would compute.
+Everything that they show is computed here. panel.js draws the panel as in a notebook, and site.js looks up the answers
+that a notebook's kernel would compute.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from html import escape
 from itertools import product
@@ -22,12 +22,12 @@ from worklog.analysis.html import document, packed, part
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.kernel import FP32, LADDER, RUNGS
 from worklog.lab.chapters import HEADER, STORY, beliefs, chapters, glossary, pages
-from worklog.lab.ladder_page import Ladder, ladder_runs
-from worklog.lab.page import Page
-from worklog.lab.panel_page import Panel, places
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
+from worklog.lab.rungs import Climb, ladder_runs, usual_shape
+from worklog.lab.widgets import Panel, places
 from worklog.plots import Chart, ablated
-from worklog.runs import Run, in_steps
+from worklog.plots.selection import CUBLAS, measured, rows
+from worklog.runs import Run, in_steps, percent
 from worklog.settings import PITFALLS
 
 # With another value of these, the launches are the same.
@@ -43,8 +43,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> dict[
     """
     written = chapters()
     cards = [f"<li><b>{chapter.link()}</b> {escape(chapter.summary)}</li>" for chapter in written]
-    data, charts = answers(run, grid), dict[str, bytes]()
-    runs = ladder_runs(run)
+    data, charts, runs = answers(grid), dict[str, bytes](), ladder_runs(run)
     charted = next((run for run in runs if ablated(run)), runs[0])
     stepped = in_steps() if run is None and charted.origin == "recorded" else charted
     index = part(
@@ -57,11 +56,12 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> dict[
         chapters="".join(cards[: len(STORY)]),
         wrong=str(sum(len(beliefs(chapter.body)) for chapter in written)),
         reference="".join(cards[len(STORY) :]),
+        ladder=_ladder(runs),
         sizes=_chart(partial(plots.sizes, stepped), charts),
         peers=_chart(plots.peers, charts),
         glossary=glossary(),
         version=__version__,
-        script=part("panel.js") + "\n\n" + part("site.js"),
+        script="\n\n".join(part(f"{name}.js") for name in ("dom", "panel", "site")),
     )
     html = {
         "index.html": document("worklog: SGEMM kernels, checked and timed", ABOUT, index, "panel"),
@@ -71,22 +71,30 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> dict[
     return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
 
 
-def answers(run: Run | Path | None, grid: Run | Path | None) -> bytes:
-    """data.js: the answers of the panel and of the ladder."""
+def answers(grid: Run | Path | None) -> bytes:
+    """data.js: every answer of the panel."""
     grids = grid_runs(grid)
     if not grids:
         raise BadRunFile(
             "the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid"
         )
-    parts: dict[str, int] = {}
-    panel, ladder = _panel(grids[0]), Ladder(ladder_runs(run))
-    ignored = [2 + place for place, g in enumerate(PITFALLS) if g.setting in SPOKEN]  # after the kernel and the size
-    steps = [{"rung": r, "size": size} for r, size in product(range(len(ladder.names)), range(len(ladder.shapes)))]
-    looked_up = {
-        "panel": _looked_up(panel, _choices(panel), ignored, parts),
-        "ladder": _looked_up(ladder, steps, [], parts),
-    }
-    return f'globalThis.worklogData = "{packed(looked_up | {"parts": [*map(json.loads, parts)]})}";\n'.encode()
+    return f'globalThis.worklogData = "{packed(_looked_up(_panel(grids[0])))}";\n'.encode()
+
+
+def _ladder(runs: Sequence[Run]) -> str:
+    """Everything that was measured at one shape; a rung opens to what changed, what that costs, and what it gains."""
+    shape = usual_shape(runs)
+    climbs = [Climb(runs, record.name, shape) for record in LADDER]
+    shown, rungs = rows(climbs[-1].run, shape), {climb.kernel: climb for climb in climbs}
+    fastest, html = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0, ""
+    for m in shown:
+        share = "" if m.kernel == CUBLAS else f" · {percent(m.ratio)}"
+        words = f"{m.tflops:.2f}{share}" if measured(m) else "not measured"
+        track = f'<span class="track"><i style="left:0;width:{100 * (m.tflops or 0.0) / fastest:.2f}%"></i></span>'
+        row = f'<span class="row rung"><span>{m.kernel}</span>{track}<span>{words}</span></span>'
+        inside = rungs[m.kernel]._repr_html_() if m.kernel in rungs else ""
+        html += f'<details name="rung"><summary>{row}</summary>{inside}</details>' if inside else f"<div>{row}</div>"
+    return f'<p class="source">TFLOP/s at {shape} · share of cuBLAS · {climbs[-1].run.full_label}</p>{html}'
 
 
 def _chart(draw: Callable[[], Chart], files: dict[str, bytes]) -> str:
@@ -120,24 +128,21 @@ def _load(name: str) -> str:
     return f'<a class="{"bad" if load["bad"] else "good"}" href="access.html#{name}/0/9/1">{said}{picture}</a>'
 
 
-def _looked_up(
-    page: Page, choices: Iterable[dict[str, Any]], ignored: Sequence[int], parts: dict[str, int]
-) -> dict[str, Any]:
-    """A page for site.js: every answer, by what is chosen but for the `ignored` places. Each part of an answer is its
-    place in `parts`, JSON texts, because most parts belong to several answers.
+def _looked_up(panel: Panel) -> dict[str, Any]:
+    """The panel for site.js: every answer, by what is chosen but for settings that change only words. Each part of an
+    answer is its place in `parts`, because most parts belong to several answers.
     """
-    start, answers = page.chosen, dict[str, dict[str, int]]()
-    for page.chosen in choices:
-        flat = [
-            place for chosen in page.chosen.values() for place in (chosen if isinstance(chosen, list) else [chosen])
-        ]
-        key = json.dumps([place for i, place in enumerate(flat) if i not in ignored], separators=(",", ":"))
-        answer = answers[key] = {}
-        for name, part_of in page.answer.items():
-            text = json.dumps(part_of, ensure_ascii=False)
+    start, parts, found = panel.chosen, dict[str, int](), dict[str, dict[str, int]]()
+    timed = [place for place, g in enumerate(PITFALLS) if g.setting not in SPOKEN]
+    for chosen in _choices(panel):
+        panel.chosen = chosen
+        key = (chosen["kernel"], chosen["size"], *(chosen["values"][place] for place in timed))
+        answer = found["/".join(map(str, key))] = {}
+        for name, value in panel.answer.items():
+            text = json.dumps(value, ensure_ascii=False)
             answer[name] = parts.setdefault(text, len(parts))
-    table = {name: values for name, values in page.table.items() if name != "live"}
-    return {"table": table, "start": start, "answers": answers, "ignored": ignored}
+    table = {name: values for name, values in panel.table.items() if name != "live"}
+    return {"table": table, "start": start, "answers": found, "timed": timed, "parts": [*map(json.loads, parts)]}
 
 
 def _panel(grid: Run) -> Panel:

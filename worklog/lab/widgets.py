@@ -1,5 +1,5 @@
-"""The panel in a notebook: a row for each pitfall, beside the reading that the choices lead to. With a GPU, a button
-measures what is chosen in a child process.
+"""The widgets of a notebook: the panel, whose button measures what is chosen in a child process if there is a GPU, and
+the access viewer.
 """
 
 from __future__ import annotations
@@ -8,16 +8,20 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
+import anywidget
 import traitlets
 
+from worklog.analysis import access
+from worklog.analysis.html import palette, part
 from worklog.errors import Interrupted, WorklogError
 from worklog.gpu import device
-from worklog.kernel import rung
-from worklog.lab.page import ONE_AT_A_TIME, Page
+from worklog.kernel import Kernel, rung
 from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, changes, unbiased_settings, word
+from worklog.plots import DARK, DARK_PAGES, LIGHT
 from worklog.problem import Shape
 from worklog.runner.job import ABLATION_SAMPLING, Job
 from worklog.runner.measure import carry_out
@@ -35,12 +39,63 @@ def why_not_live() -> str | None:
     return "WORKLOG_SOURCE=recorded" if forced_source() == "recorded" else device.gpu_reason()
 
 
-class Panel(Page):
-    """The panel as a notebook shows it. At first: the last kernel at the middle size without a pitfall, or what is
-    given. progress: whether it is measuring, the share done, and words. job: the command that measures (default:
-    worklog.runner.child). Raises BadSetting.
+# With JupyterLab's subshells the kernel handles a user's events on two threads: a widget's first message on one, its
+# other messages on the other. An event that arrives while another one is being answered waits on this lock.
+ONE_AT_A_TIME = threading.RLock()
+
+COLOURS = palette(".worklog", LIGHT, "light") + "".join(
+    palette(f"{page} .worklog", DARK, "dark") for page in DARK_PAGES
+)
+
+
+class Widget(anywidget.AnyWidget):
+    """A widget that without a running kernel is the lines of text()."""
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        html = "".join(f"<p>{escape(line)}</p>" for line in self.text())
+        words = {"text/plain": "\n".join(self.text()), "text/html": html}
+        data, metadata = super()._repr_mimebundle_(**how) or ({}, {})
+        return data | words, metadata
+
+    def text(self) -> list[str]:
+        """What it shows, in lines."""
+        raise NotImplementedError
+
+
+class AccessView(Widget):
+    """What a warp touches: access.js draws the document of worklog.analysis.access."""
+
+    _esm = part("dom.js") + part("access.js")
+    _css = COLOURS + part("panel.css") + part("access.css")
+    documents = traitlets.Dict().tag(sync=True)
+    of_page = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, kernel: Kernel | str, shape: Size = None, block: int = 0) -> None:
+        document = access(kernel, shape, block).document
+        super().__init__(documents={document["kernel"]: document})
+
+    def text(self) -> list[str]:
+        """The first sentence about each access."""
+        [document] = self.documents.values()
+        lines = (f"{kind['text']}: {kind['cost']}" for kind in document["kinds"] if "pill" in kind)
+        return [document["about"], *dict.fromkeys(lines)]
+
+
+class Panel(Widget):
+    """A row for each pitfall, beside the reading that the choices lead to: panel.js draws it, Python answers.
+
+    table: what can be chosen. chosen: places in the table's lists. answer: what is shown for it. progress: whether it
+    is measuring, the share done, and words.
+
+    At first: the last kernel at the middle size without a pitfall, or what is given. job: the command that measures
+    (default: worklog.runner.child). Raises BadSetting.
     """
 
+    _esm = part("dom.js") + part("panel.js")
+    _css = COLOURS + part("panel.css")
+    table = traitlets.Dict().tag(sync=True)
+    chosen = traitlets.Dict().tag(sync=True)
+    answer = traitlets.Dict().tag(sync=True)
     progress = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -70,9 +125,21 @@ class Panel(Page):
             pitfalls.append({**about, "values": [*map(word, g.values)], "biased": biased_at})
         table = {"kernels": answers.kernels, "sizes": [*map(str, answers.shapes)], "pitfalls": pitfalls}
         table |= {"unbiased": places(answers.unbiased), "naive": places(answers.naive), "live": self.reason is None}
-        super().__init__(page="panel", table=table, chosen=chosen)
+        super().__init__(table=table, chosen=chosen)
+        self.show()
+        self.observe(self.show, "chosen")
         self._say(f"measure: {self.reason}" if self.reason else "")
-        self.on_msg(lambda _, message, __: self.measure() if message == "measure" else self.cancel())
+        self.on_msg(self._told)
+
+    def show(self, _: object = None) -> None:
+        """Answer what is chosen."""
+        with ONE_AT_A_TIME:
+            self.answer = self.answered()
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take what the user chose, one message at a time."""
+        with ONE_AT_A_TIME:
+            super().set_state(sync_data)
 
     def where(self) -> tuple[str, Shape, dict[str, Value]]:
         """The kernel, the shape and the settings that are chosen. A run's own clock, such as locked:1395, stays."""
@@ -109,6 +176,12 @@ class Panel(Page):
         except WorklogError as error:
             return [str(error)]
 
+    def _told(self, _: object, message: str, __: object) -> None:
+        if message == "measure":
+            self.measure()
+        elif self._stop is not None:
+            self._stop.set()
+
     def measure(self) -> None:
         """Measure the unbiased reading, and this one if its launches differ, in a child process."""
         with ONE_AT_A_TIME:
@@ -123,11 +196,6 @@ class Panel(Page):
         biased = [g.setting for g in changes(settings, unbiased_settings()) if g in LAUNCHES]
         launches = [(), tuple((name, settings[name]) for name in biased)]
         return [Job(kernel, shape, changed + ABLATION_SAMPLING) for changed in dict.fromkeys(launches)]
-
-    def cancel(self) -> None:
-        """Stop measuring and keep what is finished."""
-        if self._stop is not None:
-            self._stop.set()
 
     def _say(self, words: str, share: float = 0.0, *, running: bool = False) -> None:
         self.progress = {"running": running, "share": share, "words": words}

@@ -1,4 +1,4 @@
-"""The ladder page: choose a rung and a size; see what changed against the rung before, its costs and its speed."""
+"""A rung of the ladder: what changed against the rung before, its costs and its speed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from worklog.analysis.memory_counts import memory_counts
-from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, occupancy, rung
+from worklog.kernel import LIMITS, RUNGS, Kernel, occupancy, rung
 from worklog.kernel.ladder import source_changed
-from worklog.lab.page import Page
-from worklog.lab.readings import Size
-from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
-from worklog.runner.job import ARTICLE_SIZES
-from worklog.runs import Measurement, Run, Table, forced_source, open_run, percent, recordings
+from worklog.runs import Measurement, Run, Table, forced_source, open_run, recordings
 from worklog.runs.measurement import cells
 
 SIGNATURE = re.compile(
@@ -93,33 +88,31 @@ def ladder_runs(given: Run | Path | None = None) -> list[Run]:
     return [run, *(open_run(path) for path in list(recordings().values())[:1])]
 
 
-class Ladder(Page):
-    """A rung at a shape, compared with the rung before. At first: the last rung at 4096, or what is given. runs: the
-    most trusted one first. Raises BadSetting.
-    """
+def usual_shape(runs: Sequence[Run]) -> Shape:
+    """4096 if a run holds it, else the largest shape of the runs."""
+    held = {m.problem for run in runs for m in run.select()} or {Shape.of(4096)}
+    return Shape.of(4096) if Shape.of(4096) in held else max(held, key=lambda shape: shape.flops)
 
-    def __init__(self, runs: Sequence[Run], kernel: str | None = None, shape: Size = None) -> None:
-        self.runs, self.names = runs, [record.name for record in LADDER]
-        if kernel is not None and rung(kernel).name not in self.names:  # a rung beside the ladder
-            self.names.append(kernel)
-        held = {m.problem for run in runs for m in run.select() if m.kernel in self.names}
-        known = sorted(held or {Shape.of(n) for n in ARTICLE_SIZES}, key=lambda shape: shape.flops)
-        first = Shape.of(4096) if Shape.of(4096) in known else known[-1]
-        first = first if shape is None else Shape.of(shape)
-        self.shapes = sorted({*known, first}, key=lambda shape: shape.flops)
-        chosen = {"rung": self.names.index(kernel or self.names[-1]), "size": self.shapes.index(first)}
-        table = {"rungs": self.names, "sizes": list(map(str, self.shapes))}
-        super().__init__(page="ladder", table=table, chosen=chosen)
 
-    @property
-    def kernel(self) -> str:
-        """The chosen rung."""
-        return self.names[int(self.chosen["rung"])]
+@dataclass(frozen=True, repr=False)
+class Climb:
+    """A rung at a shape, compared with the rung before. runs: the most trusted one first. Raises BadSetting."""
 
-    @property
-    def shape(self) -> Shape:
-        """The chosen shape."""
-        return self.shapes[int(self.chosen["size"])]
+    runs: Sequence[Run]
+    kernel: str
+    shape: Shape
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.sentences, *(table.text() for table in self.tables)])
+
+    def _repr_html_(self) -> str:
+        """Sentences, tables, and the diff in a box that the keyboard can scroll."""
+        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        files = escape(" against ".join(record.file for record in self.rungs))
+        code = diff(self.rungs[1].name if self.rungs[1:] else None, self.kernel, around=2).html()
+        lines = f'<span style="display:inline-block;min-width:100%">{code}</span>'  # as wide as its longest line
+        box = f'<pre tabindex="0" role="region" aria-label="{files}" style="overflow-x:auto">{lines}</pre>'
+        return said + "".join(table.html() for table in self.tables) + f"<p>{files}</p>{box}"
 
     @property
     def rungs(self) -> Sequence[Kernel]:
@@ -192,32 +185,5 @@ class Ladder(Page):
             for title, columns in ((self.run.full_label, timed), (label, counted))
         ]
 
-    @property
-    def bars(self) -> list[tuple[str, float, str]]:
-        """Everything that was measured at the shape: name, share of the fastest in percent, and words."""
-        shown = rows(self.run, self.shape)
-        fastest = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0
-        bars = []
-        for m in shown:
-            words = "not measured"
-            if measured(m):
-                words = f"{m.tflops:.2f}" + ("" if m.kernel == CUBLAS else f" · {percent(m.ratio)}")
-            bars.append((m.kernel, round(100 * (m.tflops or 0.0) / fastest, 2), words))
-        return bars
-
     def _measurement(self, of: Kernel) -> Measurement | None:
         return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
-
-    def answered(self) -> dict[str, Any]:
-        """Sentences, bars, and as HTML the costs and the diff against the rung before."""
-        files = escape(" against ".join(record.file for record in self.rungs))
-        code = diff(self.rungs[1].name if self.rungs[1:] else None, self.kernel, around=2).html()
-        lines = f'<span style="display:inline-block;min-width:100%">{code}</span>'  # as wide as its longest line
-        code = f'<p>{files}</p><pre tabindex="0" role="region" aria-label="{files}">{lines}</pre>'  # keys scroll it
-        costs = "".join(table.html() for table in self.tables)
-        shown = {"sentences": self.sentences, "costs": costs, "code": code, "bars": self.bars}
-        return {**shown, "source": self.run.full_label}
-
-    def text(self) -> list[str]:
-        """The sentences and the tables."""
-        return [*self.sentences, *(table.text() for table in self.tables)]
