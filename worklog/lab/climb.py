@@ -14,7 +14,7 @@ from worklog.analysis.prediction import bound, rung_bounds, spread, table
 from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources, rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.lab.ladder_page import Code
+from worklog.lab.rungs import Code
 from worklog.problem import Shape
 from worklog.runner.measure import results
 from worklog.runs import Run, Table, duration, percent, recordings
