@@ -36,6 +36,16 @@ def test_a_row_gives_the_right_word(text: str) -> None:
         assert with_one_nan(got, result) == with_one_nan(wanted, result), f"{operands}: got {int(got[0]):#x}"
 
 
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_floats_of_a_warp_are_reduced_without_those_that_are_nan(name: str) -> None:
+    """PTX ISA, redux.sync: .f32, of sm_100a on."""
+    column = floats("f32", 32, np.random.default_rng(3))
+    (got,), _ = evaluate(f"redux.sync.{name}.f32 $d, $0, -1;", ["f32"], ["f32"], [column])
+    numbers = column.astype(np.uint32).view(np.float32)
+    assert np.isnan(numbers).any()
+    assert (got.astype(np.uint32).view(np.float32) == getattr(numbers[~np.isnan(numbers)], name)()).all()
+
+
 APPROXIMATE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ex2.approx": np.exp2,
     "lg2.approx": np.log2,

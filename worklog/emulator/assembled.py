@@ -13,11 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from typing import NamedTuple
 
 import numpy as np
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, size_of
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, size_of
 from worklog.kernel.resources import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
@@ -43,12 +44,9 @@ class Group:
 
 
 Groups = dict[int, tuple[Group, ...]]
-# Registers as another register's earlier value plus a number.
-Bases = dict[str, tuple[str, int]]
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """One access of `width` bytes at `start`, relative to the register that its base comes from. base: the number added
     to that register before.
     """
@@ -68,79 +66,54 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
     """
     out: Groups = {}
     for block in blocks:
-        bases: Bases = {}
+        bases: dict[str, tuple[str, int]] = {}  # registers as another register's earlier value plus a number
         loads: dict[str, list[_Part]] = defaultdict(list)
         stores: dict[str, list[_Part]] = defaultdict(list)
-        for instruction in kernel.instructions[block.start : block.stop]:
-            name, part = instruction.parts[0], _part(instruction, bases)
-            parts = "parts" in instruction.row.effects
-            shared = (name == "ld" or parts) and {"global", "local"}.isdisjoint(instruction.parts)
-            if shared and (name != "st" or part is None or part[0] not in stores):
+        for i in kernel.instructions[block.start : block.stop]:
+            loading, parts = i.parts[0] == "ld", "parts" in i.row.effects
+            address = i.operands[loading] if len(i.operands) == 2 else None
+            plain = i.parts[0] in ("ld", "st") and "shared" in i.parts and not {*i.parts[:-1]} - PLAIN and not i.guard
+            root = part = None
+            if plain and isinstance(address, Mem) and WORD <= (word := size_of(i.parts[-1])) <= HALF // i.row.elements:
+                name = address.base.name if address.base else ""
+                root, base = bases.get(name, (name, 0))
+                part = _Part(i.pc, base + address.offset, word * i.row.elements, base)
+            shared = (loading or parts) and {"global", "local"}.isdisjoint(i.parts)
+            if shared and (i.parts[0] != "st" or root not in stores):
                 out.update(_joined(stores.values(), 4))
                 stores.clear()
             if shared and parts:
                 out.update(_joined(loads.values(), 3))
                 loads.clear()
-            if part is not None:
-                (loads if name == "ld" else stores)[part[0]].append(part[1])
-            moved = _moved(instruction, bases)
-            for register in instruction.defined:
-                bases[register.name] = moved or (f"{register.name} {instruction.pc}", 0)
+            if root is not None and part is not None:
+                (loads if loading else stores)[root].append(part)
+            moved = None
+            if i.parts[0] in ("add", "sub") and not i.guard and len(i.operands) == 3:  # a literal to a register
+                _, x, number = i.operands
+                if isinstance(x, Reg) and isinstance(number, Imm) and number.kind == "int":
+                    start, before = bases.get(x.name, (x.name, 0))
+                    moved = start, before + int(number.value) * (1 if i.parts[0] == "add" else -1)
+            for register in i.defined:
+                bases[register.name] = moved or (f"{register.name} {i.pc}", 0)
         out.update(_joined(stores.values(), 4))
         out.update(_joined(loads.values(), 3))
     return out
 
 
-def _part(instruction: Instruction, bases: Bases) -> tuple[str, _Part] | None:
-    """A plain access of 4 or 8 bytes per lane, and the name of the value that its base comes from."""
-    parts = set(instruction.op.split(".")[:-1])
-    if instruction.parts[0] not in ("ld", "st") or "shared" not in parts or parts - PLAIN or instruction.guard:
-        return None
-    if len(instruction.operands) != 2:
-        return None
-    word, address = size_of(instruction.parts[-1]), instruction.operands[instruction.parts[0] == "ld"]
-    width = word * instruction.elements
-    if not isinstance(address, Mem) or word < WORD or width > HALF:
-        return None
-    root, base = bases.get(address.base.name, (address.base.name, 0)) if address.base else ("", 0)
-    return root, _Part(instruction.pc, base + address.offset, width, base)
-
-
-def _moved(instruction: Instruction, bases: Bases) -> tuple[str, int] | None:
-    """What an instruction that adds a literal to a register gives."""
-    if instruction.parts[0] not in ("add", "sub") or instruction.guard or len(instruction.operands) != 3:
-        return None
-    _, base, number = instruction.operands
-    if not isinstance(base, Reg) or not isinstance(number, Imm) or number.kind != "int":
-        return None
-    root, before = bases.get(base.name, (base.name, 0))
-    return root, before + int(number.value) * (1 if instruction.parts[0] == "add" else -1)
-
-
 def _joined(accesses: Iterable[list[_Part]], enough: int) -> Iterator[tuple[int, tuple[Group, ...]]]:
     """enough: how many words of an aligned group of four make it one access."""
     for parts in accesses:
-        by_start: dict[int, list[_Part]] = defaultdict(list)
-        for part in parts:
-            by_start[part.start // WIDE].append(part)
-        for number, members in by_start.items():
-            wide = _group(members, number * WIDE, WIDE, enough)
-            pairs = [
-                _group([p for p in members if p.start // HALF == half], half * HALF, HALF, 2)
-                for half in (2 * number, 2 * number + 1)
-            ]
-            for part in members:
-                found = [group[part.pc] for group in (wide, *pairs) if part.pc in group]
-                if found:
-                    yield part.pc, tuple(found)
-
-
-def _group(members: list[_Part], start: int, width: int, enough: int) -> dict[int, Group]:
-    """Each member's view of one wide access; nothing where too few words are accessed, or by one access."""
-    words = {start_ for part in members for start_ in range(part.start, part.start + part.width, WORD)}
-    if len(words) < enough or len(members) < 2:
-        return {}
-    return {p.pc: Group(p.pc == members[0].pc, start - p.base, width) for p in members}
+        groups: dict[int, list[Group]] = defaultdict(list)
+        for width, least in ((WIDE, enough), (HALF, 2)):
+            by_start: dict[int, list[_Part]] = defaultdict(list)
+            for part in parts:
+                by_start[part.start // width * width].append(part)
+            for start, members in by_start.items():
+                words = {word for part in members for word in range(part.start, part.start + part.width, WORD)}
+                if len(words) >= least and len(members) > 1:
+                    for part in members:
+                        groups[part.pc].append(Group(part is members[0], start - part.base, width))
+        yield from ((pc, tuple(several)) for pc, several in groups.items())
 
 
 def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
@@ -156,7 +129,7 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
             group = groups[instruction.pc][0]
             width = group.width if group.leads else 0
         else:
-            width = size_of(instruction.parts[-1]) * instruction.elements
+            width = size_of(instruction.parts[-1]) * instruction.row.elements
         if width:
             found[f"{name.upper()}S.{8 * width if width >= WORD else 'narrow'}"] += 1
     return found
@@ -203,24 +176,21 @@ def _explains(kernel: Kernel, found: Widths) -> bool:
 
 def counted_loops(kernel: Kernel) -> list[tuple[Block, int]]:
     """Loops of one block whose counter starts, steps and ends at literals of the PTX, with their iterations."""
-    blocks = basic_blocks(kernel)
+    blocks, out = basic_blocks(kernel), []
     literals = _literals(kernel, blocks)
-    out = []
     for block in blocks:
         last = kernel.instructions[block.stop - 1]
         if last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start:
             before = [literals[b.index] for b in blocks if block.index in b.successors and b != block]
-            turns = _turns(kernel, block, _common(before), *last.guard)
-            if turns is not None and turns > 1:
-                out.append((block, turns))
+            turns = _turns(kernel.instructions[block.start : block.stop], _common(before), *last.guard)
+            out += [(block, turns)] * (turns > 1)
     return out
 
 
-def _turns(kernel: Kernel, block: Block, start: Mapping[str, int], predicate: Reg, negated: bool) -> int | None:
-    """Iterations of a block that ends with a guarded branch to itself. start: the registers that are literals before
-    the loop.
+def _turns(code: Sequence[Instruction], start: Mapping[str, int], predicate: Reg, negated: bool) -> int:
+    """Iterations of a block that ends with a guarded branch to itself, 0 if unknown. start: the registers that are
+    literals before the loop.
     """
-    code = kernel.instructions[block.start : block.stop]
     other = {register.name for i in code if i.parts[0] not in FOLLOWED or i.guard for register in i.defined}
     held = {name: value for name, value in start.items() if name not in other}
     followed = [i for i in code if i.parts[0] in FOLLOWED and other.isdisjoint(r.name for r in i.defined)]
@@ -228,10 +198,10 @@ def _turns(kernel: Kernel, block: Block, start: Mapping[str, int], predicate: Re
         for instruction in followed:
             _follow(instruction, held)
         if predicate.name not in held:
-            return None
+            return 0
         if bool(held[predicate.name]) == negated:
             return turn
-    return None
+    return 0
 
 
 def _literals(kernel: Kernel, blocks: Sequence[Block]) -> list[Mapping[str, int]]:
@@ -250,25 +220,24 @@ def _literals(kernel: Kernel, blocks: Sequence[Block]) -> list[Mapping[str, int]
     return [held or {} for held in out]
 
 
-def _follow(instruction: Instruction, held: dict[str, int]) -> None:
+def _follow(i: Instruction, held: dict[str, int]) -> None:
     """The registers that are literals after an instruction, from those before."""
-    given = [held.get(x.name) if isinstance(x, Reg) else _number(x) for x in instruction.operands[1:]]
-    for register in instruction.defined:
+    given = list[int | None]()
+    for x in i.operands[1:]:
+        literal = int(x.value) % 2**64 if isinstance(x, Imm) and x.kind == "int" else None
+        given.append(held.get(x.name) if isinstance(x, Reg) else literal)
+    for register in i.defined:
         held.pop(register.name, None)
-    if instruction.parts[0] not in FOLLOWED or instruction.guard or None in given:
+    if i.parts[0] not in FOLLOWED or i.guard or None in given:
         return
-    register, type_ = instruction.defined[0], DTYPES.get(instruction.parts[-1], "f4")
+    name, type_ = i.defined[0].name, DTYPES.get(i.parts[-1], "f4")
     values = np.array(given if type_[0] in "ui" else [], np.uint64).astype(type_)
-    if instruction.parts[0] == "mov" and len(values) == 1:
-        held[register.name] = int(values[0]) % 2**64
-    elif instruction.parts[0] == "add" and len(values) == 2:
-        held[register.name] = int(values[0] + values[1]) % 2**64
-    elif len(values) == 2 and len(instruction.parts) == 3 and instruction.parts[1] in COMPARE:
-        held[register.name] = int(COMPARE[instruction.parts[1]](*values))
-
-
-def _number(operand: Operand) -> int | None:
-    return int(operand.value) % 2**64 if isinstance(operand, Imm) and operand.kind == "int" else None
+    if i.parts[0] == "mov" and len(values) == 1:
+        held[name] = int(values[0]) % 2**64
+    elif i.parts[0] == "add" and len(values) == 2:
+        held[name] = int(values[0] + values[1]) % 2**64
+    elif len(values) == 2 and len(i.parts) == 3 and i.parts[1] in COMPARE:
+        held[name] = int(COMPARE[i.parts[1]](*values))
 
 
 def _common(states: Sequence[Mapping[str, int]]) -> dict[str, int]:

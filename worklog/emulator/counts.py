@@ -96,8 +96,8 @@ def tally(program: Program, executed: Iterable[Sequence[int]]) -> dict[int, Coun
     for block, (warps, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if warps else ():
             line = lines[instruction.line]
-            line["instructions"][instruction.counted] += warps
-            line["thread_fma"] += threads if instruction.counted == "fma" else 0
+            line["instructions"][instruction.row.counted] += warps
+            line["thread_fma"] += threads if instruction.row.counted == "fma" else 0
     for site in with_sources(program.sites.values()):
         if name := _kind(site):
             line = lines[site.line]

@@ -48,28 +48,21 @@ def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
     try:
         return compile_cuda(program, arch), label(arch)
     except NvrtcMissing as missing:
-        index = json.loads(_read(FOLDER / INDEX))
-        for entry in index["programs"]:
-            if entry["sha256"] == program.sha256 and arch == index["arch"]:
-                return _shipped(program, entry, arch), f"{label(arch)} from the package (NVRTC {index['nvrtc']})"
+        try:
+            index = json.loads((FOLDER / INDEX).read_text(encoding="utf-8"))
+            for entry in index["programs"]:
+                if entry["sha256"] == program.sha256 and arch == index["arch"]:
+                    ptx = (FOLDER / entry["ptx"]).read_text(encoding="utf-8")
+                    known: dict[str, Any] = {what: entry[what] for what in RESOURCES}
+                    known["shared_accesses"] = tuple((what, int(n)) for what, n in entry["shared_accesses"].items())
+                    shipped = Compiled(program, entry["symbol"], arch, ptx=ptx, cubin=b"", log="", **known)
+                    return shipped, f"{label(arch)} from the package (NVRTC {index['nvrtc']})"
+        except OSError as error:
+            raise WorklogError(f"the shipped PTX is missing: {error}; install gemm-worklog again") from error
         raise NvrtcMissing(
             f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
             f"{program.name} for {arch} is not among them)"
         ) from missing
-
-
-def _shipped(program: Program, entry: dict[str, Any], arch: str) -> Compiled:
-    """The package's PTX of a program. entry: of the index."""
-    ptx, resources = _read(FOLDER / entry["ptx"]), {what: entry[what] for what in RESOURCES}
-    accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
-    return Compiled(program, entry["symbol"], arch, ptx=ptx, cubin=b"", shared_accesses=accesses, log="", **resources)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise WorklogError(f"the shipped PTX is missing: {error}; install gemm-worklog again") from error
 
 
 class EmulatedFault(LaunchFailed):

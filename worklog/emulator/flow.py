@@ -30,21 +30,18 @@ def basic_blocks(kernel: Kernel, at_meetings: bool = False) -> tuple[Block, ...]
 
     Raises PtxError for a branch to an unknown label.
     """
-    out = []
-    code = kernel.instructions
+    out, code = [], kernel.instructions
     if not code:
         raise PtxError(f"the kernel {kernel.name} has no instructions")
-    starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
     jumps = {i.pc for i in code if i.parts[0] in ("bra", "ret", "exit")}
-    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or i.is_barrier or i.op == "call.function"}
-    starts |= {i.pc for i in code if at_meetings and i.is_meeting}
-    order = sorted(starts)
-    number = {pc: i for i, pc in enumerate(order)}
-    for index, start in enumerate(order):
-        stop = order[index + 1] if index + 1 < len(order) else len(code)
+    ends = {i.pc + 1 for i in code if i.pc in jumps or i.row.barrier or i.op == "call.function"}
+    starts = {0, *kernel.labels.values(), *ends}
+    starts |= {i.pc for i in code if at_meetings and i.row.meeting}
+    order = sorted(starts - {len(code)})
+    number = {pc: index for index, pc in enumerate(order)}
+    for index, (start, stop) in enumerate(zip(order, [*order[1:], len(code)], strict=True)):
         last = code[stop - 1]
-        following = [index + 1] if index + 1 < len(order) else []
-        successors = [] if last.pc in jumps and not last.guard else following
+        successors = [index + 1] if stop < len(code) and (last.pc not in jumps or last.guard) else []
         if last.parts[0] == "bra" and (target := branch_target(kernel, last)) < len(code):
             successors = [number[target], *successors]
         out.append(Block(index, start, stop, tuple(successors)))
@@ -88,26 +85,19 @@ class Flow:
         return basic_blocks(self.kernel, at_meetings=True)
 
     @cached_property
-    def meetings(self) -> dict[int, Instruction]:
-        """By block, its first instruction, where lanes of a warp wait there."""
-        first = ((block.index, self.kernel.instructions[block.start]) for block in self.blocks)
-        return {number: instruction for number, instruction in first if instruction.is_meeting}
-
-    @cached_property
     def live_in(self) -> list[set[str]]:
         """By block, the names of the registers that are live before it."""
-        gen: list[set[str]] = [set() for _ in self.blocks]
-        kill: list[set[str]] = [set() for _ in self.blocks]
+        before, kill = list[set[str]](), [set[str]() for _ in self.blocks]
+        out = [set[str]() for _ in self.blocks]
         for block in self.blocks:
-            for instruction in self.kernel.instructions[block.start : block.stop]:
-                gen[block.index] |= {r.name for r in instruction.used} - kill[block.index]
-                kill[block.index] |= {r.name for r in instruction.defined}
-        out, before = gen, list[set[str]]()
+            for i in self.kernel.instructions[block.start : block.stop]:
+                out[block.index] |= {r.name for r in i.used} - kill[block.index]
+                kill[block.index] |= {r.name for r in i.defined}
         while out != before:
             before, out = out, [*out]
             for block in reversed(self.blocks):
                 after = set().union(*(out[s] for s in block.successors))
-                out[block.index] = gen[block.index] | (after - kill[block.index])
+                out[block.index] = out[block.index] | (after - kill[block.index])
         return out
 
     @cached_property
@@ -120,10 +110,9 @@ class Flow:
         """The first line that may read a value which was never set: a register that no instruction sets before, or the
         NaN that the compiler writes for it. A right kernel may have such registers, on paths that never use them.
         """
-        before = self.live_in[0]
-        for instruction in self.kernel.instructions:
-            if instruction.line and (NAN in instruction.text or any(r.name in before for r in instruction.used)):
-                return instruction.line
+        for i in self.kernel.instructions:
+            if i.line and (NAN in i.text or any(r.name in self.live_in[0] for r in i.used)):
+                return i.line
         return None
 
     @cached_property
@@ -134,7 +123,7 @@ class Flow:
     @cached_property
     def fences(self) -> bool:
         """Whether the kernel has fences, releases or acquires."""
-        return any(i.is_fence for i in self.kernel.instructions)
+        return any(i.row.fence for i in self.kernel.instructions)
 
     @cached_property
     def notes(self) -> list[tuple[int, Instruction, str, str]]:
@@ -142,9 +131,9 @@ class Flow:
         out = []
         for block in self.blocks:
             for i in self.kernel.instructions[block.start : block.stop]:
-                for operand in i.operands:
-                    if isinstance(operand, Special) and operand.name in TIMES:
-                        clock = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
+                for x in i.operands:
+                    if isinstance(x, Special) and x.name in TIMES:
+                        clock = f"{x.name} only grows by 1000 at each read here: the emulator has no time"
                         out.append((block.index, i, "no-time", clock))
                 if i.parts[-1] != "f64" and not {"approx", "full"}.isdisjoint(i.parts):
                     bits = f"{i.op} gives the nearest float32 here; a GPU's last bits may differ"
@@ -164,7 +153,7 @@ class Flow:
         """
         code = (i for _, start, stop in self.loops for i in self.kernel.instructions[start:stop])
         elsewhere = {"mbarrier", "cp", "shared", "proxy", "mbarrier_init"}
-        return any(elsewhere.isdisjoint(i.parts) and (i.is_strong or i.is_fence) for i in code)
+        return any(elsewhere.isdisjoint(i.parts) and (i.row.strong or i.row.fence) for i in code)
 
     @cached_property
     def polling(self) -> set[int]:
@@ -175,7 +164,7 @@ class Flow:
         """Of loads from other than this memory."""
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            strong = i.is_strong and bool(i.defined) and i.loads and without not in i.parts
+            strong = i.row.strong and bool(i.defined) and i.row.loads and without not in i.parts
             return {"read"} if strong else set(), True
 
         out = set()
@@ -188,8 +177,7 @@ class Flow:
     @cached_property
     def orders_more_than_barriers(self) -> bool:
         """Whether more than barriers of blocks and warps may order accesses to shared memory."""
-        code = self.kernel.instructions
-        by_copies = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in code)
+        by_copies = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in self.kernel.instructions)
         return by_copies or bool(self._polling("global"))
 
     @cached_property
@@ -199,8 +187,7 @@ class Flow:
         """
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            plain = i.parts[0] == "ld" and not i.is_strong
-            return {str(i.pc)} if plain else set(), i.parts[0] == "mov"
+            return {str(i.pc)} if i.parts[0] == "ld" and not i.row.strong else set(), i.parts[0] == "mov"
 
         code = self.kernel.instructions
         compared = [i.operands[-2] for i in code if i.parts[0] == "atom" and "cas" in i.parts]
@@ -212,7 +199,7 @@ class Flow:
         """The parameters and variables through which it may write to global memory; None: through any."""
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            if i.loads:
+            if i.row.loads:
                 return {LOADED} if i.parts[-1][1:] == "64" else set(), False
             named = (operand.base if isinstance(operand, Mem) else operand for operand in i.operands)
             return {symbol.name for symbol in named if isinstance(symbol, Sym)}, True
@@ -225,21 +212,21 @@ class Flow:
             if i.row.memory not in ("st", "atom") or not elsewhere.isdisjoint(i.parts):
                 continue
             for base in (operand.base for operand in i.operands if isinstance(operand, Mem)):
-                found = known.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()
-                if LOADED in found or found.isdisjoint(pointers):
+                through = known.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()
+                if LOADED in through or through.isdisjoint(pointers):
                     return None
-                out |= found & pointers
+                out |= through & pointers
         return out
 
     @cached_property
     def _origins(self) -> dict[str, set[str]]:
         """By register, the shared variables that its value comes from, and LOADED if it depends on loaded values."""
-        arrays = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
+        shared = {variable.name for variable in self.kernel.variables if variable.space == "shared"}
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            if i.loads:
+            if i.row.loads:
                 return {LOADED}, False
-            return {operand.name for operand in i.operands if isinstance(operand, Sym)} & arrays, True
+            return {operand.name for operand in i.operands if isinstance(operand, Sym)} & shared, True
 
         return origins(self.kernel.instructions, own)
 
@@ -253,23 +240,20 @@ class Flow:
         check by offsets reports this right access, and the address alone is always inside of some part. A kernel whose
         parts have constant sizes can declare each as a __shared__ array of its own: their ends are checked.
         """
-        arrays = {v.name: v for v in self.kernel.variables if v.space == "shared"}
-        out = {}
-        for instruction in self.kernel.instructions:
-            for operand in instruction.operands:
-                if isinstance(operand, Mem) and operand.base and "shared" in instruction.op:
-                    names = self._origins.get(operand.base.name, {operand.base.name}) & arrays.keys()
-                    if len(names) == 1 and not arrays[name := names.pop()].extern:
-                        out[instruction.pc] = arrays[name]
+        shared, out = {v.name: v for v in self.kernel.variables if v.space == "shared"}, {}
+        for i in self.kernel.instructions:
+            for x in i.operands:
+                if isinstance(x, Mem) and x.base and "shared" in i.op:
+                    names = self._origins.get(x.base.name, {x.base.name}) & shared.keys()
+                    if len(names) == 1 and not shared[name := names.pop()].extern:
+                        out[i.pc] = shared[name]
         return out
 
     @cached_property
     def data_dependent(self) -> int | None:
         """The line of the first address or branch that depends on loaded values, or None."""
-        for instruction in self.kernel.instructions:
-            deciding = [r for operand in instruction.operands if isinstance(operand, Mem) for r in registers(operand)]
-            if instruction.guard:
-                deciding.append(instruction.guard[0])
-            if any(LOADED in self._origins[r.name] for r in deciding):
-                return instruction.line
+        for i in self.kernel.instructions:
+            deciding = [*registers(*(x for x in i.operands if isinstance(x, Mem))), *(i.guard or ())[:1]]
+            if any(isinstance(reg, Reg) and LOADED in self._origins[reg.name] for reg in deciding):
+                return i.line
         return None

@@ -21,12 +21,22 @@ PROXIES = "fences between proxies other than .async: use a GPU"
 # By a type in the opcode, what is said instead of a row's hint.
 HINTS = {**dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), HALF), "tf32": TENSOR}
 ORDERS = "sc acq_rel acquire release relaxed"
+ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
+FENCES = {"fence", "membar", "release", "acquire", "acq_rel"}
+SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
 SHARED = "shared shared::cta shared::cluster"
-CACHES = (
-    "nc ca cg cs lu cv wb wt unified L1::evict_normal L1::evict_last L1::evict_first L1::no_allocate "
-    "L1::evict_unchanged L2::64B L2::128B L2::256B L2::evict_last L2::evict_first L2::evict_normal L2::cache_hint"
+SCOPES = "cta cluster gpu sys"
+EVICT = (
+    "L1::evict_normal L1::evict_last L1::evict_first L1::no_allocate L1::evict_unchanged | L2::evict_last "
+    "L2::evict_first L2::evict_normal | L2::cache_hint"
 )
-ACCESS = f"weak relaxed volatile acquire release cta cluster gpu sys global local v2 v4 {SHARED} {CACHES}"
+PREFETCH = "L2::64B L2::128B L2::256B"
+LOAD = (
+    f"weak relaxed volatile acquire | {SCOPES} | global local param const {SHARED} | ca cg cs lu cv | nc | {EVICT} | "
+    f"{PREFETCH} | v2 v4"
+)
+STORE = f"weak relaxed volatile release | {SCOPES} | global local param {SHARED} | wb cg cs wt | {EVICT} | v2 v4"
+ATOMIC = f"relaxed acquire release acq_rel | {SCOPES} | global {SHARED} | L2::cache_hint | v2 v4"
 TYPES = "{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}"
 ATOMICS = {
     "{atom,red}.{add:ADD,min:MIN,max:MAX,and:AND,or:OR,xor:XOR,exch:EXCHANGE,cas:COMPARE,inc:INCREASE,dec:DECREASE}."
@@ -38,7 +48,8 @@ class Row(NamedTuple):
     """counted: the class in Counts.instructions; "number": "float" or "integer", by its type. memory: a Site's op.
     effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins no shared accesses
     across it; "none" on the emulator. hint: what is not supported where a form is missing, and what to do. free: words
-    that the forms lack. forms: by opcode, or "*", the core's kind/operation, and its operands in order.
+    that the forms lack, in groups: at most one word of each. forms: by opcode, or "*", the core's
+    kind/operation, and its operands in order.
 
     Operands are fields of a record: `a:u32` a value of a type, `d` the result, `near`, `far` an address, `number#` a
     literal, `_` ignored, `...` ignored with those behind; `a:u32=0` takes no operand, `?` may be missing.
@@ -50,6 +61,16 @@ class Row(NamedTuple):
     hint: str = UNSUPPORTED
     free: str = ""
     forms: Mapping[str, str] = MappingProxyType({})
+    # Of an opcode, by its words. barrier: of a block. meeting: lanes of a warp wait for each other before it. loads:
+    # its result comes from memory that a kernel may write. strong: an atomic with a result, or an access that PTX
+    # orders. fence: it orders what a thread did before or does later for others. elements: that a lane accesses.
+    barrier: bool = False
+    meeting: bool = False
+    loads: bool = False
+    strong: bool = False
+    fence: bool = False
+    space: str = "generic"
+    elements: int = 1
 
 
 # Of mnemonics, or their first words, but those that only compute a value and have no class.
@@ -57,11 +78,12 @@ INSTRUCTIONS = (
     ("add sub mul mad div rem min max abs neg setp sqrt rcp", Row("number")),
     ("and or xor not lop3 shl shr shf bfe bfi brev popc clz prmt", Row("integer")),
     ("fma", Row("fma")),
-    ("ld", Row("load", "ld", free=f"param const {ACCESS}", forms={f"ld.{TYPES}": "ACCESS"})),
-    ("st", Row("store", "st", "void parts", free=ACCESS, forms={f"st.{TYPES}": "ACCESS"})),
-    ("atom", Row("other", "atom", "parts", free=f"acq_rel param const {ACCESS}", forms=ATOMICS)),
-    ("red", Row("other", "atom", "void parts", free=f"acq_rel param const {ACCESS}", forms=ATOMICS)),
-    ("cp.async", Row("load", "cp", "void parts", COPIES, f"global noinc b64 {CACHES} {SHARED}", {
+    ("ld", Row("load", "ld", free=LOAD, forms={f"ld.{TYPES}": "ACCESS"})),
+    ("st", Row("store", "st", "void parts", free=STORE, forms={f"st.{TYPES}": "ACCESS"})),
+    ("atom", Row("other", "atom", "parts", free=ATOMIC, forms=ATOMICS)),
+    ("red", Row("other", "atom", "void parts", free=ATOMIC, forms=ATOMICS)),
+    ("cp.async", Row("load", "cp", "void parts", COPIES,
+                     f"noinc | ca cg | {SHARED} | global | L2::cache_hint | {PREFETCH} | b64", {
         "cp.async": "ASYNC/COPY near far _ size:u32?",
         "cp.async.commit_group": "ASYNC/COPY_COMMIT",
         "cp.async.wait_all": "ASYNC/COPY_WAIT",
@@ -78,7 +100,7 @@ INSTRUCTIONS = (
     ("ret exit", Row("control", "", "void", forms={"*": "EXIT"})),
     ("ret.function", Row("control", "", "void", forms={"*": "RETURN ..."})),
     ("taken", Row("control", "", "void none")),
-    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, f"cta aligned {ORDERS}", {
+    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, f"cta | {ORDERS} | aligned", {
         "{bar,barrier}.sync": "BARRIER/SYNC a:u32 b:u32?",
         "{bar,barrier}.arrive": "BARRIER/ARRIVE a:u32 b:u32",
         # The cluster is the block: arrivals are counted with the waits, of which there is one each.
@@ -86,7 +108,7 @@ INSTRUCTIONS = (
         "barrier.cluster.wait": "BARRIER/SYNC a:u32=0",
         "bar.warp.sync": "WARP/SYNCHRONISE site:b32",
     })),
-    ("bar.red barrier.red", Row("barrier", "", "parts", BARRIERS, "cta aligned", {
+    ("bar.red barrier.red", Row("barrier", "", "parts", BARRIERS, "cta | aligned", {
         "{bar,barrier}.red.popc.u32": "BARRIER/POPULATION d:u32 a:u32 b:u32? c:pred",
         "{bar,barrier}.red.{and:ALL_TRUE,or:ANY_TRUE}.pred": "BARRIER/{1} d:pred a:u32 b:u32? c:pred",
     })),
@@ -100,7 +122,7 @@ INSTRUCTIONS = (
         "fence.proxy.alias": "ALU",
     })),
     ("mbarrier", Row("other", "", "", "this form of mbarrier: check this kernel on a GPU",
-                     f"b64 cta cluster noComplete {ORDERS} {SHARED}", {
+                     f"noComplete | {ORDERS} | cta cluster | {SHARED} | b64", {
         "mbarrier.init": "ASYNC/INITIALISE near number:u32",
         "mbarrier.inval": "ASYNC/INVALIDATE near",
         "mbarrier.{expect_tx,complete_tx}": "ASYNC/EXPECT near number:u32",
@@ -131,6 +153,7 @@ INSTRUCTIONS = (
     ("redux", Row(forms={  # the core reduces by a row of ops.TABLE
         "redux.sync.{add,min,max}.{u32,s32}": "WARP/REDUCE+{0}.{1} d:b32 a:b32 site:b32",
         "redux.sync.{and,or,xor}.b32": "WARP/REDUCE+{0}.b32 d:b32 a:b32 site:b32",
+        "redux.sync.{min,max}.f32": "WARP/REDUCE+{0}.f32 d:b32 a:b32 site:b32",
     })),
     ("setmaxnreg", Row("other", "", "void", forms={
         "setmaxnreg.{inc,dec}.sync.aligned.u32": "SET_REGISTERS a:u32",
@@ -161,13 +184,35 @@ ROWS = {name: row for names, row in INSTRUCTIONS for name in names.split()}
 @cache
 def row_of(opcode: str) -> Row:
     """What the table says of an instruction, by its first three words, two words, or mnemonic."""
-    words = opcode.replace(".cta", "", 1).split(".")
-    return next((ROWS[name] for n in (3, 2, 1) if (name := ".".join(words[:n])) in ROWS), Row())
+    words, mnemonic = {*opcode.split(".")}, opcode.replace(".cta", "", 1).split(".")
+    row = next((ROWS[name] for n in (3, 2, 1) if (name := ".".join(mnemonic[:n])) in ROWS), Row())
+    counted, barrier = row.counted, row.counted == "barrier" and "warp" not in words
+    if counted == "number":
+        is_float = mnemonic[-1] in ("f32", "f64", "f16")
+        counted = "integer" if not is_float else "fma" if mnemonic[0] == "mad" else "float"
+    spaces = (word.partition("::")[0] for word in mnemonic)
+    return row._replace(
+        counted=counted,
+        barrier=barrier,
+        meeting="sync" in words and not barrier,
+        loads=row.memory not in ("", "st", "cp") and "param" not in words,
+        strong=mnemonic[0] == "atom" or not ORDERED.isdisjoint(words),
+        fence=not FENCES.isdisjoint(words),
+        space=next((SPACES[word] for word in spaces if word in SPACES), "generic"),
+        elements=2 if "v2" in words else 4 if "v4" in words else 1,
+    )
 
 
 @cache
 def record_of(opcode: str) -> str:
     """The form of an instruction that is a record of the core; empty if there is none."""
-    row = row_of(opcode)
+    row, words = row_of(opcode), list[str]()
     forms = dict(pair for item in row.forms.items() for pair in expanded(*item))
-    return forms.get(".".join(word for word in opcode.split(".") if word not in row.free.split()), forms.get("*", ""))
+    left = [group.split() for group in row.free.split("|")]
+    for word in opcode.split("."):
+        group = next((group for group in left if word in group), None)
+        if group is None:
+            words.append(word)
+        else:
+            left.remove(group)
+    return forms.get(".".join(words), forms.get("*", ""))

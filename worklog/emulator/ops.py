@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 C_TYPES = {
     "pred": "uint32_t", "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t", "b16": "uint16_t", "u16": "uint16_t",
@@ -315,26 +315,23 @@ OPS = _ops()
 
 
 @cache
-def _patterns() -> dict[str, list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, ...]]]]:
-    """Of the rows of COMPOSED, by mnemonic."""
-    out: dict[str, list[Any]] = {}
+def _patterns() -> list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, ...]]]:
+    """Of the rows of COMPOSED."""
+    out: list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, ...]]] = []
     for row in COMPOSED:
         lists = [dict(words) for words in _choices(row[0])]
         text = re.sub(r"\.(?=\{,)", "", row[0]).replace(".", r"\.")
         for words in lists:
             names = "|".join(re.escape(name) for name in words if name)
             text = text.replace(_LIST.search(text)[0], rf"(?:\.({names}))?" if "" in words else f"({names})", 1)  # type: ignore[index]
-        entry = re.compile(text), lists, row[1:]
-        head = re.match(r"(?:\{[^}]*\})?\w*", row[0])[0]  # type: ignore[index]
-        for name in lists[0] if head[0] == "{" else [""]:
-            out.setdefault(name + head[head.rfind("}") + 1 :], []).append(entry)
+        out.append((re.compile(text), lists, row[1:]))
     return out
 
 
 @cache
 def composed(opcode: str, count: int) -> Form | None:
     """The steps of an instruction with that many operands but the result."""
-    for pattern, lists, (sources, steps, *results) in _patterns().get(opcode.split(".")[0], ()):
+    for pattern, lists, (sources, steps, *results) in _patterns():
         found = pattern.fullmatch(opcode)
         if found and len(sources.split()) == count:
             types = _types(opcode)

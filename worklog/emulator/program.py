@@ -12,9 +12,9 @@ import numpy as np
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.findings import INVALID, BadLaunch
 from worklog.emulator.flow import Flow, basic_blocks
+from worklog.emulator.isa import ORDERED
 from worklog.emulator.memory import FIRST_VARIABLE, SPACING
 from worklog.emulator.ptx import (
-    ORDERED,
     UNEXPECTED,
     Array,
     Imm,
@@ -161,9 +161,9 @@ class Program:
             return in_array("cp", "shared", 4, source.count, places[0], source=source)
         if not places:
             raise i.unsupported("it has no address")
-        op, space = i.row.memory, i.space
+        op, space = i.row.memory, i.row.space
         if i.parts[0] not in ("ldmatrix", "stmatrix", "wmma"):
-            return in_array(op, space, size_of(i.parts[-1]), i.elements, places[0], groups=groups)
+            return in_array(op, space, size_of(i.parts[-1]), i.row.elements, places[0], groups=groups)
         if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and space == "shared"):
             return in_array(op, space, form.size, form.count, places[0])
         return in_array(op, space, 4, 4, places[0])

@@ -127,20 +127,16 @@ class Instruction:
         return UnsupportedInstruction(f"{where}: {self.op} ({demangled(self.text)}): {why}")
 
     @cached_property
-    def results(self) -> int:
-        """Operands that it writes: the first, or none."""
-        return int("void" not in self.row.effects and bool(self.operands) and not isinstance(self.operands[0], Mem))
-
-    @cached_property
     def defined(self) -> tuple[Reg, ...]:
-        """Registers that it writes."""
-        return tuple(registers(*self.operands[: self.results]))
+        """Registers that it writes: those of its first operand, or none."""
+        return () if "void" in self.row.effects else tuple(registers(*self.operands[:1], addresses=False))
 
     @cached_property
     def reads(self) -> tuple[Reg, ...]:
         """Registers that it reads, its guard included."""
+        first = int("void" not in self.row.effects and not isinstance((*self.operands, None)[0], Mem))
         accumulates = self.row.memory == "wgmma"
-        given = registers(*self.operands[0 if accumulates else self.results :])
+        given = registers(*self.operands[0 if accumulates else first :])
         return (*given, self.guard[0]) if self.guard else tuple(given)
 
     @property
@@ -148,70 +144,19 @@ class Instruction:
         """Registers that are live before it. Under a guard the old result stays in some lanes, so it is live too."""
         return (*self.reads, *self.defined) if self.guard else self.reads
 
-    @cached_property
-    def is_barrier(self) -> bool:
-        """Whether it is a block barrier in any spelling; bar.warp.sync is not."""
-        return self.row.counted == "barrier" and "warp" not in self.parts
-
-    @cached_property
-    def is_meeting(self) -> bool:
-        """Whether the lanes of a warp wait for each other before they execute it: all that have .sync, but blocks'."""
-        return "sync" in self.parts and not self.is_barrier
-
     @property
     def accesses(self) -> bool:
         """Whether it accesses memory; a parameter by its name is none."""
         by_register = any(isinstance(x, Mem) and isinstance(x.base, Reg) for x in self.operands)
-        named = "param" in self.parts and not by_register
-        return bool(self.row.memory) and len(self.operands) > 1 and not named
-
-    @property
-    def loads(self) -> bool:
-        """Whether its result comes from memory that a kernel may write."""
-        return self.row.memory not in ("", "st", "cp") and "param" not in self.parts
-
-    @property
-    def is_strong(self) -> bool:
-        """Whether it is an atomic with a result, or an access that PTX orders."""
-        return self.parts[0] == "atom" or not ORDERED.isdisjoint(self.parts)
-
-    @property
-    def is_fence(self) -> bool:
-        """Whether it orders what a thread did before, or does later, for other threads."""
-        return not {"fence", "membar", "release", "acquire", "acq_rel"}.isdisjoint(self.parts)
-
-    @property
-    def space(self) -> str:
-        """The memory of an access: "global", "shared", "local", "const", or "generic"."""
-        named = (part.split("::")[0] for part in self.parts)
-        return next((SPACES[part] for part in named if part in SPACES), "generic")
-
-    @property
-    def counted(self) -> str:
-        """The class of Counts.instructions that it belongs to."""
-        is_float = self.parts[-1] in ("f32", "f64", "f16")
-        if self.row.counted != "number":
-            return self.row.counted
-        if self.parts[0] == "mad" and is_float:
-            return "fma"
-        return "float" if is_float else "integer"
-
-    @property
-    def elements(self) -> int:
-        """Number of elements that one lane of a load or store accesses."""
-        return next((int(part[1]) for part in self.parts if part in ("v2", "v4")), 1)
+        return bool(self.row.memory) and len(self.operands) > 1 and (by_register or "param" not in self.parts)
 
 
-ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
-SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
-
-
-def registers(*operands: Operand | None) -> Iterator[Reg]:
+def registers(*operands: Operand | None, addresses: bool = True) -> Iterator[Reg]:
     """Registers in operands."""
     for operand in operands:
         if isinstance(operand, Reg):
             yield operand
-        elif isinstance(operand, Mem) and isinstance(operand.base, Reg):
+        elif isinstance(operand, Mem) and isinstance(operand.base, Reg) and addresses:
             yield operand.base
         elif isinstance(operand, Vec):
             yield from (item for item in operand.items if isinstance(item, Reg))

@@ -60,7 +60,7 @@ def parameter(decoder: Any, i: Instruction) -> dict[str, int]:
     dtype, size = DTYPES[i.parts[-1]], size_of(i.parts[-1])
     name = address.base.name if isinstance(address, Mem) and isinstance(address.base, Sym) else ""
     whole = next((param.size for param in decoder.program.kernel.params if param.name == name), 0)
-    if not isinstance(address, Mem) or len(targets) != i.elements:
+    if not isinstance(address, Mem) or len(targets) != i.row.elements:
         raise i.unsupported()
     if not 0 <= address.offset <= whole - len(targets) * size:
         raise i.unsupported()

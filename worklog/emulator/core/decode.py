@@ -112,7 +112,7 @@ class Decoder(RegisterFile):
         for block in blocks:
             rows[block.start]["block"] = block.index
             for pc in range(block.start, block.stop):
-                if (i := self.code[pc]).is_meeting and pc not in self.refused:
+                if (i := self.code[pc]).row.meeting and pc not in self.refused:
                     rows[pc]["meets"] = -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
         rows.append({"kind": KIND["EXIT"]})  # for code that has no end
         default = dict.fromkeys(FIELDS, NONE) | dict.fromkeys(("op", "negated", "copies", "meets"), 0)
