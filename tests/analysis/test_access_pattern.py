@@ -8,7 +8,6 @@ import pytest
 from worklog import plots
 from worklog.analysis.counters import counters
 from worklog.analysis.counts import access_pattern
-from worklog.analysis.inspection import inspect
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.kernel import FP32, LADDER, TENSOR, rung
 
@@ -27,23 +26,6 @@ def test_every_thread_that_stores_owns_as_many_elements(name: str) -> None:
 def test_owners_are_those_that_the_headers_describe() -> None:
     row, column = np.indices((128, 128))
     assert (access_pattern(rung("tiles_2d")).owners == row // 8 * 16 + column // 8).all()
-
-
-@pytest.mark.parametrize("name", ["shared", "vectorized"])
-def test_costs_are_those_that_are_counted(name: str) -> None:
-    """Every place that a warp comes to costs what it costs on average at that line, where it is always the same."""
-    lines, places = inspect(rung(name)).lines, dict[tuple[int, str], set[tuple[int, int]]]()
-    for request in access_pattern(rung(name)).requests:
-        kind = f"{'shared' if request.in_shared else 'global'}_{'store' if request.is_store else 'load'}"
-        places.setdefault((request.line, kind), set()).add((request.wavefronts, request.sectors))
-    same = {place: costs.pop() for place, costs in places.items() if len(costs) == 1}
-    assert len(same) > 3
-    for (line, kind), (wavefronts, sectors) in same.items():
-        counted = getattr(lines[line], kind)
-        if kind.startswith("shared"):
-            assert counted.wavefronts == wavefronts * counted.requests, (line, kind)
-        else:
-            assert counted.sectors == sectors * counted.requests, (line, kind)
 
 
 @pytest.mark.parametrize("name", ["equal_shares", "ragged"])  # the latter's first block writes to the workspace

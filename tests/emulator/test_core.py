@@ -8,10 +8,7 @@ import pytest
 from tests.emulator.helpers import HEAD, kernel, run
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
-from worklog.emulator import BudgetExceeded, UnsupportedInstruction, launch, load
-from worklog.emulator.core.register_file import RegisterFile
-from worklog.emulator.program import program_of
-from worklog.emulator.ptx import width_of
+from worklog.emulator import UnsupportedInstruction, launch, load
 from worklog.kernel.ladder import LADDER
 
 RUNGS = [*(record.name for record in LADDER), "lane_map"]
@@ -53,39 +50,6 @@ def test_lanes_wait_for_lanes_of_their_warp(name: str) -> None:
     assert c[0] == expected[0] and d[: len(expected[1])].tolist() == expected[1]
 
 
-FOR_EVER = {
-    "a barrier that others don't reach": ('if (t < 32) asm volatile("bar.sync 1, 64;");', {}),
-    "a lock that is never freed": ("while (atomicCAS(c, 0, 1) != 0) {}", {}),
-    "a flag that is never set": ("while (*(volatile int*)d == 0) {}\n  c[t] = 1;", {}),
-    "a loop with a mistake before it": ("c[1000 + t] = 1;\n  while (*(volatile int*)d == 0) {}", {}),
-    "attempts that are counted": ("int n = 0;\n  while (*(volatile int*)d == 0) ++n;\n  c[t] = n;", {"budget": 9000}),
-    "a loop of plain code": ("for (int k = 1; k != 0; k += 2) c[t] = k;", {}),
-}
-
-
-@pytest.mark.parametrize("name", FOR_EVER)
-def test_what_never_ends_is_an_error_that_says_where(name: str) -> None:
-    body, options = FOR_EVER[name]
-    source = kernel("  int t = threadIdx.x;\n  " + body, "int* c, int* d")
-    given = [np.zeros(64, np.int32) for _ in "cd"]
-    if name == "a loop with a mistake before it":
-        kinds = {finding.kind for finding in run(source, given, block=64, **options).findings}
-        assert kinds == {"global-out-of-bounds", "deadlock"}
-        return
-    with pytest.raises(
-        BudgetExceeded, match=r"^(?:deadlock|after [\d,]+ instructions).*thread \d+ of block \(0, 0, 0\)"
-    ):
-        run(source, given, block=64, **options)
-
-
-def test_blocks_take_turns_in_any_order() -> None:
-    """Each one waits for those behind it, so all have to be resident."""
-    for schedule in range(4):
-        arguments, result, _ = launched("block_turns", schedule=schedule)
-        assert arguments[1].tolist() == np.arange(20)[::-1].repeat(32).tolist() and result.findings == ()
-        assert result.label.endswith(f"schedule {schedule}" if schedule else "PTX")
-
-
 def test_an_instruction_that_is_not_supported_is_refused_where_it_runs() -> None:
     text = """.visible .entry k(.param .u32 n) {
   .reg .pred %p; .reg .u32 %r<2>;
@@ -102,18 +66,7 @@ done:
         launch(parsed, (1,), 32, [1])
 
 
-def test_registers_of_other_widths_have_other_places() -> None:
-    """Else a lane overwrites registers of another lane, which may wait elsewhere."""
-    source = kernel("  unsigned t = threadIdx.x % 32;\n  out[t] = t % 3;", "int* out")
-    program = program_of(compiled_source(source, "k"), 0)
-    types = {reg.name: reg.type for i in program.kernel.instructions for reg in i.defined if reg.type != "pred"}
-    places = RegisterFile(program).registers
-    assert len({(places[name], width_of(type_)) for name, type_ in types.items()}) == len(
-        {places[name] for name in types}
-    )
-
-
-@pytest.mark.parametrize("name", [f"barriers/{name}" for name in BARRIERS])
+@pytest.mark.parametrize("name", ["block_turns", *(f"barriers/{name}" for name in BARRIERS)])
 def test_every_schedule_of_warps_and_blocks_gives_the_same(name: str) -> None:
     first, *others = (launched(name, schedule=schedule) for schedule in range(4))
     for arguments, result, _ in others:

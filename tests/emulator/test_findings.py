@@ -92,6 +92,7 @@ NEVER_FREED = "  while (atomicCAS(c, 0, 1) != 0) {}\n  *d += 1;"
 NEVER_STARTS = """  extern __shared__ int s[];
   if (t == 0) while (*(volatile int*)c != gridDim.x - 1 - b) {}
   if (t == 0) atomicAdd(c, 1);"""
+NEVER_SET = "  int n = 0;\n  while (*(volatile int*)d == 0) ++n;\n  c[t] = n;"
 ENDLESS = "  volatile int* p = c;\n  while (p[0] == 0) {\n    p[1] = t;\n  }"
 
 
@@ -104,6 +105,8 @@ ENDLESS = "  volatile int* p = c;\n  while (p[0] == 0) {\n    p[1] = t;\n  }"
             {},
             r"^deadlock or endless loop: thread 1 of block \(0, 0, 0\) is still in the loop of line 4: while",
         ),
+        ("  while (*(volatile int*)d == 0) {}\n  c[t] = 1;", {}, r"^deadlock or endless loop: thread \d+ of block"),
+        (NEVER_SET, {"budget": 9000}, r"^after 9,000 instructions, .*in the loop of line 5"),
         # An H200 runs 132 such blocks: the first ones wait for the last ones, which never start.
         (NEVER_STARTS, {"blocks": 133, "shared_bytes": 120_000, "races": False}, "^deadlock"),
         (
@@ -112,11 +115,15 @@ ENDLESS = "  volatile int* p = c;\n  while (p[0] == 0) {\n    p[1] = t;\n  }"
             r"after 1,000 instructions, thread 0 .* in the loop of line 5: while.*\n.*does not end",
         ),
     ],
-    ids=["too few threads at a barrier", "a lock that is never freed", "blocks that never start", "an endless loop"],
 )
 def test_a_kernel_that_does_not_end(body: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BudgetExceeded, match=message):
         result_of(body, **options)
+
+
+def test_a_mistake_before_an_endless_loop_is_found() -> None:
+    result = result_of("  c[100000 + t] = 1;\n  while (*(volatile int*)d == 0) {}")
+    assert {finding.kind for finding in result.findings} == {"global-out-of-bounds", "deadlock"}
 
 
 def test_a_cooperative_launch_of_too_many_blocks() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, kernel, run, rung_kernel
 from tests.record.ncu import emulated, with_replays
+from worklog.analysis.prediction import predict
 from worklog.emulator import Access, Counts, NotPredictable, costs_of
-from worklog.emulator.predict import predict
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import worklog
 from tests.helpers import typed
+from worklog.analysis.prediction import predict
 from worklog.emulator import EmulatedDevice, load
-from worklog.emulator.predict import predict
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources

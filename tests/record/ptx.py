@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from worklog.analysis.memory_counts import FILE, MemoryCounts
-from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load, predict
+from worklog.analysis.prediction import predict
+from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load
 from worklog.gate import after_timing, sgemm
 from worklog.kernel import LADDER, Kernel, Program
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,7 @@ class _Reader:
         if "bulk" in i.parts and not record["space"]:
             return self._box(record)
         wait = {"wait": WAITS.get(i.parts[0], "other threads"), "line": i.line}
-        return self._known(i.pc, lambda: self._added(wait)), 0, 0
+        return self._known(i.pc, partial(self._added, wait)), 0, 0
 
     def _known(self, key: Any, add: Callable[[], tuple[int, int]]) -> tuple[int, int]:
         if key not in self.known:
@@ -234,14 +235,14 @@ class _Reader:
         if site.space == "const" or not len(lanes):
             return None
         if not step.width:
-            self.pills[site.line, site.caller, step.memory, VERBS.get(site.op, "read")].count += 0
+            self.pills.setdefault((site.line, site.caller, step.memory, VERBS.get(site.op, "read")), _Pill())
             return None
         byte = step.byte[lanes]
         base, held = int(byte.min()), self._elements(place, step)
         first, holds = self._relative(held)
         where = site.line, site.caller, site.op, step.memory, step.width, step.width > site.width
         key = *where, lanes.tobytes(), (byte - base).tobytes(), holds.tobytes(), tuple(step.costs[1:4])
-        return self._known(key, lambda: self._add_access(step, base, holds)), base, first
+        return self._known(key, partial(self._add_access, step, base, holds)), base, first
 
     def _add_access(self, step: Step, base: int, holds: Lanes) -> tuple[int, int]:
         site, lanes, byte = step.site, step.lanes, step.byte[step.lanes]
@@ -325,7 +326,7 @@ class _Reader:
         cost = _several(sectors, "sector") + (f" where {least} would do" if sectors > least else "")
         kind = {"text": text, "cost": cost, "box": [strips, size, pitch], "counts": [sectors, least, 0, 0]}
         verb, excess = "copy" if loads else "copy to", max(0, sectors - least)
-        add = lambda: self._add(kind, site, memory, verb, (sectors, "sector"), excess)  # noqa: E731
+        add = partial(self._add, kind, site, memory, verb, (sectors, "sector"), excess)
         return self._known((site.pc, strips, size, pitch, sectors, memory), add), base, 0
 
     def _multiplication(self, places: list[int]) -> tuple[tuple[int, int], int, int]:
@@ -335,7 +336,7 @@ class _Reader:
         base, (first, holds) = int(byte.min()) if byte.size else 0, self._relative(self.held[places[1:]].ravel())
         text = f"The tensor cores read {_several(byte.size, 'line')} of 16 bytes of shared memory, without lanes"
         kind = {"text": text, "cost": "not counted", "counts": [0, 0, 0, 0], "lines": (byte - base).tolist()}
-        add = lambda: self._add(kind | _hold(holds), site, "shared", "multiply from", (0, "line"))  # noqa: E731
+        add = partial(self._add, kind | _hold(holds), site, "shared", "multiply from", (0, "line"))
         return self._known((site.pc, (byte - base).tobytes(), holds.tobytes()), add), base, first
 
     def _pill(self, line: int, caller: int, memory: str, verb: str, pill: _Pill) -> list[Any]:

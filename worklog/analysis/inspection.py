@@ -12,18 +12,8 @@ from typing import Any
 import numpy as np
 
 from worklog import emulator
-from worklog.emulator import (
-    ARCH,
-    RESOURCES,
-    WHOLE,
-    Counts,
-    EmulatedDevice,
-    Finding,
-    NotPredictable,
-    build,
-    load,
-    predict,
-)  # fmt: skip
+from worklog.analysis.prediction import WHOLE, predict
+from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, NotPredictable, build, load
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import RUNGS, Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
@@ -139,14 +129,15 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     confirmed = ""
     try:
         parsed = load(main.ptx, main.symbol, main.shared_accesses)
-        if own and max(shape.m, shape.n, shape.k) <= WHOLE.m:
-            lines, findings = _run(kernel, shape, main.arch)
-            return replace(inspected, lines=lines, findings=findings, caveats=emulator.caveats(parsed))
+        notes = emulator.caveats(parsed)
         if own:
-            small = kernel.domain.padded(TRIAL)
-            counted, findings = _run(kernel, small, main.arch)
+            whole = max(shape.m, shape.n, shape.k) <= WHOLE.m
+            small = shape if whole else kernel.domain.padded(TRIAL)
+            lines, findings = _run(kernel, small, main.arch)
+            if whole:
+                return replace(inspected, lines=lines, findings=findings, caveats=notes)
             confirmed = f", as a full run confirmed at {small}"
-            if predict(parsed, kernel, small).lines != counted:
+            if predict(parsed, kernel, small).lines != lines:
                 what = f"the memory requests of {kernel.entry} cannot be predicted from a few of its blocks"
                 advice = f"take a size of up to {WHOLE}, which is run in full"
                 raise NotPredictable(f"{kernel.file}: {what}: the counts of a full run at {small} differ; {advice}")
@@ -155,8 +146,7 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
         if own and isinstance(error, NotPredictable):
             raise
         return replace(inspected, caveats=(f"memory requests not counted: {error}",))
-    blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
-    label, notes = f"{label} · predicted from {blocks}{confirmed}", emulator.caveats(parsed)
+    label += f" · predicted from {predicted.blocks} block{'s' if predicted.blocks > 1 else ''}{confirmed}"
     return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=notes)
 
 
@@ -252,9 +242,8 @@ def _memory(counts: Counts) -> Table:
         row = {"memory": name.replace("_", " "), "requests": scaled(cost.requests), "bytes": scaled(cost.bytes)}
         row |= dict.fromkeys(("sectors", "sectors/request", "wavefronts", "per request", "conflicts"), "")
         if name.startswith("shared"):
-            per_request = f"{cost.wavefronts / cost.requests:.2f}"
-            row |= {"wavefronts": scaled(cost.wavefronts), "per request": per_request}
-            row |= {"conflicts": scaled(cost.conflicts)}
+            row |= {"wavefronts": scaled(cost.wavefronts), "conflicts": scaled(cost.conflicts)}
+            row["per request"] = f"{cost.wavefronts / cost.requests:.2f}"
         else:
             row |= {"sectors": scaled(cost.sectors), "sectors/request": f"{cost.sectors_per_request:.2f}"}
         rows.append(row)

@@ -1,4 +1,9 @@
-"""A lower bound of a kernel's time from counts on the emulator and a GPU's data sheet. It needs no GPU.
+"""Counts of a launch of any size, and from them and a GPU's data sheet a lower bound of its time. It needs no GPU, no
+data, and not the memory of a large problem.
+
+The first, an inner and the last block along each axis stand for all, and a block's counts grow linearly with K. The
+tests check both against full runs. Blocks of a grid that does not follow the shape share its work, in parts that may
+differ: they are all run.
 
 Per clock, a multiprocessor (SM) does at most one multiply-add per FP32 lane, one lookup of a 128-byte line in L1, and
 one wavefront of shared memory. A block stays on its SM. A and B are read from DRAM once, since the harness flushes L2.
@@ -8,13 +13,18 @@ The bound ignores latencies, barriers and all other instructions.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from html import escape
+from itertools import product
 from typing import Any
 
 from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
-from worklog.emulator import SHORTEST, STRETCH, NotPredictable, build, caveats, count_all, load, naming, predict
+from worklog.emulator import BadLaunch, Counts, NotPredictable, Pointer, Result, build, caveats, launch, load, naming
+from worklog.emulator import Kernel as Code
+from worklog.emulator.counts import combined
+from worklog.emulator.flow import Flow
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import device
 from worklog.kernel import LADDER, Kernel
@@ -24,6 +34,79 @@ from worklog.runs import Gpu, Run, Table, duration, recorded_run
 SIZE = Shape.of(4096)
 FMA, L1, SHARED, DRAM = "multiply-adds", "L1 lookups", "shared-memory wavefronts", "DRAM reads"
 TRIAL_BLOCKS, TRIAL_LEAST, TRIAL_MOST = 5, 160, 640  # along M and along N: blocks, and the range of elements
+# Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
+STRETCH = 64
+SHORTEST = 2 * STRETCH
+WHOLE = Shape.of(512)  # the most work of which all blocks are run
+
+
+def predict(
+    code: Code, kernel: Kernel, shape: Shape, beta: float = 0.0, blocks: Mapping[int, int] | None = None
+) -> Result:
+    """Counts of a rung's code (or one with its signature, tile and block) at a shape, in about a second at any size.
+    alpha is 1.
+
+    blocks: numbers of the blocks to run, each with the number of blocks that it stands for (default: those that stand
+    for all). Raises NotPredictable if addresses or branches depend on loaded data, or if the grid does not follow the
+    shape, which is larger than WHOLE; BadSetting outside the domain.
+    """
+    kernel.check(shape)
+    if (line := Flow(code).data_dependent) is not None:
+        why = "an address or a branch depends on loaded data, so the counts cannot be predicted: launch it in full"
+        raise NotPredictable(f"{kernel.file}:{line}: {why}")
+    grid = kernel.blocks(shape)
+    # A shorter K with the same remainder within a stretch, and the number of stretches left out. A kernel for squares
+    # reads K from M or N.
+    turns = 0 if kernel.domain.square else max(0, (shape.k - SHORTEST) // STRETCH)
+    axes = [[(0, 1), (1, n - 2), (n - 1, 1)] if n > 2 else [(k, 1) for k in range(n)] for n in (*grid, 1)[:3]]
+    weights = blocks or {
+        (z * grid[1] + y) * grid[0] + x: count_x * count_y * count_z
+        for (x, count_x), (y, count_y), (z, count_z) in product(*axes)
+    }
+    if math.prod(grid) > 1 and kernel.blocks(replace(shape, m=2 * shape.m, n=2 * shape.n)) == grid:
+        if shape.flops > WHOLE.flops:
+            what = f"the counts of {kernel.entry} cannot be predicted from a few blocks: its grid does not follow"
+            advice = f"take a size of up to {WHOLE}, which runs whole"
+            raise NotPredictable(f"{kernel.file}: {what} the shape, and shares differ: {advice}")
+        turns, weights = 0, blocks or dict.fromkeys(range(math.prod(grid)), 1)
+    short = replace(shape, k=shape.k - turns * STRETCH)
+    lines = _of_blocks(code, kernel, short, weights, beta)
+    if turns:
+        longer = _of_blocks(code, kernel, replace(short, k=short.k + STRETCH), weights, beta)
+        lines = combined(turns, longer, 1 - turns, lines)
+    label = f"emulated · {code.arch} PTX · predicted from {len(weights)} blocks"
+    return Result(code.name, label, len(weights), (), lines)
+
+
+def count_all(code: Code, kernel: Kernel, shape: Shape) -> Mapping[int, Counts]:
+    """Counts by source line of every block and all of K, without values; alpha = 1, beta = 0. For small shapes."""
+    return _of_blocks(code, kernel, shape, dict.fromkeys(range(math.prod(kernel.blocks(shape))), 1), 0.0)
+
+
+def _of_blocks(
+    code: Code, kernel: Kernel, shape: Shape, weights: Mapping[int, int], beta: float
+) -> Mapping[int, Counts]:
+    a, b, c = (Pointer(None, 4 * x * y) for x, y in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)))
+    arguments = kernel.bind(shape, 1.0, a, b, beta, c, Pointer(None, kernel.workspace_bytes(shape)))
+    together = defaultdict[int, list[int]](list)  # by weight
+    for number, weight in weights.items():
+        together[weight].append(number)
+    out: Mapping[int, Counts] = {}
+    for weight, blocks in sorted(together.items()):
+        result = launch(
+            code,
+            kernel.blocks(shape),
+            kernel.threads,
+            arguments,
+            shared_bytes=kernel.program.shared,
+            races=False,
+            values=False,
+            only_blocks=blocks,
+        )
+        if result.findings:
+            raise BadLaunch(f"{code.name} at {shape}: {result.findings[0].at(kernel.file)}")
+        out = combined(1, out, weight, result.lines)
+    return out
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ STEP = {"tf32": 8, "f16": 16}  # k of one mma.sync
 # k after which a tensor core's sum is added to an FP32 sum, by name; None: never.
 WAYS = {"promoted every 128 k": 128, "promoted every 64 k": 64, "promoted every 256 k": 256, "never promoted": None}
 FRACTION = 25  # bits that a term keeps below the largest term's exponent
-LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126}  # exponents of the least normal numbers
+LEAST = {"f16": -14, "tf32": -126, "f32": -126}  # exponents of the least normal numbers
 LEAST_SUM = -133  # the least emax
 NO_EXPONENT = -5000  # of a product that is zero
 NAN = np.uint32(0x7FFFFFFF).view(np.float32)
@@ -64,26 +64,16 @@ def truncated(x: Array) -> Array:
         return np.where(np.isnan(x), NAN, out)
 
 
-def to_tf32(x: Array, mode: str) -> Array:
-    """cvt to .tf32: the bits of a float32 rounded to 10 bits of fraction. mode: rna (ties away from zero), rn or rz. Of
-    NaN, an H200's: 0x7fffe000, and for rna the operand without its low 13 bits.
-    """
-    bits = x.view(np.uint32)
-    added: dict[str, Any] = {"rna": np.uint32(0x1000), "rn": np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))}
-    out = (bits + added.get(mode, np.uint32(0))) & np.uint32(0xFFFFE000)
-    nan = bits & np.uint32(0xFFFFE000) if mode == "rna" else np.uint32(0x7FFFE000)
-    return np.where(np.isnan(x), nan, np.where(np.isinf(x), bits, out))
-
-
 def parts(x: Float32, type_: str) -> tuple[Float32, Float32]:
     """hi and lo, numbers of a type whose sum is x to 22 bits or more."""
 
     def rounded(values: Array) -> Float32:
         if type_ == "f16":
-            half: Float32 = values.astype(np.float16).astype(np.float32)
-            return half
-        tf32: Float32 = to_tf32(values, "rna").view(np.float32)
-        return tf32
+            out: Float32 = values.astype(np.float16).astype(np.float32)
+        else:  # cvt.rna.tf32.f32: to 10 bits of fraction, ties away from zero
+            bits = (values.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+            out = np.where(np.isfinite(values), bits.view(np.float32), values)
+        return out
 
     hi = rounded(x)
     return hi, rounded(x - hi)

@@ -10,7 +10,6 @@ from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevi
 from worklog.emulator.findings import BadLaunch, BudgetExceeded, Finding, NotPredictable, TooLarge
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map
-from worklog.emulator.predict import SHORTEST, STRETCH, WHOLE, count_all, predict
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
 from worklog.emulator.reader import load
@@ -21,11 +20,11 @@ __all__ = [
     "FOLDER",
     "INDEX",
     "RESOURCES",
-    "SHORTEST",
+
     "SPACING",
-    "STRETCH",
+
     "WARP",
-    "WHOLE",
+
     "Access",
     "BadLaunch",
     "BudgetExceeded",
@@ -45,12 +44,12 @@ __all__ = [
     "build",
     "caveats",
     "costs_of",
-    "count_all",
+
     "launch",
     "load",
     "naming",
     "plain_name",
-    "predict",
+
     "tensor_map",
     "total",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ Codegen decides which instructions are supported. Text of the kernel that cannot
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import ChainMap
@@ -105,9 +106,7 @@ def _variable(statement: str) -> Variable | None:
     if match is None:
         return None
     element = size_of(match["type"])
-    count = 1
-    for dimension in re.findall(r"\[(\d*)\]", match["dims"]):
-        count *= int(dimension or 0)
+    count = math.prod(int(dimension or 0) for dimension in re.findall(r"\[(\d*)\]", match["dims"]))
     align = int(match["align"] or element)
     if align.bit_count() != 1:
         raise PtxError(f"the alignment in {statement!r} must be a power of two")
@@ -169,13 +168,6 @@ class _Body:
         if cluster and {*re.findall(r"\d+", cluster[1])} != {"1"}:
             why = "the emulator doesn't support clusters of more than one block: use a GPU"
             raise UnsupportedInstruction(f"{name_and_params[1]}: {why}")
-        self._read()
-        self._link()
-        max_threads = int(limit[1]) * int(limit[2] or 1) * int(limit[3] or 1) if limit else None
-        code, variables = tuple(self.instructions), tuple(self.variables)
-        return Kernel(name_and_params[1], self.arch, params, code, self.labels, variables, max_threads)
-
-    def _read(self) -> None:
         position = 0
         while position < len(self.body):
             match = _TOKEN.match(self.body, position)
@@ -186,9 +178,7 @@ class _Body:
                 self._token(match)
             except (LookupError, ValueError) as error:
                 raise PtxError(f"line {self.line}: cannot read PTX at: {match.group().strip()[:80]!r}") from error
-
-    def _link(self) -> None:
-        """Give branches the names of the labels that they mean: of the innermost block that has one."""
+        # Branches get the names of the labels that they mean: of the innermost block that has one.
         for number, blocks in self.branches:
             branch = self.instructions[number]
             for target in branch.operands[:1]:
@@ -196,10 +186,18 @@ class _Body:
                     names = (target.name + suffix for suffix in reversed(blocks))
                     name = next((name for name in names if name in self.labels), target.name)
                     self.instructions[number] = replace(branch, operands=(Sym(name), *branch.operands[1:]))
+        max_threads = math.prod(int(size or 1) for size in limit.groups()) if limit else None
+        code, variables = tuple(self.instructions), tuple(self.variables)
+        return Kernel(name_and_params[1], self.arch, params, code, self.labels, variables, max_threads)
 
     def _token(self, match: re.Match[str]) -> None:
         if match["loc"]:
-            self._loc(match["loc"])
+            # The line in the kernel's own file: for code inlined from a header, the line that it was inlined at.
+            places = [(int(f), int(n)) for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", match["loc"])]
+            own = [number for file, number in places if file == self.main_file]
+            # Line 0 marks an instruction that belongs to no line: keep the previous line.
+            if own and own[0]:
+                self.line, self.caller = own[0], own[-1] if len(own) > 1 else 0
         elif match["label"]:
             self.labels[match["label"].rstrip(": \t\n") + self.blocks[-1]] = len(self.instructions)
         elif match["open"]:
@@ -212,20 +210,11 @@ class _Body:
         elif match["statement"]:
             self._statement(match["statement"][:-1].strip())
 
-    def _loc(self, text: str) -> None:
-        """The line in the kernel's own file: for code inlined from a header, the line that it was inlined at."""
-        places = [(int(f), int(n)) for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", text)]
-        own = [number for file, number in places if file == self.main_file]
-        # Line 0 marks an instruction that belongs to no line: keep the previous line.
-        if own and own[0]:
-            self.line, self.caller = own[0], own[-1] if len(own) > 1 else 0
-
     def _statement(self, text: str) -> None:
         if text.startswith(".reg"):
             self._declare(text)
         elif text.startswith("."):
-            variable = _variable(text)
-            if variable:
+            if variable := _variable(text):
                 self.variables.append(variable)
             elif not text.startswith((".pragma", ".branchtargets", ".callprototype", ".calltargets")):
                 raise self._unsupported(f"the emulator doesn't support the directive {text.split()[0]}")
@@ -267,17 +256,13 @@ class _Body:
             self.branches.append((number, tuple(self.blocks)))
         self.instructions.append(Instruction(number, match["op"], operands, guard, self.line, shown, self.caller))
 
-    def _negated(self, text: str, statement: str) -> Reg:
-        """A predicate operand such as !%p1, as a new register that an instruction before sets."""
-        value, number = self._operand(text, statement), len(self.instructions)
-        target = Reg(f"!{text}@{number}", "pred")
-        negation = Instruction(number, "not.pred", (target, value), None, self.line, statement, self.caller)
-        self.instructions.append(negation)
-        return target
-
     def _operand(self, text: str, statement: str) -> Operand:
         if text.startswith("!"):
-            return self._negated(text[1:].strip(), statement)
+            value, number = self._operand(text[1:].strip(), statement), len(self.instructions)
+            target = Reg(f"{text}@{number}", "pred")  # which an instruction before sets
+            negation = Instruction(number, "not.pred", (target, value), None, self.line, statement, self.caller)
+            self.instructions.append(negation)
+            return target
         if text.startswith("{") or ("|" in text and not text.startswith("[")):
             items = re.split(r"\s*[,|]\s*", text.strip("{} \t"))
             return Vec(tuple(None if item == "_" else self._operand(item, statement) for item in items))
