@@ -92,7 +92,7 @@ NEVER_FREED = "  while (atomicCAS(c, 0, 1) != 0) {}\n  *d += 1;"
 NEVER_STARTS = """  extern __shared__ int s[];
   if (t == 0) while (*(volatile int*)c != gridDim.x - 1 - b) {}
   if (t == 0) atomicAdd(c, 1);"""
-NEVER_SET = "  int n = 0;\n  while (*(volatile int*)d == 0) ++n;\n  c[t] = n;"
+NEVER_SET = "  int m = 0;\n  while (*(volatile int*)d == 0) ++m;\n  c[t] = m;"
 ENDLESS = "  volatile int* p = c;\n  while (p[0] == 0) {\n    p[1] = t;\n  }"
 
 
