@@ -92,7 +92,8 @@ def run(
     kinds = drawn(count, seed, tuned.SHAPES) if count else {}
     at = [*shapes, *(shapes_of(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
     chosen = kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)
-    baselines = baselines_of(against, launch)
+    named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
+    baselines = [kernel for kernel in named if kernel != BASELINE]
     options.print_adapted([*chosen, *baselines])
     jobs, own = jobs_of(chosen or None, at, against=baselines)
     measure.require_measurable(jobs, harness, own)
@@ -253,12 +254,6 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], launch: Mapping[str, 
         )
     kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
     return chosen
-
-
-def baselines_of(words: str, launch: Mapping[str, Any]) -> list[str | Kernel]:
-    """The baselines beside cuBLAS."""
-    named = [kernel_named(word, launch) for word in map(str.strip, words.split(",")) if word]
-    return [kernel for kernel in named if kernel != BASELINE]
 
 
 def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:

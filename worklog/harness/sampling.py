@@ -92,7 +92,11 @@ def time_in_turn(
     moved = move if harness.placement == "varied" else None
     loop = _Loop(timeline, of, harness, size, offset_us, moved, [float("nan") for _ in of])
     reading, sides = loop.reading, range(len(of))
-    steady, started = loop.warm_up(), timeline.host_us()
+    if harness.warmup != "none":
+        # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
+        take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
+    steady = loop.until_steady() if harness.warmup == "steady" else loop.warm_up()
+    started = timeline.host_us()
     if harness.order == "interleaved" or len(of) == 1:
         room = harness.most_samples
         if moved:  # an even share of them is for this placement, so that the others get samples too
@@ -155,19 +159,15 @@ class _Loop:
         return self.placement
 
     def warm_up(self) -> Turns:
-        """By the harness's rule. Returns the turns that count as samples: only the unbiased rule has some. The others
-        are as in other harnesses, which don't check that time and clock are steady.
+        """By another rule, as in other harnesses, which don't check that time and clock are steady. No turn counts as a
+        sample.
         """
         timeline, reading, word = self.timeline, self.reading, self.harness.warmup
         if word == "none":
             timeline.synchronize()
             timeline.pause(IDLE_S)
             return []
-        # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
-        take_batch(timeline, self.launches, 1, self.harness.but(queue=False, sleep_ms=0.0))
         name, numbers = split_rule("warmup", word)
-        if name == "steady":
-            return self.until_steady()
         if name == "salykova":
             numbers = [salykova_replays("warmup", self.size) // 2]
         if name == "tensara":

@@ -189,7 +189,7 @@ def _set_by_ctrl_c(stop: threading.Event) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)  # None: of code that isn't Python's
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
