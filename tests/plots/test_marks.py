@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from dataclasses import replace
 from html import escape
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -28,7 +30,20 @@ from tests.plots.test_charts import EMULATED, boxes, drawn, said
 from worklog import plots
 from worklog.analysis import memory_counts
 from worklog.errors import NothingToDraw, WorklogError
-from worklog.plots import DIAGRAMS, FIGURES, Chart, Drawn, bars, draw_all, ladder, lines, roofline, save, write_gallery
+from worklog.plots import (
+    DIAGRAMS,
+    FIGURES,
+    Chart,
+    Drawn,
+    ablation,
+    bars,
+    draw_all,
+    ladder,
+    lines,
+    roofline,
+    save,
+    write_gallery,
+)
 from worklog.plots.figure import Drawing
 from worklog.plots.style import ACCENT, DARK, INK, LIGHT, OTHER
 from worklog.problem.gemm import Shape
@@ -95,6 +110,28 @@ def test_bars_are_as_long_as_their_numbers_and_the_tiles_of_a_sweep_in_order() -
     assert lengths(bars("", {"a": {"x": 2.0}, "b": {"y": 3.0}}, "")) == [2.0, 0.0, 0.0, 3.0]
     words = said(drawn("sweep"))
     assert words.index("45.81") < words.index("15.27")
+
+
+def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars() -> None:
+    chart = drawn("ablation")
+    rows = re.findall(r"\((?:\w+=[^)]*|TFLOP/s)\): ([^;]+)", chart.alt.partition("waterfall")[0])
+    assert len(rows) > 8
+    for row in rows:
+        effects = {effect.strip() for effect in re.sub(r"\d+: ", "", row).split(",")} - {"0"}
+        assert len({"%" in effect for effect in effects}) <= 1, row
+    fall = chart.axes[1]
+    assert len([line for line in fall.lines if line.get_linewidth() == 8]) > 2
+    assert len(ablation(of(*(m for m in full_run().measurements if len(m.changed) != 1)), "naive").axes) == 1
+
+
+def test_the_rungs_with_large_tiles_do_not_overlap_and_ladders_have_scales_of_their_own() -> None:
+    zoom = roofline(recorded_run(), 4096).axes[1]
+    [dots] = [line for line in zoom.lines if line.get_marker() == "o"]
+    pixels = zoom.transData.transform(dots.get_xydata())
+    size = dots.get_markersize() * zoom.figure.dpi / 72
+    assert len(pixels) == 8 and all(math.dist(*two) > size for two in combinations(pixels, 2))
+    fp32, tensor = drawn("both ladders").axes
+    assert 1.5 * fp32.get_xlim()[1] < tensor.get_xlim()[1]
 
 
 def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -274,9 +311,9 @@ def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(p
     assert palette.keys() == LIGHT.keys() and len(set(palette.values())) == len(palette)
 
 
-def test_a_run_has_its_charts_and_a_frame_is_taken_for_a_run() -> None:
+def test_a_frame_is_taken_for_a_run() -> None:
     run = recorded_run()
-    whole, taken = run.plot.ladder(size=4096), ladder(run.frame(), 4096)
+    whole, taken = ladder(run, 4096), ladder(run.frame(), 4096)
     assert whole.headline == taken.headline and run.label in taken.alt
     assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
     assert plots.sizes(runs.over_sizes().frame()).headline == plots.sizes(runs.over_sizes()).headline

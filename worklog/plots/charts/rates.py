@@ -71,14 +71,14 @@ def bars(
 
 
 def rate_bar(
-    axes: Axes, m: Measurement | None, y: float, height: float, words: str, points: float, colour: str, cublas: float
+    axes: Axes, m: Measurement, y: float, height: float, words: str, points: float, colour: str, cublas: float
 ) -> None:
     """A bar with whiskers; its words are inside where they fit, else beside it, and on one side of the line of cuBLAS.
     Without a rate, they say why. colour: PAPER for a hollow bar. The x axis must be set already.
     """
     inch = axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
-    if m is None or not measured(m):
-        why = "\n".join(style.wrap(words, SMALL_PT, (cublas or axes.get_xlim()[1]) / inch - 0.2, most=2))
+    if not measured(m):
+        why = "\n".join(style.wrap(words, SMALL_PT, cublas / inch - 0.2, most=2))
         beside(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         return
     middle, (low, high) = m.tflops or 0.0, selection.interval(m)

@@ -56,16 +56,10 @@ def ownership(pattern: AccessPattern) -> Chart:
             f"floats{banks}; what is used is filled."
         )
     loads = [r for r in shown if not r.is_store]
-    reads = [r for r in loads if r.in_shared]
-    if reads:
-        passes = [f"{r.memory} in {r.wavefronts}" for r in reads[:-1]]
-        passes.append(f"{reads[-1].memory} in {_counted(reads[-1].wavefronts, 'wavefront')}")
-        finding = f"{pattern.rung.name}: a warp reads {', '.join(passes)}"
-    elif loads:
-        taken = [f"{_counted(loads[0].sectors, 'sector')} of {loads[0].memory}"]
-        taken += [f"{r.sectors} of {r.memory}" for r in loads[1:]]
-        finding = f"{pattern.rung.name}: a warp's loads take {' and '.join(taken)}"
-    else:
+    passes = [f"{r.memory} in {r.wavefronts}" for r in loads if r.in_shared]
+    said = passes or [f"{r.memory} in {r.sectors}" for r in loads]
+    finding = f"{pattern.rung.name}: a warp reads {', '.join(said)} {'wavefronts' if passes else 'sectors'}"
+    if not said:
         finding = f"{pattern.rung.name}: warp 0 loads no element of A or B"
     height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (style.line_height(SMALL_PT) + AFTER))
     new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)

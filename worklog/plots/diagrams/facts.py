@@ -102,7 +102,7 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
         "gpu": run.gpu,
         "edge": l2 / widest,
     }
-    facts |= {"registers": made_of.get("registers", ""), "shared": made_of.get("shared_bytes")}
+    facts |= {"gpu": run.gpu, "registers": made_of.get("registers", ""), "shared": made_of.get("shared_bytes")}
     facts |= {"l2_tbs": run.calibration.l2_gbs / 1e3, "copy_tbs": run.calibration.copy_gbs / 1e3, "last": str(last)}
     facts |= {"last_bytes": matrix[last], "warm": warm[0].kernel if warm else ""}
     facts |= {"largest": _at_worst(*warm) if any(effect.values()) else ""}
