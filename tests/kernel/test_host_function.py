@@ -124,11 +124,9 @@ def test_a_live_function_is_named_by_its_module(monkeypatch: pytest.MonkeyPatch,
     ("words", "options", "why"),
     [
         ("mine", {}, "give module:function"),
-        (":mine", {}, "give module:function"),
         ("module:not a name", {}, "give module:function"),
         ("not a module:mine", {}, "a module's name, a .py file"),
         ("nowhere.py:mine", {}, "cannot read .*nowhere.py: No such file"),
-        ("nowhere.so:mine", {}, "cannot read .*nowhere.so: No such file"),
         ("module:mine", {"claimed": "fp8"}, "no precision class 'fp8'"),
         ("module:mine", {"arrays": "jax"}, "no arrays 'jax'"),
         ("lib.so:mine", {"arrays": "torch"}, "takes pointers, not torch"),
@@ -147,7 +145,6 @@ def test_a_mistake_is_found_when_it_is_named(words: str, options: dict[str, str]
         ("import worklog\n\nworklog.rung('nothing')\n", r"BadSetting: there is no rung .* \(theirs.py:3\)"),
         ("\n\nraise SystemExit(3)\n", r"SystemExit: 3 \(theirs.py:3\)"),
         ("def yours(alpha, A, B, beta, C):\n    pass\n", "has no function mine: it has yours"),
-        ("mine = 3\n", "has no function mine: it has none"),
         ("def mine(A, B):\n    pass\n", r"mine\(A, B\) cannot be called as function\(alpha, A, B, beta, C\)"),
         ("def mine(alpha, A, B, beta, C, tile):\n    pass\n", "missing a required argument: 'tile'"),
         ("ARRAYS = 'jax'\n\n\ndef mine(alpha, A, B, beta, C):\n    pass\n", "ARRAYS is 'jax': choose from cupy, torch"),
@@ -183,8 +180,6 @@ def test_a_fresh_one_has_never_been_called(write: Write) -> None:
     [
         ("A @ B", "any", LaunchFailed, r"mine raised TypeError: .* \(theirs.py:2\)"),
         ("A", "any", LaunchFailed, "mine returned a value of type Array: write the result into C"),
-        ("(C,)", "any", LaunchFailed, "a value of type tuple"),
-        ("0", "any", LaunchFailed, "a value of type int"),
         ("C", "M % 16 == 0", BadSetting, r"outside mine's domain \(M % 16 == 0\)"),
     ],
 )

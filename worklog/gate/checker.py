@@ -20,7 +20,7 @@ from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.verdict import failed, passed, until_failure
 from worklog.kernel import Device, Runnable
 from worklog.kernel.solution import Passed
-from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, raw, rebuilt, values_of
+from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, mistake, raw, rebuilt, values_of
 from worklog.runs.records import NeverRan, Stage, Verdict
 
 SEED_BITS = 32  # so that it can be typed
@@ -160,19 +160,14 @@ class Checker:
 def require_sound(problem: Problem, case: Case) -> None:
     """Raise BadSetting for a verify_result that fails the reference's own result, or passes one that is all wrong."""
     if not problem.verified(case, case.outputs)[0]:
-        raise BadSetting(
-            f"{problem.name}: verify_result fails the reference's own result in case {case.name!r}: NaN in it, or a "
-            "reference that isn't deterministic"
-        )
+        why = "NaN in it, or a reference that isn't deterministic"
+        raise mistake(problem, "verify_result fails the reference's own result", why, case.name)
     filled = tuple(rebuilt(like, np.full(like.nbytes, FILLING, np.uint8).tobytes()) for like in case.outputs)
     passes = False
     with suppress(BadSetting):  # it may raise on what is no result at all
         passes = problem.verified(case, filled)[0]
     if passes and not any(dtype_of(output) == "bool" for output in case.outputs):
-        raise BadSetting(
-            f"{problem.name}: verify_result passes an output of one repeated value in case {case.name!r}: it checks "
-            "nothing"
-        )
+        raise mistake(problem, "verify_result passes an output of one repeated value", "it checks nothing", case.name)
 
 
 def check_cases(

@@ -19,7 +19,7 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
 from worklog.gate.exact import ExactProblem, error_map, if_rounded
-from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.verdict import failed, passed
 from worklog.kernel import Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
@@ -295,8 +295,19 @@ def mistake_in(
         return None
     factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
     where = error_map(result.c, expected, result.sentinel, factors)
-    guess = _guess(subject, memory, problem, result, right)
-    return replace(where, guess=guess) if guess else where
+    # The usual mistake that gives exactly this result.
+    if mistake := problem.wrong_scalar(result.c, right) or _wrong_layout(problem, result.c):
+        return replace(where, guess=f"This is the result if {mistake}.")
+    if problem.before is None and (result.c == result.sentinel).all():
+        # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
+        again = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, 0.0)
+        if np.array_equal(again.c, expected):
+            guess = "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
+            return replace(where, guess=guess)
+    if problem.stretched != (1.0, 1.0) and mistake_in(subject, memory, problem.around_1) is None:
+        guess = "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
+        return replace(where, guess=guess)
+    return where
 
 
 def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
@@ -321,18 +332,4 @@ def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
         return " and ".join(filter(None, (read, "C is written transposed" if of_c else "")))
     if a.shape == b.shape and np.array_equal(c, (problem.alpha * (b @ a) + problem.beta * old).astype(np.float32)):
         return "it computes B A"
-    return ""
-
-
-def _guess(subject: Runnable, memory: Memory, problem: ExactProblem, result: Result, right: Float64) -> str:
-    """The usual mistake that gives exactly this result, or ""."""
-    if mistake := problem.wrong_scalar(result.c, right) or _wrong_layout(problem, result.c):
-        return f"This is the result if {mistake}."
-    if problem.before is None and (result.c == result.sentinel).all():
-        # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
-        again = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, 0.0)
-        if np.array_equal(again.c, problem.result(right)):
-            return "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
-    if problem.stretched != (1.0, 1.0) and mistake_in(subject, memory, problem.around_1) is None:
-        return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
     return ""

@@ -271,8 +271,13 @@ def error_map(
     if guess in ("", UNWRITTEN):
         guess = f"{guess} {_place_guess(rows, columns, mask.shape)}".strip()
     words = whereabouts(rows, c.shape[0], "row"), whereabouts(columns, c.shape[1], "column")
-    tile, tiles = _tiles(mask)
-    return ErrorMap((c.shape[0], c.shape[1]), int(mask.sum()), c.size, *words, tile, tiles, guess)
+    # Tiles have sides of powers of two that cut C into at most MOST_TILES per side; those at the edges can be smaller.
+    height, width = (1 << max(0, int(np.ceil(np.log2(size / MOST_TILES)))) for size in mask.shape)
+    tops, lefts = np.arange(0, mask.shape[0], height), np.arange(0, mask.shape[1], width)
+    counts = np.add.reduceat(np.add.reduceat(mask.astype(np.int64), tops, axis=0), lefts, axis=1)
+    sizes = np.outer(np.minimum(height, mask.shape[0] - tops), np.minimum(width, mask.shape[1] - lefts))
+    shares = tuple(map(tuple, (counts / sizes).round(4).tolist()))
+    return ErrorMap((c.shape[0], c.shape[1]), int(mask.sum()), c.size, *words, (height, width), shares, guess)
 
 
 def if_rounded(where: ErrorMap, family: str) -> ErrorMap:
@@ -280,18 +285,6 @@ def if_rounded(where: ErrorMap, family: str) -> ErrorMap:
     if family == "E1" or where.guess or where.wrong <= where.checked / 2:
         return where
     return replace(where, guess="An operand lost its low bits: TF32, FP16 or BF16?")
-
-
-def _tiles(mask: Which) -> tuple[tuple[int, int], tuple[tuple[float, ...], ...]]:
-    """Height and width of a tile, powers of two that cut C into at most MOST_TILES per side, and the share of wrong
-    elements in each tile; tiles at the edges can be smaller.
-    """
-    height, width = (1 << max(0, int(np.ceil(np.log2(size / MOST_TILES)))) for size in mask.shape)
-    (m, n), rows, columns = mask.shape, -(-mask.shape[0] // height), -(-mask.shape[1] // width)
-    padded = np.full((rows * height, columns * width), np.nan, np.float32)
-    padded[:m, :n] = mask
-    shares: Float64 = np.nanmean(padded.reshape(rows, height, columns, width), axis=(1, 3), dtype=np.float64)
-    return (height, width), tuple(tuple(round(float(share), 4) for share in row) for row in shares)
 
 
 def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any]) -> str:

@@ -130,17 +130,6 @@ class PrecisionReference:
         scaled = np.abs(c[self.rows].astype(np.float64) - self.reference) / (UNIT_ROUNDOFF * self.gauge)
         return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
 
-    def _along(self, c: Float32) -> tuple[float, float] | None:
-        """Slope of the sampled rows' errors over the right result, and the share of the squared error that it explains;
-        None if there are too few elements or terms.
-        """
-        right, error = self.reference / self.gauge, (c[self.rows].astype(np.float64) - self.reference) / self.gauge
-        few = right.size < FEWEST_FOR_A_FACTOR[0] or self.k < FEWEST_FOR_A_FACTOR[1]
-        if few or not np.isfinite(error).all() or not error.any() or not right.any():
-            return None
-        slope = float((error * right).sum() / np.square(right).sum())
-        return slope, float(slope**2 * np.square(right).sum() / np.square(error).sum())
-
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Rows whose projection is off by more than a kernel with this rms on the sampled rows can be."""
         with np.errstate(invalid="ignore", over="ignore"):
@@ -155,9 +144,12 @@ class PrecisionReference:
             return "wrong", failed(name, result.trespass)
         rms, largest = self.errors(result.c)
         reached = classify(rms, largest, self.k)
-        along = self._along(result.c) if reached != "fp32" else None
-        if along is not None:
-            slope, share = along
+        right, error = self.reference / self.gauge, (result.c[self.rows] - self.reference) / self.gauge
+        enough = right.size >= FEWEST_FOR_A_FACTOR[0] and self.k >= FEWEST_FOR_A_FACTOR[1]
+        if reached != "fp32" and enough and np.isfinite(error).all() and error.any() and right.any():
+            # The slope of the sampled rows' errors over the right result, and what it explains of the squared error.
+            slope = float((error * right).sum() / np.square(right).sum())
+            share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
             if share > (GROWING if slope > 0 else SHRINKING):
                 detail = f"class wrong: its inputs' product times {1 + slope:.6g}, which no rounding is"
                 return "wrong", Stage(name, False, largest, max_limit(self.k), detail)

@@ -22,14 +22,14 @@ from worklog.errors import LaunchFailed
 from worklog.gate import after_timing, edges, exact, precision
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.checker import REPEATED, TIMED, Checker
-from worklog.gate.exact import OPERAND_BITS, ExactProblem, Indices, Projection, error_map, if_rounded
-from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map, if_rounded
+from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.gate.verdict import failed, passed
 from worklog.kernel import Device, Program, Runnable
 from worklog.kernel.device import Loaded
 from worklog.problem import Domain, Shape, random_inputs
-from worklog.runs.records import ErrorMap, Stage, Verdict
+from worklog.runs.records import Stage, Verdict
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -197,30 +197,25 @@ def check_benchmark_shape(subject: Runnable, buffers: Buffers, projections: list
         launch = f"family {problem.family} at {buffers.shape}{scalars}"
         if result.trespass:
             return failed(BENCHMARK_SHAPE, f"{launch}: {result.trespass}")
-        rows = projection.wrong_rows(result.c)
-        if len(rows):
-            where = if_rounded(_map(result, problem, rows, projection.wrong_columns(result.c)), problem.family)
-            return failed(BENCHMARK_SHAPE, f"{launch}: {where}", where.wrong, where)
+        if not len(rows := projection.wrong_rows(result.c)):
+            continue
+        # What is expected in the wrong rows and columns, or in some of the rows if that is too much. In FP32: every
+        # partial sum is an exact integer times a power of two, in BLAS's order too.
+        columns = projection.wrong_columns(result.c)
+        step = int(np.ceil(len(rows) * len(columns) * problem.a.shape[1] / MOST_LOCATED))
+        seen = np.ix_(rows[:: max(1, step)], columns)
+        right = problem.a[rows[:: max(1, step)]] @ problem.b[:, columns]
+        expected = result.c.copy()
+        if problem.before is None and (result.c == result.sentinel).all():  # nothing was written
+            expected[...] = 0
+        expected[seen] = problem.result(right)
+        factors = np.float32(problem.alpha) * problem.a, problem.b
+        where = if_rounded(error_map(result.c, expected, result.sentinel, factors), problem.family)
+        if mistake := problem.wrong_scalar(result.c[seen], right):
+            where = replace(where, guess=f"This is the result if {mistake}.")
+        return failed(BENCHMARK_SHAPE, f"{launch}: {where}", where.wrong, where)
     names = ", ".join(dict.fromkeys(projection.problem.family for projection in projections))
     return passed(BENCHMARK_SHAPE, f"families {names} at {buffers.shape}, no row wrong")
-
-
-def _map(result: Result, problem: ExactProblem, rows: Indices, columns: Indices) -> ErrorMap:
-    """Compute what is expected in the wrong rows and columns, or in some of the rows if that is too much."""
-    c = result.c
-    if problem.before is None and (c == result.sentinel).all():
-        # Nothing was written: any expected value gives the same map.
-        return error_map(c, np.zeros_like(c), result.sentinel)
-    step = int(np.ceil(len(rows) * len(columns) * problem.a.shape[1] / MOST_LOCATED))
-    rows = rows[:: max(1, step)]
-    seen = np.ix_(rows, columns)
-    # In FP32: every partial sum is an exact integer times a power of two, in BLAS's order too.
-    right = problem.a[rows] @ problem.b[:, columns]
-    expected = c.copy()
-    expected[seen] = problem.result(right)
-    where = error_map(c, expected, result.sentinel, (np.float32(problem.alpha) * problem.a, problem.b))
-    mistake = problem.wrong_scalar(c[seen], right)
-    return replace(where, guess=f"This is the result if {mistake}.") if mistake else where
 
 
 def check_ragged(subject: Runnable, buffers: Buffers, probe: Callable[[float, Shape], LaunchProbe]) -> Stage:

@@ -211,21 +211,18 @@ class Loaded(Runnable):
         """Whether a launch at this shape compiles nothing."""
         return shape in self._launches
 
-    def workspace_elements(self, shape: Shape) -> int:
-        """As Runnable has it."""
+    def workspace_elements(self, shape: Shape) -> int:  # noqa: D102
         return self.launches_at(shape)[1]
 
     def kernels(self, shape: Shape) -> int:
         """Its launches."""
         return len(self.launches_at(shape)[0])
 
-    def operands(self, shape: Shape) -> tuple[str, ...]:
-        """As Runnable has it."""
+    def operands(self, shape: Shape) -> tuple[str, ...]:  # noqa: D102
         launches, _ = self.launches_at(shape)
         return tuple(dict.fromkeys(operand for _, code, _, _ in launches for operand in code.compiled.mix.operands))
 
-    def variables(self, shape: Shape) -> list[str]:
-        """As Runnable has it."""
+    def variables(self, shape: Shape) -> list[str]:  # noqa: D102
         launches, _ = self.launches_at(shape)
         return [*dict.fromkeys(name for _, compiled, _, _ in launches for name in compiled.compiled.variables)]
 
@@ -234,8 +231,7 @@ class Loaded(Runnable):
         self._former.append((self._compiled, self._launches))
         self._compiled, self._launches = {}, {}
 
-    def settle(self) -> None:
-        """As Runnable has it."""
+    def settle(self) -> None:  # noqa: D102
         self._former.clear()
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:

@@ -64,7 +64,7 @@ class HostFunction:
     @classmethod
     def of(cls, function: str | Callable[..., object], arrays: str = "") -> HostFunction:
         """As worklog.kernel.Kernel.from_function."""
-        where, _, name = (function if isinstance(function, str) else _reference(function)).rpartition(":")
+        where, _, name = function.rpartition(":") if isinstance(function, str) else _reference(function)
         if not where or not name.isidentifier():
             advice = f"give module:function, file.py:function or lib{LIBRARY}:function, for a {CONTRACT}"
             raise BadSetting(f"cannot read {function!r}: {advice}")
@@ -161,8 +161,7 @@ class HostSubject(Runnable):
             named = f"{kernel.host.where}:{kernel.host.function}{signature}"
             raise BadSetting(f"{named} cannot be called as {CONTRACT}: {error}") from error
 
-    def describe(self) -> dict[str, Any]:
-        """As Runnable has it."""
+    def describe(self) -> dict[str, Any]:  # noqa: D102
         loaded = {"arrays": self.arrays, "user": LABEL, "label": LABEL}
         return {**self.kernel.describe(), **loaded, "domain": str(self.domain), "claimed": self.claimed}
 
@@ -208,14 +207,14 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
         return None
 
 
-def _reference(function: Callable[..., object]) -> str:
-    """A live function as module:function or file.py:function. Raises BadSetting if a child process cannot load it."""
+def _reference(function: Callable[..., object]) -> tuple[str, str, str]:
+    """Where a live function is, and its name. Raises BadSetting if a child process cannot load it."""
     name, module = str(getattr(function, "__qualname__", "")), str(getattr(function, "__module__", ""))
     where = getattr(sys.modules.get("__main__"), "__file__", "") if module == "__main__" else module
     if not name.isidentifier() or not where:
         advice = "define a function at the top level of a file, and give file.py:function"
         raise BadSetting(f"a child process cannot load {name or function!r}: {advice}")
-    return f"{where}:{name}"
+    return where, ":", name
 
 
 def _sha256(path: Path) -> str:

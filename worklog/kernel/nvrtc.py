@@ -55,8 +55,17 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     reads_files = program.whole.count("include") > sum(name in names for name in included(program.whole))
     compiled = json.loads(make() if reads_files else cached(library, order, make))
     symbol, log, cubin = compiled["symbol"], compiled["log"], bytes.fromhex(compiled["cubin"])
-    widths = shared_widths(cubin, symbol)
-    return Compiled(program, symbol, arch, compiled["ptx"], cubin, *_resources(log, symbol), widths, log)
+    report = re.search(  # of ptxas
+        rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
+        r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",
+        log,
+        re.DOTALL,
+    )
+    if report is None:
+        raise CompileFailed(f"ptxas' report does not describe {demangled(symbol)}:\n{log.strip()}")
+    stack, stores, loads, registers, shared = (int(number or 0) for number in report.groups())
+    used, widths = (registers, stack, stores, loads, shared), shared_widths(cubin, symbol)
+    return Compiled(program, symbol, arch, compiled["ptx"], cubin, *used, widths, log)
 
 
 def _compiled(program: Program, library: Path, order: bytes) -> bytes:
@@ -186,17 +195,3 @@ def _no_entry(program: Program, log: str = "") -> CompileFailed:
     if "template" in program.source and "<" not in program.entry:
         there += ", and a template needs its arguments, as in name<32, 32>"
     return CompileFailed(f"{program.name}: there is no kernel {program.entry}; {there}\n{log}".strip())
-
-
-def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
-    """Registers, stack, spill stores, spill loads and static shared bytes, from ptxas' report."""
-    report = re.search(
-        rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
-        r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",
-        log,
-        re.DOTALL,
-    )
-    if report is None:
-        raise CompileFailed(f"ptxas' report does not describe {demangled(symbol)}:\n{log.strip()}")
-    stack, stores, loads, registers, shared = (int(number or 0) for number in report.groups())
-    return registers, stack, stores, loads, shared

@@ -166,7 +166,17 @@ def main_loop(text: str, symbol: str) -> MainLoop:
     register's number modulo 2), until another operand of that slot and bank is read. Source: Huerta et al. 2025, arXiv
     2503.20481.
     """
-    code, labels = _parse(text, symbol)
+    begin = text.find(f"\n.text.{symbol}:")
+    code: list[tuple[str, str]] = []  # instructions with their operands, or else their guard
+    labels: dict[str, int] = {}  # their places in the code
+    for line in text[begin + 1 :].splitlines()[1:] if begin >= 0 else []:
+        if line.startswith(("\t.section", ".text.", "//---")):
+            break
+        label, instruction = _LABEL.match(line), _INSTRUCTION.match(line)
+        if label:
+            labels[label[1]] = len(code)
+        elif instruction and instruction[2] != "!PT":
+            code.append((instruction[3], instruction[4].strip() or instruction[2] or ""))
     loop: list[tuple[str, str]] = []
     for index, (name, operands) in enumerate(code):
         target = re.search(r"\.L_x_\w+", operands) if name.startswith("BRA") else None
@@ -193,22 +203,6 @@ def main_loop(text: str, symbol: str) -> MainLoop:
     conflicts = sum(len(registers) > len({register % 2 for register in registers}) for registers in reads)
     multiplied = max(1, len(reads))
     return MainLoop(dict(counts.most_common()), sum(map(len, reads)) / multiplied, conflicts / multiplied)
-
-
-def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """One kernel's instructions with their operands, or else their guard; and the places of its labels among them."""
-    start = text.find(f"\n.text.{symbol}:")
-    code: list[tuple[str, str]] = []
-    labels: dict[str, int] = {}
-    for line in text[start + 1 :].splitlines()[1:] if start >= 0 else []:
-        if line.startswith(("\t.section", ".text.", "//---")):
-            break
-        label, instruction = _LABEL.match(line), _INSTRUCTION.match(line)
-        if label:
-            labels[label[1]] = len(code)
-        elif instruction and instruction[2] != "!PT":
-            code.append((instruction[3], instruction[4].strip() or instruction[2] or ""))
-    return code, labels
 
 
 Widths = tuple[tuple[str, int], ...]

@@ -163,8 +163,7 @@ class Solver(Runnable):
     def __init__(self, solution: Solution, problem: Problem, device: Device) -> None:
         self.name, self.solution, self.problem, self.device = solution.name, solution, problem, device
 
-    def describe(self) -> dict[str, Any]:
-        """As Runnable has it."""
+    def describe(self) -> dict[str, Any]:  # noqa: D102
         return self.solution.describe()
 
 
@@ -177,7 +176,6 @@ class _Kernels(Solver):
         self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
 
     def enqueue(self, *arguments: Passed) -> None:
-        """As Runnable has it."""
         given = dict(zip((parameter.name for parameter in self.own.parameters), arguments, strict=True))
         key = tuple(passed.number if passed.buffer is None else None for passed in arguments)
         if key not in self._launches:  # once, so that a timed launch parses nothing
@@ -270,14 +268,12 @@ class _Python(Solver):
         return [p.value if p.buffer is None else self.loan.array(p.buffer, *p.form) for p in taken]
 
     def enqueue(self, *arguments: Passed) -> None:
-        """As Runnable has it."""
         inputs = self._arrays(arguments, "input")
         returns = self.takes == len(inputs)
         with calling(self.name, self.loan):
             self.returned = self.function(*(inputs if returns else self._arrays(arguments, *ROLES)))
 
     def collect(self, *arguments: Passed) -> None:
-        """As Runnable has it."""
         if self.takes != sum(passed.role == "input" for passed in arguments):
             return
         outputs = self._arrays(arguments, "output")
