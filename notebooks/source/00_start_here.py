@@ -52,14 +52,14 @@ lab.access("naive")
 
 # %% [markdown]
 # **What we believed:** a warp needs 33 lookups in L1 for a multiply-add, and 2 after the change, so `coalesced` is 16
-# times as fast. **What came:**
+# times as fast.
 
 # %%
 lab.step("coalesced")
 
 # %% [markdown]
-# It is 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What is missing is
-# a question, and [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) asks it.
+# **What came:** 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What is
+# missing is a question, and [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) asks it.
 #
 # ## 2. Gate, then time
 #
@@ -114,7 +114,6 @@ plots.roofline(run, 4096)
 # ## 5. A later rung isn't always faster
 #
 # **What we believed:** the best kernel at 4096 is the best kernel. `tiles_1d` has a smaller tile than all later rungs.
-# **What came:**
 
 # %%
 later = [rung.name for rung in worklog.LADDER if rung.number > worklog.rung("tiles_1d").number]
@@ -124,6 +123,8 @@ for size in (1024, 4096):
     print(f"{size}: tiles_1d {rates['tiles_1d']:5.1f} TFLOP/s; faster: {', '.join(faster) or 'no later rung'}")
 
 # %% [markdown]
+# **What came:** at 4096 all later rungs are faster, and at 1024 only two of them. Exercise 1 asks why.
+#
 # ## Graded exercise
 #
 # Which rung is the fastest at 256? Guess before you look: the sizes above are 1024 and 4096. Then set `answer` and run

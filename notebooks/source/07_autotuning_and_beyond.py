@@ -13,41 +13,35 @@
 # %% [markdown]
 # # Autotuning, and beyond
 #
-# **Goal:** on this page the tile of a rung becomes a set of axes. You get what is known of each tile before it runs,
-# the measured times, and the limits of such a search.
+# A rung has one tile. We make it a set of axes, ask the compiler what it knows of each tile, and believe that one of
+# its numbers tells us which is fastest. Then we measure all of them:
+
+# %%
+import worklog
+from worklog import plots, problem
+from worklog.runner import sweep as tuning
+
+rung = worklog.rung("autotuned")
+sides = {"BM": (64, 128), "BN": (64, 128, 256), "TN": (8, 16), "MIN_BLOCKS": (1, 2)}
+axes = [problem.Axis(name, values) for name, values in sides.items()]
+found = tuning.variants(rung, axes)
+measured = tuning.results(found)
+plots.sweep(found, measured)
+
+# %% [markdown]
+# A tile without a time was not measured. A label with *source changed since* means that the rung's source is not the
+# measured one, but compiles to as many registers and as much shared memory.
 #
 # **New concepts:** axes and skipped points with reasons, compiler resources, occupancy, spills, a best tile that holds
 # for one size.
 #
-# Compiling needs no GPU, so all predictions are made here. Times are measured, here or on the machine of the recording.
-# A tile without a measured time is marked.
-
-# %%
-import pandas as pd
-
-import worklog
-from worklog import plots
-from worklog.analysis.inspection import inspect
-from worklog.analysis.memory_counts import memory_counts
-from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem.axes import Axis
-from worklog.runner import sweep as tuning
-
-rung = worklog.rung("autotuned")
-run = worklog.results(["tiles_1d", "autotuned", "warptiled"], [1024, 4096])
-print(run.label)
-print(rung.name, dict(rung.template))
-
-# %% [markdown]
 # ## 1. Axes
 #
 # The rung's source has the tile as template parameters: BM x BN of C per block, BK deep, TM x TN per thread. MIN_BLOCKS
 # tells the compiler how many blocks must fit on an SM. Four axes, and every combination of their values:
 
 # %%
-axes = [Axis("BM", (64, 128)), Axis("BN", (64, 128, 256)), Axis("TN", (8, 16)), Axis("MIN_BLOCKS", (1, 2))]
-found = tuning.variants(rung, axes)
+print(rung.name, dict(rung.template))
 print(found.preview().replace("; ", "\n"))
 
 # %% [markdown]
@@ -55,8 +49,8 @@ print(found.preview().replace("; ", "\n"))
 # launched: a block may have too many threads, too much shared memory or too many registers.
 
 # %%
-for axis in (Axis("TN", (1,)), Axis("BK", (32,)), Axis("BM", (96,))):
-    for point in tuning.variants(rung, [axis]).skipped:
+for name, value in (("TN", 1), ("BK", 32), ("BM", 96)):
+    for point in tuning.variants(rung, [problem.Axis(name, (value,))]).skipped:
         print(f"{point!s:8} {point.skipped}")
 
 # %% [markdown]
@@ -70,7 +64,7 @@ for axis in (Axis("TN", (1,)), Axis("BK", (32,)), Axis("BM", (96,))):
 found.frame()  # "spilled B" and "shared B" are bytes
 
 # %% [markdown]
-# What the table predicts:
+# **What we believed:**
 #
 # - **TN = 16** does more multiply-adds per float that it reads, but it needs more registers, so there are fewer warps
 #   to hide latencies.
@@ -91,13 +85,17 @@ table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 # The emulator counts the wavefronts, here of the tile that gained warps and of the rung's own tile:
 
 # %%
+from worklog.analysis.inspection import inspect
+from worklog.analysis.memory_counts import memory_counts
+
+gpu = worklog.open_run().gpu
 gained = next(v for v in found.kept if v.name == "BM=128 BN=128 TN=8 MIN_BLOCKS=2")
 inspected, own = inspect(gained.kernel), memory_counts().rungs[rung.name]
 shared = inspected.counts.shared_load.wavefronts + inspected.counts.shared_store.wavefronts
-clocks = run.gpu.multiprocessors * run.gpu.sm_clock_mhz * 1e3  # of all SMs, per millisecond
+clocks = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3  # of all SMs, per millisecond
 print(f"{inspected.label}\n{gained.name}: {shared / clocks:.2f} ms at least in shared memory")
 print(f"{rung.name}, its own tile: {own.wavefronts / clocks:.2f} ms at least in shared memory")
-print(f"either: {inspected.shape.flops / run.gpu.fp32_peak_tflops / 1e9:.2f} ms at least in multiply-adds")
+print(f"either: {inspected.shape.flops / gpu.fp32_peak_tflops / 1e9:.2f} ms at least in multiply-adds")
 
 # %% [markdown]
 # Both are below the time of the multiply-adds, so these counts do not decide between them. A measurement must.
@@ -108,18 +106,9 @@ print(f"either: {inspected.shape.flops / run.gpu.fp32_peak_tflops / 1e9:.2f} ms 
 # Like every kernel, each tile must pass the gate before it is timed next to cuBLAS. In a terminal, the command is
 # `worklog sweep autotuned --axis BM=64,128 --axis …`. With `--preview`, it only lists the tiles.
 #
-# Four questions, before you look. Does the order follow the registers, the warps or the L2 traffic? What does a spill
+# Four questions to the picture. Does the order follow the registers, the warps or the L2 traffic? What does a spill
 # cost? Does the 8 x 8 tile gain from twice the warps, and does it overtake the rung's own tile? How large a difference
-# means nothing?
-
-# %%
-measured = tuning.results(found)
-plots.sweep(found, measured)
-
-# %% [markdown]
-# A tile without a time was not measured. A label with *source changed since* means that the rung's source is not the
-# measured one, but compiles to as many registers and as much shared memory. The answers, from these times (+1 is
-# the same order, -1 the reverse):
+# means nothing? (+1 is the same order, -1 the reverse.)
 
 # %%
 rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measured else {}
@@ -142,6 +131,8 @@ else:
     print("not all of these tiles have a time: sweep them on a GPU")
 
 # %% [markdown]
+# **What came:**
+#
 # - **Order:** it follows none of the three numbers, so a search needs measurements.
 # - **Spill:** a tile that spills its accumulators is several times slower, although it has as many warps as any.
 # - **Warps:** at the same tile and without a spill, twice the warps are 16 % faster: they hide more latency. Still, the
@@ -158,17 +149,16 @@ else:
 
 
 # %%
-def blocks(name, size):
-    """Blocks of the grid per SM of this machine."""
-    x, y = worklog.rung(name).blocks(worklog.Shape.of(size))
-    return x * y / run.gpu.multiprocessors
+import math
 
+import pandas as pd
 
+run = worklog.results(["tiles_1d", "autotuned", "warptiled"], [1024, 4096])
 rows = []
 for m in run.measurements:
-    size = m.shape[0]
-    row = {"blocks/SM": blocks(m.kernel, size), "TFLOP/s": m.tflops, "of cuBLAS": m.ratio}
-    rows.append({"kernel": m.kernel, "size": size, **row})
+    blocks = math.prod(worklog.rung(m.kernel).blocks(m.problem)) / run.gpu.multiprocessors
+    row = {"blocks/SM": blocks, "TFLOP/s": m.tflops, "of cuBLAS": m.ratio}
+    rows.append({"kernel": m.kernel, "size": m.shape[0], **row})
 print(run.label)
 pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 
@@ -180,12 +170,16 @@ pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 # %% [markdown]
 # ## 5. Dead ends
 #
-# Some ideas do not help. [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) pads the wrong matrix. Here are two
-# ideas about the compiler. The first: unroll the inner loop of `tiles_1d`, so that four neighbours in a row of `As`
-# become one load of 16 bytes.
+# Some ideas do not help. In [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) we pad the wrong matrix. Here are
+# two ideas about the compiler. **What we believed:** if we unroll the inner loop of `tiles_1d`, four neighbours in a
+# row of `As` become one load of 16 bytes.
 
 
 # %%
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import compile_cuda
+
+
 def compiled(name, old, new):
     """Compile a rung as it is and with a change; print registers and shared-memory instructions."""
     program = worklog.rung(name).program
@@ -198,7 +192,8 @@ loop = "    for (int k = 0; k < BK; ++k) {"
 compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 
 # %% [markdown]
-# The compiler had done this already, with the same wide loads and fewer registers, so the rung does not have this line.
+# **What came:** the compiler had done this already, with the same wide loads and fewer registers, so the rung does not
+# have this line.
 # Read the machine code before you optimise the source.
 #
 # The second is the name of the last two rungs. The assembler keeps multiply-adds in the order of the source if the
@@ -241,8 +236,9 @@ lab.check_answer("07", answer)
 # 2. Each float of A is fetched N / BN times, once per block column, and each float of B M / BM times. So the traffic is
 #    proportional to 1 / BM + 1 / BN.
 # 3. 4 x 4, 4 x 8 and 8 x 4. They need 512 or 1024 threads per block, and a tile of 128 x 8 has only 256 float4 to copy.
-#    `tuning.variants(worklog.rung("vectorized"), [Axis("TM", (4, 8, 16)), Axis("TN", (4, 8, 16))]).skipped` lists them.
+#    `tuning.variants(worklog.rung("vectorized"), [problem.Axis(side, (4, 8, 16)) for side in ("TM", "TN")]).skipped`
+#    lists them.
 #
 # </details>
 #
-# **Where next:** [08_your_own_kernel](08_your_own_kernel.ipynb) shows how to write, check and measure your own kernel.
+# **Where next:** [12_past_cublas](12_past_cublas.ipynb) goes on where `warptiled` ends.

@@ -26,8 +26,8 @@ run = worklog.results([*SECOND, "best", "cuBLAS"], 4096)
 plots.accuracy(run, 4096)
 
 # %% [markdown]
-# To the right is faster, and lower is more precise: the largest error that the gate found in each kernel. Filled points
-# have the class of FP32, which limits the rms error, too: `fp16x3` fails that limit. Here is what each step gains, and
+# Up is faster, and left is more precise, by the largest error that the gate found in each kernel. Filled points have
+# the class of FP32, which limits the rms error, too: `fp16x3` fails that limit. Here is what each step gains, and
 # what Nsight Compute found busy:
 
 # %%

@@ -106,7 +106,7 @@ def attempt(name: str, source: str) -> Graded:
     if name not in PUZZLES:
         raise BadSetting(f"there is no puzzle {name!r}: choose from {', '.join(PUZZLES)}")
     puzzle = PUZZLES[name]
-    kernel = Kernel.from_source(source, file=FILE, name=name)
+    kernel = Kernel.from_source(source, file=FILE, name="yours")
     if kernel.arguments and not (kernel.grid and kernel.block):
         raise BadSetting("the cell states no launch: put its grid and block back, as `// grid: N / 32, M / 32` is one")
     kernel.require_launch()
