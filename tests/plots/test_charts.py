@@ -124,7 +124,7 @@ CASES = {
     "samples, slowed": Case(lambda: plots.samples(runs.sampled(9, 0x4), "naive", 512), "slowed: software power cap"),
     "sweep": Case(
         lambda: plots.sweep(tiles(), swept()),
-        "the best of 2 tiles is 3 times as fast | 45.81 | 90.00 | 15.27 | 30.00 | 50.90 | at precision: no",
+        "the best of 2 tiles is 3 times as fast | 45.81 | 90 | 15.27 | 30 | 50.9 | at precision: no",
         "not measured",
         "live · NVIDIA H200",
     ),

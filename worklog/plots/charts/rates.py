@@ -255,8 +255,8 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
 
 @style.styled()
 def sweep(variants: Variants, run: Run) -> Chart:
-    """One row per variant, fastest first, then cuBLAS: TFLOP/s, % of cuBLAS, registers, spilled bytes and resident
-    warps. A variant without a time in the run has a dash, and the footer says why. Raises NothingToDraw where no
+    """One row per variant, fastest first, then cuBLAS: registers, spilled bytes, resident warps, TFLOP/s and % of
+    cuBLAS. A variant without a time in the run has a dash, and the footer says why. Raises NothingToDraw where no
     variant can be built.
     """
     if not variants.kept:
@@ -268,11 +268,11 @@ def sweep(variants: Variants, run: Run) -> Chart:
     timed = [name for name in (*tiles, CUBLAS) if name in rates]
     named = tiles | {CUBLAS: CUBLAS}
     columns = {
-        "TFLOP/s": {named[name]: rates[name] for name in timed},
-        "% of cuBLAS": {named[name]: 100 * (times[name].ratio or 0.0) for name in timed},
         "registers per thread": {tiles[v.name]: float(v.registers) for v in order},
         "bytes spilled": {tiles[v.name]: float(v.spilled_bytes) for v in order},
-        "warps per multiprocessor": {tiles[v.name]: float(v.resident.warps) for v in order},
+        "warps per SM": {tiles[v.name]: float(v.resident.warps) for v in order},
+        "TFLOP/s": {named[name]: rates[name] for name in timed},
+        "% of cuBLAS": {named[name]: 100 * (times[name].ratio or 0.0) for name in timed},
     }
     footer = [f"{run.full_label}; registers, spills and warps: compiled for {variants.arch}"]
     labels = [m.label for m in times.values() if m.label not in ("", run.label)]
@@ -286,6 +286,5 @@ def sweep(variants: Variants, run: Run) -> Chart:
     elif ours:
         finding = f"the best of {len(ours)} tiles is {ours[0] / ours[-1]:.2g} times as fast as the worst"
     subtitle = f"C = A·B in FP32, {dimensions(variants.shape)}. One row per tile."
-    return bars(
-        f"{variants.rung.name}: {finding}", columns, "; ".join(footer), subtitle=subtitle, accented=[*tiles.values()]
-    )
+    title, how = f"{variants.rung.name}: {finding}", {"subtitle": subtitle, "written": "{:.4g}"}
+    return bars(title, columns, "; ".join(footer), accented=[*tiles.values()], **how)
