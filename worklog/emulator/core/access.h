@@ -84,8 +84,8 @@ static inline int unchanged(const Site *s, const Warp *w, int lane, const uint8_
 
 static void zero(const Site *s, const Warp *w, uint32_t lanes) {
   const int32_t *registers = s->op == ATOMIC ? s->results : s->values;
-  for (int lane = 0; lane < LANES && s->op != STORE; lane++)
-    for (int k = 0; k < s->count && lanes >> lane & 1; k++)
+  FOR_LANES(lane, s->op == STORE ? 0 : lanes)
+    for (int k = 0; k < s->count; k++)
       if (registers[k] != NONE) memset(w->file + registers[k] + lane * s->width, 0, (size_t)s->width);
 }
 
@@ -139,9 +139,8 @@ static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_
   if (fits && (whole || (low >= first && high + width <= first + size))) return mask;
   uint32_t wrong[4] = {0};
   *in = NULL;
-  for (int lane = 0; lane < LANES; lane++) {
+  FOR_LANES(lane, mask) {
     uint64_t x = address[lane];
-    if (!(mask >> lane & 1)) continue;
     m = memory_of(l, b, s, x);
     int outside = !m || !contains(m, x, width), crooked = (x & (width - 1)) != 0;
     if (outside && (!crooked || s->space == SHARED)) wrong[OUT_OF_BOUNDS] |= 1u << lane;
@@ -230,9 +229,9 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   }
   if (load || (s->op == STORE && !ordered)) move(s, w, memory, address, mask, p ? p->form : UNLIKE);
   if (!missing) return;
-  for (int lane = 0; lane < LANES; lane++)
-    for (int other = 0; other < LANES; other++)
-      if (missing >> other & 1 && mask >> lane & 1 && address[lane] == address[other]) missing |= 1u << lane;
+  FOR_LANES(lane, mask)
+    FOR_LANES(other, missing)
+      if (address[lane] == address[other]) missing |= 1u << lane;
   /* Only a copy may read what nobody has written. */
   for (int k = 0; k < s->count; k++) set_poison(w, load ? s->values[k] : s->results[k], missing, missing, pc);
 }
@@ -255,7 +254,7 @@ static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const ui
     lanes = 1u << first;
     if (s->space == LOCAL) own = local_of(l, b, first_of(b, w) + first), m = &own;
     else
-      for (int k = 0; k < LANES; k++) lanes |= (uint32_t)(address[k] - m->base < m->size) << k & rest;
+      FOR_LANES(k, rest) lanes |= (uint32_t)(address[k] - m->base < m->size) << k;
     access_memory(l, b, w, s, pc, m, NULL, address, lanes);
   }
   if (s->space == SHARED && good) note(l, b, w, s, pc, SHARED, good, address);
@@ -290,13 +289,11 @@ static int generic(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, cons
  * the mistake is that these lanes don't wait. */
 static int is_early(const Launch *l, const Block *b, Site *s, const uint64_t *address, uint32_t mask) {
   if (!b->async || b->idle > 1 || s->op != LOAD || s->space != SHARED || !l->checking) return 0;
-  uint64_t width = (uint64_t)(s->size * s->count), grain = (uint64_t)l->grain;
+  uint64_t width = (uint64_t)(s->size * s->count);
   uint32_t concerned = pattern_of(s, address, mask)->readers;
-  for (int lane = 0; lane < LANES; lane++) {
-    if (!(concerned >> lane & 1) || !contains(&b->shared, address[lane], width)) continue;
-    for (uint64_t place = address[lane] / grain; place * grain < address[lane] + width; place++)
+  FOR_LANES(lane, concerned)
+    FOR_CELLS(place, address[lane], contains(&b->shared, address[lane], width) ? width : 0)
       if (is_empty(b, place)) return 1;
-  }
   return 0;
 }
 

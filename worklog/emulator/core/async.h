@@ -176,9 +176,8 @@ static void load_box(Launch *l, Block *b, const Warp *w, const Instruction *i, i
   m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
   x->barrier = (int32_t)(m - b->async->mbarriers), x->phase = m->phase, x->data = read_box(l, x);
   if (!x->data) return;
-  for (int64_t at = x->start; l->checking && at < x->start + x->size; at += l->grain) {
-    uint64_t place = (uint64_t)(at / l->grain);
-    order(l, b, &b->shared, place, x->pc, x->thread, (uint64_t)at, 1, 0);
+  FOR_CELLS(place, (uint64_t)x->start, l->checking ? (uint64_t)x->size : 0) {
+    order(l, b, &b->shared, place, x->pc, x->thread, place * (uint64_t)l->grain, 1, 0);
     bring(b, x->pc, place, x->barrier, m->phase + 1);
   }
   APPEND(&b->chunks, b->async->loads, b->async->loads_count, *x);
@@ -242,12 +241,10 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
   case FENCE_PROXY: fence_mbarriers(l, b, w, mask, given_of(l, i)->how & OF_INIT); break;
   case COPY_COMMIT:
   case BULK_COMMIT:
-    for (int k = 0; k < LANES; k++)
-      (i->op == COPY_COMMIT ? own->group : own->bulk_group)[warp * LANES + k] += mask >> k & 1;
+    FOR_LANES(k, mask) (i->op == COPY_COMMIT ? own->group : own->bulk_group)[warp * LANES + k]++;
     break;
   case RANK:
-    for (int k = 0; k < LANES; k++) {
-      if (!(mask >> k & 1)) continue;
+    FOR_LANES(k, mask) {
       uint32_t rank = AT(uint32_t, i->b)[k];
       if (rank) TELL(WRONG_RANK, pc, NONE, warp * LANES + k, 0, 0, rank);
       if (number == 8) AT(uint64_t, i->d)[k] = AT(uint64_t, i->a)[k];
@@ -255,15 +252,14 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     }
     break;
   case PENDING_COUNT:
-    for (int k = 0; k < LANES; k++)
-      if (mask >> k & 1) AT(uint32_t, i->d)[k] = (uint32_t)AT(uint64_t, i->a)[k] & MOST_COUNT;
+    FOR_LANES(k, mask) AT(uint32_t, i->d)[k] = (uint32_t)AT(uint64_t, i->a)[k] & MOST_COUNT;
     break;
   case BULK_LOAD:
   case BULK_STORE:
     mark_first(b, w, i->site);
-    for (int k = 0; k < LANES && !l->status; k++) {
+    FOR_LANES(k, mask) {
       Box x;
-      if (!(mask >> k & 1) || !box_of(l, b, w, pc, i, k, &x)) continue;
+      if (l->status || !box_of(l, b, w, pc, i, k, &x)) continue;
       if (i->op == BULK_LOAD) load_box(l, b, w, i, k, &x);
       if (i->op == BULK_LOAD) continue;
       if (l->checking) begin_reading(l, b, pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);

@@ -74,8 +74,7 @@ static void reduce(const Block *b, const Launch *l, int number, const uint32_t *
         most += __builtin_popcount(a->mask);
       } else if (a->op >= POPULATION) {
         uint32_t *d = AT(uint32_t, l->code[a->pc].d);
-        for (int lane = 0; a->op == POPULATION && lane < LANES; lane++)
-          if (a->mask >> lane & 1) d[lane] = (uint32_t)count;
+        FOR_LANES(lane, a->op == POPULATION ? a->mask : 0) d[lane] = (uint32_t)count;
         if (a->op == ALL_TRUE) *d = count == most ? *d | a->mask : *d & ~a->mask;
         if (a->op == ANY_TRUE) *d = count ? *d | a->mask : *d & ~a->mask;
       }
@@ -172,9 +171,9 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   const uint32_t *numbers = AT(uint32_t, i->a), predicate = i->c == NONE ? 0 : *AT(uint32_t, i->c);
   uint32_t counts[LANES] = {0}, wrong = 0;
   if (i->b != NONE) memcpy(counts, AT(uint32_t, i->b), sizeof counts);
-  for (int k = 0; k < LANES; k++) {
+  FOR_LANES(k, mask) {
     int fits = counts[k] % LANES == 0 && (counts[k] || i->b == NONE) && counts[k] <= (uint32_t)threads_of(b);
-    if (numbers[k] >= BARRIERS || !fits) wrong |= 1u << k & mask;
+    if (numbers[k] >= BARRIERS || !fits) wrong |= 1u << k;
   }
   if (wrong) {
     int lane = __builtin_ctz(wrong);
@@ -185,8 +184,7 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   for (uint32_t rest = mask; rest;) {
     int lane = __builtin_ctz(rest);
     Arrival a = {number_of_warp(b, w), pc, (int32_t)numbers[lane], (int32_t)counts[lane], i->op, 0, 0};
-    for (int k = lane; k < LANES; k++)
-      a.mask |= (uint32_t)(numbers[k] == numbers[lane] && counts[k] == counts[lane]) << k & rest;
+    FOR_LANES(k, rest) a.mask |= (uint32_t)(numbers[k] == numbers[lane] && counts[k] == counts[lane]) << k;
     rest &= ~a.mask;
     a.predicate = predicate & a.mask;
     /* Threads that wait are released when the other warps have had their turns, since more may arrive than wanted. */

@@ -28,8 +28,7 @@ static void keep(const Launch *l, Warp *w, Frame *f, uint32_t back) {
       uint32_t *now = AT(uint32_t, kept[0]);
       *now = (*now & ~back) | (*(uint32_t *)data & back);
     }
-    for (int k = 0; kept[1] && k < LANES; k++)
-      if (back >> k & 1) memcpy(w->file + kept[0] + k * kept[1], data + k * kept[1], (size_t)kept[1]);
+    FOR_LANES(k, kept[1] ? back : 0) memcpy(w->file + kept[0] + k * kept[1], data + k * kept[1], (size_t)kept[1]);
     memcpy(&old, data + size, sizeof old);
     if (back) *poison = (Poison){(poison->lanes & ~back) | (old.lanes & back), old.lanes & back ? old.pc : poison->pc};
     data += size + sizeof *poison;
@@ -49,8 +48,7 @@ static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
   memcpy(f->callers, w->frame, sizeof f->callers);
   f->pc = pc, f->lanes = mask;
   keep(l, w, f, 0);
-  for (int k = 0; k < LANES; k++) {
-    if (!(mask >> k & 1)) continue;
+  FOR_LANES(k, mask) {
     int64_t target = i->a == NONE ? i->site : AT(int64_t, i->a)[k] - FIRST_FUNCTION;
     int known = 0;
     for (int n = 1; n <= *functions; n++) known |= functions[n] == target;
@@ -71,10 +69,9 @@ static int give_back(Launch *l, Warp *w, uint32_t mask) {
   for (uint32_t lanes; mask; mask &= ~lanes) {
     Frame *f = w->frame[__builtin_ctz(mask)];
     lanes = 0;
-    for (int k = 0; k < LANES; k++) lanes |= (uint32_t)(w->frame[k] == f) << k & mask;
+    FOR_LANES(k, mask) lanes |= (uint32_t)(w->frame[k] == f) << k;
     keep(l, w, f, lanes);
-    for (int k = 0; k < LANES; k++)
-      if (lanes >> k & 1) w->frame[k] = f->callers[k];
+    FOR_LANES(k, lanes) w->frame[k] = f->callers[k];
     push(w, f->pc + 1, lanes);
     f->lanes &= ~lanes;
     if (!f->lanes) f->next = w->spare, w->spare = f;

@@ -46,15 +46,13 @@ static void series(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
       continue;
     }
     l->ticks += 1000; /* a clock: the emulator has no time */
-    for (int k = 0; k < LANES; k++)
-      if (mask >> k & 1) AT(uint64_t, step->d)[k] = l->ticks >> step->op;
+    FOR_LANES(k, mask) AT(uint64_t, step->d)[k] = l->ticks >> step->op;
   }
 }
 
 /* Two words as one of twice the width, or back; c: the second word's register. */
 static void pack(const Warp *w, const Instruction *i, uint32_t mask) {
-  for (int k = 0; k < LANES; k++) {
-    if (!(mask >> k & 1)) continue;
+  FOR_LANES(k, mask) {
     if (i->kind == PACK && i->op == 8) {
       AT(uint64_t, i->d)[k] = AT(uint32_t, i->a)[k] | (uint64_t)AT(uint32_t, i->c)[k] << 32;
     } else if (i->kind == PACK) {
@@ -81,8 +79,7 @@ static int trap(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
 
 /* vprintf: Python prints. a, b: the addresses of the format and of the arguments. */
 static void print(Launch *l, Block *b, Warp *w, const Instruction *i, uint32_t mask) {
-  for (int k = 0; k < LANES; k++) {
-    if (!(mask >> k & 1)) continue;
+  FOR_LANES(k, mask) {
     const uint8_t *local = local_of(l, b, first_of(b, w) + k).data;
     uint32_t count = l->values ? l->print(AT(uint64_t, i->a)[k], AT(uint64_t, i->b)[k], local) : 0;
     if (i->d != NONE) AT(uint32_t, i->d)[k] = count;
@@ -235,9 +232,4 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
     }
   }
   return left;
-}
-
-void sizes(int32_t *out) {
-  out[0] = sizeof(Instruction), out[1] = sizeof(Site), out[2] = sizeof(Buffer), out[3] = sizeof(Event);
-  out[4] = sizeof(Launch), out[5] = sizeof(Cell), out[6] = sizeof(Step);
 }

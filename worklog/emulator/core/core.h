@@ -1,5 +1,5 @@
 /* The emulator's core: decoded instructions, one warp at a time. Python (worklog.emulator.core) fills these records;
- * the layouts are repeated there as ctypes structures, and `sizes` lets it compare them.
+ * it reads their layouts, and the numbers of the enumerations, from this file.
  *
  * A register is 32 lanes of its width; a predicate is a mask of 32 bits. An operand is a byte offset in the warp's
  * register file, which begins with constants, so that literals, parameters and special registers are operands too. */
@@ -169,7 +169,6 @@ typedef struct {
 
 int launch_run(Launch *launch);
 void launch_free(Launch *launch);
-void sizes(int32_t *out);
 /* Costs of one access of a warp, as a site's; lanes outside of the mask have a valid lane's address. */
 void costs_of(const uint64_t *address, uint32_t mask, int32_t width, int32_t shared, int64_t *costs);
 

@@ -25,8 +25,7 @@ static int distinct(uint64_t *x, int n) {
 static void count_global(const uint64_t *address, uint32_t mask, int width, int64_t *costs) {
   uint64_t sector[LANES], line[LANES];
   int n = 0;
-  for (int k = 0; k < LANES; k++)
-    if (mask >> k & 1) sector[n] = address[k] / 32, line[n++] = address[k] / 128;
+  FOR_LANES(k, mask) sector[n] = address[k] / 32, line[n++] = address[k] / 128;
   costs[REQUESTS] = 1;
   costs[SECTORS] = distinct(sector, n);
   costs[BYTES] = (int64_t)n * width;
@@ -121,8 +120,8 @@ static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_
   Step step = {.pc = pc, .warp = number_of_warp(b, w), .space = space, .mask = mask, .block = b->number};
   if (s && l->counting) memcpy(step.costs, s->last.costs, sizeof step.costs);
   if (address) memcpy(step.address, address, sizeof step.address);
-  for (int k = 0; space == SHARED && address && k < LANES; k++)
-    if (mask >> k & 1) memcpy(step.words[k], b->shared.data + (address[k] & ~(uint64_t)15), sizeof step.words[k]);
+  FOR_LANES(k, space == SHARED && address ? mask : 0)
+    memcpy(step.words[k], b->shared.data + (address[k] & ~(uint64_t)15), sizeof step.words[k]);
   l->watch(&step);
 }
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worklog.emulator.core import compose, decode_tensor
-from worklog.emulator.core.records import FIELDS, INSTRUCTION, SITE, enum
+from worklog.emulator.core.records import enum, record
 from worklog.emulator.core.register_file import SLOT, SPECIALS, RegisterFile
 from worklog.emulator.flow import branch_target
 from worklog.emulator.isa import record_of
@@ -97,7 +97,7 @@ class Decoder(RegisterFile):
         self.memories = {site.pc: len(known) + len(copies) + len(MEMORIES) * k for k, site in enumerate(generic)}
         self.owners = [*known, *(site.source for site in copies if site.source)]
         self.owners += [site.at(space) for site in generic for space in MEMORIES]
-        self.sites = np.zeros(len(self.owners), SITE)
+        self.sites = np.zeros(len(self.owners), record("Site"))
         self.lists: list[int] = []
         self.steps: list[dict[str, int]] = []  # of instructions that are several
         self.refused: dict[int, str] = {}
@@ -115,8 +115,10 @@ class Decoder(RegisterFile):
                 if (i := self.code[pc]).row.meeting and pc not in self.refused:
                     rows[pc]["meets"] = -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
         rows.append({"kind": KIND["EXIT"]})  # for code that has no end
-        default = dict.fromkeys(FIELDS, NONE) | dict.fromkeys(("op", "negated", "copies", "meets"), 0)
-        records = np.array([tuple({**default, **row}.values()) for row in [*rows, *self.steps]], INSTRUCTION)
+        default = dict.fromkeys(record("Instruction").fields or (), NONE) | dict.fromkeys(
+            ("op", "negated", "copies", "meets"), 0
+        )
+        records = np.array([tuple({**default, **row}.values()) for row in [*rows, *self.steps]], record("Instruction"))
         for pc, first in self.memories.items():
             if not self.sites[first]["width"]:  # those of matrices have records
                 self.sites[first : first + len(MEMORIES)] = self.sites[self.numbers[pc]]

@@ -134,8 +134,7 @@ static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
   int first = first_of(b, w), whole = lanes == w->started;
   for (int learns = 0; (!whole || b->learned || l->fences) && learns < 2; learns++) {
     if (learns && whole && !b->learned) b->meeting.known.own.size = 0; /* Warp.time says it */
-    for (int k = 0; k < LANES; k++) {
-      if (!(lanes >> k & 1)) continue;
+    FOR_LANES(k, lanes) {
       if (learns) learn(l, b, first + k, &b->meeting);
       else gather(l, b, &b->meeting, first + k);
     }
@@ -154,9 +153,8 @@ static void release_fence(const Launch *l, Block *b, const Warp *w, uint32_t lan
   if (!l->fences) return;
   if (wide) publish(b, 0, threads_of(b), b->time - 1);
   if (wide) publish(b, first, LANES, w->time - 1);
-  for (int k = 0; k < LANES; k++) {
+  FOR_LANES(k, lanes) {
     Knowledge *own = &b->knowledge[first + k];
-    if (!(lanes >> k & 1)) continue;
     own->fence = b->clock;
     if (!wide) continue;
     own->wide = b->clock;
@@ -166,9 +164,8 @@ static void release_fence(const Launch *l, Block *b, const Warp *w, uint32_t lan
 
 /* What strong reads have shown to these threads is known. */
 static void acquire_fence(Launch *l, Block *b, const Warp *w, uint32_t lanes, int wide) {
-  for (int k = 0; k < LANES; k++) {
+  FOR_LANES(k, lanes) {
     Knowledge *own = &b->knowledge[first_of(b, w) + k];
-    if (!(lanes >> k & 1)) continue;
     const View *shown[] = {&own->shown, &b->common.shown};
     for (int n = 0; n < 2; n++) {
       View view = *shown[n];

@@ -48,10 +48,9 @@ static void read_source(Launch *l, Block *b, Warp *w, int32_t pc, const Given *g
     Site word = *source;
     uint32_t lanes = 0;
     uint64_t address[LANES];
-    for (int k = 0; k < LANES; k++) {
+    FOR_LANES(k, mask) {
       int64_t size = value_of(w, given->size, k, out->width);
-      int copies = j ? size < out->width && size > 4 * (j - 1) : size >= out->width;
-      lanes |= (uint32_t)copies << k & mask;
+      lanes |= (uint32_t)(j ? size < out->width && size > 4 * (j - 1) : size >= out->width) << k;
     }
     if (!lanes) continue;
     for (int k = 0; k < LANES; k++) {
@@ -83,9 +82,8 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   new.number = own->issued++;
   memcpy(new.group, own->group + first, sizeof new.group);
   for (int turn = 0; l->checking && turn < 2; turn++)
-    for (int k = 0; k < LANES; k++)
-      for (uint64_t at = 0; new.lanes >> k & 1 && at < (uint64_t)new.width; at += (uint64_t)l->grain) {
-        uint64_t place = (new.place[k] + at) / (uint64_t)l->grain;
+    FOR_LANES(k, new.lanes)
+      FOR_CELLS(place, new.place[k], (uint64_t)new.width) {
         const Stamp *last = &b->shared.cells[place].write;
         int same = last->pc == pc && last->time == b->clock;
         own->busy[place].waiter = 0;
@@ -97,11 +95,10 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
 
 /* Lanes' parts of a copy land. Accesses before its issue were checked then, and those since as to bytes in flight. */
 static void land_flight(Launch *l, Block *b, int warp, Copied *f, uint32_t landing) {
-  for (int k = 0; k < LANES; k++) {
-    if (!(landing >> k & 1)) continue;
+  FOR_LANES(k, landing) {
     memcpy(b->shared.data + f->place[k], f->data[k], (size_t)f->width);
-    for (uint64_t at = 0; l->checking && at < (uint64_t)f->width; at += (uint64_t)l->grain) {
-      uint64_t place = (f->place[k] + at) / (uint64_t)l->grain;
+    if (!l->checking) continue;
+    FOR_CELLS(place, f->place[k], (uint64_t)f->width) {
       b->async->busy[place].flying = 0;
       b->shared.written[place] = 1;
       b->shared.cells[place] = (Cell){.write = {b->base + (uint32_t)(warp * LANES + k) + 1, b->clock, f->pc}};
@@ -119,31 +116,28 @@ static void drop_landed(Async *own, int warp) {
 
 /* mbarriers. */
 
-static void end_phase(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread) {
-  int agent = threads_of(b) + (int)(m - b->async->mbarriers);
-  if (m->pending || m->bytes) return;
-  if (m->waited < m->phase) {
-    TELL(NOT_WAITED, pc, NONE, thread, 0, m->start, m->phase, m->phase - 1);
-    m->waited = m->phase;
-  }
-  m->phase++;
-  m->pending = m->count, m->refused = 0;
-  if (!l->checking) return;
-  know(l, &b->chunks, &m->gathered.known.own, agent, (uint32_t)m->phase);
-  join(l, &b->chunks, &m->done.known, &m->gathered.known, 0);
-  join(l, &b->chunks, &m->done.shown, &m->gathered.shown, 0);
-}
-
-static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t count, int how) {
-  if (count > m->pending) {
+/* Arrivals and expected bytes of a thread count. A phase that waits for none ends. */
+static void count_down(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t arrivals, int64_t bytes,
+                       int how) {
+  m->bytes += bytes;
+  if (bytes > 0) m->expected_pc = pc, m->expected_thread = thread;
+  if (arrivals > m->pending) {
     int32_t kind = m->bytes ? ARRIVALS_BEYOND_BYTES : ARRIVALS_BEYOND;
     TELL(kind, pc, m->pc, thread, 0, m->start, m->count, m->phase, m->bytes);
     return;
   }
-  m->pending -= count;
-  if (how & DROPS) m->count -= count;
+  m->pending -= arrivals;
+  if (how & DROPS) m->count -= arrivals;
   if (how & NO_COMPLETE && !m->pending) TELL(COMPLETED_ANYWAY, pc, NONE, thread, 0, m->start);
-  end_phase(l, b, m, pc, thread);
+  if (m->pending || m->bytes) return;
+  if (m->waited < m->phase) TELL(NOT_WAITED, pc, NONE, thread, 0, m->start, m->phase, m->phase - 1);
+  m->waited = m->phase++;
+  m->pending = m->count, m->refused = 0;
+  if (!l->checking) return;
+  int agent = threads_of(b) + (int)(m - b->async->mbarriers);
+  know(l, &b->chunks, &m->gathered.known.own, agent, (uint32_t)m->phase);
+  join(l, &b->chunks, &m->done.known, &m->gathered.known, 0);
+  join(l, &b->chunks, &m->done.shown, &m->gathered.shown, 0);
 }
 
 /* Land arrivals, in their order, and with each one the earlier ones of its lanes: those of an mbarrier, or those
@@ -156,8 +150,7 @@ static void land_tracked(Launch *l, Block *b, int barrier, int warp, uint32_t wa
     t->due = t->barrier == barrier;
     for (int k = 0; waiting && t->warp == warp && k < own->flights[warp].count; k++) {
       const Copied *f = &own->flights[warp].all[k];
-      for (int lane = 0; lane < LANES && f->number < t->upto; lane++)
-        t->due |= (f->lanes & t->lanes & waiting) >> lane & 1 && f->group[lane] < newest[lane];
+      if (f->number < t->upto) FOR_LANES(lane, f->lanes & t->lanes & waiting) t->due |= f->group[lane] < newest[lane];
     }
     for (int k = 0; t->due && k < n; k++)
       if (own->tracked[k].warp == t->warp && own->tracked[k].lanes & t->lanes) own->tracked[k].due = 1;
@@ -174,16 +167,15 @@ static void land_tracked(Launch *l, Block *b, int barrier, int warp, uint32_t wa
       Copied *f = &own->flights[t.warp].all[j];
       uint32_t landing = f->number < t.upto ? f->lanes & t.lanes : 0;
       land_flight(l, b, t.warp, f, landing);
-      for (int k = 0; l->checking && k < LANES; k++)
-        for (uint64_t at = 0; landing >> k & 1 && at < (uint64_t)f->width; at += (uint64_t)l->grain) {
-          uint64_t place = (f->place[k] + at) / (uint64_t)l->grain;
+      FOR_LANES(k, l->checking ? landing : 0)
+        FOR_CELLS(place, f->place[k], (uint64_t)f->width) {
           bring(b, f->pc, place, t.barrier, to->phase + 1);
           if (!(waiting >> k & 1) || f->group[k] >= newest[k]) continue;
           own->busy[place].waiter = t.warp * LANES + k + 1, own->busy[place].landed = b->clock;
         }
     }
     drop_landed(own, t.warp);
-    count_down(l, b, to, t.pc, t.warp * LANES + __builtin_ctz(t.lanes), __builtin_popcount(t.lanes), 0);
+    count_down(l, b, to, t.pc, t.warp * LANES + __builtin_ctz(t.lanes), __builtin_popcount(t.lanes), 0, 0);
   }
 }
 
@@ -219,8 +211,7 @@ static int land(Launch *l, Block *b, int number) {
     free(x.data);
     if (l->checking) memset(b->shared.written + x.start / l->grain, 1, (size_t)((x.size + l->grain - 1) / l->grain));
     if (x.phase != m->phase) TELL(BYTES_UNEXPECTED, x.pc, m->expected_pc, x.thread, 0, m->start, x.phase, x.size);
-    else m->bytes -= x.size;
-    end_phase(l, b, m, x.pc, x.thread);
+    else count_down(l, b, m, x.pc, x.thread, 0, -x.size, 0);
   }
   own->loads_count = kept;
   return kept < count || own->tracked_count < before;
@@ -258,26 +249,6 @@ static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t star
   APPEND(&b->chunks, own->mbarriers, own->mbarriers_count, new);
 }
 
-static void expect(Launch *l, Block *b, Mbarrier *m, int32_t pc, int thread, int64_t bytes) {
-  m->bytes += bytes;
-  if (bytes > 0) m->expected_pc = pc, m->expected_thread = thread;
-  if (llabs(m->bytes) > MOST_COUNT) TELL(BYTES_TOO_MANY, pc, NONE, thread, 0, m->start, MOST_COUNT);
-  end_phase(l, b, m, pc, thread);
-}
-
-/* A lane arrives. */
-static void arrive(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc, const Instruction *i, int lane) {
-  const Given *given = given_of(l, i);
-  int thread = first_of(b, w) + lane;
-  if (given->size != NONE) {
-    m->bytes += value_of(w, given->size, lane, 0);
-    m->expected_pc = pc, m->expected_thread = thread;
-  }
-  if (l->checking && !(given->how & RELAXED)) gather(l, b, &m->gathered, thread);
-  if (i->d != NONE) AT(uint64_t, i->d)[lane] = (uint64_t)m->phase << PENDING_BITS | (uint64_t)m->pending;
-  count_down(l, b, m, pc, thread, value_of(w, given->number, lane, 1), given->how);
-}
-
 /* A lane asks whether a phase is complete. */
 static void wait_for(Launch *l, Block *b, Warp *w, Mbarrier *m, int32_t pc, const Instruction *i, int lane) {
   int how = given_of(l, i)->how, parity = how & PARITY, thread = first_of(b, w) + lane, done;
@@ -303,8 +274,7 @@ static void track(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc, c
   Tracked new = {.barrier = (int32_t)(m - own->mbarriers), .pc = pc, .warp = number_of_warp(b, w), .lanes = lanes};
   new.upto = own->issued;
   if (!(given_of(l, i)->how & COUNTED)) m->pending += __builtin_popcount(lanes);
-  for (int k = 0; l->checking && k < LANES; k++)
-    if (lanes >> k & 1) gather(l, b, &m->gathered, new.warp * LANES + k);
+  if (l->checking) FOR_LANES(k, lanes) gather(l, b, &m->gathered, new.warp * LANES + k);
   APPEND(&b->chunks, own->tracked, own->tracked_count, new);
 }
 
@@ -314,8 +284,7 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
   int first = first_of(b, w);
   int64_t start[LANES];
   if (i->op == WAIT_FOR) *AT(uint32_t, i->d) |= mask;
-  for (int k = 0; k < LANES; k++) {
-    if (!(mask >> k & 1)) continue;
+  FOR_LANES(k, mask) {
     start[k] = (int64_t)address_of(w, given->near, k);
     if (i->op == INITIALISE) initialise(l, b, pc, first + k, start[k], value_of(w, given->number, k, 0));
     if (i->op == ARRIVE_AT && i->d != NONE) AT(uint64_t, i->d)[k] = 0;
@@ -323,18 +292,21 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
   for (uint32_t rest = i->op == INITIALISE ? 0 : mask, lanes; rest; rest &= ~lanes) {
     int from = __builtin_ctz(rest);
     lanes = 0;
-    for (int k = from; k < LANES; k++) lanes |= (uint32_t)(rest >> k & 1 && start[k] == start[from]) << k;
+    FOR_LANES(k, rest) lanes |= (uint32_t)(start[k] == start[from]) << k;
     Mbarrier *m = find(l, b, pc, first + 31 - __builtin_clz(lanes), start[from]);
     if (!m) continue;
     if (i->op == INVALIDATE) m->alive = 0;
     if (i->op == TRACK) track(l, b, w, m, pc, i, lanes);
     if (i->op == WAIT_FOR) land(l, b, (int)(m - b->async->mbarriers));
-    for (int k = from; k < LANES; k++) {
-      if (!(lanes >> k & 1)) continue;
-      if (i->op == ARRIVE_AT) arrive(l, b, w, m, pc, i, k);
+    FOR_LANES(k, lanes) {
+      int64_t number = value_of(w, given->number, k, i->op == ARRIVE_AT);
       if (i->op == WAIT_FOR) wait_for(l, b, w, m, pc, i, k);
-      int64_t bytes = value_of(w, given->number, k, 0);
-      if (i->op == EXPECT) expect(l, b, m, pc, first + k, given->how & COMPLETES ? -bytes : bytes);
+      if (i->op == EXPECT) count_down(l, b, m, pc, first + k, 0, given->how & COMPLETES ? -number : number, 0);
+      if (llabs(m->bytes) > MOST_COUNT) TELL(BYTES_TOO_MANY, pc, NONE, first + k, 0, m->start, MOST_COUNT);
+      if (i->op != ARRIVE_AT) continue;
+      if (l->checking && !(given->how & RELAXED)) gather(l, b, &m->gathered, first + k);
+      if (i->d != NONE) AT(uint64_t, i->d)[k] = (uint64_t)m->phase << PENDING_BITS | (uint64_t)m->pending;
+      count_down(l, b, m, pc, first + k, number, value_of(w, given->size, k, 0), given->how);
     }
     uint32_t done = i->op == WAIT_FOR ? lanes & *AT(uint32_t, i->d) : 0;
     if (done) note(l, b, w, NULL, pc, SHARED, done, NULL);

@@ -124,8 +124,7 @@ static inline void order(Launch *l, Block *b, const Buffer *m, uint64_t place, i
 /* A thread lets the asynchronous proxy read bytes of shared memory from now on. */
 static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, uint64_t size) {
   Async *own = async_of(l, b);
-  for (uint64_t at = start; own && at < start + size; at += (uint64_t)l->grain) {
-    uint64_t place = at / (uint64_t)l->grain;
+  FOR_CELLS(place, start, own ? size : 0) {
     const Stamp *last = &b->shared.cells[place].write;
     uint32_t writer = last->thread - 1 - b->base;
     check_flight(l, b, pc, thread, place, 0);
@@ -140,9 +139,9 @@ static void begin_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t 
 
 /* They have been read, and the thread has waited for that. */
 static void end_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t start, uint64_t size) {
-  for (uint64_t at = start; b->async && at < start + size; at += (uint64_t)l->grain) {
-    Cell *cell = &b->shared.cells[at / (uint64_t)l->grain];
-    b->async->busy[at / (uint64_t)l->grain].readers--;
+  FOR_CELLS(place, start, b->async ? size : 0) {
+    Cell *cell = &b->shared.cells[place];
+    b->async->busy[place].readers--;
     if (cell->read.thread != b->base + (uint32_t)thread + 1) cell->other = cell->read;
     cell->read = (Stamp){b->base + (uint32_t)thread + 1, b->clock, pc};
   }
@@ -151,8 +150,7 @@ static void end_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t st
 /* fence.proxy.async. */
 static void fence_proxy(Launch *l, Block *b, const Warp *w, uint32_t lanes) {
   Async *own = async_of(l, b);
-  for (int k = 0; own && k < LANES; k++)
-    if (lanes >> k & 1) own->proxied[first_of(b, w) + k] = b->clock;
+  FOR_LANES(k, own ? lanes : 0) own->proxied[first_of(b, w) + k] = b->clock;
   tick(b);
 }
 

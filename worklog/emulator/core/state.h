@@ -12,6 +12,16 @@
 enum { NEXT, PARKED, AGAIN, STOP };
 enum { MOST_WARPS = 32, BARRIERS = 16, SLOT = 128 };
 
+/* Each lane of a mask, and each cell of these bytes of shared memory. */
+#define FOR_LANES(k, mask) for (int k = -1; (k = next_lane(mask, k)) < LANES;)
+#define FOR_CELLS(place, start, size) \
+  for (uint64_t place = (start) / (uint64_t)l->grain; place * (uint64_t)l->grain < (start) + (size); place++)
+
+static inline int next_lane(uint32_t mask, int after) {
+  uint64_t rest = (uint64_t)mask >> (after + 1);
+  return rest ? after + 1 + __builtin_ctzll(rest) : LANES;
+}
+
 #define AT(type, offset) ((type *)(w->file + (offset)))
 
 /* Of lanes of one warp that are at the same instruction. */

@@ -25,8 +25,7 @@ static Meeting meeting_of(const Launch *l, const Warp *w, const Path *places, in
   Meeting m = {.places = places, .count = count};
   for (int n = 0; n < count; n++) {
     m.active |= places[n].mask;
-    for (int k = 0; k < LANES; k++)
-      if (!n || places[n].mask >> k & 1) m.at[k] = places[n].pc;
+    FOR_LANES(k, n ? places[n].mask : FULL) m.at[k] = places[n].pc;
   }
   for (int k = 0; k < LANES; k++) {
     const Instruction *i = &l->code[m.at[k]];
@@ -45,16 +44,15 @@ static uint32_t group(const Meeting *m, int lane) {
 /* The lanes among these at one place whose members have all come to it, or with the same mask to another place. */
 static uint32_t complete(const Meeting *m, const Warp *w, uint32_t here) {
   uint32_t out = 0;
-  for (int k = 0; k < LANES; k++)
-    if (here >> k & 1 && !(m->names[k] & w->live & ~(here | group(m, k)))) out |= 1u << k;
+  FOR_LANES(k, here)
+    if (!(m->names[k] & w->live & ~(here | group(m, k)))) out |= 1u << k;
   return out;
 }
 
 /* Before lanes execute: report misuses of member masks. Lanes that are elsewhere are reported at the first place. */
 static void check_members(Launch *l, Block *b, Warp *w, const Meeting *m) {
   uint32_t outside = 0, absent = 0, live = w->live | w->lived, active = m->active;
-  for (int k = 0; k < LANES; k++)
-    if (active >> k & 1) outside |= ~m->names[k] & 1u << k, absent |= m->names[k] & ~group(m, k);
+  FOR_LANES(k, active) outside |= ~m->names[k] & 1u << k, absent |= m->names[k] & ~group(m, k);
   const uint32_t wrong[4] = {outside, absent & active, absent & live & ~active, absent & ~live};
   for (int kind = 0; kind < 4; kind++) {
     for (int n = 0; n < m->count; n++) {
@@ -113,13 +111,11 @@ static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *ou
   int first = __builtin_ctz(lanes);
   uint32_t votes = 0;
   uint64_t total = value[first];
-  for (int k = 0; k < LANES; k++) {
-    if (!(lanes >> k & 1)) continue;
+  FOR_LANES(k, lanes) {
     votes |= (uint32_t)(value[k] != 0) << k;
     if (k != first && op >= REDUCE) total = reduced(op - REDUCE, total, value[k]);
   }
-  for (int k = 0; k < LANES; k++) {
-    if (!(lanes >> k & 1)) continue;
+  FOR_LANES(k, lanes) {
     uint32_t same = 0;
     for (int j = 0; op >= MATCH_ANY && op < REDUCE && j < LANES; j++) same |= (uint32_t)(value[j] == value[k]) << j;
     same &= lanes;
@@ -170,9 +166,8 @@ static int together(Launch *l, Block *b, Warp *w, const Path *places, int count)
     if (i->op == SYNCHRONISE) meet_lanes(l, b, w, lanes);
     else exchange(i->op, value, lanes, out, &second);
   }
-  for (int k = 0; k < LANES && !(i->kind == WARP && i->op == SYNCHRONISE); k++) {
+  FOR_LANES(k, i->kind == WARP && i->op == SYNCHRONISE ? 0 : m.active) {
     const Instruction *own = &l->code[m.at[k]];
-    if (!(m.active >> k & 1)) continue;
     if (votes) set_bit(w, own->d, k, out[k]);
     else if (own->d != NONE) AT(uint32_t, own->d)[k] = out[k];
     set_bit(w, own->target, k, second >> k & 1);
