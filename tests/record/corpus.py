@@ -127,7 +127,7 @@ def forms_missing(ptx: str, symbol: str) -> tuple[str, ...]:
         return (form_of(str(error)),)
     first: dict[int, str] = {}
     block = -1
-    for pc, record in enumerate(form.code):
+    for pc, record in enumerate(form.records):
         block = max(block, record["block"])
         if record["kind"] == enum("kind")["REFUSED"]:
             first.setdefault(block, form_of(form.refused[pc]))

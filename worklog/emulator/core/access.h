@@ -279,6 +279,7 @@ static int generic(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, cons
     for (int k = 0, first = __builtin_ctz(lanes); k < LANES; k++)
       if (!(lanes >> k & 1)) own[k] = own[first];
     l->space = space;
+    memcpy(l->sites[s->array_start + space].values, s->values, sizeof s->values); /* a matrix's are its lines' */
     resolved(l, b, w, &l->sites[s->array_start + space], pc, own, lanes);
     l->space = 0;
   }

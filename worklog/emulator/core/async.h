@@ -41,50 +41,29 @@ static double reach_of(const Box *x) {
   return out;
 }
 
-/* A box's bytes in the order of the tensor, from global memory or to it: what is outside of the tensor isn't
- * written. */
-static void move_box(const Launch *l, const Box *x, uint8_t *data, int load) {
+/* A box's bytes from global memory to shared memory, or back: what is outside of the tensor isn't written. CUTLASS's
+ * Swizzle: bits of an address in shared memory are exchanged with those three higher. */
+static void move_box(Launch *l, const Box *x, uint8_t *shared, int load) {
   const Layout *y = &x->layout;
-  for (int64_t k = 0; load && y->nan && k < x->size; k++) data[k] = k % y->item == y->item - 1 ? 0x7F : 0xFF;
-  for (int64_t k = 0; k < strips_of(y); k++) {
-    Strip s = strip_of(x, k);
-    uint8_t *own = data + (k * y->counts[0] + s.first) * y->item;
-    size_t size = (size_t)(s.count * y->item);
-    if (s.count && x->buffer->data && l->values) {
-      uint8_t *far = x->buffer->data + (x->address - x->buffer->base) + s.offset;
-      memcpy(load ? own : far, load ? far : own, size);
-    } else if (s.count && load) {
-      memset(own, 0, size);
+  uint8_t *data = zeros(l, (size_t)x->size + 1); /* in the order of the tensor */
+  uint64_t bits = y->swizzle ? (uint64_t)(y->swizzle / 16 - 1) << 4 : 0, start = (uint64_t)x->start;
+  for (int64_t k = 0; data && load && y->nan && k < x->size; k++) data[k] = k % y->item == y->item - 1 ? 0x7F : 0xFF;
+  for (int turn = 0; data && turn < 2; turn++) {
+    for (int64_t k = 0; turn == load && k < x->size; k += BULK_GRAIN) {
+      uint64_t address = start + (uint64_t)k, place = (address ^ (address >> 3 & bits)) - start;
+      memcpy(load ? shared + place : data + k, load ? data + k : shared + place, BULK_GRAIN);
     }
-  }
-}
-
-/* Between the order of a tensor and that of shared memory. CUTLASS's Swizzle: bits of an address are exchanged with
- * those three higher. */
-static void swizzle(const Box *x, uint8_t *ordered, uint8_t *shared, int back) {
-  uint64_t bits = x->layout.swizzle ? (uint64_t)(x->layout.swizzle / 16 - 1) << 4 : 0;
-  for (int64_t k = 0; k < x->size; k += BULK_GRAIN) {
-    uint64_t address = (uint64_t)(x->start + k), place = (address ^ (address >> 3 & bits)) - (uint64_t)x->start;
-    memcpy(back ? ordered + k : shared + place, back ? shared + place : ordered + k, BULK_GRAIN);
-  }
-}
-
-/* The box's bytes in the order of shared memory, from global memory; NULL without memory. */
-static uint8_t *read_box(Launch *l, const Box *x) {
-  uint8_t *data = zeros(l, (size_t)x->size + 1), *out = zeros(l, (size_t)x->size + 1);
-  if (data && out) {
-    move_box(l, x, data, 1);
-    swizzle(x, data, out, 0);
-  }
-  free(data);
-  return out;
-}
-
-static void write_box(Launch *l, const Block *b, const Box *x) {
-  uint8_t *data = zeros(l, (size_t)x->size + 1);
-  if (data) {
-    swizzle(x, data, b->shared.data + x->start, 1);
-    move_box(l, x, data, 0);
+    for (int64_t k = 0; turn != load && k < strips_of(y); k++) {
+      Strip s = strip_of(x, k);
+      uint8_t *own = data + (k * y->counts[0] + s.first) * y->item;
+      size_t size = (size_t)(s.count * y->item);
+      if (s.count && x->buffer->data && l->values) {
+        uint8_t *far = x->buffer->data + (x->address - x->buffer->base) + s.offset;
+        memcpy(load ? own : far, load ? far : own, size);
+      } else if (s.count && load) {
+        memset(own, 0, size);
+      }
+    }
   }
   free(data);
 }
@@ -174,8 +153,9 @@ static void load_box(Launch *l, Block *b, const Warp *w, const Instruction *i, i
   if (!m) return;
   if (!m->fenced) TELL(UNFENCED_INIT, x->pc, m->pc, x->thread, 0, m->start);
   m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
-  x->barrier = (int32_t)(m - b->async->mbarriers), x->phase = m->phase, x->data = read_box(l, x);
+  x->barrier = (int32_t)(m - b->async->mbarriers), x->phase = m->phase, x->data = zeros(l, (size_t)x->size + 1);
   if (!x->data) return;
+  move_box(l, x, x->data, 1);
   FOR_CELLS(place, (uint64_t)x->start, l->checking ? (uint64_t)x->size : 0) {
     order(l, b, &b->shared, place, x->pc, x->thread, place * (uint64_t)l->grain, 1, 0);
     bring(b, x->pc, place, x->barrier, m->phase + 1);
@@ -193,7 +173,7 @@ static void wait_stores(Launch *l, Block *b, int warp, uint32_t lanes, int count
       own->stores[kept++] = x;
       continue;
     }
-    write_box(l, b, &x);
+    move_box(l, &x, b->shared.data + x.start, 0);
     if (l->checking) end_reading(l, b, x.pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);
     l->changes++;
   }
@@ -205,7 +185,7 @@ static void finish_copies(Launch *l, Block *b) {
   for (int n = 0; b->async && n < b->async->stores_count; n++) {
     const Box *x = &b->async->stores[n];
     TELL(STORE_UNWAITED, x->pc, NONE, x->thread, 0, 0);
-    write_box(l, b, x);
+    move_box(l, x, b->shared.data + x->start, 0);
   }
 }
 

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from worklog.emulator.core import compose, decode_tensor
+from worklog.emulator.core.decode_tensor import items as items_of
 from worklog.emulator.core.records import enum, record
-from worklog.emulator.core.register_file import SLOT, SPECIALS, RegisterFile
+from worklog.emulator.core.register_file import SLOT, RegisterFile
 from worklog.emulator.flow import branch_target
 from worklog.emulator.isa import record_of
 from worklog.emulator.ops import OPS
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import (
     UNEXPECTED,
-    Array,
     Imm,
     Instruction,
     Mem,
@@ -50,28 +50,6 @@ BULK = {
 }  # fmt: skip
 
 
-class Decoded(NamedTuple):
-    """A program for the core. image: of a register file. params: offset there; name, byte and dtype of the parameter,
-    and bytes of the register that it is extended to. lists: what instructions have beyond their records. scratch:
-    offset of registers of no instruction. refused: by pc, what is said where an instruction runs.
-    """
-
-    code: Array
-    sites: Array
-    owners: Sequence[Site]
-    image: Array
-    specials: Array
-    params: tuple[tuple[int, str, int, str, int], ...]
-    lists: Array
-    scratch: int
-    refused: dict[int, str]
-
-
-def items_of(operand: Operand | None) -> tuple[Operand | None, ...]:
-    """The elements of a vector, or the operand alone."""
-    return operand.items if isinstance(operand, Vec) else (operand,)
-
-
 def number_of(operation: str) -> int:
     """The number of an operation in a form of isa.Row."""
     kind, _, name = operation.partition("/")
@@ -83,8 +61,12 @@ def number_of(operation: str) -> int:
 
 
 class Decoder(RegisterFile):
-    """Makes the records of a program. sites: the records of `owners`; numbers, sources, memories: by pc, the number of
-    an access's site, of the other side of a copy, and of the first of a generic access's sites by memory.
+    """A program for the core. records: of its instructions. sites: of `owners`. image, params: see RegisterFile. lists:
+    what instructions have beyond their records. scratch: the place of registers of no instruction. refused: by pc, what
+    is said where an instruction runs.
+
+    numbers, sources, memories: by pc, the number of an access's site, of the other side of a copy, and of the first of
+    a generic access's sites by memory.
     """
 
     def __init__(self, program: Program) -> None:
@@ -103,9 +85,6 @@ class Decoder(RegisterFile):
         self.refused: dict[int, str] = {}
         # The block of code that set the carry, and its place.
         self.carried = (-1, self.room(SLOT)) if any("cc" in i.parts for i in self.code) else None
-
-    def decoded(self) -> Decoded:
-        """The whole program."""
         blocks = self.program.flow.blocks
         rows = [self.row(i) for i in self.code]
         meetings: dict[str, int] = {}
@@ -118,17 +97,15 @@ class Decoder(RegisterFile):
         default = dict.fromkeys(record("Instruction").fields or (), NONE) | dict.fromkeys(
             ("op", "negated", "copies", "meets"), 0
         )
-        records = np.array([tuple({**default, **row}.values()) for row in [*rows, *self.steps]], record("Instruction"))
+        self.records = np.array(
+            [tuple({**default, **row}.values()) for row in [*rows, *self.steps]], record("Instruction")
+        )
         for pc, first in self.memories.items():
-            if not self.sites[first]["width"]:  # those of matrices have records
-                self.sites[first : first + len(MEMORIES)] = self.sites[self.numbers[pc]]
-                self.sites[first : first + len(MEMORIES)]["space"] = range(len(MEMORIES))
-                self.sites[self.numbers[pc]]["array_start"] = first
-        scratch = self.room(SCRATCH * SLOT)
-        specials = np.array([(SPECIALS.index(name), at) for name, at in self.specials.items()], np.int32).ravel()
-        params = tuple((at, *key) for key, at in self.params.items())
-        lists = np.array(self.lists, np.int32)
-        return Decoded(records, self.sites, self.owners, self.image(), specials, params, lists, scratch, self.refused)
+            self.sites[first : first + len(MEMORIES)] = self.sites[self.numbers[pc]]
+            self.sites[first : first + len(MEMORIES)]["space"] = range(len(MEMORIES))
+            self.sites[self.numbers[pc]]["array_start"] = first
+        self.scratch = self.room(SCRATCH * SLOT)
+        self.image = self.started()
 
     # Operands.
 
@@ -361,6 +338,6 @@ HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
 
 
 @cache
-def decoded(program: Program) -> Decoded:
+def decoded(program: Program) -> Decoder:
     """The program for the core."""
-    return Decoder(program).decoded()
+    return Decoder(program)

@@ -10,7 +10,7 @@ from worklog.emulator.tensor import BITS, SHAPES, Places, blocks_of, fragment, s
 
 NONE = -1
 KIND = enum("kind")
-MULTIPLY, LOAD_MATRICES, STORE_MATRICES, TURN, LOAD_FRAGMENT, STORE_FRAGMENT = range(6)
+MULTIPLY, MOVE_MATRICES, TURN, MOVE_FRAGMENT = range(4)
 MMA_ASYNC = 3
 TYPES = ("f64", "f32", "tf32", "f16", "bf16", "s32", "s8", "u8", "s4", "u4", "b1")
 HOW = {"": 0, "and": 0, "satfinite": 1, "xor": 2}
@@ -66,9 +66,9 @@ def multiply(decoder: Any, i: Instruction) -> dict[str, int]:
     return {"kind": KIND["TENSOR"], "op": MULTIPLY, "target": decoder.listed(given)}
 
 
-def record(form: Places, wide: int, generic: bool, bits: int, copies: int, places: list[int]) -> list[int]:
+def record(form: Places, wide: int, bits: int, copies: int, places: list[int]) -> list[int]:
     """A Fragment of core/tensor.h. places: of its registers."""
-    head = [wide, generic, form.trans, form.size, form.count, form.matrices, form.align, *form.steps, bits, copies]
+    head = [wide, form.trans, form.size, form.count, form.matrices, form.align, *form.steps, bits, copies]
     pairs = [number for place in form.places for number in place]
     return [*map(int, head), len(form.places), len(places), *pairs, *places]
 
@@ -77,7 +77,7 @@ def turn(decoder: Any, i: Instruction) -> dict[str, int]:
     """movmatrix."""
     target, source = i.operands
     given = [*registers(decoder, i, (target,), "b16", result=True), *registers(decoder, i, (source,), "b16")]
-    listed = decoder.listed(record(Places((), (0, 0, 0, 0), 4, 4, False, 0, 1), 0, False, 32, 1, given))
+    listed = decoder.listed(record(Places((), (0, 0, 0, 0), 4, 4, False, 0, 1), 0, 32, 1, given))
     return {"kind": KIND["TENSOR"], "op": TURN, "target": listed}
 
 
@@ -102,14 +102,11 @@ def matrices(decoder: Any, i: Instruction) -> dict[str, int]:
     places = registers(decoder, i, items(held), type_, result=loads)
     start, wide, _ = decoder.address(i, address)
     site = decoder.program.sites[i.pc]
-    generic = site.space == "generic"
-    number = decoder.memories[i.pc] if generic else decoder.numbers[i.pc]
-    for k, side in enumerate(site.memories.values() if generic else (site,)):
-        filled = decoder.fill(number + k, side, ("ld", "st").index(site.op), 8 if type_ == "f64" else 4)
-        filled["offset"] = site.offset
-    given = decoder.listed(record(where, wide, generic, BITS.get(type_, 16), copies, places))
-    kinds = (LOAD_FRAGMENT, STORE_FRAGMENT) if old else (LOAD_MATRICES, STORE_MATRICES)
-    out = {"kind": KIND["TENSOR"], "op": kinds[not loads], "a": start, "b": stride}
+    number = decoder.numbers[i.pc]
+    filled = decoder.fill(number, site, ("ld", "st").index(site.op), 8 if type_ == "f64" else 4)
+    filled["offset"] = site.offset
+    given = decoder.listed(record(where, wide, BITS.get(type_, 16), copies, places))
+    out = {"kind": KIND["TENSOR"], "op": MOVE_FRAGMENT if old else MOVE_MATRICES, "a": start, "b": stride}
     return {**out, "site": number, "target": given}
 
 

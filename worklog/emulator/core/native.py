@@ -14,7 +14,7 @@ from worklog.emulator.core.build import find
 from worklog.emulator.core.decode import NONE, decoded
 from worklog.emulator.core.endless import STATUS, end
 from worklog.emulator.core.records import STEP, record
-from worklog.emulator.core.register_file import LANES
+from worklog.emulator.core.register_file import LANES, SPECIALS
 from worklog.emulator.findings import Finding, TooLarge
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
 from worklog.emulator.program import Program
@@ -72,7 +72,7 @@ def run(
     sizes = {f"%{name}.{axis}": size for name, three in (("ntid", batch.block), ("nctaid", batch.grid))
              for axis, size in zip("xyz", three, strict=True)}  # fmt: skip
     sizes["%nwarpid"] = batch.block_lanes // LANES
-    for at, name, place, dtype, width in form.params:
+    for (name, place, dtype, width), at in form.params.items():
         given = int(sizes[name]).to_bytes(4, "little") if name in sizes else params[name][place:]
         data = given[: np.dtype(dtype).itemsize]
         sign = 0xFF if dtype[0] == "i" and data[-1] > 127 else 0
@@ -88,7 +88,7 @@ def run(
     sites["buffer"] = NONE
     events, executed = np.zeros(EVENTS, record("Event")), np.zeros((len(program.flow.blocks), 2), np.int64)
     which, half = np.asarray(numbers, np.int64), np.zeros_like(executed)
-    choices = np.zeros(len(form.code), np.uint8)
+    choices = np.zeros(len(form.records), np.uint8)
     layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
     errors: list[BaseException] = []
     steps: list[bytes] = []
@@ -97,16 +97,17 @@ def run(
         lambda step: steps.append(ctypes.string_at(step, STEP.itemsize)) if len(steps) < MOST_STEPS else None
     )
     launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
+    specials = np.array([(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32)
     arrays = {
-        "code": form.code, "sites": sites, "buffers": buffers, "image": image, "numbers": which, "executed": executed,
-        "choices": choices, "events": events, "specials": form.specials, "lists": form.lists, "half": half,
-        "layouts": layouts,
+        "code": form.records, "sites": sites, "buffers": buffers, "image": image, "numbers": which,
+        "executed": executed, "choices": choices, "events": events, "specials": specials,
+        "lists": np.array(form.lists, np.int32), "half": half, "layouts": layouts,
     }  # fmt: skip
     fields: dict[str, Any] = {name: array.ctypes.data for name, array in arrays.items()} | {
         "print": ctypes.cast(printing, ctypes.c_void_p).value,
         "watch": ctypes.cast(watching, ctypes.c_void_p).value if batch.traced else 0,
-        "blocks_count": len(which), "code_count": len(form.code), "sites_count": len(sites),
-        "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(form.specials) // 2,
+        "blocks_count": len(which), "code_count": len(form.records), "sites_count": len(sites),
+        "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(specials),
         "basic_blocks": len(executed), "events_room": EVENTS, "file_size": image.nbytes, "scratch": form.scratch,
         "grid": batch.grid, "block": batch.block, "shared_size": shared, "local_size": local, "reserved": reserved,
         "budget": budget, "slice": SLICE, "seed": seed, "together": together, "grain": grain,

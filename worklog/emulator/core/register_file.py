@@ -38,7 +38,7 @@ class RegisterFile:
         self.temporaries: list[int] = []
         self.registers = self.allocate()
 
-    def image(self) -> Array:
+    def started(self) -> Array:
         """Its bytes before the first instruction."""
         out = np.full(self.size, 0xFF, np.uint8)
         out[: self.predicates] = 0

@@ -6,12 +6,12 @@
 
 #include "multiply.h"
 
-enum tensor { MULTIPLY, LOAD_MATRICES, STORE_MATRICES, TURN, LOAD_FRAGMENT, STORE_FRAGMENT };
+enum tensor { MULTIPLY, MOVE_MATRICES, TURN, MOVE_FRAGMENT };
 
 /* Of ldmatrix, stmatrix and movmatrix, and where a wmma fragment lies (worklog.emulator.tensor.Places). bits: of a
  * number; copies: how often registers hold it. places: line and byte. */
 typedef struct {
-  int32_t wide, generic, turned, size, count, matrices, align, steps[4], bits, copies, places_count, registers_count;
+  int32_t wide, turned, size, count, matrices, align, steps[4], bits, copies, places_count, registers_count;
   int32_t numbers[]; /* the places, then the registers */
 } Fragment;
 
@@ -134,12 +134,12 @@ static void turn(uint32_t *words) {
   for (int k = 0; k < 64; k++) halves[k] = old[k % 8 * 8 + k / 8];
 }
 
-/* An access of lanes at these addresses, before the site's offset, of `count` registers each. */
+/* An access of lanes at these addresses, of `count` registers each. */
 static void access_registers(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, const uint64_t *address,
                              const int32_t *registers, int count, uint32_t mask) {
   Site *s = &l->sites[site];
   uint64_t own[LANES];
-  for (int k = 0; k < LANES; k++) own[k] = address[k] + (uint64_t)s->offset;
+  memcpy(own, address, sizeof own);
   for (int k = 0; k < count; k++) {
     s->values[k] = registers[k];
     if (s->op == LOAD) set_poison(w, registers[k], mask, 0, NONE);
@@ -147,56 +147,46 @@ static void access_registers(Launch *l, Block *b, Warp *w, int32_t pc, int32_t s
   if (mask) access_at(l, b, w, pc, site, own, mask);
 }
 
-static inline uint32_t of_rows(int matrices, uint32_t mask) {
-  return matrices == 4 ? mask : mask & ((1u << 8 * matrices) - 1);
-}
-
-/* ldmatrix: lane 8 k + r has the address of row r of matrix k; lane 4 r + t gets word t of row r of each. */
-static void load_matrices(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, const uint64_t *address,
+/* ldmatrix and stmatrix: lane 8 k + r has the address of row r of matrix k; lane 4 r + t has word t of row r of each. */
+static void move_matrices(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, const uint64_t *address,
                           int turned, const int32_t *registers, int count, uint32_t mask) {
+  int load = l->sites[site].op == LOAD;
   int32_t own[4];
+  uint32_t words[LANES], holes[LANES];
   for (int t = 0; t < 4; t++) own[t] = l->scratch + SLOT * t;
-  access_registers(l, b, w, pc, site, address, own, 4, of_rows(count, mask));
-  for (int k = 0; k < count; k++) {
-    uint32_t words[LANES], holes[LANES] = {0};
+  for (int k = 0; !load && k < count; k++) {
+    memcpy(words, AT(uint32_t, registers[k]), sizeof words);
+    if (turned) turn(words);
+    for (int lane = 0; lane < LANES; lane++) AT(uint32_t, own[lane % 4])[8 * k + lane / 4] = words[lane];
+  }
+  access_registers(l, b, w, pc, site, address, own, 4, count == 4 ? mask : mask & ((1u << 8 * count) - 1));
+  for (int k = 0; load && k < count; k++) {
     for (int lane = 0; lane < LANES; lane++) {
       words[lane] = AT(uint32_t, own[lane % 4])[8 * k + lane / 4];
-      if (w->poisoned) holes[lane] = poisoned(w, own[lane % 4]) >> (8 * k + lane / 4) & 1 ? FULL : 0;
+      holes[lane] = w->poisoned && poisoned(w, own[lane % 4]) >> (8 * k + lane / 4) & 1 ? FULL : 0;
     }
     if (turned) turn(words), turn(holes);
     put(w, pc, registers[k], words, holes, mask);
   }
 }
 
-static void store_matrices(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, const uint64_t *address,
-                           int turned, const int32_t *registers, int count, uint32_t mask) {
-  int32_t own[4];
-  for (int t = 0; t < 4; t++) own[t] = l->scratch + SLOT * t;
-  for (int k = 0; k < count; k++) {
-    uint32_t words[LANES];
-    memcpy(words, AT(uint32_t, registers[k]), sizeof words);
-    if (turned) turn(words);
-    for (int lane = 0; lane < LANES; lane++) AT(uint32_t, own[lane % 4])[8 * k + lane / 4] = words[lane];
-  }
-  access_registers(l, b, w, pc, site, address, own, 4, of_rows(count, mask));
-}
-
 /* wmma.load and wmma.store, as ptxas makes them on sm_90. */
-static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, int32_t site, const Fragment *f,
+static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, const Fragment *f,
                      const uint64_t *start, uint32_t mask) {
+  const int32_t site = i->site;
   const int32_t *places = f->numbers, *registers = places + 2 * f->places_count;
   const Site *s = &l->sites[site];
   uint64_t address[LANES], stride[LANES];
   uint32_t crooked = 0, words[LANES], holes[LANES];
-  int load = i->op == LOAD_FRAGMENT, own = f->registers_count / f->copies;
+  int load = s->op == LOAD, own = f->registers_count / f->copies;
   for (int k = 0; k < LANES; k++) {
     stride[k] = (uint64_t)AT(uint32_t, i->b)[k] * (uint64_t)f->bits / 8;
-    if (((int64_t)start[k] + s->offset) % f->align || stride[k] % 16) crooked |= 1u << k & mask;
+    if (start[k] % (uint64_t)f->align || stride[k] % 16) crooked |= 1u << k & mask;
   }
   if (crooked) {
     int k = __builtin_ctz(crooked);
     tell(l, b, (Event){.kind = CROOKED_MATRIX, .pc = pc, .other_pc = NONE, .thread = first_of(b, w) + k,
-                       .lanes = crooked, .value = ((int64_t)start[k] + s->offset) & FULL,
+                       .lanes = crooked, .value = (int64_t)start[k] & FULL,
                        .other_block = (int64_t)stride[k]});
   }
   int matrices = load && s->count == 4 ? f->matrices : 0;
@@ -209,7 +199,7 @@ static void fragment(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction
     }
     int32_t at = l->scratch + SLOT * (p % 4), turned = l->scratch;
     if (matrices) {
-      load_matrices(l, b, w, pc, site, address, f->turned, registers + p, matrices, mask);
+      move_matrices(l, b, w, pc, site, address, f->turned, registers + p, matrices, mask);
     } else if (load && f->size == 1) {
       access_registers(l, b, w, pc, site, address, &at, 1, mask);
       if (p % 4 < 3) continue;
@@ -257,22 +247,11 @@ static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
     put(w, pc, registers[0], words, NULL, mask);
     return NEXT;
   }
-  int32_t site = i->site;
-  for (int k = 0; k < LANES; k++)
-    if (f->wide) address[k] = AT(uint64_t, i->a)[k];
-    else if (l->sites[site].space == SHARED) address[k] = (uint64_t)AT(int32_t, i->a)[k];
-    else address[k] = AT(uint32_t, i->a)[k];
-  if (f->generic) { /* the windows of memories begin at multiples of 2^60 */
-    uint64_t memory = address[__builtin_ctz(mask)] >> 60;
-    if (memory == SHARED || memory == LOCAL) site += (int32_t)memory;
-    for (int k = 0; k < LANES && site != i->site; k++) address[k] -= memory << 60;
-    mark_first(b, w, i->site);
-  }
-  if (l->sites[i->site].op == STORE) use_all(l, b, w, pc, registers, f->registers_count, mask);
-  int count = f->registers_count;
-  if (i->op == LOAD_MATRICES) load_matrices(l, b, w, pc, site, address, f->turned, registers, count, mask);
-  else if (i->op == STORE_MATRICES) store_matrices(l, b, w, pc, site, address, f->turned, registers, count, mask);
-  else fragment(l, b, w, pc, i, site, f, address, mask);
+  const Site *s = &l->sites[i->site];
+  addresses(w, s, i->a, f->wide, address);
+  if (s->op == STORE) use_all(l, b, w, pc, registers, f->registers_count, mask);
+  if (i->op == MOVE_FRAGMENT) fragment(l, b, w, pc, i, f, address, mask);
+  else move_matrices(l, b, w, pc, i->site, address, f->turned, registers, f->registers_count, mask);
   return NEXT;
 }
 
