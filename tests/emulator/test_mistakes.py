@@ -161,6 +161,12 @@ def test_a_deadlock_names_the_mbarriers_that_are_waited_for(
     assert re.search(says, str(error.value))
 
 
+def test_a_copy_too_many_is_counted_once_per_phase() -> None:
+    """K = 96 is 12 tiles of 8 rows; of each, the copy of one row comes after the bytes that were expected."""
+    _, result, _ = launched("warp_specialised", "EXPECTS_FEWER_BYTES")
+    assert [finding.count for finding in result.findings] == [12]
+
+
 def test_each_bug_of_the_kernels_is_tested() -> None:
     for name in ("warp_specialised", "bulk_copies"):
         tested = (bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name and isinstance(bug, str))

@@ -20,5 +20,5 @@ the first is that which a thread reaches earlier after the last barrier. Each bl
 orders threads; where more than barriers does, each thread has a row of the times that it knows of the others.
 
 native.py runs a launch, and returns every few million instructions for progress and Ctrl-C. The core tells events, each
-kind and place once; modules tell_* word them.
+kind and place once; tell.py words them, endless.py what does not end.
 """

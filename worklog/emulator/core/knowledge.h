@@ -53,14 +53,15 @@ static void join(Launch *l, Chunk **chunks, View *v, const View *more, int from)
 
 static void clear(View *v) { v->own.size = v->others.size = 0; }
 
-/* A view gets what a thread knows, and what it did itself up to a time. */
-static void gather_view(Launch *l, Block *b, View *v, int thread, uint32_t time) {
-  int first = thread / LANES * LANES;
-  join(l, &b->chunks, v, &b->knowledge[thread].known, 0);
+/* A view gets what lanes of a warp know, and what they did themselves up to a time. */
+static void gather_view(Launch *l, Block *b, View *v, int warp, uint32_t lanes, uint32_t time) {
   join(l, &b->chunks, v, &b->common.known, 0);
   widen(l, &b->chunks, &v->own, threads_of(b));
-  for (int k = first; k < first + LANES; k++) know(l, &b->chunks, &v->own, k, b->warps[thread / LANES].time - 1);
-  know(l, &b->chunks, &v->own, thread, time);
+  for (int k = 0; k < LANES; k++) know(l, &b->chunks, &v->own, warp * LANES + k, b->warps[warp].time - 1);
+  FOR_LANES(k, lanes) {
+    join(l, &b->chunks, v, &b->knowledge[warp * LANES + k].known, 0);
+    know(l, &b->chunks, &v->own, warp * LANES + k, time);
+  }
 }
 
 static void publish(Block *b, int first, int count, uint32_t time) {
@@ -68,17 +69,22 @@ static void publish(Block *b, int first, int count, uint32_t time) {
     if (time > b->published[k]) b->published[k] = time, b->news = 1;
 }
 
-/* Those who meet know what a thread knows and did. */
-static void gather(Launch *l, Block *b, Knowledge *all, int thread) {
-  gather_view(l, b, &all->known, thread, b->clock);
-  join(l, &b->chunks, &all->shown, &b->knowledge[thread].shown, 0);
-  if (l->fences) publish(b, thread, 1, b->knowledge[thread].wide);
+/* Those who meet know what lanes of a warp know and did. */
+static void gather(Launch *l, Block *b, Knowledge *all, int warp, uint32_t lanes) {
+  gather_view(l, b, &all->known, warp, lanes, b->clock);
+  FOR_LANES(k, lanes) {
+    const Knowledge *own = &b->knowledge[warp * LANES + k];
+    join(l, &b->chunks, &all->shown, &own->shown, 0);
+    if (l->fences) publish(b, warp * LANES + k, 1, own->wide);
+  }
 }
 
-static void learn(Launch *l, Block *b, int thread, const Knowledge *all) {
-  join(l, &b->chunks, &b->knowledge[thread].known, &all->known, 0);
-  join(l, &b->chunks, &b->knowledge[thread].shown, &all->shown, 0);
-  b->learned |= all->known.own.size;
+static void learn(Launch *l, Block *b, int warp, uint32_t lanes, const Knowledge *all) {
+  FOR_LANES(k, lanes) {
+    join(l, &b->chunks, &b->knowledge[warp * LANES + k].known, &all->known, 0);
+    join(l, &b->chunks, &b->knowledge[warp * LANES + k].shown, &all->shown, 0);
+    b->learned |= all->known.own.size;
+  }
 }
 
 /* Whether what an agent of the block did at a time is ordered before what a thread does now. */
@@ -122,22 +128,19 @@ static void meet_block(Launch *l, Block *b) {
 
 /* Lanes of a block, by warp, have come to the barrier of a number; those that are released learn it. */
 static void meet_some(Launch *l, Block *b, int number, const uint32_t *arrived, const uint32_t *released) {
-  for (int k = 0; k < threads_of(b); k++)
-    if (arrived[k / LANES] >> k % LANES & 1) gather(l, b, &b->named[number], k);
-  for (int k = 0; k < threads_of(b); k++)
-    if (released[k / LANES] >> k % LANES & 1) learn(l, b, k, &b->named[number]);
+  for (int k = 0; k < b->warps_count; k++)
+    if (arrived[k]) gather(l, b, &b->named[number], k, arrived[k]);
+  for (int k = 0; k < b->warps_count; k++) learn(l, b, k, released[k], &b->named[number]);
   tick(b);
 }
 
 /* Lanes of a warp have met. */
 static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
-  int first = first_of(b, w), whole = lanes == w->started;
-  for (int learns = 0; (!whole || b->learned || l->fences) && learns < 2; learns++) {
-    if (learns && whole && !b->learned) b->meeting.known.own.size = 0; /* Warp.time says it */
-    FOR_LANES(k, lanes) {
-      if (learns) learn(l, b, first + k, &b->meeting);
-      else gather(l, b, &b->meeting, first + k);
-    }
+  int warp = number_of_warp(b, w), whole = lanes == w->started;
+  if (!whole || b->learned || l->fences) {
+    gather(l, b, &b->meeting, warp, lanes);
+    if (whole && !b->learned) b->meeting.known.own.size = 0; /* Warp.time says it */
+    learn(l, b, warp, lanes, &b->meeting);
   }
   clear(&b->meeting.known);
   clear(&b->meeting.shown);
@@ -243,7 +246,7 @@ static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uin
     Flag *flag = flag_at(l, chunks[k], flags[k], key, 1);
     if (!flag) continue;
     if (s->op == STORE) clear(&flag->view); /* the value that is read counts; an atomic hands on what was there */
-    if (!k && own->fence) gather_view(l, b, &flag->view, thread, own->fence);
+    if (!k && own->fence) gather_view(l, b, &flag->view, number_of_warp(b, w), 1u << lane, own->fence);
     if (!k && !shared) continue;
     add_times(l, chunks[k], &flag->view.others, &own->known.others, 0);
     add_times(l, chunks[k], &flag->view.others, &b->common.known.others, 0);

@@ -263,7 +263,7 @@ static void wait_for(Launch *l, Block *b, Warp *w, Mbarrier *m, int32_t pc, cons
   m->refused |= !done;
   if (done) m->waited = m->phase;
   if (!done || !l->checking || how & RELAXED) return;
-  learn(l, b, thread, &m->done);
+  learn(l, b, number_of_warp(b, w), bit, &m->done);
   b->learned = 1;
 }
 
@@ -274,7 +274,7 @@ static void track(Launch *l, Block *b, const Warp *w, Mbarrier *m, int32_t pc, c
   Tracked new = {.barrier = (int32_t)(m - own->mbarriers), .pc = pc, .warp = number_of_warp(b, w), .lanes = lanes};
   new.upto = own->issued;
   if (!(given_of(l, i)->how & COUNTED)) m->pending += __builtin_popcount(lanes);
-  if (l->checking) FOR_LANES(k, lanes) gather(l, b, &m->gathered, new.warp * LANES + k);
+  if (l->checking) gather(l, b, &m->gathered, new.warp, lanes);
   APPEND(&b->chunks, own->tracked, own->tracked_count, new);
 }
 
@@ -298,13 +298,14 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     if (i->op == INVALIDATE) m->alive = 0;
     if (i->op == TRACK) track(l, b, w, m, pc, i, lanes);
     if (i->op == WAIT_FOR) land(l, b, (int)(m - b->async->mbarriers));
+    if (i->op == ARRIVE_AT && l->checking && !(given->how & RELAXED))
+      gather(l, b, &m->gathered, number_of_warp(b, w), lanes);
     FOR_LANES(k, lanes) {
       int64_t number = value_of(w, given->number, k, i->op == ARRIVE_AT);
       if (i->op == WAIT_FOR) wait_for(l, b, w, m, pc, i, k);
       if (i->op == EXPECT) count_down(l, b, m, pc, first + k, 0, given->how & COMPLETES ? -number : number, 0);
       if (llabs(m->bytes) > MOST_COUNT) TELL(BYTES_TOO_MANY, pc, NONE, first + k, 0, m->start, MOST_COUNT);
       if (i->op != ARRIVE_AT) continue;
-      if (l->checking && !(given->how & RELAXED)) gather(l, b, &m->gathered, first + k);
       if (i->d != NONE) AT(uint64_t, i->d)[k] = (uint64_t)m->phase << PENDING_BITS | (uint64_t)m->pending;
       count_down(l, b, m, pc, first + k, number, value_of(w, given->size, k, 0), given->how);
     }
