@@ -44,9 +44,8 @@ def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
     """
     functions = {head["name"]: head for head in _FUNCTION.finditer(module)}
     texts = {name: module[head.end() : matching_brace(module, head.end() - 1) - 1] for name, head in functions.items()}
-    named = {
-        name: {*re.findall(r"[\w$]+", text)} & texts.keys() for name, text in {**texts, "": body + variables}.items()
-    }
+    callers = {**texts, "": body + variables if texts else ""}
+    named = {name: {*re.findall(r"[\w$]+", text)} & texts.keys() for name, text in callers.items()}
     reached = {name: _reach(named, texts, name) for name in named}
     given, taken = dict[str, str](), dict[str, str]()  # registers that are written for the other side, or read by it
     out = ""
@@ -71,8 +70,8 @@ def _reach(named: Mapping[str, set[str]], texts: Mapping[str, str], start: str) 
     out, new = set[str](), named[start]
     while new - out:
         out |= new
-        through_pointer = any(".callprototype" in texts[name] for name in out)
-        new = set(texts) & named.keys() if through_pointer else out.union(*(named[name] for name in out))
+        through_pointer = any(".callprototype" in texts.get(name, "") for name in (start, *out))
+        new = set(texts) if through_pointer else out.union(*(named[name] for name in out))
     return out
 
 

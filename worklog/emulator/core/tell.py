@@ -268,6 +268,8 @@ def together(events: Array) -> Array:
     was not written only since they race with the write. A copy that was not waited for comes first: it is also a race,
     which says less.
     """
+    if not len(events):  # the rest takes 2 ms
+        return events
     kinds = enum("event_kind")
     races = events["kind"] == kinds["SHARED_RACE"]
     events["warps_differ"][races] = events["warps_differ"][races].any()
