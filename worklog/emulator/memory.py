@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core.records import record
 from worklog.emulator.findings import BadLaunch, Batch
 from worklog.emulator.ptx import Array
 
@@ -32,7 +31,11 @@ _CODES = dict.fromkeys("di", "i") | dict.fromkeys("uoxXc", "I") | dict.fromkeys(
 _CODES |= dict.fromkeys("sp", "Q")
 _MAGIC, _ENCODING = b"worklog ", struct.Struct("<8sQQ104x")
 MAP_SIZE = _ENCODING.size  # bytes of a CUtensorMap
-LAYOUT = record("Layout")
+# As in core.h, the innermost dimension first. strides: in bytes. item: bytes of an element. counts: elements of a box.
+LAYOUT = np.dtype([
+    *((name, "i4") for name in ("dimensions", "item", "swizzle", "nan")),
+    *((name, "i8", 5) for name in ("shape", "strides", "counts", "steps")),
+])  # fmt: skip
 LAYOUTS: dict[bytes, int] = {}  # of this process's tensor maps, whose bytes give the number of one of these
 
 
