@@ -70,6 +70,7 @@ class SgemmChecker(Checker):
         """From small shapes to the benchmark's, then precision and hard data."""
         buffers, memory, domain, claimed = self.buffers, self.buffers.memory, subject.domain, subject.claimed
         self._rng = memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
+        getattr(self.device, "coverage", {}).clear()  # the emulator's, of this kernel alone
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
         yield edges.check_edge_shapes(subject, memory)
