@@ -82,10 +82,9 @@ from worklog import lab
 # }
 
 # %% [markdown]
-# **What came:** it reads behind A and B and writes behind C. On a GPU such a kernel often gives the right result, since
-# something is allocated there, until one day nothing is. The gate puts the matrices into guarded buffers to find these
-# accesses. The third version reads zeros outside A and B, writes no element outside C, and does not read C if beta is
-# 0, because C may hold anything then.
+# **What came:** it reads behind A and B and writes behind C, which need not stop a launch on a GPU. The gate puts the
+# matrices into guarded buffers to find these accesses. The third version reads zeros outside A and B, writes no element
+# outside C, and does not read C if beta is 0, because C may hold anything then.
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {

@@ -162,8 +162,7 @@ plots.error_growth(finding, curves, limit, "emulated · sm_90 PTX; U(-1, 1), 32 
 
 # %% [markdown]
 # **What came:** FP32's class, and beyond K = 1024 an error below that of FP32 multiply-adds in the order of k. But the
-# rung is 5 % slower: the addition is cheap, and the loop around it isn't, or the second accumulator's registers. The
-# recordings don't separate them.
+# rung is 5 % slower. What the second accumulator costs beside its additions, the recordings don't show.
 #
 # ## 25. Warp groups
 #
