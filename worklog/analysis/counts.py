@@ -95,15 +95,9 @@ def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: 
     arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
     ordered = any(instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions)
     result = launch(
-        compiled,
-        kernel.blocks(shape),
-        kernel.threads,
-        arguments,
-        shared_bytes=kernel.program.shared,
-        races=False,
-        trace=True,
-        only_blocks=None if ordered else [block],
-    )
+        compiled, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared, races=False,
+        trace=True, only_blocks=None if ordered else [block],
+    )  # fmt: skip
     return Executed(result, result.trace[result.trace["block"] == block], compiled, label)
 
 

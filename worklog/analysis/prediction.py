@@ -94,15 +94,9 @@ def _of_blocks(
     out: Mapping[int, Counts] = {}
     for weight, blocks in sorted(together.items()):
         result = launch(
-            code,
-            kernel.blocks(shape),
-            kernel.threads,
-            arguments,
-            shared_bytes=kernel.program.shared,
-            races=False,
-            values=False,
-            only_blocks=blocks,
-        )
+            code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared, races=False,
+            values=False, only_blocks=blocks,
+        )  # fmt: skip
         if result.findings:
             raise BadLaunch(f"{code.name} at {shape}: {result.findings[0].at(kernel.file)}")
         out = combined(1, out, weight, result.lines)

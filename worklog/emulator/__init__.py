@@ -15,41 +15,8 @@ from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain
 from worklog.emulator.reader import load
 
 __all__ = [
-    "ARCH",
-    "FIRST_ADDRESS",
-    "FOLDER",
-    "INDEX",
-    "RESOURCES",
-
-    "SPACING",
-
-    "WARP",
-
-    "Access",
-    "BadLaunch",
-    "BudgetExceeded",
-    "Counts",
-    "EmulatedDevice",
-    "EmulatedFault",
-    "Finding",
-    "Kernel",
-    "NotPredictable",
-    "Pointer",
-    "PtxError",
-    "Result",
-    "Site",
-    "TensorMap",
-    "TooLarge",
-    "UnsupportedInstruction",
-    "build",
-    "caveats",
-    "costs_of",
-
-    "launch",
-    "load",
-    "naming",
-    "plain_name",
-
-    "tensor_map",
-    "total",
+    "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SPACING", "WARP", "Access", "BadLaunch",
+    "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Kernel", "NotPredictable", "Pointer",
+    "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats", "costs_of",
+    "launch", "load", "naming", "plain_name", "tensor_map", "total",
 ]  # fmt: skip

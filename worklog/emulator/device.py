@@ -180,20 +180,11 @@ class EmulatedDevice:
         ]
         with naming(kernel.program):
             self.last = launch(
-                kernel.kernel,
-                grid,
-                block,
-                values,
-                shared_bytes=kernel.program.shared,
-                races=self.races,
-                count=self.count,
-                source=kernel.program.source,
-                budget=self.budget,
-                variables=kernel.variables,
-                registers=kernel.compiled.registers,
-                progress=self.progress,
+                kernel.kernel, grid, block, values, shared_bytes=kernel.program.shared, races=self.races,
+                count=self.count, source=kernel.program.source, budget=self.budget, variables=kernel.variables,
+                registers=kernel.compiled.registers, progress=self.progress,
                 schedule=self._launches[kernel.kernel, grid],
-            )
+            )  # fmt: skip
         self._launches[kernel.kernel, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
