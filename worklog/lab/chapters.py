@@ -12,7 +12,7 @@ from worklog.analysis.html import document
 from worklog.kernel import source_folder
 
 STORY = ("00", "01", "08", "05", "06", "07", "12", "13")  # in the order of reading; the others are the reference
-GOAL, SHORT = "**Goal:** ", 60  # letters; after such a sentence, the next one is shown, too
+SHORT = 60  # letters; after such a sentence, the next one is shown, too
 BELIEVED, CAME, WRONG = "What we believed", "What came", "What we got wrong"
 HEADER = """\
 <header><nav aria-label="worklog">
@@ -59,7 +59,9 @@ def chapters() -> list[Chapter]:
     from nbconvert import HTMLExporter  # takes a second, with nbformat
 
     exporter = HTMLExporter(template_name="basic")  # type: ignore[no-untyped-call]
-    return [_chapter(file, exporter) for file in sorted(_notebooks(), key=_order)]
+    files = sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"))
+    files.sort(key=lambda file: (*STORY, file.name[:2]).index(file.name[:2]))
+    return [_chapter(file, exporter) for file in files]
 
 
 def pages(of: list[Chapter]) -> dict[str, str]:
@@ -96,24 +98,13 @@ def glossary() -> str:
     return f"<dl>{''.join(terms)}</dl>"
 
 
-def _notebooks() -> list[Path]:
-    return [*source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb")]
-
-
-def _order(file: Path) -> tuple[int, str]:
-    number = file.name[:2]
-    return (STORY.index(number) if number in STORY else len(STORY)), number
-
-
 def _chapter(file: Path, exporter: Any) -> Chapter:
     import nbformat
 
     notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     title, paragraph = notebook.cells[0].source.split("\n\n")[:2]
-    sentences = re.split(r"(?<=\.) ", " ".join(paragraph.split()).replace("`", ""))
-    if sentences[0].startswith(GOAL):
-        first = sentences[0].removeprefix(GOAL)
-        sentences[0] = first[0].upper() + first[1:]
+    words = re.sub(r"^\*\*Goal:\*\* (\w)", lambda goal: goal[1].upper(), " ".join(paragraph.split()).replace("`", ""))
+    sentences = re.split(r"(?<=\.) ", words)
     summary = " ".join(sentences[: 1 if len(sentences[0]) > SHORT else 2])
     cells = []
     for cell in notebook.cells:
@@ -129,19 +120,14 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
     body = re.sub(r'<a href="[^":]+\.md">(.*?)</a>', r"\1", body)  # a page of the checkout
     body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)  # a header without words isn't one
     body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png)))', r'\g<0> tabindex="0"', body)  # may scroll sideways
-    return Chapter(f"{file.stem}.html", title.removeprefix("# "), summary, _explained(body))
+    for term, words in GLOSSARY.items():  # the first use in a paragraph is linked, with its meaning on hover
+        link = f'<a class="term" href="index.html#{_place(term)}" title="{escape(words)}">'
+        body = re.sub(rf"(<p>[^<]*?)\b({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{link}\2</a>", body, count=1)
+    return Chapter(f"{file.stem}.html", title.removeprefix("# "), summary, body)
 
 
 def _place(term: str) -> str:
     return "term-" + re.sub(r"\W", "", term)
-
-
-def _explained(body: str) -> str:
-    """The first use of each term in a paragraph, linked, with its meaning on hover."""
-    for term, words in GLOSSARY.items():
-        link = f'<a class="term" href="index.html#{_place(term)}" title="{escape(words)}">'
-        body = re.sub(rf"(<p>[^<]*?)\b({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{link}\2</a>", body, count=1)
-    return body
 
 
 def _page(title: str, about: str, body: str) -> str:

@@ -71,14 +71,44 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> dict[
     return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
 
 
-def answers(grid: Run | Path | None) -> bytes:
-    """data.js: every answer of the panel."""
-    grids = grid_runs(grid)
+def answers(given: Run | Path | None) -> bytes:
+    """data.js: every answer of the panel, by what is chosen but for settings that change only words. Each part of an
+    answer is its place in `parts`, because most parts belong to several answers.
+    """
+    grids = grid_runs(given)
     if not grids:
         raise BadRunFile(
             "the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid"
         )
-    return f'globalThis.worklogData = "{packed(_looked_up(_panel(grids[0])))}";\n'.encode()
+    of, grid = Answers([grids[0]]), grids[0]
+    kernel, largest, parts = of.kernels[-1], of.shapes[-1], dict[str, int]()
+    if not any(of.has(m.kernel, m.problem, of.unbiased) for m in grid.measurements):
+        raise NotRecorded(f"this {grid.origin} run has no unbiased reading: make a grid with `worklog ablate --grid`")
+    four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
+    panel = Panel(of, kernel, largest, four if of.has(kernel, largest, of.unbiased | four) else {})
+    panel.reason = "the page measures nothing"
+    timed = [place for place, g in enumerate(PITFALLS) if g.setting not in SPOKEN]
+    data: dict[str, Any] = {"start": panel.chosen, "timed": timed, "answers": {}}
+    data["table"] = {name: values for name, values in panel.table.items() if name != "live"}
+    for chosen in _choices(of, grid):
+        panel.chosen = chosen
+        key = (chosen["kernel"], chosen["size"], *(chosen["values"][place] for place in timed))
+        texts = {name: json.dumps(value, ensure_ascii=False) for name, value in panel.answer.items()}
+        answer = {name: parts.setdefault(text, len(parts)) for name, text in texts.items()}
+        data["answers"]["/".join(map(str, key))] = answer
+    return f'globalThis.worklogData = "{packed(data | {"parts": [*map(json.loads, parts)]})}";\n'.encode()
+
+
+def _choices(of: Answers, grid: Run) -> Iterator[dict[str, Any]]:
+    """What a reader of the page can choose: each measurement's settings, and those that need no further launches."""
+    for m in grid.measurements:
+        if m.status != "measured" or not of.has(m.kernel, m.problem, of.unbiased):
+            continue
+        free = [*COMPUTED, QUEUE] if m.changed.get("timer") == "host" else COMPUTED
+        where = {"kernel": of.kernels.index(m.kernel), "size": of.shapes.index(m.problem)}
+        for values in product(*(g.values for g in free)):
+            chosen = dict(zip((g.setting for g in free), values, strict=True))
+            yield {**where, "values": places(of.unbiased | m.changed | chosen)}
 
 
 def _ladder(runs: Sequence[Run]) -> str:
@@ -126,48 +156,3 @@ def _load(name: str) -> str:
     picture = f'<svg viewBox="0 0 34 {1.3 * math.ceil(len(sectors) / 4):.1f}" aria-hidden="true">{drawn}</svg>'
     said = f"<b>{name}</b>: {load['text']}: <b>{load['cost']}</b>"
     return f'<a class="{"bad" if load["bad"] else "good"}" href="access.html#{name}/0/9/1">{said}{picture}</a>'
-
-
-def _looked_up(panel: Panel) -> dict[str, Any]:
-    """The panel for site.js: every answer, by what is chosen but for settings that change only words. Each part of an
-    answer is its place in `parts`, because most parts belong to several answers.
-    """
-    start, parts, found = panel.chosen, dict[str, int](), dict[str, dict[str, int]]()
-    timed = [place for place, g in enumerate(PITFALLS) if g.setting not in SPOKEN]
-    for chosen in _choices(panel):
-        panel.chosen = chosen
-        key = (chosen["kernel"], chosen["size"], *(chosen["values"][place] for place in timed))
-        answer = found["/".join(map(str, key))] = {}
-        for name, value in panel.answer.items():
-            text = json.dumps(value, ensure_ascii=False)
-            answer[name] = parts.setdefault(text, len(parts))
-    table = {name: values for name, values in panel.table.items() if name != "live"}
-    return {"table": table, "start": start, "answers": found, "timed": timed, "parts": [*map(json.loads, parts)]}
-
-
-def _panel(grid: Run) -> Panel:
-    """The panel, at first at the largest size, with the article's four pitfalls if they were recorded. Raises
-    NotRecorded for a grid without an unbiased reading.
-    """
-    answers = Answers([grid])
-    kernel, largest = answers.kernels[-1], answers.shapes[-1]
-    if not any(answers.has(m.kernel, m.problem, answers.unbiased) for m in grid.measurements):
-        raise NotRecorded(f"this {grid.origin} run has no unbiased reading: make a grid with `worklog ablate --grid`")
-    four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
-    return Panel(answers, kernel, largest, four if answers.has(kernel, largest, answers.unbiased | four) else {})
-
-
-def _choices(panel: Panel) -> Iterator[dict[str, Any]]:
-    """What a reader of the page can choose: each measurement's settings, and those that need no further launches."""
-    answers, panel.reason = panel.answers, "the page measures nothing"
-    for m in answers.held[0].run.measurements:
-        if m.status != "measured" or not answers.has(m.kernel, m.problem, answers.unbiased):
-            continue
-        free = [*COMPUTED, QUEUE] if m.changed.get("timer") == "host" else COMPUTED
-        for values in product(*(g.values for g in free)):
-            chosen = dict(zip((g.setting for g in free), values, strict=True))
-            yield {
-                "kernel": answers.kernels.index(m.kernel),
-                "size": answers.shapes.index(m.problem),
-                "values": places(answers.unbiased | m.changed | chosen),
-            }
