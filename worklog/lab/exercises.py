@@ -58,17 +58,6 @@ class Graded:
         return f'<pre role="status" style="white-space:pre-wrap">{escape(repr(self))}</pre>'
 
 
-# By notebook: what the answer is, in words; the type that it must have; and its grader, which may raise WorklogError.
-EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {}
-
-
-def _exercise(notebook: str, wanted: str, kind: type) -> Callable[[Callable[[Any], Graded]], None]:
-    def add(grade: Callable[[Any], Graded]) -> None:
-        EXERCISES[notebook] = (wanted, kind, grade)
-
-    return add
-
-
 def check_answer(notebook: str, answer: object = None) -> Graded:
     """Grade the answer to the exercise of a notebook. It displays itself. `worklog journal` has the first answers.
 
@@ -105,7 +94,6 @@ def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping
     return _graded(False, f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label)
 
 
-@_exercise("00", "the name of a rung, a string", str)
 def _fastest_at_256(name: str) -> Graded:
     run = results(shapes=[256])
     times = {m.kernel: m for m in run.measurements if m.us and m.kernel != BASELINE}
@@ -121,7 +109,6 @@ def _fastest_at_256(name: str) -> Graded:
     return _graded(False, f"{facts}, and another rung is faster", hint, run.label)
 
 
-@_exercise("01", f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict)
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     if settings.get("warmup") != "none":
         return _graded(False, "with the warm-up there is no cold start to see", "begin with warmup = none")
@@ -134,7 +121,6 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     return _graded(abs(added) > 0.05, facts, hint, label)
 
 
-@_exercise("02", "a number of samples", Integral)
 def _leaves_out_the_ends(answer: int) -> Graded:
     right = next(n for n in count(LEAST_SAMPLES) if median(list(range(n))).low >= 1)
     if answer < LEAST_SAMPLES:
@@ -148,7 +134,6 @@ def _leaves_out_the_ends(answer: int) -> Graded:
     return _graded(answer == right, f"of {answer} samples, the interval {begins} the second one", hint)
 
 
-@_exercise("03", "a rate in TFLOP/s", Real)
 def _rate(answer: float) -> Graded:
     shape, us, hint = Shape(1024, 4096, 512), 150.0, "each of the M·N elements takes K multiply-adds"
     right = tflops(shape, us)
@@ -170,7 +155,6 @@ def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
     return kernel, check(kernel, SMALL, on="emulated", seed=SEED)
 
 
-@_exercise("04", TILED, str)
 def _passes_the_articles_rule_only(source: str) -> Graded:
     # The article's rule compares results. A race that the emulator finds from the addresses isn't its finding.
     (kernel, checked), device = _tiles(source), EmulatedDevice(races=False)
@@ -187,7 +171,6 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
     return _graded(False, f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)
 
 
-@_exercise("05", "a time in ms", Real)
 def _without_conflicts(ms: float) -> Graded:
     counts, gpu = memory_counts().rungs["vectorized"], open_run().gpu
     per_ms = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3  # wavefronts
@@ -200,7 +183,6 @@ def _without_conflicts(ms: float) -> Graded:
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
 
 
-@_exercise("12", "a speedup, 1.5 for 1.5 times as fast", Real)
 def _full_waves(speedup: float) -> Graded:
     run, blocks = open_run(), math.prod(rung("specialized").blocks(Shape.of(4096)))
     waves = blocks / run.gpu.multiprocessors
@@ -211,7 +193,6 @@ def _full_waves(speedup: float) -> Graded:
     return _number(speedup, math.ceil(waves) / waves, "times as fast", "count the waves", mistakes, run.label)
 
 
-@_exercise("13", "a time in µs", Real)
 def _splitting(us: float) -> Graded:
     run, elements = open_run(), 2 * 4096**2
     bytes_us = elements / run.gpu.memory_peak_gbs / 1e3  # of one byte per element
@@ -219,7 +200,6 @@ def _splitting(us: float) -> Graded:
     return _number(us, 8 * bytes_us, "µs", "4 bytes are read and 4 are written", mistakes, run.label)
 
 
-@_exercise("06", "the side of a square tile", Integral)
 def _right_of_the_ridge(side: int) -> Graded:
     run = open_run()
     ridge, intensity = 1e3 * run.calibration.fp32_tflops / run.calibration.l2_gbs, side / 4
@@ -233,7 +213,6 @@ def _right_of_the_ridge(side: int) -> Graded:
     return _graded(intensity > ridge, facts, "a larger tile uses each float more often", run.label)
 
 
-@_exercise("07", "a dict of tile parameters, such as {'BM': 64}", dict)
 def _another_tile(tile: dict[str, int]) -> Graded:
     own = rung("autotuned")
     if {**own.template, **tile} == own.template:
@@ -251,7 +230,6 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     return _graded(moved <= allowed, facts, "a larger block", label)
 
 
-@_exercise("08", TILED, str)
 def _eight_elements(source: str) -> Graded:
     (kernel, checked), most = _tiles(source, 128), 0.75
     if not checked.verdict.accepted:
@@ -264,7 +242,6 @@ def _eight_elements(source: str) -> Graded:
     return _graded(waves <= most, facts, "read each element of `Bs` once per k", checked.label)
 
 
-@_exercise("09", "a speedup, 1.5 for 1.5 times as fast", Real)
 def _read_speedup(answer: float) -> Graded:
     compared = open_comparison()
     short, long = (compared.us(KNOWN, length)["do_bench"] for length in (1, 2))
@@ -276,7 +253,6 @@ def _read_speedup(answer: float) -> Graded:
     return _number(answer, long / short, "times", hint, mistakes, compared.label)
 
 
-@_exercise("10", "the source of a solution, a string", str)
 def _softmax_of_large_numbers(source: str) -> Graded:
     with TemporaryDirectory(prefix="worklog-") as folder:
         file = Path(folder) / "softmax.cu"
@@ -287,7 +263,6 @@ def _softmax_of_large_numbers(source: str) -> Graded:
     return Graded(False, f"failed at {checked.verdict.reason}", checked.label)
 
 
-@_exercise("11", "the source of the kernel k, a string", str)
 def _without_a_race(source: str) -> Graded:
     out, _ = build(Program("answer", source, "k"))
     rng, n = np.random.default_rng(SEED), 1000
@@ -300,3 +275,22 @@ def _without_a_race(source: str) -> Graded:
     if not np.allclose(y, (x.mean(), x.var()), rtol=1e-4):
         return Graded(False, f"{facts}; right are {x.mean():.4f} and {x.var():.4f}", result.label)
     return Graded(True, facts, result.label)
+
+
+# By notebook: what the answer is, in words; the type that it must have; and its grader, which may raise WorklogError.
+EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
+    "00": ("the name of a rung, a string", str, _fastest_at_256),
+    "01": (f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict, _shows_the_cold_start),
+    "02": ("a number of samples", Integral, _leaves_out_the_ends),
+    "03": ("a rate in TFLOP/s", Real, _rate),
+    "04": (TILED, str, _passes_the_articles_rule_only),
+    "05": ("a time in ms", Real, _without_conflicts),
+    "06": ("the side of a square tile", Integral, _right_of_the_ridge),
+    "07": ("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
+    "08": (TILED, str, _eight_elements),
+    "09": ("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
+    "10": ("the source of a solution, a string", str, _softmax_of_large_numbers),
+    "11": ("the source of the kernel k, a string", str, _without_a_race),
+    "12": ("a speedup, 1.5 for 1.5 times as fast", Real, _full_waves),
+    "13": ("a time in µs", Real, _splitting),
+}

@@ -130,8 +130,8 @@ def try_kernel(
     the entry's). grid, block: as for `worklog check`; where the source states no launch, one thread per element of C,
     in blocks of 32 x 32. shapes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
     rungs to measure with it (default: all that take them, once per session). on: "gpu" or "emulated" (default: the GPU
-    where there is one). file: what messages call the source. harness:
-    for the times (default: the unbiased one). words: as for Kernel.from_source.
+    where there is one). file: what messages call the source. harness: for the times (default: the unbiased one). words:
+    as for Kernel.from_source.
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
@@ -232,14 +232,9 @@ class MagicFailed(WorklogError):
         return [str(self)]
 
 
-def _unquoted(words: str) -> str:
-    """IPython leaves the quotes on."""
-    return words.strip("'\"")
-
-
 def _option(*flags: str, help: str, **how: Any) -> Any:
-    """An option whose quotes are off. help: argparse would take its % for a place to fill in."""
-    return argument(*flags, help=help.replace("%", "%%"), **{"type": _unquoted} | how)
+    """An option without the quotes that IPython leaves on. help: argparse takes its % for a place to fill in."""
+    return argument(*flags, help=help.replace("%", "%%"), **{"type": lambda words: words.strip("'\"")} | how)
 
 
 def _kernel_options(magic: Any) -> Any:
