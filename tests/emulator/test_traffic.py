@@ -51,6 +51,19 @@ def test_wavefronts_of_one_warp(addresses: np.ndarray, width: int, expected: tup
     assert wave(addresses, width) == (1, *expected)
 
 
+@pytest.mark.parametrize("stride", [0, 1, 2, 8, 12, 32, 33])
+def test_a_pattern_that_moves_costs_what_each_of_its_places_costs(stride: int) -> None:
+    """The core keeps what a pattern cost, until its place in sectors and lines changes that."""
+    data, out = np.zeros(33 * 32 + 40, np.float32), np.zeros(32, np.float32)
+    body = f"""  float s = 0;
+  #pragma unroll 1
+  for (int k = 0; k < 40; ++k) s += in[threadIdx.x * {stride} + k];
+  out[threadIdx.x] = s;"""
+    load = run(kernel(body, "const float* in, float* out"), [data, out]).counts.global_load
+    costs = [costs_of(LANES * stride * 4 + 4 * k, ALL, 4, shared=False) for k in range(40)]
+    assert load.sectors == sum(cost[1] for cost in costs) and load.cache_lines == sum(cost[5] for cost in costs)
+
+
 def test_idle_lanes_cost_nothing() -> None:
     some = LANES < 8
     assert wave(LANES * 128, 4, some) == (1, 8, 7)
