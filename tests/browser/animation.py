@@ -32,7 +32,7 @@ ACTIONS: list[tuple[Any, str, Callable[[Locator], None]]] = [
 ]
 # Of the access viewer: kernel, warp, lane and step.
 STEPS = ("naive/0/0/0", "naive/0/0/1", "naive/0/1/1", "naive/0/9/1", "coalesced/0/9/0", "coalesced/0/9/1")
-VIEWPORT, CROPPED = 1040, 606  # pixels: of the page, and of the picture without the buttons
+VIEWPORT, CROPPED = 1180, 552  # pixels: of the page, and of the picture without the buttons
 MARK = "element => { element.style.outline = '3px solid #d55e00'; element.style.outlineOffset = '3px'; }"
 UNMARK = "element => { element.style.outline = ''; }"
 
