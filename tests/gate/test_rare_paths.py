@@ -9,11 +9,11 @@ from worklog.runs.records import NeverRan
 SIGNATURE = "float* C) {\n"
 
 
-def checked(condition: str, fault: str = "alpha = -alpha;", name: str = "naive") -> tuple[Checked, int]:
-    """A rung with a fault behind a condition, and the line."""
-    kernel: Kernel = rung(name)
+def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False) -> tuple[Checked, int]:
+    """The first rung with a fault behind a condition, and the line."""
+    kernel: Kernel = rung("naive")
     text = kernel.source.replace(SIGNATURE, f"{SIGNATURE}if ({condition}) {fault}\n", 1)
-    return check(kernel.with_text(text), on="emulated", seed=3), text[: text.index(fault)].count("\n") + 1
+    return check(kernel.with_text(text), on="emulated", seed=3, quick=quick), text[: text.index(fault)].count("\n") + 1
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,8 @@ def checked(condition: str, fault: str = "alpha = -alpha;", name: str = "naive")
         ("alpha == -3.5f && beta > 7.0f", "alpha = 1.0f;", "alpha = -3.5"),
         ("((size_t)A & 127) == 64", "alpha = -alpha;", "bytes behind a 256-byte boundary"),
         ("blockIdx.x == 47", "return;", "at "),
+        ("gridDim.x * gridDim.y == 11", "beta = 0.0f;", "at "),
+        ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
     ],
 )
 def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition: str, fault: str, named: str) -> None:
@@ -40,6 +42,19 @@ def test_what_no_launch_can_reach_is_named_with_its_condition(condition: str, wh
     assert result.verdict.never_ran == (NeverRan(line, line, when),)
     assert f"; line {line} never ran: {when}" in str(result).splitlines()[-1]
     assert result.as_dict()["never_ran"] == [{"first": line, "last": line, "when": when}]
+
+
+def test_a_selection_by_loaded_values_that_no_launch_made_is_named() -> None:
+    result, line = checked("A[0] == 12345.625f", "beta += 1.0f;")
+    assert result.verdict.accepted
+    assert result.verdict.never_ran == (NeverRan(line, line),)
+
+
+def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_would_run() -> None:
+    condition = "M > 1500 && N > 1300"
+    result, line = checked(condition, quick=True)
+    assert result.verdict.never_ran == (NeverRan(line, line, "M >= 1501 and N >= 1301"),)
+    assert not checked(condition)[0].verdict.accepted
 
 
 def test_a_right_kernel_passes_without_a_clause_and_with_its_range() -> None:

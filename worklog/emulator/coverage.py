@@ -20,12 +20,12 @@ from worklog.emulator.flow import Flow, branch_target
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
 
-ROWS, THREADS = 1024, 256  # of one launch
+ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
 TURNS = 4  # of a loop
 IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
 PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
-UNKNOWN = "unknown"  # what a kernel loads
+UNKNOWN, UNKNOWN_FLOAT, WAITED = "unknown", "unknown float", "waited"  # what a kernel loads; whether a wait ended
 Choice = tuple[int, bool]  # the pc of a guarded instruction or a selection, and whether its predicate held
 
 
@@ -54,12 +54,6 @@ class Coverage:
         """Whether no launch has chosen this."""
         pc, held = choice
         return not (self.told if told else self.seen)[pc] & (1 if held else 2)
-
-    @property
-    def chosen(self) -> set[tuple[int, str, bool]]:
-        """By line and opcode, what some launch chose."""
-        code = [self.kernel.instructions[pc] for pc in self.deciding]
-        return {(i.line, i.op, held) for i in code for held in (True, False) if not self.lacks((i.pc, held))}
 
     @property
     def lines(self) -> set[int]:
@@ -114,8 +108,10 @@ class Coverage:
         if i.op.startswith("ld.param") and isinstance(last, Mem) and isinstance(last.base, Sym) and last.offset == 0:
             place = [param.name for param in self.kernel.params].index(last.base.name)
             return self.names[place].removeprefix("long ")
-        loaded = row.memory or row.effects or row.forms or isinstance(last, Sym) or not isinstance(first, Reg)
-        return UNKNOWN if loaded else ""
+        if row.memory or row.effects or row.forms or isinstance(last, Sym) or not isinstance(first, Reg):
+            unknown = UNKNOWN_FLOAT if any(register.type == "f32" for register in i.defined) else UNKNOWN
+            return WAITED if i.parts[0] == "mbarrier" else unknown
+        return ""
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -150,91 +146,61 @@ class Coverage:
                     emit("st.global.u8", Mem(OUT, ROWS * (notes[key] + fails)), ONE, guard=(predicate, fails))
             return notes[key]
 
-        def load(register: Reg, i: Instruction) -> None:
-            """Take what an instruction gives from the table."""
-            name, taken = self._wanted[i.pc], Reg(f"{register.name}_in", "b32")
-            address = Mem(IN, SLOT * ROWS * self.inputs.index(name))
-            if i.parts[0] == "mbarrier" and register.type == "pred":  # a wait ends at once
-                emit("setp.eq.s32", register, ONE, ONE, guard=i.guard)
-            elif register.type != "pred" and (name != UNKNOWN or register.type[0] != "f"):
-                emit(f"ld.global.{register.type}", register, address, guard=i.guard)
-            else:
-                emit("ld.global.b32", taken, address)
-                op, more = (
-                    (f"cvt.rn.{register.type}.s32", ()) if register.type != "pred" else ("setp.ne.s32", [number(0)])
-                )
-                emit(op, register, taken, *more, guard=i.guard)
-
-        registers = [Reg("%block_of", "b32"), Reg("%threads", "b32"), LANE]
-        for register, special in zip(registers, ("%ctaid.x", "%ntid.x", "%tid.x"), strict=True):
-            emit("mov.u32", register, Special(special))
-        emit("mad.lo.s32", LANE, *registers)
+        emit("mov.u32", LANE, Special("%tid.x"))
         emit("mov.u32", ONE, number(1))
-        for base, name, width in ((IN, "in", SLOT), (OUT, "out", 1)):
-            emit("ld.param.u64", base, Mem(Sym(name), 0))
+        for base, param, width in ((IN, "in", SLOT), (OUT, "out", 1)):
+            emit("ld.param.u64", base, Mem(Sym(param), 0))
             emit("mad.wide.u32", base, LANE, number(width), base)
-        branches = [i for i in self.kernel.instructions if i.parts[0] == "bra"]
-        targets = {i.pc: branch_target(self.kernel, i) for i in branches}
-        turns = {pc: Reg(f"%turns_{pc}", "b32") for pc, target in targets.items() if target <= pc}
-        for register in turns.values():
-            emit("mov.u32", register, number(0))
+        targets = {i.pc: branch_target(self.kernel, i) for i in self.kernel.instructions if i.parts[0] == "bra"}
+        for pc in targets:
+            emit("mov.u32", Reg(f"%turns_{pc}", "b32"), number(0))
         for block in self._flow.blocks:
             labels[f"at_{block.start}"] = len(code)
             for i in self.kernel.instructions[block.start : block.stop]:
+                name = self._wanted.get(i.pc)
                 if i.pc in self.deciding:
                     predicate, negated = self.deciding[i.pc]
                     place = note(predicate)
                     places |= {(i.pc, True): place + negated, (i.pc, False): place + (not negated)}
-                if i.pc in turns:  # out of the loop after some turns
-                    full = Reg(f"%full_{i.pc}", "pred")
-                    emit("add.s32", turns[i.pc], turns[i.pc], ONE)
-                    emit("setp.ge.s32", full, turns[i.pc], number(TURNS))
-                    emit("bra", Sym(f"at_{self._behind_loop(i, targets[i.pc])}"), guard=(full, False))
                 if i.pc in targets:
+                    turns, full = Reg(f"%turns_{i.pc}", "b32"), Reg(f"%full_{i.pc}", "pred")
+                    if targets[i.pc] <= i.pc:  # out of the loop after some turns
+                        emit("add.s32", turns, turns, ONE)
+                        emit("setp.ge.s32", full, turns, number(TURNS))
+                        emit("bra", Sym(f"at_{i.pc + 1}"), guard=(full, False))
                     emit(i.op, Sym(f"at_{targets[i.pc]}"), guard=i.guard)
                 elif i.parts[0] in ("ret", "exit"):
                     emit(i.op, guard=i.guard)
-                elif i.pc in self._wanted:
+                elif name is not None:
                     times.update(register.name for register in i.defined)
-                    for register in i.defined if self._wanted[i.pc] else ():
-                        load(register, i)
-                    if not self._wanted[i.pc]:
+                    if not name:
                         emit(i.op, *i.operands, guard=i.guard)
-                        for register in i.defined:
-                            if register.type == "pred":  # a part of a condition
-                                note(register)
+                    for register in i.defined:
+                        taken = Reg(f"{register.name}_in", "b32") if register.type == "pred" else register
+                        if name:
+                            address = Mem(IN, SLOT * ROWS * self.inputs.index(name))
+                            emit(f"ld.global.{taken.type}", taken, address, guard=i.guard)
+                        if name and taken != register:
+                            emit("setp.ne.s32", register, taken, number(0), guard=i.guard)
+                        if taken != register:  # a part of a condition
+                            note(register)
         labels[f"at_{len(self.kernel.instructions)}"] = len(code)
         emit("ret")
-        instructions = tuple(
-            Instruction(pc, op, operands, guard, 0, op) for pc, (op, operands, guard) in enumerate(code)
-        )
+        instructions = tuple(Instruction(pc, op, given, guard, 0, op) for pc, (op, given, guard) in enumerate(code))
         params = Param("in", "u64", 8), Param("out", "u64", 8)
         return Kernel("judge", self.kernel.arch, params, instructions, labels, (), None), places, 2 * len(notes)
-
-    def _behind_loop(self, i: Instruction, start: int) -> int:
-        """The pc behind the loop from `start` on that a branch ends."""
-        if i.guard:
-            return i.pc + 1
-        inside = [block for block in self._flow.blocks if start <= block.start <= i.pc]
-        exits = [self._flow.blocks[s].start for block in inside for s in block.successors]
-        return next((pc for pc in exits if not start <= pc <= i.pc), len(self.kernel.instructions))
 
     def notes(self, rows: Mapping[str, Array]) -> Array:
         """By note and row, whether it is made. rows: by name of an input, its value in each row; those that aren't
         there are 0.
         """
-        kernel, _, notes = self.judge
-        count = len(next(iter(rows.values())))
+        (kernel, _, notes), count = self.judge, len(next(iter(rows.values())))
         out = np.zeros((notes, count), bool)
         for start in range(0, count, ROWS):
-            size = min(count - start, ROWS)
             given, noted = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8), np.zeros((notes, ROWS), np.uint8)
             for place, name in enumerate(self.inputs):
-                if name in rows:
-                    data = np.ascontiguousarray(rows[name][start : start + size])
-                    given[place, :size, : data.itemsize] = data.view(np.uint8).reshape(size, -1)
-            launch(
-                kernel, (ROWS // THREADS,), THREADS, [given.reshape(-1), noted.reshape(-1)], races=False, count=False
-            )
-            out[:, start : start + size] = noted[:, :size]
+                values = np.ascontiguousarray(rows.get(name, out[0, :0])[start : start + ROWS])
+                given[place, : len(values), : values.itemsize] = values.view(np.uint8).reshape(-1, values.itemsize)
+            launch(kernel, (1,), ROWS, [given.reshape(-1), noted.reshape(-1)], races=False, count=False)
+            out[:, start : start + ROWS] = noted[:, : count - start]
         return out

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice
-from worklog.emulator.coverage import UNKNOWN, Choice, Coverage
+from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
 from worklog.gate.edges import mistake_in
@@ -32,7 +32,7 @@ from worklog.runs.records import ErrorMap, NeverRan, Stage
 RARE_PATHS = "rare paths"
 SIZES, SCALARS, MATRICES = ("M", "N", "K"), ("alpha", "beta"), ("A", "B", "C")
 BLOCKS, THREADS = ("%ctaid.x", "%ctaid.y"), ("%tid.x", "%tid.y")
-NAMES = (*SIZES, *SCALARS, *MATRICES, *BLOCKS, *THREADS, UNKNOWN)  # of what is drawn
+NAMES = (*SIZES, *SCALARS, *MATRICES, *BLOCKS, *THREADS, UNKNOWN_FLOAT)  # of what is drawn
 DRAWN, GENERATIONS = 1024, 16
 FEW = 32  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
 LARGEST, MOST_STEPS = 4096, 64  # of a size that isn't near a number of the code; or so many steps of the domain
@@ -101,7 +101,7 @@ class Search:
             values = np.zeros(DRAWN), near(), rng.integers(0, 2**20, DRAWN), rng.integers(0, 2**20, DRAWN)
             rows[name] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.int64)
         values = np.ones(DRAWN), np.ones(DRAWN), rng.integers(-1, 3, DRAWN), near()
-        rows[UNKNOWN] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.int64)
+        rows[UNKNOWN_FLOAT] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.float32)
         return rows
 
     def _completed(self, rows: Rows) -> Rows:
@@ -124,7 +124,8 @@ class Search:
         """What follows from other values."""
         grid = self.subject.grids(self.key, *(rows[name] for name in SIZES))
         thread = rows["%tid.x"] + rows["%tid.y"] * self.threads[0]
-        return {"%nctaid.x": grid[0], "%nctaid.y": grid[1], "%laneid": thread % 32, "%warpid": thread // 32}
+        out = {"%nctaid.x": grid[0], "%nctaid.y": grid[1], "%laneid": thread % 32, "%warpid": thread // 32}
+        return out | {UNKNOWN: rows[UNKNOWN_FLOAT].astype(np.int64), WAITED: np.ones_like(thread)}
 
     def _add(self, rows: Rows) -> None:
         launched = rows["%nctaid.x"] * rows["%nctaid.y"] > 0
@@ -192,10 +193,8 @@ class Search:
         for name in (*BLOCKS, *THREADS):  # each launch has the first of them
             first = {**of, name: np.zeros_like(of[name])}
             of = first if truth(first).all() else of
-        tried = {name: self.rows[name] for name in (*SCALARS, *MATRICES)}
-        tried |= {
-            name: np.append(self.rows[name], range(step, step * DENSE, step)) for name, step in self.steps.items()
-        }
+        dense = {name: range(step, step * DENSE, step) for name, step in self.steps.items()}
+        tried = {name: np.append(self.rows[name], dense.get(name, ())) for name in (*SIZES, *SCALARS, *MATRICES)}
         tried |= {name: np.arange(NUMBERED) for name in BLOCKS if of[name]}
         return condition(truth, {name: values[0] for name, values in of.items()}, tried, self.rng)
 
@@ -209,8 +208,9 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     searches = [Search(subject, key, coverage, memory.rng) for (key, _), coverage in device.coverage.items()]
     until = time.process_time() + (QUICK_S if quick else CPU_S)
     for number, search in enumerate(searches):
-        deadline = _share(until, len(searches) - number)
-        search.explore(_share(deadline, 3))
+        started = time.process_time()
+        deadline = started + (until - started) / (len(searches) - number)
+        search.explore(started + (deadline - started) / 3)
         while (row := search.next((deadline - time.process_time()) * per_s)) is not None:
             problem, shifts, words = search.problem(row, subject.claimed)
             launches, started = launches + 1, time.process_time()
@@ -230,30 +230,21 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     return passed(RARE_PATHS, said), _never_ran(searches, until + (QUICK_S if quick else CPU_S) / 2)
 
 
-def _share(until: float, parts: int) -> float:
-    """When the first of so many parts of the time is over."""
-    return time.process_time() + (until - time.process_time()) / parts
-
-
 def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
-    """What no launch has run, a clause for each line; with conditions while there is time. What several kernels have,
-    one of them has run.
+    """What no launch has run, a clause for each line; with conditions while there is time. Of kernels among which the
+    shape chooses, only lines that none of them ran: most choices of one are those of another.
     """
-    ran = set[int]().union(*(search.coverage.lines for search in searches))
-    chosen = set[tuple[int, str, bool]]().union(*(search.coverage.chosen for search in searches))
-    when = dict[int, str]()
+    ran, when = set[int]().union(*(search.coverage.lines for search in searches)), dict[int, str]()
     for search in searches:
-        coverage = search.coverage
+        coverage, alone = search.coverage, search.subject.kernel.choose is None
         for choice, place in search.places.items():
             i, rows = coverage.kernel.instructions[choice[0]], np.flatnonzero(search.notes[place])
-            if not coverage.ran[i.pc] or not coverage.lacks(choice):
-                continue
-            if len(searches) > 1 and (i.line, i.op, choice[1]) in chosen:
-                continue
-            behind = coverage.behind(choice)
-            lines = (behind - ran if behind else {i.line} if len(rows) else set()) - when.keys() - {0}
-            known = bool(lines) and len(rows) > 0 and time.process_time() < until
-            when |= dict.fromkeys(lines, search.words(choice, int(rows[0])) if known else "")
+            if coverage.ran[i.pc] and coverage.lacks(choice):
+                behind = coverage.behind(choice)
+                own = {i.line} if len(rows) and alone and not behind else set[int]()
+                lines = ((behind - ran) | own) - when.keys() - {0}
+                known = bool(lines) and len(rows) > 0 and time.process_time() < until
+                when |= dict.fromkeys(lines, search.words(choice, int(rows[0])) if known else "")
     runs = groupby(enumerate(sorted(when)), key=lambda pair: (pair[1] - pair[0], when[pair[1]]))
     parts = ([line for _, line in run] for _, run in runs)
     return tuple(NeverRan(part[0], part[-1], when[part[0]]) for part in parts)

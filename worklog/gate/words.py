@@ -17,9 +17,7 @@ SPOKEN = {"%ctaid.x": "blockIdx.x", "%ctaid.y": "blockIdx.y"} | {name: f"the add
 
 
 def condition(truth: Truth, row: Mapping[str, Any], tried: Mapping[str, Values], rng: np.random.Generator) -> str:
-    """The condition that is true of a row, on the variables in `tried`, by their values there; "" if it depends on
-    others.
-    """
+    """The condition on the variables in `tried`, by their values there, that is true of a row; "" if none matters."""
     words, holds = dict[str, str](), dict[str, tuple[Values, Values]]()
     for name, some in tried.items():
         values = np.unique([*some, row[name]])
