@@ -41,6 +41,7 @@ class Coverage:
     block: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        self._flow = Flow(self.kernel)
         self.seen, self.told, self.ran = np.zeros((3, len(self.kernel.instructions)), np.uint8)
 
     def add(self, result: Result, arguments: Mapping[str, Any]) -> None:
@@ -74,10 +75,6 @@ class Coverage:
                 waiting += blocks[number].successors
         lines = {i.line for number in reached for i in code[blocks[number].start : blocks[number].stop]}
         return lines - self.lines - {0}
-
-    @cached_property
-    def _flow(self) -> Flow:
-        return Flow(self.kernel)
 
     @cached_property
     def deciding(self) -> dict[int, tuple[Reg, bool]]:
@@ -191,9 +188,7 @@ class Coverage:
         return Kernel("judge", self.kernel.arch, params, instructions, labels, (), None), places, 2 * len(notes)
 
     def notes(self, rows: Mapping[str, Array]) -> Array:
-        """By note and row, whether it is made. rows: by name of an input, its value in each row; those that aren't
-        there are 0.
-        """
+        """By note and row, whether it is made. rows: by name of an input, its value in each row (default: 0)."""
         (kernel, _, notes), count = self.judge, len(next(iter(rows.values())))
         out = np.zeros((notes, count), bool)
         for start in range(0, count, ROWS):

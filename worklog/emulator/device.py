@@ -6,6 +6,8 @@ Kernels run at launch; an error finding is raised where a GPU reports a fault, a
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -116,7 +118,8 @@ class EmulatedDevice:
     arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
     the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
     by the first launch that prints. coverage: of each kernel that takes named arguments, by the hash of its program and
-    its block. progress: of the running launch, as for worklog.emulator.launch.
+    its block. progress: of the running launch, as for worklog.emulator.launch. deadline: the CPU time of this process
+    from which on a launch raises TooLarge.
     """
 
     source = "emulated"
@@ -129,6 +132,7 @@ class EmulatedDevice:
         self.printed: tuple[str, ...] = ()
         self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
         self.progress: Callable[[int, int], None] = lambda steps, budget: None
+        self.deadline = math.inf
         self._launches: Counter[tuple[Kernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -182,7 +186,7 @@ class EmulatedDevice:
             self.last = launch(
                 kernel.kernel, grid, block, values, shared_bytes=kernel.program.shared, races=self.races,
                 count=self.count, source=kernel.program.source, budget=self.budget, variables=kernel.variables,
-                registers=kernel.compiled.registers, progress=self.progress,
+                registers=kernel.compiled.registers, progress=self._watch,
                 schedule=self._launches[kernel.kernel, grid],
             )  # fmt: skip
         self._launches[kernel.kernel, grid] += 1
@@ -196,6 +200,11 @@ class EmulatedDevice:
             given = (value.skew if isinstance(value, Pointer) else value for value in values)
             known.add(self.last, dict(zip(known.names, given, strict=True)))
         self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
+
+    def _watch(self, steps: int, budget: int) -> None:
+        self.progress(steps, budget)
+        if time.process_time() > self.deadline:
+            raise TooLarge("the launch takes longer than there is time: use a smaller size")
 
     def synchronize(self) -> None:
         """Launches have finished already. Raises EmulatedFault for the error findings since the last call."""

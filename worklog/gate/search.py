@@ -9,6 +9,7 @@ and its result checked.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice
+from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
@@ -39,6 +40,7 @@ LARGEST, MOST_STEPS = 4096, 64  # of a size that isn't near a number of the code
 USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
 VARIED, EQUAL = 0.2, 0.1  # parts of the values of a row, and of all rows
 MOST_ELEMENTS = 2**23  # of a matrix
+MOST_BLOCKS, FEW_BLOCKS = 4096, 128  # of a launch; where they hand over data, which takes memory for each pair
 WORK_PER_S, LONG = 5e7, 2**20  # before any was measured; work of a launch that tells it
 TRIES = 3  # of one choice
 DENSE, NUMBERED = 2048, 300  # steps of the domain, and blocks, to find the words of a condition
@@ -57,6 +59,7 @@ class Search:
         self.steps = {name: getattr(self.domain, name.lower()) for name in SIZES}
         if self.domain.square:
             self.steps = dict.fromkeys(SIZES, int(np.lcm.reduce([*self.steps.values()])))
+        self.hands_over = any(i.is_fence or i.row.memory in ("atom", "red") for i in coverage.kernel.instructions)
         _, self.places, count = coverage.judge
         self.rows, self.work, self.notes = Rows(), np.zeros(0), np.zeros((count, 0), bool)
         self.best = np.full((2, count), -1)  # by note, its cheapest row, and the cheapest of the last draws
@@ -71,25 +74,21 @@ class Search:
             if len(self.work):
                 parents = self.rng.choice(np.unique(self.best[self.best >= 0]), DRAWN)
                 for name in NAMES:
-                    kept = self.rng.random(DRAWN) > VARIED
-                    rows[name] = np.where(kept, self.rows[name][parents], rows[name])
+                    rows[name] = np.where(self.rng.random(DRAWN) < VARIED, rows[name], self.rows[name][parents])
             self._add(self._completed(rows))
 
     def _drawn(self) -> Rows:
         rng, domain, rows = self.rng, self.domain, Rows()
         numbers = np.array([1, *(number for number in self.coverage.constants if number < 2**30)])
-
-        def near() -> Values:
-            return rng.choice(numbers, DRAWN)
-
+        near = iter(rng.choice(numbers, (len(NAMES), DRAWN)))
         for name, step in self.steps.items():
             most = max(LARGEST // step, MOST_STEPS)
             any_size = np.exp(rng.uniform(0, np.log(most + 1), DRAWN)).astype(np.int64) * step
             whole = np.minimum(2 ** rng.integers(0, 10, DRAWN) * rng.integers(1, 13, DRAWN), most * step)
-            close = near().astype(np.int64) * rng.choice((1, 1, 2, 3), DRAWN) + rng.integers(-1, 3, DRAWN)
+            close = next(near).astype(np.int64) * rng.choice((1, 1, 2, 3), DRAWN) + rng.integers(-1, 3, DRAWN)
             rows[name] = np.choose(rng.integers(0, 3, DRAWN), (any_size, whole, close))
         for name in SCALARS:
-            close = (near() * rng.choice((1, 1, 1, 2, 0.5), DRAWN) * rng.choice((1, -1), DRAWN)).astype(np.float32)
+            close = (next(near) * rng.choice((1, 1, 1, 2, 0.5), DRAWN) * rng.choice((1, -1), DRAWN)).astype(np.float32)
             close = np.nextafter(close, close * rng.choice((0, 1, 1, 2), DRAWN).astype(np.float32))
             values = close, rng.choice(SPECIAL, DRAWN), rng.choice(USUAL, DRAWN), rng.choice(USUAL, DRAWN)
             rows[name] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.float32)
@@ -98,9 +97,9 @@ class Search:
             shift = rng.integers(0, 256 // step, DRAWN) * step * (rng.random(DRAWN) < 0.5)
             rows[name] = FIRST_ADDRESS + SPACING * place + shift
         for name in (*BLOCKS, *THREADS):  # to be taken modulo how many there are
-            values = np.zeros(DRAWN), near(), rng.integers(0, 2**20, DRAWN), rng.integers(0, 2**20, DRAWN)
+            values = np.zeros(DRAWN), next(near), rng.integers(0, 2**20, DRAWN), rng.integers(0, 2**20, DRAWN)
             rows[name] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.int64)
-        values = np.ones(DRAWN), np.ones(DRAWN), rng.integers(-1, 3, DRAWN), near()
+        values = np.ones(DRAWN), np.ones(DRAWN), rng.integers(-1, 3, DRAWN), next(near)
         rows[UNKNOWN_FLOAT] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.float32)
         return rows
 
@@ -135,7 +134,8 @@ class Search:
         m, n, k = (rows[name] for name in SIZES)
         shifted = np.sum([rows[name] % 256 > 0 for name in MATRICES], axis=0)
         work = np.maximum(m, 32) * np.maximum(n, 32) * (k + 16.0) * (1 + shifted)  # few are easier to read
-        work[np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS] = np.inf
+        many = rows["%nctaid.x"] * rows["%nctaid.y"] > (FEW_BLOCKS if self.hands_over else MOST_BLOCKS)
+        work[many | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)] = np.inf
         notes, start, order = self.coverage.notes(rows), len(self.work), np.argsort(work, kind="stable")
         self.notes, self.work = np.concatenate([self.notes, notes], axis=1), np.concatenate([self.work, work])
         self.rows = {name: np.concatenate([self.rows.get(name, more[:0]), more]) for name, more in rows.items()}
@@ -159,10 +159,8 @@ class Search:
                 gain += self.notes[place] & (telling | self.coverage.lacks(choice))
         price = np.where((gain > 0) & (self.work <= most), self.work / np.maximum(gain, 1), np.inf)
         row = int(np.argmin(price))
-        if not np.isfinite(price[row]):
-            return None
         self.tried.update(choice for choice, place in self.places.items() if self.notes[place, row])
-        return row
+        return row if np.isfinite(price[row]) else None
 
     def problem(self, row: int, claimed: str) -> tuple[ExactProblem, dict[str, int], str]:
         """The launch of a row: a problem, by how many words its matrices are shifted, and both in words. Where a scalar
@@ -206,7 +204,8 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     device, launches, per_s = memory.device, 0, WORK_PER_S
     assert isinstance(device, EmulatedDevice)
     searches = [Search(subject, key, coverage, memory.rng) for (key, _), coverage in device.coverage.items()]
-    until = time.process_time() + (QUICK_S if quick else CPU_S)
+    limit_s = QUICK_S if quick else CPU_S
+    until = time.process_time() + limit_s
     for number, search in enumerate(searches):
         started = time.process_time()
         deadline = started + (until - started) / (len(searches) - number)
@@ -214,12 +213,17 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
         while (row := search.next((deadline - time.process_time()) * per_s)) is not None:
             problem, shifts, words = search.problem(row, subject.claimed)
             launches, started = launches + 1, time.process_time()
+            device.deadline = deadline + limit_s / 2
             try:
                 mistake = mistake_in(subject, memory, problem, shifts)
+            except TooLarge:
+                break
             except LaunchFailed as error:
                 if error.kinds != {"misaligned"} or all(words % 4 == 0 for words in shifts.values()):
                     raise  # else it takes whole vectors, which the stage before says
                 continue
+            finally:
+                device.deadline = math.inf
             if mistake is not None:
                 where = mistake if isinstance(mistake, ErrorMap) else None
                 return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()
@@ -227,7 +231,7 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
                 per_s = min(per_s, float(search.work[row]) / (time.process_time() - started + 1e-3))
     choices = sum(len(search.coverage.deciding) for search in searches)
     said = f"{choices} branches and selections, {launches or 'no more'} launches" if choices else "it has no branches"
-    return passed(RARE_PATHS, said), _never_ran(searches, until + (QUICK_S if quick else CPU_S) / 2)
+    return passed(RARE_PATHS, said), _never_ran(searches, until + limit_s / 2)
 
 
 def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
@@ -243,8 +247,9 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
                 behind = coverage.behind(choice)
                 own = {i.line} if len(rows) and alone and not behind else set[int]()
                 lines = ((behind - ran) | own) - when.keys() - {0}
-                known = bool(lines) and len(rows) > 0 and time.process_time() < until
-                when |= dict.fromkeys(lines, search.words(choice, int(rows[0])) if known else "")
+                known = lines and len(rows) and not search.tried[choice]  # if tried, it depends on loaded values
+                words = search.words(choice, int(rows[0])) if known and time.process_time() < until else ""
+                when |= dict.fromkeys(lines, words)
     runs = groupby(enumerate(sorted(when)), key=lambda pair: (pair[1] - pair[0], when[pair[1]]))
     parts = ([line for _, line in run] for _, run in runs)
     return tuple(NeverRan(part[0], part[-1], when[part[0]]) for part in parts)
