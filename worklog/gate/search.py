@@ -59,7 +59,7 @@ class Search:
         self.steps = {name: getattr(self.domain, name.lower()) for name in SIZES}
         if self.domain.square:
             self.steps = dict.fromkeys(SIZES, int(np.lcm.reduce([*self.steps.values()])))
-        self.hands_over = any(i.is_fence or i.row.memory in ("atom", "red") for i in coverage.kernel.instructions)
+        self.hands_over = any(i.row.fence or i.row.memory == "atom" for i in coverage.kernel.instructions)
         _, self.places, count = coverage.judge
         self.rows, self.work, self.notes = Rows(), np.zeros(0), np.zeros((count, 0), bool)
         self.best = np.full((2, count), -1)  # by note, its cheapest row, and the cheapest of the last draws
@@ -110,8 +110,8 @@ class Search:
         for name, usual in zip(SCALARS, (1, 0), strict=True):
             rows[name] = rows[name] if getattr(self.domain, name) else np.full(DRAWN, usual, np.float32)
         few = self.rng.integers(0, DRAWN if self.subject.kernel.choose is None else FEW, DRAWN)
-        for name, step in self.steps.items():
-            rows[name] = np.maximum(1, -(-rows["M" if self.domain.square else name][few] // step)) * step
+        sizes = {name: rows["M" if self.domain.square else name][few] for name in SIZES}
+        rows |= {name: np.maximum(1, -(-sizes[name] // step)) * step for name, step in self.steps.items()}
         for name, most in zip(THREADS, self.threads, strict=True):
             rows[name] = rows[name] % most
         rows |= self._derived(rows)
@@ -203,9 +203,9 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     """
     device, launches, per_s = memory.device, 0, WORK_PER_S
     assert isinstance(device, EmulatedDevice)
-    searches = [Search(subject, key, coverage, memory.rng) for (key, _), coverage in device.coverage.items()]
-    limit_s = QUICK_S if quick else CPU_S
-    until = time.process_time() + limit_s
+    own = [(key, of) for (key, _), of in device.coverage.items() if key in subject.programs]
+    searches = [Search(subject, key, coverage, memory.rng) for key, coverage in own]
+    until = time.process_time() + (limit_s := QUICK_S if quick else CPU_S)
     for number, search in enumerate(searches):
         started = time.process_time()
         deadline = started + (until - started) / (len(searches) - number)

@@ -264,6 +264,11 @@ class Loaded(Runnable):
             self._compiled[key] = self.device.compile(part.program)
         return self._compiled[key]
 
+    @property
+    def programs(self) -> set[str]:
+        """The hashes of what it has compiled."""
+        return {*self._compiled}
+
     def grids(self, key: str, *sizes: Any) -> Any:
         """Blocks along x and y at shapes of the domain, of the program with this hash; 0 where it isn't launched.
         sizes: of M, N and K, an array each. Raises BadSetting.
