@@ -41,7 +41,7 @@ def test_what_no_launch_can_reach_is_named_with_its_condition(condition: str, wh
     result, line = checked(condition)
     assert result.verdict.never_ran == (NeverRan(line, line, when),)
     assert f"; line {line} never ran: {when}" in str(result).splitlines()[-1]
-    assert result.as_dict()["never_ran"] == [{"first": line, "last": line, "when": when}]
+    assert list(result.as_dict()["never_ran"]) == [{"first": line, "last": line, "when": when}]
 
 
 def test_a_selection_by_loaded_values_that_no_launch_made_is_named() -> None:
