@@ -3,10 +3,10 @@
 //          or: nvcc -gencode arch=compute_90a,code=sm_90a -DRUNG=16 main.cu && ./a.out 4096
 //
 // Before:  every warp copied its part of each tile between its multiply-adds.
-// Now:     four warps copy, the others multiply. Copying warps give most of their registers to the
-//          multiplying ones. With one block per SM, its tile is 128 x 256.
-// Why:     addresses, copies and waits leave the loop of multiply-adds, and its warps issue little
-//          else. A tile of 128 x 256 needs 25 % fewer bytes per multiply-add than 128 x 128.
+// Now:     four warps copy, the others multiply. Copying warps give 64 of 168 registers a thread to
+//          the multiplying ones. With one block per SM, its tile is 128 x 256.
+// Why:     addresses and copies leave the loop of multiply-adds, and its warps issue little else.
+//          A tile of 128 x 256 needs 25 % fewer bytes per multiply-add than 128 x 128.
 // Costs:   four warps that don't multiply, and Hopper: registers move by setmaxnreg. How many
 //          multiply-adds read two operands from one register bank depends on what ptxas allocates
 //          for a count of registers: `worklog inspect specialized` counts them. Tiles still follow

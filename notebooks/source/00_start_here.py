@@ -104,8 +104,8 @@ for pitfall in worklog.settings.PITFALLS:
 # %% [markdown]
 # ## 4. How far is up?
 #
-# The roofline shows the limits of the hardware. Solid lines were measured on this GPU. Dashed lines follow from its
-# data sheet.
+# The roofline shows the limits of the hardware. Solid lines were measured on this GPU. The dashed line is the peak of
+# FP32 by its data sheet.
 
 # %%
 plots.roofline(run, 4096)

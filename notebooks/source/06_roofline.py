@@ -31,8 +31,8 @@ counters([rung.name for rung in worklog.LADDER])
 # %% [markdown]
 # `naive` keeps L1 busy for 96 % of the time, and nothing else. From `shared` on, the same pipe serves shared memory,
 # up to 90 %. From `conflict_free` on, no pipe of memory is the busiest unit any more: it is the slots in which
-# instructions start, up to 82 %. L2 is at most 10 % busy in any of them, and DRAM 2 %. So three limits follow each
-# other: lookups in L1, wavefronts in shared memory, and the multiply-adds with what else must be issued beside them.
+# instructions start, up to 82 %. L2 is at most 10 % busy in any of them, and DRAM 2 %. So three busiest units
+# follow each other: lookups in L1, wavefronts in shared memory, and slots for multiply-adds and what else is issued.
 #
 # The rest of this page shows how far you can get without counters, and where you can't.
 #
@@ -99,8 +99,9 @@ for name, rung in counted.rungs.items():
         print(f"{name:16} w = {rung.wavefronts_per_fma:.3f}  limit {limit:14} measured {rates[name]:5.1f} TFLOP/s")
 
 # %% [markdown]
-# This is the limit of the rungs from `shared` to `vectorized`, and the counters agree. Each idea raises it: a column
-# per thread, then a tile per thread, then loads of 16 bytes.
+# Each idea raises this limit: a column per thread, then a tile per thread, then loads of 16 bytes. The rates follow,
+# and the counters agree. But a unit that is the busiest, at 78 % in `vectorized`, need not be the limit:
+# `conflict_free` has 0.6 times the wavefronts, and is only 5 % faster.
 #
 # **What we believed:** the FP32 roof limits the rungs after them. **What came:** in `conflict_free`, no unit is busy
 # for more than 70 % of the time. The next rung has the same tile and the same w. It only fetches the next tile during

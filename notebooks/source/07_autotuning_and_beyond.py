@@ -135,10 +135,11 @@ else:
 #
 # - **Order:** it follows none of the three numbers, so a search needs measurements.
 # - **Spill:** a tile that spills its accumulators is several times slower, although it has as many warps as any.
-# - **Warps:** at the same tile and without a spill, twice the warps are 16 % faster: they hide more latency. Still, the
-#   rung's own tile has half of these warps and stays ahead. We believed that this is because 8 x 16 does more
-#   multiply-adds per float. But in the same block tile, 8 x 16 is faster at two of the four block tiles and slower at
-#   the other two. So the thread tile alone does not decide, and the sweep doesn't isolate what does.
+# - **Warps:** at the same tile and without a spill, twice the warps are 16 % faster (we believe that they hide
+#   latency; no recording counts it). Still, the rung's own tile has half of these warps and stays ahead. We believed
+#   that this is because 8 x 16 does more multiply-adds per float. But in the same block tile, 8 x 16 is faster at two
+#   of the four block tiles and slower at the other two. So the thread tile alone does not decide, and the sweep doesn't
+#   isolate what does.
 # - **Noise:** two tiles with the same machine code differ by some tenths of a percent. A smaller difference between
 #   other tiles means nothing.
 

@@ -107,7 +107,7 @@ print(f"worklog with l2 = warm       {m.us * m.ratio:.1f} µs   {m.label}")
 # %% [markdown]
 # Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them
 # in the cache. But a warm time must not be compared with a cold one. (At 2048 both groups read the same, although the
-# matrices fit into L2: [06_roofline](06_roofline.ipynb), section 5.) CuPy's benchmark has a warm L2, but no blocking
+# matrices fit into L2: [06_roofline](06_roofline.ipynb), section 4.) CuPy's benchmark has a warm L2, but no blocking
 # kernel, so the launch bubble lengthens its times, and it keeps the event overhead: 12 to 18 µs more than
 # `do_bench_cudagraph` at every size.
 #
@@ -184,7 +184,8 @@ for gate in (True, False):
 # - No harness on this page checks the output of a launch. A run of worklog does, for every timed launch. The new inputs
 #   and the check run between the launches, and lengthen cuBLAS at 256 by more than half a microsecond. The rungs in the
 #   same loop do not take longer, so this moves their share of cuBLAS. We believed that the check pushes a kernel's code
-#   out of the instruction caches. No measurement here tests that. Compare short kernels by the same gate.
+#   out of the instruction caches, as cuBLAS does with a rung's ([02_the_harness](02_the_harness.ipynb), lesson 3). No
+#   measurement tests that for cuBLAS. Compare short kernels by the same gate.
 # - This page compares errors and seconds only. NVBench's axes and its comparison tool, FlashInfer's choice of back ends
 #   and Nsight's counters are good reasons to use these tools.
 

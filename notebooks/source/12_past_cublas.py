@@ -73,8 +73,8 @@ lab.diff("lane_map", "async_copies", hunks=[2, 5, 6, 9])
 
 # %% [markdown]
 # **What came:** 6 to 7 % slower. Every 4 bytes of A need an instruction and an address, so the share of multiply-adds
-# in the loop falls from 92 to 88 %. (The tile changes, too, to 8 deep and one block per SM, so the step doesn't
-# isolate the copies.)
+# in the loop falls from 92 to 88 %. (The tile changes, too, to 8 deep, so the step doesn't isolate the
+# copies. Two blocks still fit on an SM.)
 #
 # ## 15. Full and empty
 #
@@ -151,8 +151,9 @@ pd.DataFrame.from_dict(used, orient="index")
 # `equal_shares` lets each block take an equal share of the steps along K of all tiles, so it computes parts of tiles,
 # too. A second launch adds the parts. **What we believed:** it gains what the last wave loses. **What came:** no gain
 # at 8192, and a loss at the other two sizes. The SMs are used at 97 % at all three, so there was at most 3 % to gain,
-# and we had left open what the parts cost. At 2048, where every tile is in parts, 11 % is lost. At a size with an
-# emptier last wave there is more to gain, but no recording has one.
+# and we had left open what the parts cost. At 2048, where every tile is in parts, 11 % is lost, and not in the product:
+# its launch keeps the FP32 cores as busy as that of `bulk_copies` (83 and 82 %, below). At a size with an emptier last
+# wave there is more to gain, but no recording has one.
 #
 # `ragged` takes any shape: only its copying warps know about edges, and where rows don't begin at multiples of 16
 # bytes, a first launch copies the matrix. **What we believed:** it takes the time of `equal_shares` at sizes of whole
@@ -179,10 +180,10 @@ worklog.results("best", [*kinds]).shares(kinds)
 # %% [markdown]
 # ## What bounds each rung
 #
-# Nsight Compute counts how busy each unit is during a launch, as a share of its peak rate. Multiply-adds have one
-# issue slot each, and the FP32 cores of an SM take as many per clock as there are slots. So issue slots are the
-# busiest unit in each rung. **What we believed:** the rungs raise the share of them that goes to multiply-adds. The
-# next lines divide the two columns.
+# Nsight Compute counts how busy each unit is during the product's launch, as a share of its peak rate. Multiply-adds
+# have one issue slot each, and the FP32 cores of an SM take as many per clock as there are slots. So issue slots are
+# the busiest unit in each rung. **What we believed:** the rungs raise the share of them that goes to multiply-adds. The
+# next lines divide the two columns, an upper limit: FP32 cores multiply integers for addresses, too.
 
 # %%
 from worklog.analysis.counters import counters
@@ -190,11 +191,12 @@ from worklog.analysis.counters import counters
 busy = counters([*NAMES, "equal_shares", "ragged"])
 fp32, slots = (busy.columns.index(unit) for unit in ("FP32 cores", "issue slots"))
 for row in busy.rows:
-    print(f"{row[0]:12} multiply-adds take {row[fp32].share / row[slots].share:.1%} of the issue slots that are used")
+    print(f"{row[0]:12} multiply-adds take up to {row[fp32].share / row[slots].share:.1%} of the used issue slots")
 busy
 
 # %% [markdown]
-# **What came:** the share is largest in `warptiled` and `lane_map`. What rises is how many slots are used at all.
+# **What came:** the share is largest in `warptiled` and `lane_map`. What rises is how many slots are used at all. That
+# isn't speed by itself: `barriers` uses more than `warptiled`, for its waits and addresses, and is slower.
 #
 # ## Graded exercise
 #
