@@ -59,7 +59,7 @@ lab.step("coalesced")
 
 # %% [markdown]
 # **What came:** 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What is
-# missing is a question, and [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) asks it.
+# missing is the question of [05_climbing_the_ladder](05_climbing_the_ladder.ipynb).
 #
 # ## 2. Gate, then time
 #
@@ -154,7 +154,7 @@ lab.check_answer("00", answer)
 #    ([06_roofline](06_roofline.ipynb), section 5, separates the two effects.)
 # 2. `lab.effect("warptiled", [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so it reads
 #    about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as its
-#    launch. Of a kernel that is shorter than its launch, the same mistake makes a slow one: the next page shows cuBLAS.
+#    launch. A kernel that is shorter than its launch looks slow: the next page shows this of cuBLAS.
 #
 # </details>
 #

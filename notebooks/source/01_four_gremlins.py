@@ -102,8 +102,8 @@ peak = ablation.gpu.fp32_peak_tflops
 print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s")
 
 # %% [markdown]
-# At a small size the launch takes longer than the kernel, so the same mistake makes it look slow. It does that to
-# cuBLAS, in the loop of the first row: a kernel can win a comparison because the baseline is short.
+# If a launch takes longer than its kernel, the same mistake makes the kernel look slow. This happens to cuBLAS, which
+# was timed alternately with `warptiled` at 256: a kernel can win a comparison because the baseline is short.
 
 
 # %%
@@ -140,7 +140,7 @@ plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 # %% [markdown]
 # **What came:** the effect ends before. At 2048 the matrices fit into the 60 MiB of an H200's L2, and this kernel
 # gains nothing. What it gains below is not bandwidth either, but latency: it waits for each K tile
-# ([06_roofline](06_roofline.ipynb), section 5, counts the cycles). If you test a harness only at 2048 or 4096, you
+# ([06_roofline](06_roofline.ipynb), section 4, counts the cycles). If you test a harness only at 2048 or 4096, you
 # don't see that it needs a flush. (The picture states rates: where a time falls by a percentage, the rate rises by a
 # larger one.)
 #

@@ -61,7 +61,7 @@ lab.access("naive")
 #
 # ### Puzzle 1: neighbours
 #
-# A warp's loads touch 33 sectors per multiply-add. Five are enough. Swap two words.
+# A warp's loads touch 33 sectors per multiply-add. Five are enough. Swap two operators.
 
 # %% magic_args="neighbours" language="puzzle"
 # // grid: N / 32, M / 32
@@ -138,9 +138,9 @@ lab.step("coalesced")
 # %% [markdown]
 # The *floor* is a lower bound of the time: that of the slowest of four units, if every multiprocessor (SM) is busy
 # with it without a gap. These are multiply-adds at the peak of the data sheet; lookups of 128-byte lines in L1, one
-# per clock; wavefronts in shared memory, one per clock; and A and B from DRAM once. The floor ignores latencies and
-# barriers, so it is no prediction by itself. But if two rungs are above their floors by the same factor, then the
-# ratio of the floors predicts the ratio of the times.
+# per clock; wavefronts of shared memory, one per clock (a 4-byte word from each of its 32 banks); and A and B from
+# DRAM once. The floor ignores latencies and barriers, so it is no prediction by itself. But if two rungs are above
+# their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
 #
 # **What came:** 11.5 times as fast. `coalesced` is further above its floor than `naive` was: something that the floor
 # doesn't count takes time, too. Nsight Compute found no unit busier than L1, with 78 %. We guess that it is latency,
@@ -191,7 +191,7 @@ lab.step("coalesced")
 # %% [markdown]
 # ### Puzzle 4: the second barrier
 #
-# This one has the tiles, and gives the right result in most launches. What does the gate find, and why?
+# This one has the tiles, and gives the right result in most launches. What does the gate find, and why? Mend it.
 
 # %% magic_args="barrier" language="puzzle"
 # // grid: N / 32, M / 32
@@ -309,7 +309,7 @@ lab.step("shared")
 # %% [markdown]
 # ## 4. Thread tiles, 1D
 #
-# **What we believe:** reads of shared memory per multiply-add fall from 2 to (TM + 1) / TM.
+# **What we believed:** reads of shared memory per multiply-add fall from 2 to (TM + 1) / TM.
 
 # %%
 display(lab.diff("shared", "tiles_1d", hunks=[3]))
@@ -317,12 +317,12 @@ display(plots.ownership(patterns["tiles_1d"]))
 lab.step("tiles_1d")
 
 # %% [markdown]
-# **What came:** as predicted, within a tenth.
+# **What came:** as the floors predict, within a tenth.
 #
 # ### Puzzle 6: squares
 #
 # The same idea in both directions: TM + TN floats serve TM·TN multiply-adds. Give each thread TN columns too. There
-# is a trap: with blocks of 64 x 64 the count that you care about rises. Which one tells you why?
+# is a trap: with blocks of 64 x 64 the wavefronts rise. Which other count tells you why?
 
 # %% magic_args="squares" language="puzzle"
 # // grid: N / 64, M / 64
@@ -398,7 +398,7 @@ display(plots.ownership(patterns["tiles_2d"]))
 lab.step("tiles_2d")
 
 # %% [markdown]
-# **What came:** wavefronts fall much less than floats, and the time falls like the wavefronts. The picture shows the
+# **What came:** wavefronts fall much less than floats, and the time falls like the wavefronts. The picture shows one
 # reason in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp use
 # only some of the 32 banks. This is a bank conflict: the result is right, and the request takes several wavefronts.
 #
@@ -437,8 +437,8 @@ lab.counted_changes(
 
 # %% [markdown]
 # Padding `Bs` has no effect: the lanes with the conflict read the same row. Padding `As` removes the conflict of the
-# write, whose lanes are in different rows. The fix of the read is to give a thread other elements: two quads half a
-# tile apart, so that neighbouring threads read neighbouring quads.
+# write, whose lanes are in different rows. The fix of the read is to give a thread other elements: two quads, four
+# floats each, half a tile apart, so that neighbouring threads read neighbouring quads.
 #
 # siboehm's SGEMM_CUDA, the ladder behind the article, has this dead end twice. Its kernels 7 and 8 (RTX A6000) store
 # `Bs` in another order, or with rows longer by five floats, so that 16-byte accesses are no longer aligned. Both were
@@ -580,11 +580,11 @@ lab.step("conflict_free")
 # %% [markdown]
 # ## 8. Double buffering
 #
-# **What we believe:** the block loads the next tile to registers before it computes this one, and stores it to a
+# **What we believed:** the block loads the next tile to registers before it computes this one, and stores it to a
 # second buffer afterwards. The wait for global memory disappears, and one barrier per tile is left.
 
 # %%
-display(lab.diff("conflict_free", "double_buffered", hunks=[1, 2, 7]))
+display(lab.diff("conflict_free", "double_buffered", hunks=[1, 5, 7]))
 lab.step("double_buffered")
 
 # %% [markdown]
@@ -618,8 +618,8 @@ display(lab.step("pipelined"))
 lab.same_tile()
 
 # %% [markdown]
-# **What came:** the rung is slower. At one tile, 128 x 128, the new order of reads gains 7.5 %; at 128 x 256, the
-# tile of `autotuned`, it loses 10.7 % (both at 4096). We then believed that `pipelined` is slower because more of its
+# **What came:** the rung is slower. At one tile, 128 x 128, the new order of reads gains 7.6 %; at 128 x 256, the
+# tile of `autotuned`, it loses 9.6 % (both at 4096). We then believed that `pipelined` is slower because more of its
 # multiply-adds read two operands from one register bank. It has no more of them than `autotuned` at either tile, and
 # `warptiled`, the fastest rung, has the most. Nor do registers spill (229 per thread at the large tile). What decides
 # isn't in our recordings.
@@ -629,11 +629,11 @@ lab.same_tile()
 # A multiply-add has three register operands, but the register file delivers two per clock, one from each of its two
 # banks. The third must be in the operand-reuse cache. In a 2 x 2 zigzag each multiply-add shares an operand with the
 # one before. (A name in the kernel's symbol keeps the assembler from reordering them: `kernels/11_register_banks.cu`
-# says how, and how fragile that is.) **What we believe:** the same instructions, fewer operands from the register
+# says how, and how fragile that is.) **What we believed:** the same instructions, fewer operands from the register
 # file.
 
 # %%
-display(lab.diff("pipelined", "register_banks", hunks=[2]))
+display(lab.diff("pipelined", "register_banks", hunks=[1]))
 display(lab.step("register_banks"))
 lab.register_reads("pipelined", "register_banks")
 
@@ -644,8 +644,7 @@ lab.register_reads("pipelined", "register_banks")
 #
 # So far, the lanes of a warp are neighbours in the block, so a warp computes a wide part of C, 32 x 128 elements. For
 # each k it reads 32 floats of A and 128 of B. Now each warp computes a square tile, 64 x 64, and reads 64 floats of
-# each. **What we believed:** fewer different floats per step, so no more wavefronts, although they aren't the limit
-# any more.
+# each. **What we believed:** fewer different floats per step take fewer wavefronts, no longer the limit.
 
 # %%
 display(lab.diff("register_banks", "warptiled"))
@@ -695,9 +694,9 @@ lab.ladder("tiles_2d", 4096)
 # %% [markdown]
 # ## Graded exercise
 #
-# Subtract the bank conflicts from the shared wavefronts of `vectorized` (`memory_counts().rungs["vectorized"]` has
-# both). How long do the others take at 4096, if every SM serves one per clock? Compare the result with the time of
-# the multiply-adds.
+# Subtract the bank conflicts from the shared wavefronts of `vectorized` (`worklog.analysis.memory_counts` has both).
+# How long do the others take at 4096, if every SM serves one per clock? Compare the result with the time of the
+# multiply-adds.
 
 # %%
 answer = None  # a time in ms

@@ -82,9 +82,9 @@ from worklog import lab
 # }
 
 # %% [markdown]
-# **What came:** it reads behind A and B and writes behind C, which need not stop a launch on a GPU. The gate puts the
-# matrices into guarded buffers to find these accesses. The third version reads zeros outside A and B, writes no element
-# outside C, and does not read C if beta is 0, because C may hold anything then.
+# **What came:** it reads past the end of A and B and writes past that of C, which need not stop a launch on a GPU. The
+# gate puts the matrices into guarded buffers to find these accesses. The third version reads zeros outside A and B,
+# writes no element outside C, and does not read C if beta is 0, because C may hold anything then.
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -230,7 +230,7 @@ lab.check_answer("08", answer)
 #
 # <details><summary>Answers</summary>
 #
-# 1. The line of the cell, with its text, as the compiler read it.
+# 1. The next line of the cell, with its text: there the compiler misses the semicolon.
 # 2. With the claim it passes as TF32, and its row says so. Without it, it fails the exact stages: an operand lost its
 #    low bits.
 # 3. Only the read of `Bs` is shared by more multiply-adds. Each multiply-add still reads its own element of `As`. A

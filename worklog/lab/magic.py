@@ -355,7 +355,8 @@ def compile_errors(error: Exception, source: str) -> str:
     """The compiler's errors in a cell, each with its line and that line's text; for any other error, its message,
     without the compiler's log where the entry is unknown.
     """
-    errors = re.findall(rf"^{FILE}[:(](\d+)\)?:\s*(?:(?:catastrophic )?error[^:]*:\s*)?(.+)$", str(error), re.MULTILINE)
+    pattern = rf"^{FILE}[:(](\d+)\)?:(?!\s*(?:warning|note)\b)\s*(?:(?:catastrophic )?error[^:]*:\s*)?(.+)$"
+    errors = re.findall(pattern, str(error), re.MULTILINE)
     if not errors:
         return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
     lines = source.splitlines()

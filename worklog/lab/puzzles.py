@@ -19,39 +19,41 @@ FILE = "cell"
 
 @dataclass(frozen=True)
 class Puzzle:
-    """rung: of the ladder, which has the idea. allowed: how many times its counts the answer may have, by the count's
-    name. hints: each failed try gives the next one; where counts are allowed, the first one is of a kernel that passes.
+    """rung: of the ladder, which has the idea. hints: each try that the gate refuses gives the next one. allowed: how
+    many times the rung's counts the answer may have, by the count's name. over: each try with more gives the next one.
     """
 
     rung: str
     hints: tuple[str, ...]
     allowed: Mapping[str, float] = field(default_factory=dict)
+    over: tuple[str, ...] = ()
 
 
 PUZZLES = {
     "neighbours": Puzzle(
         "coalesced",
+        ("each element of C needs a thread: of row and col, one has the / 32 and the other the % 32",),
+        {"sectors": 1.01},
         (
             "look at the global sectors: a warp's 32 loads of A are 33 sectors with the one of B, and 5 would do",
-            "threads 0 to 31 are a warp: which two words decide whether they lie along a row of C or along a column?",
+            "threads 0 to 31 are a warp: which operators decide whether they lie along a row of C or along a column?",
         ),
-        {"sectors": 1.01},
     ),
     "accumulator": Puzzle(
         "coalesced",
         (
-            "every element is wrong, also where K is 1: what does the kernel add to?",
+            "every element is wrong: what does the kernel add to?",
             "a variable in a register holds anything until something is assigned to it",
         ),
     ),
     "tiles": Puzzle(
         "shared",
+        ("each copy reads from k0 on; and what must lie between the copies and the reads, twice?",),
+        {"sectors": 1.1},
         (
             "look at the global sectors: each float should come from global memory once per block, not once per thread",
             "before the inner loop, each thread copies one element into As and one into Bs; the inner loop reads these",
-            "the copy and the reads are by different threads: what must lie between them, twice?",
         ),
-        {"sectors": 1.1},
     ),
     "barrier": Puzzle(
         "shared",
@@ -62,41 +64,40 @@ PUZZLES = {
     ),
     "columns": Puzzle(
         "tiles_1d",
+        ("the grid is N / BN, M / BM, a block BM * BN / TM threads; a loop that steps by blockDim.x copies a tile",),
+        {"wavefronts": 1.1},
         (
             "look at the shared wavefronts: how many multiply-adds does one float of Bs serve?",
             "let a thread own TM rows of one column: TM accumulators, and BM * BN / TM threads",
-            "with fewer threads than elements of a tile, each thread copies several: let a loop step by blockDim.x",
         ),
-        {"wavefronts": 1.1},
     ),
     "squares": Puzzle(
         "tiles_2d",
+        ("acc and both loops get a second index; the grid is N / BN, M / BM, a block BM * BN / (TM * TN) threads",),
+        {"wavefronts": 1.1},
         (
             "look at the shared wavefronts: TM + TN floats serve TM * TN multiply-adds, of TN columns per thread",
-            "acc, the inner loop and the last loop get a second index, and a block has BM * BN / (TM * TN) threads",
             "look at the conflicts: a warp covers 4 rows of threads in a block of 64 x 64, and 2 in one of 128 x 128",
         ),
-        {"wavefronts": 1.1},
     ),
     "conflicts": Puzzle(
         "conflict_free",
+        ("the sum and the result must take the same columns of the thread",),
+        {"wavefronts": 1.1},
         (
             "look at the conflicts: the lanes of a warp read Bs 8 floats apart, and there are 32 banks",
             "a thread's 8 columns may be two quads that lie BN / 2 apart: which threads then read neighbouring quads?",
             "the write to As is a conflict of lanes in different rows: a padded row moves the next one to other banks",
         ),
-        {"wavefronts": 1.1},
     ),
     "one_barrier": Puzzle(
         "shared",
-        (
-            "look at the barriers: two per tile. The second one protects the tile that is read from the next write",
-            "with two tiles in turn, a warp that is ahead writes the other one",
-        ),
+        ("with two tiles in turn, a warp that is ahead writes the other one",),
         {"barriers": 0.65},
+        ("look at the barriers: two per tile. The second one protects the tile that is read from the next write",),
     ),
 }
-_tries: Counter[str] = Counter()
+_tries: Counter[tuple[str, bool]] = Counter()
 
 
 def attempt(name: str, source: str) -> Graded:
@@ -111,17 +112,16 @@ def attempt(name: str, source: str) -> Graded:
         raise BadSetting("the cell states no launch: put its grid and block back, as `// grid: N / 32, M / 32` is one")
     kernel.require_launch()
     checked = check(kernel, on="emulated", seed=SEED, quick=True)
-    if not checked.verdict.accepted and puzzle.allowed:
-        _tries[name] = max(_tries[name], 1)
-    hint = puzzle.hints[min(_tries[name], len(puzzle.hints) - 1)]
-    _tries[name] += 1
-    if not checked.verdict.accepted:
-        return Graded(False, f"failed at {checked.verdict.reason}\nHint: {hint}", checked.label)
+    passed = checked.verdict.accepted
+    hint = (puzzle.over if passed else puzzle.hints)[: _tries[name, passed] + 1][-1:]
+    _tries[name, passed] += 1
+    if not passed:
+        return Graded(False, f"failed at {checked.verdict.reason}\nHint: {hint[0]}", checked.label)
     mine, theirs = (per_multiply_add(kernel) for kernel in (kernel, rung(puzzle.rung)))
     over = [
         f"{mine[name] / theirs[name]:.1f} times the {name} of {puzzle.rung}, and {times:.3g} would do"
         for name, times in puzzle.allowed.items()
         if mine[name] > times * theirs[name]
     ]
-    said = "it passes the gate" + (f", but with {', '.join(over)}\nHint: {hint}" if over else "")
+    said = "it passes the gate" + (f", but with {', '.join(over)}\nHint: {hint[0]}" if over else "")
     return Graded(not over, f"{said}\n{counts(kernel, puzzle.rung).text()}")
