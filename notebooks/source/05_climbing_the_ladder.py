@@ -309,7 +309,7 @@ lab.step("shared")
 # %% [markdown]
 # ## 4. Thread tiles, 1D
 #
-# **What we believed:** reads of shared memory per multiply-add fall from 2 to (TM + 1) / TM.
+# **What we believe:** reads of shared memory per multiply-add fall from 2 to (TM + 1) / TM.
 
 # %%
 display(lab.diff("shared", "tiles_1d", hunks=[3]))
@@ -580,7 +580,7 @@ lab.step("conflict_free")
 # %% [markdown]
 # ## 8. Double buffering
 #
-# **What we believed:** the block loads the next tile to registers before it computes this one, and stores it to a
+# **What we believe:** the block loads the next tile to registers before it computes this one, and stores it to a
 # second buffer afterwards. The wait for global memory disappears, and one barrier per tile is left.
 
 # %%
@@ -629,7 +629,7 @@ lab.same_tile()
 # A multiply-add has three register operands, but the register file delivers two per clock, one from each of its two
 # banks. The third must be in the operand-reuse cache. In a 2 x 2 zigzag each multiply-add shares an operand with the
 # one before. (A name in the kernel's symbol keeps the assembler from reordering them: `kernels/11_register_banks.cu`
-# says how, and how fragile that is.) **What we believed:** the same instructions, fewer operands from the register
+# says how, and how fragile that is.) **What we believe:** the same instructions, fewer operands from the register
 # file.
 
 # %%
