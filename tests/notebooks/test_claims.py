@@ -20,6 +20,7 @@ from tests.record.notebooks import notebook_of, sources
 from worklog.analysis.memory_counts import memory_counts
 from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel import occupancy
+from worklog.lab.climb import fetched_ahead
 from worklog.lab.readings import Answers, grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
@@ -292,6 +293,12 @@ def test_what_a_warm_l2_saves_per_tile_in_06() -> None:
     assert min(per_tile["register_banks"]) > 380, "as much as a kernel that waits, although it fetches ahead"
     assert 200 < min(per_tile["double_buffered"]) < max(per_tile["double_buffered"]) < 240
     assert max(per_tile["autotuned"]) < 170 and max(per_tile["warptiled"]) < 50
+    alone = dict.fromkeys(("vectorized", "conflict_free", "pipelined", "register_banks"), 427)  # on a multiprocessor
+    alone |= {"double_buffered": 203, "autotuned": 187, "warptiled": 0}
+    assert {r[0]: float(str(r[-1])) for r in fetched_ahead(run.calibration, *alone).rows} == alone
+    off = {name: float(np.mean(per_tile[name])) - cycles for name, cycles in alone.items()}
+    assert 395 < min(per_tile["pipelined"]) < max(per_tile["pipelined"]) < 569
+    assert all(-80 < of < 110 for of in off.values()) and max(per_tile["autotuned"]) < alone["autotuned"], off
     [cold], [warm] = (run.select("vectorized", worklog.Shape.of(1024), how) for how in ({}, {"l2": "warm"}))
     assert (cycles(cold) - cycles(warm)) / (cold.sm_mhz or 1) > 30
 

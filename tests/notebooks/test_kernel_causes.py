@@ -19,6 +19,7 @@ from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import rung_bounds
 from worklog.kernel import occupancy, resources
 from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.lab.climb import main_loops
 from worklog.problem import Axis
 from worklog.runner import sweep as tuning
 from worklog.runs import Run, recordings
@@ -52,6 +53,8 @@ def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_
     wide, same = in_conflict("autotuned"), in_conflict("autotuned", BN=128, MIN_BLOCKS=2)
     assert (wide, same, in_conflict("pipelined")) == approx((14.7, 16.7, 14.5), abs=0.2)
     assert in_conflict("register_banks") < 3 < 20 < in_conflict("warptiled")
+    ahead = {name: loop.ahead for name, loop in main_loops(("pipelined", "register_banks")).items()}
+    assert ahead == {"pipelined": 1, "register_banks": 243}, "so the order of the multiply-adds isn't the only change"
     axes = [Axis("BN", (128,)), Axis("MIN_BLOCKS", (2,))]
     [at_tile] = tuning.recorded(tuning.variants(worklog.rung("autotuned"), axes)).select("BN=128 MIN_BLOCKS=2")
     pipelined = worklog.results("pipelined").measurements[0]

@@ -153,12 +153,14 @@ class MainLoop:
 
     counts: of instructions by name, memory accesses by width too, most frequent first. register_reads: registers that
     a multiply-add reads from the register file, on average. bank_conflicts: share of the multiply-adds that read two
-    registers or more from one bank of the register file, which takes longer.
+    registers or more from one bank of the register file, which takes longer. ahead: FFMA from the last load of global
+    memory to the next store to shared memory.
     """
 
     counts: dict[str, int]
     register_reads: float
     bank_conflicts: float
+    ahead: int
 
 
 def main_loop(text: str, symbol: str) -> MainLoop:
@@ -202,7 +204,11 @@ def main_loop(text: str, symbol: str) -> MainLoop:
                 cache[slot, register % 2] = register if part[2] else None
     conflicts = sum(len(registers) > len({register % 2 for register in registers}) for registers in reads)
     multiplied = max(1, len(reads))
-    return MainLoop(dict(counts.most_common()), sum(map(len, reads)) / multiplied, conflicts / multiplied)
+    names = [name.partition(".")[0] for name, _ in loop]
+    fetched = len(names) - names[::-1].index("LDG") if "LDG" in names else len(names)
+    stored = names.index("STS", fetched) if "STS" in names[fetched:] else fetched
+    ahead = names[fetched:stored].count("FFMA")
+    return MainLoop(dict(counts.most_common()), sum(map(len, reads)) / multiplied, conflicts / multiplied, ahead)
 
 
 Widths = tuple[tuple[str, int], ...]

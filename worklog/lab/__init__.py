@@ -10,7 +10,17 @@ from pathlib import Path
 
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as find_rung
-from worklog.lab.climb import climb, counted_changes, counts, effect, register_reads, same_tile, step, steps
+from worklog.lab.climb import (
+    climb,
+    counted_changes,
+    counts,
+    effect,
+    fetched_ahead,
+    register_reads,
+    same_tile,
+    step,
+    steps,
+)
 from worklog.lab.exercises import check_answer
 from worklog.lab.readings import Answers, Size, grid_runs
 from worklog.lab.rungs import Climb, diff, ladder_runs, source, usual_shape
@@ -20,8 +30,8 @@ from worklog.runs import Run
 from worklog.settings import Value
 
 __all__ = [
-    "access", "check_answer", "climb", "counted_changes", "counts", "diff", "effect", "ladder", "panel",
-    "register_reads", "same_tile", "source", "step", "steps",
+    "access", "check_answer", "climb", "counted_changes", "counts", "diff", "effect", "fetched_ahead", "ladder",
+    "panel", "register_reads", "same_tile", "source", "step", "steps",
 ]  # fmt: skip
 
 

@@ -17,11 +17,12 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab.rungs import Code
 from worklog.problem import Shape
 from worklog.runner.measure import results
-from worklog.runs import Run, Table, duration, percent, recordings
+from worklog.runs import Calibration, Run, Table, duration, percent, recordings
 from worklog.runs.table import Cell
 
 SIZE = Shape.of(4096)
 ALIKE = 1e-3  # floors that differ by less predict no change
+LOOPS = "the main loop in machine code of sm_90"
 LARGE, SQUARE = {"BN": 256, "MIN_BLOCKS": 1}, {"BN": 128, "MIN_BLOCKS": 2}  # tiles of autotuned, and of pipelined
 
 
@@ -116,17 +117,37 @@ def register_reads(*names: str) -> Table:
     """Of each rung's machine code, the share of multiply-adds in the main loop, the registers that each reads, and the
     share that reads two from one bank. Without NVIDIA's disassembler, a note says so.
     """
-    rows, tool = [], resources.disassembler()
-    if tool is None:
-        return Table.of(resources.no_sass(), [])
-    for name in names:
-        compiled = compile_cuda(rung(name).program)
-        code = resources.disassemble(compiled.cubin, tool)
-        loop = resources.main_loop(code, compiled.symbol)
+    rows = []
+    for name, loop in main_loops(names).items():
         share = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
         row = {"rung": name, "multiply-adds": share, "registers read by each": f"{loop.register_reads:.2f}"}
         rows.append(row | {"in a bank conflict": f"{loop.bank_conflicts:.1%}"})
-    return Table.of("the main loop in machine code of sm_90", rows)
+    return Table.of(LOOPS if rows else resources.no_sass(), rows)
+
+
+def fetched_ahead(known: Calibration, *names: str) -> Table:
+    """Of each rung's machine code, the multiply-adds from the last fetch of a tile to its first store, the clocks that
+    these take in all warps of a quarter of a multiprocessor that has one block, and what a warm L2 saves per tile if a
+    read waits for the rest of its latency only. Without NVIDIA's disassembler, a note says so.
+    """
+    rows = []
+    for name, loop in main_loops(names).items():
+        hidden = loop.ahead * rung(name).thread_count // 128
+        cold, warm = (max(0.0, cycles - hidden) for cycles in (known.cold_cycles, known.warm_cycles))
+        row = {"kernel": name, "multiply-adds ahead": f"{loop.ahead}", "clocks ahead": f"{hidden}"}
+        rows.append(row | {"a warm L2 saves": f"{cold - warm:.0f}"})
+    return Table.of(LOOPS if rows else resources.no_sass(), rows)
+
+
+def main_loops(names: Sequence[str]) -> dict[str, resources.MainLoop]:
+    """Of each rung's machine code; empty without NVIDIA's disassembler."""
+    loops, tool = dict[str, resources.MainLoop](), resources.disassembler()
+    if tool is None:
+        return loops
+    for name in names:
+        compiled = compile_cuda(rung(name).program)
+        loops[name] = resources.main_loop(resources.disassemble(compiled.cubin, tool), compiled.symbol)
+    return loops
 
 
 def same_tile() -> Table:
