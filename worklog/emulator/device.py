@@ -192,14 +192,15 @@ class EmulatedDevice:
         self._launches[kernel.kernel, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
-        if kernel.program.arguments:
+        faults = [(kernel, finding) for finding in self.last.findings if finding.is_error]
+        self._faults += faults
+        if kernel.program.arguments and not faults:
             sizes = (block,) if isinstance(block, int) else block
             known = self.coverage.setdefault(
                 (kernel.program.sha256, sizes), Coverage(kernel.kernel, kernel.program.arguments, sizes)
             )
             given = (value.skew if isinstance(value, Pointer) else value for value in values)
             known.add(self.last, dict(zip(known.names, given, strict=True)))
-        self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
 
     def _watch(self, steps: int, budget: int) -> None:
         self.progress(steps, budget)

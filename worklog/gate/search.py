@@ -145,6 +145,11 @@ class Search:
         better = (self.best[0, made] < 0) | (self.work[cheapest] < self.work[self.best[0, made]])
         self.best[0, made[better]] = cheapest[better]
 
+    def keep_vectors(self) -> None:
+        """Launch no row in which a matrix is not at a multiple of 16 bytes."""
+        odd = np.any([self.rows[name] % 16 > 0 for name in MATRICES], axis=0)
+        self.work[odd] = np.inf
+
     def next(self, most: float) -> int | None:
         """The row of the cheapest launch for its number of choices that no launch had, or only launches that don't show
         a wrong scalar. None where there is none. most: its work.
@@ -220,7 +225,8 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
                 break
             except LaunchFailed as error:
                 if error.kinds != {"misaligned"} or all(words % 4 == 0 for words in shifts.values()):
-                    raise  # else it takes whole vectors, which the stage before says
+                    raise
+                search.keep_vectors()  # it takes whole ones, which the stage before says
                 continue
             finally:
                 device.deadline = math.inf
