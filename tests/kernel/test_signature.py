@@ -67,6 +67,7 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, b
         ("const double* A, const double* B, double* C, int N", {}, r"takes const double\* A: the gate passes float"),
         (f"{POINTERS}, int N", {"args": "A,B,C,X"}, "'X' is none of"),
         (f"{POINTERS}, int N", {"args": "A,B,C,M,N"}, "declares 4 parameters, and 5 are given"),
+        ("const float* A, const float* B, float* C, int N, double alpha", {}, "takes double alpha: the gate passes"),
         ("const Matrix A, const Matrix B, Matrix C", {}, "takes Matrix A: the gate passes float"),
         ("float** A, float** B, float** C, int N", {}, r"takes float\*\* A: the gate passes float"),
         ("float A[64][64], float B[64][64], float C[64][64]", {}, "takes A as an array of arrays"),
@@ -114,6 +115,9 @@ WARPED = f"""constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM 
 SOLVE = f"""{LAUNCHED} void solve({POINTERS}, int M, int N, int K) {{ dim3 t(TILE, TILE);
 dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, K); }}"""
 CEILING = f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}"
+OF_FLOATS = f"""{SQUARE} {{}} void f() {{ dim3 t(16, 8), g(ceil(n / 16.0f), std::ceil((float)n / t.y));
+auto mine = gemm; mine<<<g, t>>>(a, b, c, n); }}"""
+OF_INTEGERS = f"{SQUARE} {{}} void f() {{ gemm<<<dim3(ceil(n / 16), n), 16>>>(a, b, c, n); }}"
 CASTS = f"""{GEMM} {{}} void f() {{
 gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m, static_cast<int>(n), int(k)); }}"""
 INDICES = f"{GEMM} {{ {ROW.replace('row', 'gy')} {COL.replace('col', 'gx')} C[gy * N + gx] = 0; }}"
@@ -139,6 +143,8 @@ UNCLEAR = (
         (f"// grid: (N + 63) / 64, M / 8, block: 64, 4\n{SQUARE} {{}}", "(N + 63) / 64, M / 8", "64, 4", "a comment"),
         (SOLVE, BY_16, "16, 16", "the host code"),
         (CEILING, "((N + 8 - 1) / 8), (N + 3) / 4", "8, 4", "the host code"),
+        (OF_FLOATS, "((N + 16 - 1) / 16), ((N + 8 - 1) / 8)", "16, 8", "the host code"),
+        (OF_INTEGERS, "N / 16, N", "16", "the host code"),
         (CASTS, "((N + 8 - 1) / 8), ((M + 4 - 1) / 4)", "8, 4", "the host code"),
         (STATIC, BY_16, "16, 16", "the tile"),
         (STATIC + FOR_COPIES, BY_16, "16, 18", "the tile and the host code"),

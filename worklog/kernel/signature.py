@@ -82,8 +82,9 @@ def order(words: str, file: str, function: str, defined: Definition | None, unit
         if kind.endswith(("*", "[]")):
             taken = parameter.declaration if kind.endswith("*") else f"{parameter.name} as an array of arrays"
             raise BadSetting(f"{file}: {function} takes {taken}: the gate passes float*, row-major")
-        if kind not in known if not parameter.dtype else parameter.pointer and parameter.dtype != "float32":
-            advice = "the gate passes float* and numbers: give the kernel these instead"
+        numbers = ("float32",) if parameter.pointer else ("float32", "int", "uint", "bool")
+        if kind not in known if not parameter.dtype else not parameter.dtype.startswith(numbers):
+            advice = "the gate passes float*, float and integers: give the kernel these instead"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
     if words:
         values = _given(words, file, len(declared) if defined is not None else None)

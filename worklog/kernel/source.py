@@ -31,6 +31,7 @@ _OPERATORS = {
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
 _OF_SM_90A = re.compile(r"setmaxnreg|wgmma\.|tensormap\.replace|FEAT_SM90")
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast", *TYPES)
+_OF_FLOATS = re.compile(r"\d\.|\b(?:float|double)\b")
 _CEILING = re.compile(r"ceil|cdiv|div_?up", re.IGNORECASE)
 _LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
@@ -149,13 +150,18 @@ def _plain(node: Any) -> str:
     if kind == "binary_expression":
         return f"{_plain(children[0])} {node.children[1].type} {_plain(children[1])}"
     if kind == "number_literal":
-        return text_of(node).rstrip("uUlL")
+        return re.sub(r"\.0*[fF]?$", "", text_of(node).rstrip("uUlL"))
     if kind == "sizeof_expression" and (dtype := TYPES.get(text_of(children[0]).strip("() "))):
         return str(Parameter("", "", dtype, False).itemsize)
     if kind == "call_expression" and len(children) == 2:
         name, values = text_of(children[0]).removeprefix("std::"), [*map(_plain, children[1].named_children)]
         if name.partition("<")[0] in _CASTS and len(values) == 1:
             return f"({values[0]})"
+        if len(values) == 1 and name in ("ceil", "ceilf"):
+            quotient = next(nodes(children[1], "binary_expression"), None)
+            if quotient is None or quotient.children[1].type != "/" or not _OF_FLOATS.search(text_of(quotient)):
+                return values[0]  # of a division of integers, which has rounded down
+            values, name = [*map(_plain, quotient.named_children)], "ceil_div"
         ceiling = len(values) == 2 and _CEILING.search(name)
         return f"(({values[0]} + {values[1]} - 1) / {values[1]})" if ceiling else f"{name}({', '.join(values)})"
     return text_of(node)

@@ -298,7 +298,9 @@ class _Reader:
             passed = tuple(part.strip("& ") for part in parts(addresses.strip("{ }")))
         else:
             return None
-        name, _, template = text_of(function).partition("<")
+        written = text_of(function)
+        pointed = constants.get(written, {written})  # auto kernel = f<32>;
+        name, _, template = (min(pointed) if len(pointed) == 1 else written).partition("<")
         listed = tuple(parts(template.rpartition(">")[0])) if template else ()
         return Call(name.strip("& "), listed, configuration, passed, node)
 
