@@ -603,7 +603,7 @@ lab.step("autotuned")
 # %% [markdown]
 # **What came:** in the sweep, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and 7 %), and slower in
 # blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). It needs 1.7 times the registers or more, so fewer warps fit on an
-# SM. The ratio alone doesn't decide, and the sweep doesn't show what does.
+# SM. The ratio alone doesn't decide; notebook 07 shows what else differs.
 #
 # ## 10. Pipelined fragments
 #

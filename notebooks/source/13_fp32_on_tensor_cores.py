@@ -215,8 +215,9 @@ for part in split.passes:
 
 # %% [markdown]
 # **What came:** 1.9 times as fast at 2048, 2.3 at 4096 and 2.5 at 8192. The tensor cores are 75 % busy in the
-# product's launch, and its busiest unit. How much of the first table's peaks is that? `tf32` computes one product in
-# TF32, `tf32x3` three, and the others three in FP16. The last column is the share at the SM clock of the measurement.
+# product's launch at 2048, and its busiest unit; with the splitting pass, 51 %, by time and clock. How much of the
+# first table's peaks is that at 4096? `tf32` computes one product in TF32, `tf32x3` three, and the others three in
+# FP16. The last column is the share at the SM clock of the measurement.
 
 # %%
 third, shares = peak["FP16"] / 3, {}
