@@ -12,9 +12,9 @@ from worklog.runs import Bar, Table, recordings
 
 
 def counters(rungs: Sequence[str]) -> Table:
-    """A row per rung with the percentage of each unit's peak rate over the whole launch, and the busiest unit. "L1 and
-    shared" is the pipe that serves both. A note names those that were not recorded: `python -m tests.record.ncu bounds`
-    records them. Raises BadRunFile where no rung was.
+    """A row per rung with the percentage of each unit's peak rate over the launch of its product, without launches that
+    split or add, and the busiest unit. "L1 and shared" is the pipe that serves both. A note names those that were not
+    recorded: `python -m tests.record.ncu bounds` records them. Raises BadRunFile where no rung was.
     """
     document = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))
     kernels = document["kernels"]
