@@ -76,7 +76,8 @@ def test_it_runs_live(
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
     (tmp_path / "examples").symlink_to(NOTEBOOKS / "examples")
     monkeypatch.chdir(tmp_path)
-    assert "live · " in run_cells(text, capsys)
+    label = "live · " if "worklog.results(" in text else "emulated · "
+    assert label in run_cells(text, capsys)
 
 
 def quick(
