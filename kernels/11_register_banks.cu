@@ -7,7 +7,7 @@
 // Why:     a multiply-add has three register operands, but the register file delivers two per clock
 //          (one per bank). Full rate needs an operand that is still in the operand-reuse cache. The
 //          zigzag reads 1.5 registers per multiply-add instead of 2.1: 1.13 times as fast at 4096.
-//          (The assembler also fetches a tile 243 multiply-adds before its store, and in rung 10 1.)
+//          (The assembler also fetches a tile 243 multiply-adds before its store, rung 10 one.)
 // Costs:   255 registers per thread, the maximum. The rule about "cutlass" is undocumented
 //          (github.com/triton-lang/triton/pull/7298 describes it): a later assembler may drop it.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0, A, B, C % 16 bytes.

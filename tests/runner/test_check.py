@@ -99,7 +99,7 @@ def test_a_class_must_be_held() -> None:
     [
         (f"template <int>\n{PLAIN}", (), "mine.cu: mine is a template: give its arguments, as in --entry 'mine<"),
         (PLAIN.replace("float beta, ", ""), (), "mine.cu:6: identifier"),
-        (PLAIN.replace("float alpha", "double alpha"), (), "mine.cu: mine takes 8 parameters of 32, 32, 32, f64"),
+        (PLAIN.replace("float alpha", "double alpha"), (), "mine.cu: mine takes double alpha: the gate passes float"),
         (PLAIN.replace("float alpha", "int alpha"), (), "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64"),
         (
             PLAIN.replace("{\n", "{\n  extern __shared__ int x[];\n  x[0] = 1;\n", 1),

@@ -48,7 +48,7 @@ class Coverage:
         """One more launch."""
         self.seen |= result.choices
         self.ran |= np.array(result.executed, np.int64) > 0
-        if arguments.get("alpha", 2) not in (0, 1) and arguments.get("beta", 1) != 0:
+        if not {arguments.get("alpha", 2), arguments.get("beta", 2)} & {0, 1}:
             self.told |= result.choices
 
     def lacks(self, choice: Choice, told: bool = False) -> bool:

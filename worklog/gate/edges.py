@@ -110,6 +110,7 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False
     sizes.append((*rng.integers(*ROWS, 2).tolist(), short))
     few_columns, few_rows = rng.integers(*ACROSS, 2).tolist()
     side = replace(domain, square=True).padded(Shape.of(few_columns)).m
+    sizes += [(260, 8, 260), (8, 260, 260)]  # offsets in A and B beyond 16 bits
     sizes += [(side, side, side)] * (side < ROWS[0])
     sizes += [tuple(log_uniform(1, LARGE) for _ in range(3)) for _ in range(LARGE_DRAWN if live else 0)]
     tall, wide = rng.integers(*LONG, 2).tolist()

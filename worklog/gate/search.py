@@ -131,7 +131,7 @@ class Search:
         if not launched.any():
             return
         rows = {name: values[launched] for name, values in rows.items()}
-        m, n, k = (rows[name] for name in SIZES)
+        m, n, k = (rows[name].astype(np.float64) for name in SIZES)  # whose products don't overflow
         shifted = np.sum([rows[name] % 256 > 0 for name in MATRICES], axis=0)
         work = np.maximum(m, 32) * np.maximum(n, 32) * (k + 16.0) * (1 + shifted)  # few are easier to read
         many = rows["%nctaid.x"] * rows["%nctaid.y"] > (FEW_BLOCKS if self.hands_over else MOST_BLOCKS)
@@ -157,7 +157,7 @@ class Search:
         if not len(self.work):
             return None
         alpha, beta = (self.rows[name] for name in SCALARS)
-        telling = ((alpha != 1) | (not self.domain.alpha)) & (alpha != 0) & ((beta != 0) | (not self.domain.beta))
+        telling = ~((np.isin(alpha, (0, 1)) & self.domain.alpha) | (np.isin(beta, (0, 1)) & self.domain.beta))
         gain = np.zeros(len(self.work))
         for choice, place in self.places.items():
             if self.tried[choice] < TRIES and self.coverage.lacks(choice, told=True):

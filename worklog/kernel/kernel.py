@@ -150,6 +150,8 @@ class Kernel:
             adapted.append(f"domain: {rules}; from a comment")
         if origin and not (grid and block):
             dynamic = f"; {bytes_} bytes of dynamic shared memory" if bytes_ and not own_launch.shared else ""
+            own = " and ".join(f"--{name}" for name, given in (("grid", grid), ("block", block)) if given)
+            origin = f"{own} and {origin}" if own else origin
             adapted.append(f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {origin}")
         kernel = replace(kernel, adapted=tuple(adapted))
         covered, uneven = signature.covered(launch.grid)
