@@ -22,7 +22,7 @@ from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
-from worklog.gate.edges import mistake_in
+from worklog.gate.edges import LONG_K, mistake_in
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.verdict import failed, passed
@@ -173,13 +173,16 @@ class Search:
         """
         of, rng = {name: values[row] for name, values in self.rows.items()}, self.rng
         shape, alpha, beta = Shape(*(int(of[name]) for name in SIZES)), float(of["alpha"]), float(of["beta"])
-        a, b = exact.family("E1", shape, rng, claimed, exact.HEADROOM)
+        # The last families have 12 bits, which a shorter format loses; beyond so many terms they have zeros.
+        family = "E1" if shape.k > LONG_K[0] else str(rng.choice(exact.families(claimed)[-2:]))
+        a, b = exact.family(family, shape, rng, claimed, exact.HEADROOM)
         old = (2 * rng.integers(-(2**15), 2**15, (shape.m, shape.n))).astype(np.float32)
         few = all(abs(x) < 8 and x * 4 == int(x * 4) for x in (alpha, beta))
         if not few:
             a, b, old = np.zeros_like(a), np.sign(b), np.sign(old)
             a[np.arange(shape.m), rng.integers(0, shape.k, shape.m)] = 1
-        family, before = "E1" if few else "single terms", old if beta else None
+            family = "single terms"
+        before = old if beta else None
         words = f"at {shape.m} x {shape.n} x {shape.k} with alpha = {alpha:.9g}, beta = {beta:.9g}"
         shifts = {name: int(of[name] % 256) // 4 for name in MATRICES}
         words += "".join(f", {name} {4 * n} bytes behind a 256-byte boundary" for name, n in shifts.items() if n)
