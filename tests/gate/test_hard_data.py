@@ -48,9 +48,14 @@ def test_what_a_right_split_loses_is_a_note_and_fails_any_data() -> None:
 def test_an_error_that_grows_with_k_shows_at_a_long_k() -> None:
     """Sums that stay in the tensor cores' accumulator are as precise as FP32's at short K."""
     stage = hard_data(edited("promoted", ("PROMOTE = 128", "PROMOTE = 1 << 30")))
-    assert stage.passed and "class fp32-emulated at 128x128x1024: its error grows with K" in stage.note
+    assert stage.passed and "class fp32-emulated at 128x256x1024: its error grows with K" in stage.note
     dropped = hard_data(edited("promoted", ("k0 < K; k0 += BK", "k0 < min(K, 512); k0 += BK")))
-    assert not dropped.passed and "128x128x1024: class wrong" in dropped.detail
+    assert not dropped.passed and "128x256x1024: class wrong" in dropped.detail
+
+
+def test_the_path_of_special_data_is_run_where_m_is_not_n() -> None:
+    stage = hard_data(edited("wgmma", ("&B[c], K, N, lane", "&B[c], K, M, lane")))
+    assert not stage.passed and SPECIAL in stage.detail, stage.detail
 
 
 OF_A_TILE = (

@@ -251,7 +251,10 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
     """
     operands = subject.operands(of)
     tensor = None if operands is None else bool(operands)  # whether its code uses tensor cores
-    shape, domain = subject.domain.padded(SHAPE), subject.domain
+    domain = subject.domain
+    shape = domain.padded(SHAPE)
+    if shape.m == shape.n and not domain.square:  # in which the strides of B and of a column of A would be the same
+        shape = replace(shape, n=shape.n + domain.n)
     split = tensor or short  # FP32 made of shorter numbers, or Strassen's algorithm
     failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, tensor)
     if failure is not None:
