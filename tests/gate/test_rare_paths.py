@@ -25,6 +25,7 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("((size_t)A & 127) == 64", "alpha = -alpha;", "bytes behind a 256-byte boundary"),
         ("blockIdx.x == 47", "return;", "at "),
         ("gridDim.x * gridDim.y == 11", "beta = 0.0f;", "at "),
+        ("M % 112 == 0 && N % 48 == 0 && beta != 0.0f", "beta = 1.0f;", "at "),
         ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
     ],
 )
@@ -34,8 +35,32 @@ def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition: str, fa
     assert named in str(result.verdict.reason)
 
 
+def edited(name: str, old: str, new: str) -> Checked:
+    text = rung(name).source
+    assert old in text
+    return check(rung(name).with_text(text.replace(old, new, 1)), on="emulated", seed=3)
+
+
+OF_A = "A[(size_t)row * K + k]"
+
+
+def test_a_shorter_format_on_a_rare_path_is_found() -> None:
+    tf32 = f"(M % 56 == 0 && N % 40 == 0 ? __uint_as_float(__float_as_uint({OF_A}) & 0xffffe000) : {OF_A})"
+    assert edited("naive", OF_A, tf32).verdict.stages[-1].name == "rare paths"
+
+
+def test_offsets_in_16_bits_are_found() -> None:
+    assert not edited("naive", OF_A, "A[(unsigned short)(row * K) + k]").verdict.accepted
+
+
+def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path() -> None:
+    fault = "if ((((size_t)A ^ (size_t)B) & 32) != 0) C += 1;"
+    assert not edited("async_copies", SIGNATURE, f"{SIGNATURE}{fault}\n").verdict.accepted
+
+
 @pytest.mark.parametrize(
-    ("condition", "when"), [("M > 99999999", "M >= 100000000"), ("N == 50000021", "N == 50000021")]
+    ("condition", "when"),
+    [("M > 99999999", "M >= 100000000"), ("N == 50000021", "N == 50000021"), ("K > 1041204192", "K >= 1041204193")],
 )
 def test_what_no_launch_can_reach_is_named_with_its_condition(condition: str, when: str) -> None:
     result, line = checked(condition)

@@ -15,6 +15,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
 from worklog.lab.exercises import EXERCISES
+from worklog.runs import runs_dir
 from worklog.runs.comparison import KNOWN, open_comparison
 
 GPU = worklog.open_run().gpu
@@ -100,3 +101,10 @@ def test_the_first_answer_is_kept_beside_what_was_measured() -> None:
     first, last = typed("journal").stdout.splitlines()[-2:]
     assert re.search(r"^\| 00 \|.*\| warptiled \| not found yet \| – \| 1 \|", first)
     assert re.search(r"^\| 03 \|.*\| 14.3 \| 28.63 \| -50% \| 2 \| 1024x4096x512", last)
+    path = runs_dir().parent / "journal.jsonl"
+    path.write_text(path.read_text() + '{"exercise')
+    assert "line 4 was cut short: remove it" in typed("journal").stderr
+    path.unlink()
+    path.mkdir()
+    assert "not kept in" in repr(lab.check_answer("03", 28.63))
+    path.rmdir()

@@ -253,7 +253,7 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
     tensor = None if operands is None else bool(operands)  # whether its code uses tensor cores
     domain = subject.domain
     shape = domain.padded(SHAPE)
-    if shape.m == shape.n and not domain.square:  # in which the strides of B and of a column of A would be the same
+    if shape.m == shape.n and not domain.square:  # there, M in place of N as a stride would not show
         shape = replace(shape, n=shape.n + domain.n)
     split = tensor or short  # FP32 made of shorter numbers, or Strassen's algorithm
     failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, tensor)

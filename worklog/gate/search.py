@@ -39,6 +39,7 @@ FEW = 32  # shapes of them, where the kernel chooses what it launches by the sha
 LARGEST, MOST_STEPS = 4096, 64  # of a size that isn't near a number of the code; or so many steps of the domain
 USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
 VARIED, EQUAL = 0.2, 0.1  # parts of the values of a row, and of all rows
+MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS, FEW_BLOCKS = 4096, 128  # of a launch; where they hand over data, which takes memory for each pair
 WORK_PER_S, LONG = 5e7, 2**20  # before any was measured; work of a launch that tells it
@@ -111,7 +112,8 @@ class Search:
             rows[name] = rows[name] if getattr(self.domain, name) else np.full(DRAWN, usual, np.float32)
         few = self.rng.integers(0, DRAWN if self.subject.kernel.choose is None else FEW, DRAWN)
         sizes = {name: rows["M" if self.domain.square else name][few] for name in SIZES}
-        rows |= {name: np.maximum(1, -(-sizes[name] // step)) * step for name, step in self.steps.items()}
+        for name, step in self.steps.items():
+            rows[name] = np.clip(-(-sizes[name] // step), 1, MOST_INT // step) * step
         for name, most in zip(THREADS, self.threads, strict=True):
             rows[name] = rows[name] % most
         rows |= self._derived(rows)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import count
 from numbers import Integral, Real
@@ -76,8 +76,8 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     except WorklogError as error:
         return Graded(False, str(error))
     measured = graded.feedback if graded.measured is None else graded.measured
-    journal.keep(notebook, wanted, answer, measured, right=graded.right, label=graded.label)
-    return graded
+    lost = journal.keep(notebook, wanted, answer, measured, right=graded.right, label=graded.label)
+    return replace(graded, feedback=f"{graded.feedback} ({lost})") if lost else graded
 
 
 def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
