@@ -1,8 +1,12 @@
 """The gate searches for paths of a kernel that its other launches don't take, and names what it does not reach."""
 
+import numpy as np
 import pytest
 
+from worklog.emulator import EmulatedDevice
+from worklog.errors import LaunchFailed
 from worklog.kernel import Kernel, rung
+from worklog.problem import Shape
 from worklog.runner.check import Checked, check
 from worklog.runs.records import NeverRan
 
@@ -25,7 +29,6 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("((size_t)A & 127) == 64", "alpha = -alpha;", "bytes behind a 256-byte boundary"),
         ("blockIdx.x == 47", "return;", "at "),
         ("gridDim.x * gridDim.y == 11", "beta = 0.0f;", "at "),
-        ("M % 112 == 0 && N % 48 == 0 && beta != 0.0f", "beta = 1.0f;", "at "),
         ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
     ],
 )
@@ -41,21 +44,40 @@ def edited(name: str, old: str, new: str) -> Checked:
     return check(rung(name).with_text(text.replace(old, new, 1)), on="emulated", seed=3)
 
 
+def launched(name: str, beta: float, shift: int = 0) -> EmulatedDevice:
+    """After a launch with A at so many words behind a boundary."""
+    device, size = EmulatedDevice(), 128 * 128
+    a, b, c = (device.upload(np.ones(size + shift, np.float32)) for _ in range(3))
+    shape, shifted = Shape.of(128), device.view(a, shift, size)
+    rung(name).load(device).enqueue(shape, 2.0, shifted, b, beta, c)
+    return device
+
+
 OF_A = "A[(size_t)row * K + k]"
 
 
 def test_a_shorter_format_on_a_rare_path_is_found() -> None:
     tf32 = f"(M % 56 == 0 && N % 40 == 0 ? __uint_as_float(__float_as_uint({OF_A}) & 0xffffe000) : {OF_A})"
-    assert edited("naive", OF_A, tf32).verdict.stages[-1].name == "rare paths"
+    assert "rare paths" in str(edited("naive", OF_A, tf32).verdict.reason)
 
 
 def test_offsets_in_16_bits_are_found() -> None:
     assert not edited("naive", OF_A, "A[(unsigned short)(row * K) + k]").verdict.accepted
 
 
+@pytest.mark.parametrize(("beta", "tells"), [(0.0, False), (1.0, False), (2.0, True)])
+def test_only_a_launch_with_other_scalars_tells_a_wrong_one(beta: float, tells: bool) -> None:
+    device = launched("naive", beta)
+    device.synchronize()
+    [coverage] = device.coverage.values()
+    assert coverage.seen.any() and coverage.told.any() == tells
+
+
 def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path() -> None:
-    fault = "if ((((size_t)A ^ (size_t)B) & 32) != 0) C += 1;"
-    assert not edited("async_copies", SIGNATURE, f"{SIGNATURE}{fault}\n").verdict.accepted
+    device = launched("vectorized", 2.0, shift=1)
+    with pytest.raises(LaunchFailed, match="misaligned"):
+        device.synchronize()
+    assert not device.coverage
 
 
 @pytest.mark.parametrize(

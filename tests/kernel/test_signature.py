@@ -163,6 +163,8 @@ def test_the_launch_is_read_only_where_the_source_states_one(source: str, grid: 
     assert (found.grid, found.block) == (grid, block)
     assert (f"launch: grid {grid}; block {block}; from {origin}" in found.adapted) == bool(grid)
     assert Kernel.from_source(source, block="128", grid="M").blocks(Shape.of(9)) == (9, 1), "an option replaces it"
+    by_option = f"launch: grid M; block {block}; from --grid and {origin}"
+    assert not grid or by_option in Kernel.from_source(source, grid="M").adapted
 
 
 def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too() -> None:
