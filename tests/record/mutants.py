@@ -66,8 +66,8 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """The same for each run on this source."""
-        return f"{self.file}:{self.edit}"
+        """The same as long as the edited line stays, whatever is inserted above it."""
+        return f"{self.file}: {self.edit}"
 
 
 class TimeLimit(Exception):
@@ -204,12 +204,15 @@ LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 @dataclass(frozen=True)
 class Edit:
-    """A text in place of another one. start: its place in the source. line, column: the same, from 1."""
+    """A text in place of another one. start: its place in the source. line: the text of its line; column: the place in
+    that text, from 1; nth: which of the lines with this text, from 1.
+    """
 
     kind: str
     start: int
-    line: int
+    line: str
     column: int
+    nth: int
     old: str
     new: str
 
@@ -220,19 +223,21 @@ class Edit:
 
     def __str__(self) -> str:
         old, new = (re.sub(r"\s+", " ", text) for text in (self.old, self.new))
-        return f"{self.line}:{self.column}: {old} → {new or 'nothing'}"
+        nth = f" ({self.nth})" if self.nth > 1 else ""
+        return f"{self.line}{nth}:{self.column}: {old} → {new or 'nothing'}"
 
 
 def edits(source: str) -> list[Edit]:
     """Every edit of a source."""
     bare = LITERAL.sub(lambda match: blank(match[0]), uncommented(source))
-    listed = list[Edit]()
+    listed, lines = list[Edit](), [" ".join(line.split()) for line in source.split("\n")]
     for pattern in KEPT:
         bare = re.sub(pattern, lambda match: blank(match[0]), bare, flags=re.MULTILINE)
 
     def add(kind: str, start: int, old: str, *new: str) -> None:
-        line, column = source.count("\n", 0, start) + 1, start - source.rfind("\n", 0, start)
-        listed.extend(Edit(kind, start, line, column, old, text) for text in new)
+        number, before = source.count("\n", 0, start), source[source.rfind("\n", 0, start) + 1 : start]
+        nth = lines[: number + 1].count(lines[number])
+        listed.extend(Edit(kind, start, lines[number], len(before.lstrip()) + 1, nth, old, text) for text in new)
 
     def swap(kind: str, pattern: str, words: Mapping[str, Sequence[str]]) -> None:
         for match in re.finditer(pattern, bare):

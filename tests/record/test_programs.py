@@ -168,13 +168,22 @@ def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left()
     every = edits(SOURCE)
     kinds = ["operator", "bound", "constant", "index", "name", "guard", "statement", "synchronisation"]
     assert {edit.kind for edit in every} == {*kinds, "alpha, beta"}
-    assert {edit.line for edit in every} == {5, 6, 7, 8, 9, 10}
+    assert {SOURCE.count("\n", 0, edit.start) + 1 for edit in every} == {5, 6, 7, 8, 9, 10}
     for edit in every:
         mutant = edit.applied(SOURCE)
         assert mutant != SOURCE and mutant.count("\n") == SOURCE.count("\n")
     assert "bar.sync 1, 127;" in "".join(edit.applied(SOURCE) for edit in every)
     assert chosen(every, 9, 1) == chosen(every, 9, 1) != chosen(every, 9, 2)
     assert len({edit.kind for edit in chosen(every, 9, 1)}) == 9
+
+
+def test_a_line_above_leaves_the_names_of_edits_and_no_two_share_a_name() -> None:
+    names = [str(edit) for edit in edits(SOURCE)]
+    assert names == [str(edit) for edit in edits("// a comment\n" + SOURCE)]
+    again = SOURCE + SOURCE  # each line twice
+    assert len({(str(edit), edit.kind) for edit in edits(again)}) == len(
+        {(edit.start, edit.new, edit.kind) for edit in edits(again)}
+    )
 
 
 def tried_edit(name: str, kind: str, old: str, new: str, **how: float) -> Outcome:
