@@ -171,10 +171,10 @@ pd.DataFrame.from_dict(used, orient="index")
 # 24 shapes that are drawn by a seed. The table was not tuned at them.
 
 # %%
+from worklog.kernel.best import table
 from worklog.problem import drawn
-from worklog.runner import tuned
 
-kinds = drawn(24, 7, tuned.SHAPES)
+kinds = drawn(24, 7, table().shapes)
 worklog.results("best", [*kinds]).shares(kinds)
 
 # %% [markdown]

@@ -293,9 +293,8 @@ for name in ("split", "promoted"):
 # %%
 from worklog.kernel.best import table
 from worklog.problem import drawn
-from worklog.runner import tuned
 
-kinds = drawn(24, 7, tuned.SHAPES)
+kinds = drawn(24, 7, table().shapes)
 pays = [shape for shape in kinds if table().split_pays(shape)]
 print(f"the table expects split to be faster at {len(pays)} of {len(kinds)}; it is {table().label.partition(':')[0]}")
 both = worklog.results(["best", "split"], [*kinds])

@@ -15,10 +15,10 @@ from tests.cli.conftest import worklog
 from tests.cli.test_mistakes import FILES
 from tests.helpers import GPU, measured, small_run
 from worklog.kernel import LADDER
+from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
 from worklog.runner.job import Job
-from worklog.runner.tuned import SHAPES
 from worklog.runs import runs_dir
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -72,7 +72,7 @@ def test_run_draws_shapes_by_a_seed_that_the_run_keeps(asked: Asked) -> None:
     result = worklog("run", "naive", "best", "--shapes", "6", "--seed", "3", "--out", "here.json")
     assert result.exit_code == 0, result.output
     ((tasks, _),) = asked
-    kinds = drawn(6, 3, SHAPES)
+    kinds = drawn(6, 3, table().shapes)
     assert [t.shape for t in tasks] == [shape for shape in kinds for _ in range(2)]
     for shape, kind in kinds.items():
         assert re.search(rf"^ {shape} +{kind}( +100\.0 µs +50\.0 % ±1\.0){{2}}$", result.stdout, re.MULTILINE)

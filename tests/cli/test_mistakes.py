@@ -72,8 +72,7 @@ MISTAKES = [
     ("exploits --emulate --only ' , '", "--only names no exploit"),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),
-    ("sweep best --axis BM=64", "worklog sweep best takes no --axis"),
-    ("sweep tiles_2d --axis BM=64 --from kept.json", ".*--from is for best"),
+    ("sweep best --axis BM=64", "worklog sweep takes any rung but best"),
     # Files
     ("check none.cu", "cannot read none.cu: No such file or directory"),
     ("new mine.cu", "mine.cu exists already: give another name$"),

@@ -78,7 +78,7 @@ def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch: pyt
         (["check", "a.cu", "--problem"], "so", ["softmax"]),
         (["new"], "so", ["softmax"]),
         (["run", "--set"], "l2=w", ["l2=warm"]),
-        (["sweep", "best"], "--fr", ["--from"]),
+        (["sweep", "best"], "--prev", ["--preview"]),
     ],
 )
 def test_a_shell_completes_commands_and_what_options_name(words: list[str], start: str, offered: list[str]) -> None:

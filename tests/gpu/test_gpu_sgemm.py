@@ -14,9 +14,8 @@ import worklog
 from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu
-from worklog.kernel.best import kernel_of
+from worklog.kernel.best import kernel_of, table
 from worklog.problem.gemm import Shape
-from worklog.runner import tuned
 
 # On a GPU other than that of best's table, sgemm says once that a choice may be slow.
 pytestmark = pytest.mark.filterwarnings("ignore:sgemm. best chooses by a table:UserWarning")
@@ -154,8 +153,11 @@ def test_a_new_shape_in_a_capture_is_an_error_and_the_capture_goes_on() -> None:
         stream.end_capture()
 
 
+TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
+
+
 @pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("template", tuned.TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
 def test_every_tile_passes_the_gate(template: dict[str, int], parts: int) -> None:
     from worklog.gpu.cuda import CudaDevice
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
-import re
-from dataclasses import asdict, astuple, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,28 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
-from tests.helpers import typed
 from worklog.analysis.prediction import predict
 from worklog.emulator import EmulatedDevice, load
-from worklog.errors import BadRunFile, WorklogError
+from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources
-from worklog.kernel.best import BULK, Table, choose, kernel_of, read, table, work_of
+from worklog.kernel.best import BULK, choose, kernel_of, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Domain, Shape
-from worklog.runner import tuned
-from worklog.runs import Estimate, recorded_run
-from worklog.runs.measurement import Measurement
 
 BEST = worklog.rung("best")
 SMALL = st.integers(1, 70)
 DEVICE = EmulatedDevice()
-GPU = recorded_run().gpu
+TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
 LOADED = {
-    (index, parts): kernel_of(tuned.TEMPLATES[index], parts).load(DEVICE)
+    (index, parts): kernel_of(TEMPLATES[index], parts).load(DEVICE)
     for index in (7, 16)  # the smallest tiles of each width, which have the same code as the others
     for parts in (1, 3)
-} | {(16, 64): kernel_of(tuned.TEMPLATES[16], 64).load(DEVICE)}
+} | {(16, 64): kernel_of(TEMPLATES[16], 64).load(DEVICE)}
 
 
 @settings(max_examples=12)
@@ -64,7 +60,7 @@ def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts: in
 
 
 def test_the_largest_tile_compiles_without_a_warning_and_in_registers() -> None:
-    out = compile_cuda(kernel_of(tuned.TEMPLATES[0]).program)
+    out = compile_cuda(kernel_of(TEMPLATES[0]).program)
     assert "warning" not in out.log.lower(), out.log
     assert out.spill_store_bytes == 0
     tool = resources.disassembler()
@@ -75,7 +71,7 @@ def test_the_largest_tile_compiles_without_a_warning_and_in_registers() -> None:
 
 def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered() -> None:
     """The last block reads and writes inside matrices of more than 2^31 elements."""
-    kernel = kernel_of(tuned.TEMPLATES[14])
+    kernel = kernel_of(TEMPLATES[14])
     out = compile_cuda(kernel.program)
     parsed = load(out.ptx, out.symbol, out.shared_accesses)
     for shape in (Shape(5_000_001, 65, 513), Shape(65, 5_000_001, 513)):
@@ -121,82 +117,22 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: p
 
 def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few() -> None:
     """At 1792 in two parts, 392 tiles: behind 264 in a first wave, 128 are left for 132 multiprocessors."""
-    tile = replace(table().tiles[0], resident=2)
-    assert work_of(tile, 2, Shape.of(1792), 132).rounds == ((2, 112), (2, 112))
-    even = replace(tile, resident=4)
-    assert work_of(even, 4, Shape.of(1792), 132).rounds == ((4, 56), (2, 56))  # 256 left
+    free = replace(table(), multiprocessors=132, launch_us=0.0, sum_us=0.0, sum_gbs=math.inf)
+    tile = replace(table().tiles[0], resident=2, alone_us=1.0, shared_us=1.0, block_us=0.0)
+    assert free.us(tile, 2, Shape.of(1792)) == 2 * 112 + 2 * 112
+    assert free.us(replace(tile, resident=4), 4, Shape.of(1792)) == 4 * 56 + 2 * 56  # 256 left
+    assert free.us(replace(tile, block_us=10.0), 2, Shape.of(1792)) == 4 * 112 + 2 * 10, "two waves"
+    assert free.us(replace(tile, resident=1, alone_us=3.0), 1, Shape.of(128)) == 3 * 16, "a block alone"
+    assert replace(free, sum_us=5.0).us(tile, 2, Shape.of(1792)) == 4 * 112 + 5, "and a launch that adds the parts"
 
 
-def test_the_table_names_each_tile_once_and_says_whether_it_was_measured() -> None:
-    assert table().label.startswith("measured on an ")
-    assert [tile.template for tile in table().tiles] == [*tuned.TEMPLATES, BULK.template]
-
-
-def swept(true: Table) -> list[Measurement]:
-    """What a sweep would measure if these were the true times."""
-    counts = (1, tuned.SEVERAL, tuned.MANY)
-    kinds = {tuned.name_of(one.template, n): (one, n) for one in true.tiles[:-1] for n in counts}
-    kinds[BULK.name] = true.tiles[-1], 1
-    return [
-        timed(name, shape, true.split_us(shape) if name == "split" else true.us(*kinds[name], shape))
-        for name, shape in tuned.points(GPU)
-    ]
-
-
-def timed(name: str, shape: Shape, us: float) -> Measurement:
-    return Measurement(name, astuple(shape), time=Estimate(us, us, us))
-
-
-def test_a_sweep_gives_back_the_times_that_made_it() -> None:
-    new = {"launch_us": 3.0, "sum_us": 4.0, "sum_gbs": 2000.0}
-    run, true = recorded_run(), replace(table(), **new, split_launch_us=9.0)
-    alone = [1.0 if t.resident == 1 else 1.5 for t in true.tiles]
-    tiles = tuple(
-        replace(t, alone_us=ratio * t.shared_us, block_us=0.5) for t, ratio in zip(true.tiles, alone, strict=True)
-    )
-    true = replace(true, tiles=tiles)
-    biased = replace(swept(true)[0], time=Estimate(0.01, 0.01, 0.01), changed={"l2": "warm"})
-    found = tuned.fitted(replace(run, measurements=[*swept(true), biased]))
-    assert found.label.startswith("measured on an NVIDIA H200, driver ") and "split" not in found.label
-    assert {name: getattr(found, name) for name in new} == pytest.approx(new, rel=0.05)
-    for shape in tuned.SHAPES:
-        assert found.split_us(shape) == pytest.approx(true.split_us(shape), rel=0.01)
-    for tile, other in zip(tiles, found.tiles, strict=True):
-        assert asdict(other) == asdict(tile) | {
-            name: pytest.approx(getattr(tile, name), rel=0.05) for name in ("alone_us", "shared_us", "block_us")
-        }
-    older = tuned.fitted(replace(run, measurements=[m for m in swept(true) if "WIDTH" in m.kernel]))
-    assert older.label.endswith("; of split as in the table before") and len(older.tiles) == len(tiles) - 1
-    of_first = {tuned.name_of(tiles[0].template, n) for n in (1, tuned.SEVERAL, tuned.MANY)}
-    late = [timed(m.kernel, m.problem, (m.us or 0.0) + 20.0 * (m.kernel in of_first)) for m in swept(true)]
-    disturbed = tuned.fitted(replace(run, measurements=late))
-    assert disturbed.launch_us == pytest.approx(3.0, rel=0.05), "one tile alone doesn't move the table"
-    with pytest.raises(BadRunFile, match="measure: worklog sweep best"):
-        tuned.fitted(run)
-
-
-def test_a_sweep_measures_what_its_kernels_are_and_every_tile() -> None:
-    points, names = tuned.points(GPU), {kernel.name for kernel in tuned.kernels()}
-    assert len({*points}) == len(points) <= 360  # about 0.8 s each
-    assert {name for name, _ in points} == names | {BULK.name, "split"}
-    assert {name for name, _ in tuned.points(replace(GPU, compute_capability=(8, 0)))} == names
-
-
-def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
+def test_the_table_names_each_tile_once_and_says_where_it_was_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    shown = typed("sweep", "best", "--preview")
-    assert shown.exit_code == 0 and table().label.split(":")[0] in " ".join(shown.output.split())
-    assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(table().tiles)
-    monkeypatch.setattr(tuned, "FILE", tmp_path / "best.json")
-    path = tmp_path / "run.json"
-    replace(recorded_run(), measurements=swept(table())).save(path)
-    done = typed("sweep", "best", "--from", str(path))
-    assert done.exit_code == 0, done.output
-    written = read(tmp_path / "best.json")
-    assert written.label.startswith("measured on an NVIDIA H200") and len(written.tiles) == len(table().tiles)
+    assert table().label.startswith("measured on an ")
+    assert [tile.template for tile in table().tiles] == [*TEMPLATES, BULK.template]
+    assert len({*table().shapes}) == len(table().shapes) == 30
+    assert table().stale("NVIDIA H200", table().driver) == "" and "may be slower" in table().stale("another", "1.0")
+    monkeypatch.setattr(best, "FILE", tmp_path / "none.json")
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
-        read(path)
-    monkeypatch.setattr(tuned, "FILE", path / "best.json")
-    with pytest.raises(WorklogError, match="install the package where you may write"):
-        tuned.write(table())
+        table.__wrapped__()

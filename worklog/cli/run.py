@@ -22,7 +22,7 @@ from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import Axis, Shape, drawn, spoken
 from worklog.problem import shapes as shapes_of
 from worklog.problem.axes import DRAWN
-from worklog.runner import measure, tuned
+from worklog.runner import measure
 from worklog.runner import sweep as tiles
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
@@ -89,7 +89,7 @@ def run(
         raise BadSetting(
             "--shapes draws any sizes, which few rungs take: name kernels, as in worklog run best --shapes 5"
         )
-    kinds = drawn(count, seed, tuned.SHAPES) if count else {}
+    kinds = drawn(count, seed, best.table().shapes) if count else {}
     at = [*shapes, *(shapes_of(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
     chosen = kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
@@ -174,37 +174,19 @@ def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: 
 @options.axes('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".')
 @options.size("The shape to measure at.", default="4096")
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
-@click.option("--from", "source", type=options.PATH, help="For best: make its table from this sweep's run.")
 @options.measuring
 def sweep(
-    name: str, axes: tuple[str, ...], shape: Shape, preview: bool, source: Path | None, harness: Harness,
-    out: Path | None, as_json: bool, **shown: Any,
+    name: str, axes: tuple[str, ...], shape: Shape, preview: bool, harness: Harness, out: Path | None, as_json: bool,
+    **shown: Any,
 ) -> None:  # fmt: skip
     """Check and time every tile of a rung that can be built, beside cuBLAS. Without a GPU, tiles are shown from the
     recording.
-
-    `worklog sweep best` measures the tiles of that rung at shapes of its own, and makes the table from which it chooses
-    a tile for each shape; `--preview` shows the table.
     """
-    if name == "best":
-        if axes:
-            raise BadSetting("worklog sweep best takes no --axis: it has tiles and shapes of its own")
-        if preview:
-            click.echo(tuned.shown(best.table()).text())
-            return
-        if source is not None:
-            measured = Run.load(source)
-        else:
-            require_gpu("--preview shows the table")
-            with options.progress_bar() as progress:
-                measured = tuned.measured(device.gpu(), harness, progress, out)
-            options.print_run(measured, as_json=as_json, **shown)
-        table = tuned.fitted(measured)
-        click.echo(f"{tuned.shown(table).text()}\nwritten: {tuned.write(table)}")
-        return
     record = rung(name)
-    if not axes or source is not None:
-        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES, such as --axis BM=64,128; --from is for best")
+    if name == "best":
+        raise BadSetting("worklog sweep takes any rung but best, whose tiles stand in a table")
+    if not axes:
+        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES, such as --axis BM=64,128")
     live = not preview and options.live_wanted(out=out, set=harness != Harness())
     variants = tiles.variants(record, [Axis.parse(axis) for axis in axes], shape=shape)
     click.echo(variants.preview(), err=True)

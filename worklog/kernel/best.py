@@ -2,7 +2,7 @@
 compute capability 9.0 the rung `bulk_copies` is among the tiles.
 
 The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
-blocks that the busiest multiprocessor gets. `worklog sweep best` measures it.
+blocks that the busiest multiprocessor gets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from worklog.errors import WorklogError
 from worklog.kernel.kernel import Kernel
@@ -45,25 +45,9 @@ class Tile:
     kernel: str = "best"
 
 
-class Work(NamedTuple):
-    """Of one launch, on the busiest multiprocessor. rounds: blocks that it has at a time, on average, and the tiles of
-    K of each; waves: of blocks, one after the other. moved: bytes of parts and of their sums. sums: rounds of loads in
-    the launch that adds them; 0 for whole tiles.
-    """
-
-    rounds: tuple[tuple[float, int], ...]
-    waves: int
-    moved: int
-    sums: int
-
-    def steps_us(self, alone_us: float, shared_us: float) -> float:
-        """Microseconds of the tiles of K."""
-        return sum(tiles * max(alone_us, blocks * shared_us) for blocks, tiles in self.rounds)
-
-
 @dataclass(frozen=True)
 class Table:
-    """label: where it was measured. gpu, driver: of the measurement. launch_us: of a launch without work;
+    """label: where it was measured. gpu, driver, shapes: of the measurement. launch_us: of a launch without work;
     sum_us, sum_gbs: of each round of loads of the launch that adds the parts, and the rate at which it does.
     split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
@@ -80,6 +64,7 @@ class Table:
     split_tile_us: float
     split_gbs: float
     split_float_gbs: float
+    shapes: tuple[Shape, ...]
     tiles: tuple[Tile, ...]
 
     def stale(self, gpu: str, driver: str) -> str:
@@ -87,41 +72,44 @@ class Table:
         if (gpu, driver) == (self.gpu, self.driver):
             return ""
         made = f"best chooses by a table for an {self.gpu} with driver {self.driver}"
-        advice = "the result is right, and may be slower; worklog sweep best measures the table anew"
-        return f"{made}, and this is an {gpu} with driver {driver}: {advice}"
+        return f"{made}, and this is an {gpu} with driver {driver}: the result is right, and may be slower"
 
     def split_pays(self, shape: Shape) -> bool:
         """Whether the rung split is expected to be faster than best."""
         return self.split_us(shape) < min(us for us, _, _ in candidates(shape, arch="sm_90"))
 
     def split_us(self, shape: Shape) -> float:
-        """Expected microseconds of the rung split."""
-        stages, lines, stored, moved = split_work(shape, self.multiprocessors)
+        """Expected microseconds of the rung split: stages of 128 columns, bytes of the first pass, stored float by
+        float where rows begin anywhere, and of the last pass.
+        """
+        bn, parts = split_tile(shape, self.multiprocessors)
+        stages = split_tiles(shape, bn, parts, self.multiprocessors)[1] / 128
         us = self.split_launch_us + stages * self.split_tile_us
-        us += lines / self.split_gbs / 1e3 + stored / self.split_float_gbs / 1e3
+        us += 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n) / self.split_gbs / 1e3
+        if shape.n % 4:
+            us += FLOAT_BYTES * parts * shape.m * shape.n / self.split_float_gbs / 1e3
+        moved = added(shape, parts)
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
-        """Expected microseconds of a tile's launches. parts: of K."""
-        work = work_of(tile, parts, shape, self.multiprocessors)
-        us = self.launch_us + work.steps_us(tile.alone_us, tile.shared_us) + work.waves * tile.block_us
-        return us + work.sums * self.sum_us + work.moved / self.sum_gbs / 1e3
-
-
-def work_of(tile: Tile, parts: int, shape: Shape, multiprocessors: int) -> Work:
-    """Of a tile's launches. parts: of K."""
-    of = tile.template
-    tiles = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"])
-    steps = math.ceil(math.ceil(shape.k / of["BK"]) / parts)
-    full, left = divmod(tiles * parts, multiprocessors * tile.resident)
-    last: float = math.ceil(left / multiprocessors)
-    if full:
-        # Blocks that run together end together, and as many new ones take their place. The more blocks a multiprocessor
-        # holds, the less this is so: in sweeps on an H200, the last wave is packed for 2 of them, and even for 4.
-        packed = max(0.0, 2 - tile.resident / 2)
-        last += packed * (min(left, tile.resident) - last)
-    rounds, waves = ((tile.resident, full * steps), (last, steps * (left > 0))), full + (left > 0)
-    return Work(rounds, waves, added(shape, parts), math.ceil(parts / ADDED) if parts > 1 else 0)
+        """Expected microseconds of a tile's launches: what the busiest multiprocessor does. parts: of K."""
+        of = tile.template
+        blocks = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"]) * parts
+        steps = math.ceil(math.ceil(shape.k / of["BK"]) / parts)  # tiles of K per block
+        full, left = divmod(blocks, self.multiprocessors * tile.resident)
+        last: float = math.ceil(left / self.multiprocessors)
+        if full:
+            # Blocks that run together end together, and as many new ones take their place. The more blocks a
+            # multiprocessor holds, the less this is so: in sweeps on an H200, the last wave is packed for 2 of them,
+            # and even for 4.
+            packed = max(0.0, 2 - tile.resident / 2)
+            last += packed * (min(left, tile.resident) - last)
+        us = self.launch_us + (full + (left > 0)) * tile.block_us
+        for held, steps_of_all in ((tile.resident, full * steps), (last, steps * (left > 0))):
+            us += steps_of_all * max(tile.alone_us, held * tile.shared_us)
+        if parts > 1:  # a launch that adds them
+            us += math.ceil(parts / ADDED) * self.sum_us
+        return us + added(shape, parts) / self.sum_gbs / 1e3
 
 
 def kernel_of(
@@ -139,27 +127,15 @@ def kernel_of(
     return replace(RUNG, template=template, launches=tuple(launches), rules=rules, workspace=workspace)
 
 
-def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int, int]:
-    """Of the rung split: stages of 128 columns, and bytes of the first pass, stored float by float, and of the last."""
-    bn, parts = split_tile(shape, multiprocessors)
-    stages = split_tiles(shape, bn, parts, multiprocessors)[1] / 128
-    stored = FLOAT_BYTES * parts * shape.m * shape.n if shape.n % 4 else 0
-    return stages, 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n), stored, added(shape, parts)
-
-
 @cache
 def table() -> Table:
     """The table in the package. Raises WorklogError if it is missing or can't be read."""
-    return read(FILE)
-
-
-def read(file: Path) -> Table:
-    """A table from its file. Raises WorklogError."""
     try:
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Table(**{**document, "tiles": tuple(Tile(**tile) for tile in document["tiles"])})
+        document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+        shapes, tiles = (Shape(*sizes) for sizes in document["shapes"]), (Tile(**tile) for tile in document["tiles"])
+        return Table(**{**document, "shapes": tuple(shapes), "tiles": tuple(tiles)})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WorklogError(f"the table {file} cannot be read ({error}); install gemm-worklog again") from error
+        raise WorklogError(f"the table {FILE} cannot be read ({error}); install gemm-worklog again") from error
 
 
 @lru_cache(maxsize=4096)
