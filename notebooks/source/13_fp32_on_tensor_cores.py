@@ -256,10 +256,17 @@ plots.bars(title, columns, power.full_label, subtitle=subtitle, accented=[least]
 
 # %% [markdown]
 # **What we believed:** INT8 has twice the peak of FP16, and six products of digits of 8 bits come near FP32's error, so
-# they have the same limit as three products of halves, without scales that can lose bits. **What came:** we timed INT8
-# products of cuBLAS on this card, which was at its power cap then, too. They were far from twice as fast as FP16's, so
-# six of them take longer than three of halves, and we built no such rung. We kept no samples, so this page has no
-# number for it: take it on trust, or measure. A peak at the highest clock says little about a card at its power cap.
+# they have the same limit as three products of halves, without scales that can lose bits. The last column is how much
+# of FP32's time six products of INT8 take, and three of FP16:
+
+# %%
+lab.power_cap()
+
+# %% [markdown]
+# **What came:** in a row, the card is at its power cap with both formats, and INT8 is far from twice as fast. So six
+# products of INT8 take longer than three of halves, and we built no such rung. (As long as the table says "not
+# recorded", this is from readings of which we kept no samples.) A peak at the highest clock says little about a card at
+# its power cap.
 #
 # ## FP32's range
 #

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
 import re
@@ -30,6 +31,7 @@ from tests.plots.test_charts import EMULATED, boxes, drawn, said
 from worklog import plots
 from worklog.analysis import memory_counts
 from worklog.errors import NothingToDraw, WorklogError
+from worklog.kernel import LADDER
 from worklog.plots import (
     DIAGRAMS,
     FIGURES,
@@ -132,6 +134,31 @@ def test_the_rungs_with_large_tiles_do_not_overlap_and_ladders_have_scales_of_th
     assert len(pixels) == 8 and all(math.dist(*two) > size for two in combinations(pixels, 2))
     fp32, tensor = drawn("both ladders").axes
     assert 1.5 * fp32.get_xlim()[1] < tensor.get_xlim()[1]
+
+
+def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def intensities() -> tuple[Any, str]:
+        chart = roofline(recorded_run(), 4096)
+        [dots] = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
+        return dots.get_xdata(), chart.axes[0].get_xlabel() + "".join(words.get_text() for words in chart.texts)
+
+    counters, path = import_module("worklog.analysis.counters"), tmp_path / "h200.json"
+    monkeypatch.setattr(counters, "recordings", lambda part: {})
+    by_tile, words = intensities()
+    assert "from the tile" in words and "Nsight" not in words
+    flops = Shape.of(4096).flops
+    counted = [*map(round, flops / by_tile / 2)]
+    kernels = {rung.name: {"bytes": {"L2": moved}} for rung, moved in zip(LADDER, counted, strict=True)}
+    document = {"device": "a card", "date": "today", "ncu": "Version 1", "shape": [4096] * 3, "kernels": kernels}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    monkeypatch.setattr(counters, "recordings", lambda part: {"h200": path} if part == "bytes" else {})
+    by_counters, words = intensities()
+    assert by_counters == approx(2 * by_tile) and "by counters" in words and "a card · today · Nsight" in words
+    del kernels["naive"]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert intensities()[0] == approx(by_tile)
 
 
 def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

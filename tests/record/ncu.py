@@ -4,6 +4,8 @@
 with the emulator's; exits with 1 if any count differs. A test holds the emulator to the H200's.
 `python -m tests.record.ncu bounds worklog/recordings/counters/h200.json`: how busy each unit is at 2048, which
 worklog.analysis.counters shows.
+`python -m tests.record.ncu bytes worklog/recordings/bytes/h200.json`: bytes that multiprocessors moved to and from L2,
+and L2 to and from DRAM, at 4096, for the roofline.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ UNITS = {
     "L2": ("lts__t_sectors",),
     "DRAM": ("dram__bytes",),
 }
+# Sectors of 32 bytes between L1 and L2, without those between the halves of L2; and bytes of DRAM.
+MOVED = {"L2": ("lts__t_sectors_srcunit_tex", "lts__t_sectors"), "DRAM": ("dram__bytes",)}
 SHARE = ".avg.pct_of_peak_sustained_elapsed"
 REPLAYED = {"shared_store": 0.2, "shared_load": 0.001}  # at most this share of the wavefronts
 
@@ -106,12 +110,12 @@ def profiled(metrics: Mapping[str, str], rungs: Sequence[Kernel], which: str) ->
 
 
 @click.command()
-@click.argument("which", type=click.Choice(["counts", "bounds"]))
+@click.argument("which", type=click.Choice(["counts", "bounds", "bytes"]))
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path), required=False)
 def main(which: str, out: Path | None) -> None:
     """Profile each rung and write OUT (without it: only launch each rung)."""
     rungs: Sequence[Kernel] = LADDER if which == "counts" else (*LADDER, *FP32, *TENSOR)
-    shape = Shape.of(256 if which == "counts" else 2048)
+    shape = Shape.of({"counts": 256, "bounds": 2048, "bytes": 4096}[which])
     alpha, beta = (ALPHA, BETA) if which == "counts" else (1.0, 0.0)
     from tests.gpu import same_ptx
     from worklog.gpu.cuda import CudaDevice
@@ -126,9 +130,10 @@ def main(which: str, out: Path | None) -> None:
     if out is None:
         return
     metrics = COUNTS
-    if which == "bounds":
+    if which != "counts":
         known = set(ncu("--query-metrics", "--chips", "gh100").split())
-        metrics = {next(name for name in names if name in known) + SHARE: unit for unit, names in UNITS.items()}
+        units, ending = (UNITS, SHARE) if which == "bounds" else (MOVED, ".sum")
+        metrics = {next(name for name in names if name in known) + ending: unit for unit, names in units.items()}
     document: dict[str, Any] = {
         "device": gpu().name,
         "arch": same_ptx.architecture(),
@@ -139,12 +144,14 @@ def main(which: str, out: Path | None) -> None:
         "shape": [shape.m, shape.n, shape.k],
         "alpha": alpha,
         "beta": beta,
-        **({"metrics": metrics} if which == "bounds" else {}),
+        **({"metrics": metrics} if which != "counts" else {}),
         "kernels": {},
     }
     differing = 0
     for name, values in profiled(metrics, rungs, which).items():
         shown: dict[str, Any] = {"percent": values}
+        if which == "bytes":
+            shown = {"bytes": {"L2": 32 * round(values["L2"]), "DRAM": round(values["DRAM"])}}
         if which == "counts":
             shown = {"counts": {what: round(value) for what, value in values.items()}}
             expected = with_replays(emulated(rung(name), shape, alpha, beta, document["arch"]), shown["counts"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import source_changed
@@ -27,12 +28,30 @@ def counters(rungs: Sequence[str]) -> Table:
         percent = kernels[name]["percent"]
         shares = {unit: Bar(f"{percent[unit]:.0f} %", percent[unit] / 100) for unit in units}
         rows.append({"rung": name, **shares, "busiest": max(units, key=lambda unit: percent[unit])})
-    version = document["ncu"].split()[1]
-    label = f"recorded · {document['device']} · {document['date']} · Nsight Compute {version}"
     stale = [name for name in rungs if source_changed(name, kernels)]
     notes = [f"source changed since: {', '.join(stale)}"] if stale else []
     notes += [f"no counters are recorded of: {', '.join(missing)}"] if missing else []
-    return Table.of(f"{label} · {Shape(*document['shape'])}", rows, notes=notes)
+    return Table.of(f"{_label(document)} · {Shape(*document['shape'])}", rows, notes=notes)
+
+
+def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
+    """Bytes between L2 and L1 in one launch of each rung at a shape, and their label: of rungs whose source is the same
+    today. Empty where none is recorded: `python -m tests.record.ncu bytes` records them at 4096.
+    """
+    path = recordings("bytes").get("h200")
+    if path is None:
+        return {}, ""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if Shape(*document["shape"]) != shape:
+        return {}, ""
+    kernels = document["kernels"]
+    moved = {name: int(kernels[name]["bytes"]["L2"]) for name in kernels if not source_changed(name, kernels)}
+    return moved, f"bytes: {_label(document)}"
+
+
+def _label(document: dict[str, Any]) -> str:
+    version = document["ncu"].split()[1]
+    return f"recorded · {document['device']} · {document['date']} · Nsight Compute {version}"
 
 
 def busiest(rung: str) -> str:

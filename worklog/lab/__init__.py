@@ -16,6 +16,7 @@ from worklog.lab.climb import (
     counts,
     effect,
     fetched_ahead,
+    power_cap,
     register_reads,
     same_tile,
     step,
@@ -31,7 +32,7 @@ from worklog.settings import Value
 
 __all__ = [
     "access", "check_answer", "climb", "counted_changes", "counts", "diff", "effect", "fetched_ahead", "ladder",
-    "panel", "register_reads", "same_tile", "source", "step", "steps",
+    "panel", "power_cap", "register_reads", "same_tile", "source", "step", "steps",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -185,6 +186,24 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
         rows.append(row)
         labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (before, after))
     return Table.of("times as fast as the rung before: " + "; ".join(labels), rows, left=2)
+
+
+def power_cap() -> Table:
+    """cuBLAS's products in INT8, FP16 and FP32, launched in a row on a card at its power limit; and how much of FP32's
+    time the 6 and the 3 take that come near FP32's error. Without the recording, a note says so.
+    """
+    path = next(iter(recordings("int8").values()), None)
+    if path is None:
+        return Table.of("not recorded: `python -m tests.record.int8 FILE` records it on a GPU", [])
+    document, rows, needed = json.loads(path.read_text(encoding="utf-8")), [], {"INT8": 6, "FP16": 3, "FP32": 1}
+    us = {(made["format"], made["size"]): made["in_a_row"]["us"] for made in document["rows"]}
+    for made in document["rows"]:
+        name, size, launched = made["format"], made["size"], made["in_a_row"]
+        row = {"product": f"{name} at {size}", "time": duration(launched["us"], padded=True)}
+        row["T(FL)OP/s"] = f"{2e-6 * size**3 / launched['us']:.0f}"
+        row |= {"SM MHz": f"{launched['sm_mhz']:.0f}", "W": f"{launched['watts']:.0f}"}
+        rows.append(row | {"of FP32's time, x 6, 3, 1": percent(needed[name] * us[name, size] / us["FP32", size])})
+    return Table.of(f"{document['label']}, power limit {document['limit_watts']:.0f} W", rows)
 
 
 def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:

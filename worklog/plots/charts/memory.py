@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
+from worklog.analysis.counters import moved_from_l2
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
@@ -165,9 +166,10 @@ LARGE = 0.6  # of the highest intensity: rungs above it are close to each other,
 
 @style.styled()
 def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
-    """Each rung at its counted intensity under the measured (solid) and theoretical (dashed) roofs of FP32 and the
-    measured one of L2, log-log, at one size; right of it, the rungs with the largest tiles, enlarged. Returns a Chart,
-    or `ax`. Raises NothingToDraw where the run has no measured rung with a tile; BadSetting.
+    """Each rung at its intensity under the measured (solid) and theoretical (dashed) roofs of FP32 and the measured one
+    of L2, log-log, at one size; right of it, the rungs with the largest tiles, enlarged. Bytes are those that Nsight
+    Compute counted, if each rung's are recorded, else those of the tile. Returns a Chart, or `ax`. Raises NothingToDraw
+    where the run has no measured rung with a tile; BadSetting.
     """
     shape = shape_to_draw(run, size)
     fp32, fp32_peak, l2 = run.calibration.fp32_tflops, run.gpu.fp32_peak_tflops, run.calibration.l2_gbs / 1e3  # TB/s
@@ -175,15 +177,21 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))}
     if not points:
         raise NothingToDraw(f"no rung with a tile was measured at size {shape}: `worklog run --size {shape}`")
+    per_byte, source = "FLOP per byte that blocks fetch from L2, from the tile", ""
+    how_counted = "counted from the tile: each block brings its rows of A and its columns of B once from L2"
+    moved, label = moved_from_l2(shape)
+    if points.keys() <= moved.keys():
+        points = {name: (shape.flops / moved[name], y) for name, (_, y) in points.items()}
+        per_byte, source = "FLOP per byte between L2 and L1, by counters", label
+        how_counted = "by what Nsight Compute counted between L2 and L1"
     best = max(points, key=lambda name: points[name][1])
     height = f"at {100 * points[best][1] / fp32:.0f} % of the FP32 ceiling"
     finding = f"{best} stands highest, {height}"
     if best == next(reversed(points)) and len(points) > 1:
         finding = f"From {next(iter(points))} to {best}, the climb ends {height}"
     subtitle = (
-        f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are counted from the tile: each block brings its rows "
-        "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks. "
-        "Right: the rungs with the largest tiles, enlarged."
+        f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are {how_counted}. Solid roofs: measured; dashed: "
+        "computed from the highest clocks. Right: the rungs with the largest tiles, enlarged."
     )
     cublas = cublas_tflops(kernels)
     alt = [f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}"]
@@ -210,7 +218,6 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         xs, ys = zip(*points.values(), strict=True)
         top, ridge = max(cublas, *ys, fp32, fp32_peak), fp32 / l2
         limits = min(*xs, ridge) / 3, max(*xs, ridge) * 5
-        per_byte = "FLOP per byte that blocks fetch from L2, from the tile"
         scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, limits, log=10)
         up = min(*ys, cublas, top / 10) / 1.7, top * 1.6
         scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
@@ -240,5 +247,5 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
             beyond[mark] = max(xs), cublas
         climb(zoom, large, large | beyond)
 
-    words = "roofline", finding, subtitle, [run.full_label], alt
+    words = "roofline", finding, subtitle, [*filter(None, [run.full_label, source])], alt
     return on_axes(ax, draw, *words, height=HEIGHT, left=LEFT, above=0.12, below=0.45)
