@@ -93,7 +93,11 @@ def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_t
     source.write_text("first\n")
     monkeypatch.setattr(device, "__file__", str(source))
     monkeypatch.delenv("WORKLOG_COMMIT", raising=False)
-    assert {*tool()} == {"name", "version"}
+    assert {*(without := tool())} == {"name", "version", "harness"}
+    timing = tmp_path / "worklog" / "harness" / "loop.py"
+    timing.parent.mkdir()
+    timing.write_text("other\n")
+    assert tool()["harness"] != without["harness"]
     with monkeypatch.context() as named:
         named.setenv("WORKLOG_COMMIT", "abc123")
         assert tool()["commit"] == "abc123"
@@ -113,6 +117,7 @@ def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch: pyte
     runtime.deviceGetPCIBusId = lambda number: f"{number}"
     runtime.getDeviceProperties = lambda n: defaultdict(lambda: 9, name=b"GPU %d" % n, multiProcessorCount=100 + n)
     nvml.nvmlDeviceGetHandleByPciBusId = lambda bus: bus
+    nvml.nvmlDeviceGetUUID = lambda bus: f"GPU-{int(bus)}"
     nvml.nvmlDeviceGetMaxClockInfo = lambda bus, which: 1000 + int(bus)
     monkeypatch.setitem(sys.modules, "cupy", MagicMock(cuda=MagicMock(runtime=runtime)))
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -122,6 +127,7 @@ def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch: pyte
     monkeypatch.setattr(timing, "Session", lambda: sessions.append(current[0]) or current[0])
     for current[0] in (0, 1, 0, 1):
         assert (device.gpu().name, device.gpu().sm_clock_mhz) == (f"GPU {current[0]}", 1000 + current[0])
+        assert device.gpu().uuid == f"GPU-{current[0]}"
         assert peaks.peaks()["fp32"] == approx(2 * 128 * (100 + current[0]) * (1000 + current[0]) / 1e6)
         assert timing.own_session() == current[0]
     assert sessions == [0, 1], "each GPU is calibrated once"

@@ -16,18 +16,19 @@ from click.testing import CliRunner
 from pytest import approx
 
 from tests.helpers import GPU, small_run
-from tests.record import corpus, mutants, ported
+from tests.record import compare, corpus, mutants, ported
 from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
 from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import of_nvidia
+from worklog.kernel.nvrtc import compile_cuda, of_nvidia
 from worklog.runner import declare
 from worklog.runner.measure import carry_out
 from worklog.runs import Estimate, Measurement
 from worklog.runs.comparison import open_comparison
 from worklog.runs.estimates import NORMAL, process_half_us
 
+KERNELS = (*compare.KERNELS, "slower")
 PUBLISHED = """
 import cuda.bench as bench
 from tests.exploits.arrays import xp
@@ -261,3 +262,18 @@ def test_what_differs_between_processes_is_as_recorded() -> None:
         half = process_half_us(POINTS[work]["kernels"])
         assert (drifts[-1] + process) ** 0.5 == approx(half / NORMAL, rel=0.15)
     assert max(drifts) ** 0.5 == approx(DRIFT_SD_US, rel=0.1)
+
+
+def test_the_rates_of_the_rule_come_from_pairs_of_different_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "DRAWS", 100)
+    compile_cuda(compare.slower(256, 1400).program, "sm_90")
+    rng, processes = np.random.default_rng(0), list[dict[str, Any]]()
+    for _ in range(10):
+        names = {f"{name} at {size}": 1 + 0.02 * (name == "slower") for size in compare.SIZES for name in KERNELS}
+        readings = {name: {"us": 1000 * by * (1 + 0.001 * rng.random()), "half": 0.001} for name, by in names.items()}
+        processes.append({"wall_s": 10.0, "readings": readings})
+    rates = compare.rates([{"processes": processes}])
+    assert (rates["false"]["share"], rates["found"]["share"], rates["found"]["pairs"]) == (0, 1, 40)
+    assert 0 == rates["false"]["low"] < rates["false"]["high"] < 0.1
+    processes[0]["readings"]["shared at 256"]["us"] *= 1.5
+    assert 0.04 < compare.rates([{"processes": processes}])["false"]["by size"]["shared at 256"][0] < 0.3

@@ -5,6 +5,7 @@ CuPy and NVML are imported inside the functions, so that a laptop without either
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -96,14 +97,14 @@ def _current(number: int) -> Gpu:
     from worklog.runs.records import Gpu  # here: whether there is a GPU is known without NumPy
 
     of = cupy.cuda.runtime.getDeviceProperties(number)
-    sm_clock, memory_clock, driver = of["clockRate"] / 1e3, of["memoryClockRate"] / 1e3, "unknown"
+    sm_clock, memory_clock, driver, uuid = of["clockRate"] / 1e3, of["memoryClockRate"] / 1e3, "unknown", ""
     with suppress(pynvml.NVMLError), nvml_handle() as handle:
         sm_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
         memory_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM))
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
+        driver, uuid = str(pynvml.nvmlSystemGetDriverVersion()), str(pynvml.nvmlDeviceGetUUID(handle))
     name, capability = of["name"].decode(), (of["major"], of["minor"])
     sizes = of["multiProcessorCount"], of["l2CacheSize"], of["totalGlobalMem"]
-    return Gpu(name, capability, *sizes, sm_clock, memory_clock, of["memoryBusWidth"], driver)
+    return Gpu(name, capability, *sizes, sm_clock, memory_clock, of["memoryBusWidth"], driver, uuid)
 
 
 def bus_id() -> str:
@@ -148,6 +149,8 @@ def reason_names(mask: int) -> str:
     return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit) or "none"
 
 
+# The files that decide how a launch is timed: with others, a time may differ.
+TIMING = ("harness/*.py", "harness/*.cu", "runner/launches.py", "runs/estimates.py")
 OTHER_HARNESSES = ("triton", "cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
 PACKAGES = ("numpy", "matplotlib", "cupy-cuda13x", "cupy-cuda12x", "torch", "nvidia-cuda-nvrtc", *OTHER_HARNESSES)
 
@@ -170,9 +173,12 @@ def software() -> dict[str, str]:
 def tool() -> dict[str, Any]:
     """This package's name, version and commit, for a file of results: the commit of the checkout that it runs from, and
     whether that was changed since. For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has
-    only its version.
+    none. harness: a hash of the files that decide how a launch is timed.
     """
-    root, named = Path(__file__).resolve().parents[2], {"name": "gemm-worklog", "version": __version__}
+    package, timing = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for path in sorted(path for pattern in TIMING for path in package.glob(pattern)):
+        timing.update(path.read_bytes())
+    root, named = package.parent, {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]}
     if not (root / ".git").exists():
         commit = os.environ.get("WORKLOG_COMMIT")
         return {**named, "commit": commit} if commit else named

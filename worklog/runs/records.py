@@ -163,7 +163,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One CUDA device as its driver describes it. Clocks in MHz (the highest the driver states), memory in bytes."""
+    """One CUDA device as its driver describes it. Clocks in MHz (the highest the driver states), memory in bytes. uuid:
+    of the card, "" where it isn't known.
+    """
 
     name: str
     compute_capability: tuple[int, int]
@@ -174,6 +176,7 @@ class Gpu:
     memory_clock_mhz: Positive
     memory_bus_bits: Count
     driver: str
+    uuid: str = ""
 
     @property
     def arch(self) -> str:

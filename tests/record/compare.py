@@ -1,0 +1,144 @@
+"""Records how often the rule of `worklog compare` (worklog/runs/changes.py) is wrong, and finds a slowdown.
+
+`python -m tests.record.compare worklog/recordings/compare/h100.json` on a machine with a GPU; at most 7.5 minutes:
+30 processes measure `warptiled`, `shared`, cuBLAS and a slower `warptiled` at four sizes as `worklog run` does. Each
+block of the slower one waits for some cycles after its work, as many as make the kernel 2 % slower in a paired loop.
+Repeat it on another day or card with another file. `python -m tests.record.compare --rates FILE…` prints the rates.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from worklog.kernel import Kernel, rung
+from worklog.problem import Shape
+from worklog.runner.job import BASELINE, Job
+from worklog.runner.measure import carry_out
+from worklog.runs import Run, write_text
+from worklog.runs.changes import FASTER, RULE, SLOWER, UNKNOWN, Reading, change, reading_of
+from worklog.runs.estimates import NORMAL
+from worklog.settings import Harness
+
+KERNELS, SIZES = ("warptiled", "shared", BASELINE), (256, 1024, 2048, 4096)
+PROCESSES, LIMIT_S, SLOWDOWN = 30, 440.0, 0.02
+FIRST = {256: 1400, 1024: 5600, 2048: 13600, 4096: 27000}  # cycles: about 2 % of a block's
+HARNESS = Harness().but(hot_ms=0.0)
+DRAWS, SEED = 2000, 40  # pairs of processes for each rate
+MORE = {SLOWER: 1, FASTER: 1, UNKNOWN: 2}  # further processes of the new side that the recipe measures (regression.yml)
+Process = dict[str, Any]  # "wall_s", and readings by "kernel at size"
+
+
+def slower(size: int, cycles: int) -> Kernel:
+    """`warptiled` whose blocks wait for this many cycles at the end."""
+    source, wait = rung("warptiled"), "  const unsigned from = clock();\n  while (clock() - from < %du) {}\n}\n"
+    text = source.source.rstrip()
+    assert text.endswith("}")
+    return replace(source.with_text(text[:-1] + wait % cycles), name=f"slower_{size}", number=None)
+
+
+def measured(jobs: Sequence[Job], kernels: Sequence[Kernel]) -> tuple[Run, float]:
+    """A run in one process of its own, and its seconds."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        run = carry_out(jobs, HARNESS, user_kernels=kernels, out=Path(folder) / "run.jsonl")
+    return run, time.monotonic() - began
+
+
+def calibrated() -> tuple[dict[int, int], dict[int, float]]:
+    """Cycles for each size at which the kernel is SLOWDOWN slower, found in two steps, and how much it is then."""
+    cycles, share = dict(FIRST), dict[int, float]()
+    for _ in range(3):
+        jobs = [Job("warptiled", Shape.of(size), against=(f"slower_{size}",)) for size in SIZES]
+        run, _ = measured(jobs, [slower(size, cycles[size]) for size in SIZES])
+        for size, m in zip(SIZES, run.measurements, strict=True):
+            ratio = m.against[f"slower_{size}"]
+            assert ratio is not None, m.reason
+            share[size] = ratio.value - 1
+        used = dict(cycles)
+        cycles = {size: round(cycles[size] * SLOWDOWN / max(share[size], SLOWDOWN / 4)) for size in SIZES}
+    return used, share
+
+
+def record() -> dict[str, Any]:
+    """The whole recording."""
+    began, processes, run = time.monotonic(), list[Process](), None
+    cycles, share = calibrated()
+    kernels = [slower(size, cycles[size]) for size in SIZES]
+    jobs = [Job(name, Shape.of(size)) for size in SIZES for name in (*KERNELS, f"slower_{size}")]
+    while len(processes) < PROCESSES and time.monotonic() - began < LIMIT_S:
+        run, wall_s = measured(jobs, kernels)
+        readings = {
+            m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness) for m in run.select()
+        }
+        processes.append({"wall_s": round(wall_s, 2), "readings": readings})
+    assert run is not None
+    about = {"created": run.created, "gpu": run.gpu, "tool": run.tool, "software": run.software, "harness": run.harness}
+    slowed = {str(size): {"cycles": cycles[size], "paired": round(share[size], 5)} for size in SIZES}
+    made = {"kind": "compare", "schema": 1, "label": run.label, **about, "slowed": slowed, "processes": processes}
+    return dict(msgspec.to_builtins(made, str_keys=True))
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927)."""
+    share, weight = hits / of, NORMAL**2 / of
+    half = NORMAL * math.sqrt(share * (1 - share) / of + weight / (4 * of))
+    return (share + weight / 2 - half) / (1 + weight), (share + weight / 2 + half) / (1 + weight)
+
+
+def verdicts(old: Sequence[Reading], new: Sequence[Reading], same: bool) -> Iterator[str]:
+    """What the rule says of pairs of processes drawn at random, none against itself, with the further processes that it
+    asks for. same: both are the same processes' readings.
+    """
+    rng = np.random.default_rng(SEED)
+    for _ in range(DRAWS):
+        first, *others = rng.permutation(len(old))
+        left = others if same else [int(place) for place in rng.permutation(len(new))]
+        said, taken = change([old[first]], [new[left[0]]]).verdict, 1
+        while taken <= MORE.get(said, 0) and taken < len(left):
+            taken += 1
+            said = change([old[first]], [new[place] for place in left[:taken]]).verdict
+        yield said
+
+
+def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Over all kernels and sizes, the share of pairs with a "false" verdict, of a kernel against itself, and of slower
+    kernels that are "found" against warptiled; each with the share without a verdict ("unknown"), by size too, and a
+    95 % interval, low to high, for as many pairs as share no process.
+    """
+    processes, made = [process for document in documents for process in document["processes"]], dict[str, Any]()
+
+    def readings(name: str, size: int) -> list[Reading]:
+        return [msgspec.convert(process["readings"][f"{name} at {size}"], Reading) for process in processes]
+
+    for what, names in (("false", [(name, name) for name in KERNELS]), ("found", [("warptiled", "slower")])):
+        shares, pairs = dict[str, list[float]](), 0
+        for (old, new), size in product(names, SIZES):
+            said = [*verdicts(readings(old, size), readings(new, size), same=old == new)]
+            wrong = said.count(FASTER) if old == new else 0
+            shares[f"{new} at {size}"] = [(said.count(SLOWER) + wrong) / DRAWS, said.count(UNKNOWN) / DRAWS]
+            pairs += len(processes) // (2 if old == new else 1)
+        share, unknown = np.mean([*shares.values()], axis=0)
+        low, high = wilson(round(share * pairs), pairs)
+        made[what] = {"share": float(share), "low": low, "high": high, "unknown": float(unknown), "pairs": pairs}
+        made[what]["by size"] = shares
+    seconds = [process["wall_s"] for process in processes]
+    return made | {"processes": len(seconds), "seconds": float(np.median(seconds)), "source": RULE.source}
+
+
+if __name__ == "__main__":
+    files = [Path(name) for name in sys.argv[1:] if name != "--rates"]
+    if "--rates" not in sys.argv:
+        recorded = record()
+        write_text(files[0], recorded | {"rates": rates([recorded])})
+    print(rates([msgspec.json.decode(path.read_bytes()) for path in files]))

@@ -1,0 +1,322 @@
+"""Whether a kernel became faster or slower between saved runs: one rule, and what it says of every kernel and place.
+
+Two processes read the same kernel up to 1 % differently, whatever the interval in each: so a rule needs what varies
+between processes, and a smallest change that counts. tests/record/compare.py records how often the rule is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from worklog.errors import BadSetting
+from worklog.runs.estimates import (
+    HOST_SD,
+    NORMAL,
+    OVERHEAD_SD_US,
+    SLOPE,
+    SLOPE_HALF,
+    Estimate,
+    Samples,
+    fitted_slope,
+    over_shapes,
+)
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
+from worklog.runs.table import Bar, Cell, Table, duration
+
+FASTER, SLOWER, SAME, UNKNOWN, FAILED = "faster", "slower", "same", "cannot tell", "failed"
+HOW_LONG = ("precision", "least_samples", "most_samples", "budget_s", "stopping", "hot_ms")  # settings that may differ
+MOST_NAMED = 4  # kernels and places in a note
+PAIRED = "use --against-revision, which times both builds in one loop"
+ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The constants of the rule. overhead_us: standard deviation of the event overhead between processes. scatter: the
+    least relative standard deviation of a difference. slope_sd: of a time's slope over the clock. seen, equal: standard
+    errors for a change and for its absence. several_us: below this, work of several kernels differs between processes
+    by the gaps between them. source: where they come from.
+    """
+
+    overhead_us: float = OVERHEAD_SD_US
+    scatter: float = 0.002
+    slope_sd: float = 0.35
+    seen: float = 2.33
+    equal: float = 1.645
+    several_us: float = 60.0
+    source: str = "25 processes x 16 readings on an H100 (recordings/intervals/h100.json), resampled"
+
+
+RULE = Rule()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one process read of a kernel at a place: microseconds, the relative half-width of their 95 % interval in
+    this process, the SM clock in MHz, by how many percent the time grows with a clock 1 % higher, and kernels per
+    launch. None: not known.
+    """
+
+    us: float
+    half: float
+    sm_mhz: float | None = None
+    slope: float | None = None
+    kernels: int | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """The logarithm of the new time over the old one at one clock, its standard error, and what follows from them."""
+
+    log: float
+    error: float
+    verdict: str
+    reason: str = ""
+
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """The change and the ends of its 95 % interval: 0.02 is a time 2 % longer."""
+        middle, low, high = (math.expm1(self.log + sign * NORMAL * self.error) for sign in (0, -1, 1))
+        return middle, low, high
+
+    def __str__(self) -> str:
+        middle, low, high = self.interval
+        return f"{100 * middle:+.2f} % ±{50 * (high - low):.2f}".replace("-", "−")
+
+
+def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02, rule: Rule = RULE) -> Change:
+    """What the processes that read the old kernel and the new one say together. threshold: a change of this size is to
+    be found. Raises BadSetting without a reading on both sides.
+    """
+    if not (old and new):
+        raise BadSetting("a change needs a reading of each side: measure both")
+    slopes = [reading.slope for reading in (*old, *new) if reading.slope is not None]
+    slope = min(0.0, max(-1.0, float(np.mean(slopes)))) if slopes else SLOPE
+    clocked = all(reading.sm_mhz for reading in (*old, *new))
+    logs, clocks, shares = [], [], list[float]()
+    for side in (old, new):
+        mhz = np.log([reading.sm_mhz or 1.0 for reading in side]) if clocked else np.zeros(len(side))
+        logs.append(np.log([reading.us for reading in side]) - slope * mhz)
+        clocks.append(float(mhz.mean()))
+        squares = np.mean([(reading.half / NORMAL) ** 2 for reading in side])
+        shares.append(math.sqrt(squares / len(side)))
+    us, free = min(reading.us for reading in (*old, *new)), len(old) + len(new) - 2
+    between = rule.overhead_us / us
+    if free:
+        rest = sum(float(((side - side.mean()) ** 2).sum()) for side in logs)
+        between = max(between, math.sqrt(rest / free))
+    between *= math.sqrt(1 / len(old) + 1 / len(new))
+    error = math.hypot(*shares, between, rule.slope_sd * (clocks[1] - clocks[0]), rule.scatter)
+    log = float(logs[1].mean() - logs[0].mean())
+    if us < rule.several_us and any((reading.kernels or 1) > 1 for reading in (*old, *new)):
+        return Change(log, error, UNKNOWN, f"several kernels in less than {rule.several_us:.0f} µs: {PAIRED}")
+    return judged(log, error, threshold, rule)
+
+
+def paired(ratio: Estimate, threshold: float = 0.02, rule: Rule = RULE) -> Change:
+    """The same for two builds that took turns in one loop. ratio: the old build's time over the new one's."""
+    return judged(-math.log(ratio.value), ratio.relative_half_width / NORMAL, threshold, rule)
+
+
+def judged(log: float, error: float, threshold: float, rule: Rule) -> Change:
+    """The verdict on a change of this logarithm, with this standard error: it counts from half of the threshold on, if
+    it exceeds the error; it is absent where even the end of its interval is below the threshold.
+    """
+    if abs(log) > max(threshold / 2, rule.seen * error):
+        return Change(log, error, SLOWER if log > 0 else FASTER)
+    if abs(log) + rule.equal * error < threshold:
+        return Change(log, error, SAME)
+    return Change(log, error, UNKNOWN, f"the interval reaches the threshold: {ONCE_MORE}")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One process's readings. conditions: runs with others can't be compared. versions: between others no difference
+    has a known cause. readings: by kernel and place; the reason, where there is no time.
+    """
+
+    label: str
+    conditions: Mapping[str, Any]
+    versions: Mapping[str, str]
+    readings: Mapping[tuple[str, str], Reading | str]
+
+
+def side_of(run: Run) -> Side:
+    """A run as one side: what it measured under its own harness."""
+    tool, software = run.tool, run.software
+    conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
+    versions = {"driver": run.gpu.driver, "NVRTC": software.get("nvrtc", ""), "cuBLAS": software.get("cublas", "")}
+    versions["harness"] = str(tool.get("harness") or tool.get("commit") or tool.get("version", ""))[:12]
+    readings = {(m.kernel, m.place): reading_of(m, run.harness) for m in run.select()}
+    return Side(run.label, {"GPU": run.gpu.name, **conditions}, versions, readings)
+
+
+def reading_of(m: Measurement, harness: Mapping[str, Any]) -> Reading | str:
+    """A measurement as one process's reading; the reason, where it has no time."""
+    if m.time is None:
+        return f"{m.status}: {m.reason}"
+    half = math.sqrt(max(0.0, m.time.half_width**2 - (m.time.process or 0.0) ** 2)) / m.time.value
+    if harness.get("timer") == "host":
+        half = math.hypot(half, NORMAL * HOST_SD)
+    return Reading(m.time.value, half, m.sm_mhz, _slope(m.samples), m.samples.sides[0].kernels if m.n else None)
+
+
+def _slope(samples: Samples) -> float | None:
+    clocks, times = samples.clocked() if samples.sides else ([], [])
+    above = [(mhz, us - samples.overhead_us) for mhz, us in zip(clocks, times, strict=True)]
+    logs = [np.log(column) for column in zip(*((mhz, us) for mhz, us in above if us > 0), strict=True)]
+    if not logs:
+        return None
+    slope, half = fitted_slope(logs[:1], logs[1:])
+    return slope if half <= SLOPE_HALF else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel at one place. us: geometric means of both sides, None where one has no time."""
+
+    kernel: str
+    place: str
+    old_us: float | None
+    new_us: float | None
+    change: Change
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What became of every kernel that both sides have. differ: conditions that differ, so that nothing is compared.
+    versions: others that differ, so that nothing has a verdict. only: kernels and places of one side.
+    """
+
+    old: str
+    new: str
+    threshold: float
+    rows: tuple[Row, ...]
+    differ: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+    def exit_code(self, strict: bool = False) -> int:
+        """1 for a slower or newly failed kernel; 2 where runs can't be compared, and if strict, where versions differ;
+        else 0.
+        """
+        if self.differ or (strict and self.versions):
+            return 2
+        return int(any(row.change.verdict in (SLOWER, FAILED) for row in self.rows))
+
+    @property
+    def headline(self) -> str:
+        """How many kernels and places have each verdict, or why none has."""
+        if self.differ:
+            return f"cannot be compared: {'; '.join(self.differ)}"
+        verdicts = [row.change.verdict for row in self.rows]
+        counts = {verdict: verdicts.count(verdict) for verdict in (FAILED, SLOWER, FASTER, SAME, UNKNOWN)}
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know beside the rows."""
+        reasons = dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
+        notes = [f"old: {self.old}", f"new: {self.new}", *self.versions, *reasons]
+        if self.only:
+            more = f" and {len(self.only) - MOST_NAMED} more" if len(self.only) > MOST_NAMED else ""
+            notes.append(f"on one side only: {', '.join(self.only[:MOST_NAMED])}{more}")
+        return notes
+
+    def table(self) -> Table:
+        """A row per kernel and place, those that need a look first."""
+        shown = list[dict[str, Cell]]()
+        for row in sorted(self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.log)):
+            known, times = row.change.verdict != FAILED and row.old_us, (row.old_us, row.new_us)
+            cells: list[Cell] = [duration(us, padded=True) if us else "–" for us in times]
+            bar = Bar(str(row.change), abs(row.change.log) / (5 * self.threshold), beyond=row.change.verdict == SLOWER)
+            verdict = {SLOWER: "▲ slower", FASTER: "▼ faster", FAILED: "✗ failed"}.get(row.change.verdict)
+            cells += [bar if known else "–", verdict or row.change.verdict]
+            names = ("kernel", "size", "old", "new", "change (95 %)", "verdict")
+            shown.append(dict(zip(names, [row.kernel, row.place, *cells], strict=True)))
+        title = f"{self.headline} · threshold {100 * self.threshold:g} %"
+        return Table.of(title, shown, left=2, notes=self.notes)
+
+    def markdown(self) -> str:
+        """For a pull request."""
+        table = self.table()
+        notes = "".join(f"- {note}\n" for note in table.notes)
+        return f"### worklog: {table.title}\n\n" + (f"{table.markdown()}\n\n" if self.rows else "") + notes
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a command's JSON: each row with its change and the ends of its interval as shares."""
+        rows = list[dict[str, Any]]()
+        for row in self.rows:
+            ends = dict(zip(("change", "low", "high"), row.change.interval, strict=True))
+            about = {"verdict": row.change.verdict, "reason": row.change.reason}
+            times = {"old_us": row.old_us, "new_us": row.new_us}
+            rows.append({"kernel": row.kernel, "place": row.place, **times, **ends, **about})
+        return {**{name: value for name, value in asdict(self).items() if name != "rows"}, "rows": rows}
+
+    def __repr__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
+def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02, rule: Rule = RULE) -> Changes:
+    """The changes from one side to the other; several runs of a side are pooled, each a process of its own. Raises
+    BadSetting where they have no kernel and place in common.
+    """
+    first, others = old[0], (*old[1:], *new)
+    differ = _differing("conditions", first, others)
+    versions = [f"another {words}: no verdict" for words in _differing("versions", first, others)]
+    before, after = (dict.fromkeys(place for side in sides for place in side.readings) for sides in (old, new))
+    both = [place for place in before if place in after]
+    only = [" at ".join(filter(None, place)) for place in before | after if place not in both]
+    if not (both or differ):
+        raise BadSetting(f"the runs have no kernel and size in common ({', '.join(only)}): measure the same ones")
+    rows = [] if differ else [_row(place, old, new, threshold, rule, bool(versions)) for place in both]
+    labels = ["; ".join(dict.fromkeys(side.label for side in sides)) for sides in (old, new)]
+    return Changes(labels[0], labels[1], threshold, tuple(rows), tuple(differ), tuple(versions), tuple(only))
+
+
+def _differing(what: str, first: Side, others: Sequence[Side]) -> list[str]:
+    """What both know and isn't the same, with both values."""
+    differ = dict[str, None]()
+    for other in others:
+        mine, theirs = getattr(first, what), getattr(other, what)
+        for name in mine.keys() & theirs.keys():
+            if mine[name] != theirs[name]:
+                differ[f"{name} ({mine[name]} → {theirs[name]})"] = None
+    return sorted(differ)
+
+
+def _row(
+    place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], threshold: float, rule: Rule, unknown: bool
+) -> Row:
+    """unknown: whether versions differ, so that a change has no verdict."""
+    before, why_before = _pooled(place, old)
+    after, why_after = _pooled(place, new)
+    if before and after:
+        made = change(before, after, threshold, rule)
+        made = Change(made.log, made.error, UNKNOWN) if unknown else made
+    else:
+        verdict = FAILED if before and why_after.startswith("failed") else UNKNOWN
+        made = Change(0.0, 0.0, verdict, f"{' at '.join(place)}: {why_after or why_before}")
+    return Row(*place, _mean_us(before), _mean_us(after), made)
+
+
+def _pooled(place: tuple[str, str], sides: Sequence[Side]) -> tuple[list[Reading], str]:
+    """Each process's reading of a kernel; none where one of them has no time, and its reason."""
+    readings = [side.readings[place] for side in sides if place in side.readings]
+    for reading in readings:
+        if isinstance(reading, str):
+            return [], reading
+    return [reading for reading in readings if isinstance(reading, Reading)], ""
+
+
+def _mean_us(readings: Sequence[Reading]) -> float | None:
+    return over_shapes([reading.us for reading in readings])[1] if readings else None
