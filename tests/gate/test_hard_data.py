@@ -66,6 +66,12 @@ OF_A_TILE = (
 )
 
 
+def test_a_doubtful_element_that_is_stored_twice_fails_with_a_beta() -> None:
+    twice = ("if ((again[i / 32] >> i % 32 & 1) == 0) store", "if (true) store")
+    stage = hard_data(edited("wgmma", twice))
+    assert not stage.passed and MIXED in stage.detail
+
+
 def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale() -> None:
     stage = hard_data(edited("promoted", *OF_A_TILE))
     assert not stage.passed and "scale each row of A and each column of B by itself" in stage.detail
