@@ -14,6 +14,7 @@ from worklog.emulator import BudgetExceeded, Finding
 CONCERNED = {"copies": r"As\[|Bs\[|cp\.async\.cg"}
 REFILL = r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has released what it reads"
 EXTRA = r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 have been counted"
+TAKES = r"of block .* writes shared byte 0 of the mbarrier that line"
 COPY, ARRIVE, EXPECT = r'.* \| .*"l"\(from\), "r"\(bytes\)', r".* \| .*mbarrier\.arrive\.shared", r".* \| .*expect_tx"
 WAIT, READ = r'.* \| .*"r"\(parity\)', r".* \| .*const float4 b ="
 GLOBAL, SHARED, ACC = "global-race: ", "shared-race: ", r"shared-race: .*acc\[i\] \+="
@@ -101,6 +102,8 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     )),
     ("warp_specialised", ("stages[s].b[lane], &B", "stages[s + 9].b[lane], &B"),
      rf"shared-out-of-bounds: .*copies 256 bytes between shared byte 38912 of 16448{COPY}"),
+    ("mbarriers", ("if (t == 9) bar = 7", "if (t == 8) bar = 7"), rf"mbarrier-misuse: .*thread 8 {TAKES}"),
+    ("mbarriers", ("  // The memory is free", "  if (t == 5) bar = 7;  // The memory is free"), f"misuse: .*5 {TAKES}"),
     *(("bulk_copies", bug, says) for bug, says in (
         ("NO_WAIT_FOR_CP_ASYNC", "missing-wait: .*reads bytes that the cp.async of line"),
         ("NO_WAIT_FOR_READ", "early-overwrite: .*may still be reading: use cp.async.bulk.wait_group.read"),

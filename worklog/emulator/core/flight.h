@@ -15,6 +15,7 @@ typedef struct { /* of a cell of shared memory */
   int32_t waiter;         /* who also waited for the cp.async that an mbarrier brought: that thread plus 1, and when */
   uint32_t landed;
   int32_t readers, reader; /* asynchronous reads that may go on, and the instruction of one */
+  int32_t initialised;     /* the pc, plus 1, of the mbarrier.init of which it holds the mbarrier */
 } Busy;
 
 typedef struct { /* one cp.async of a warp. lanes: those whose part is in flight */
@@ -104,6 +105,7 @@ static void check_flight(Launch *l, Block *b, int32_t pc, int thread, uint64_t p
   int waited = busy->waiter && knows(b, thread, busy->waiter - 1, busy->landed);
   if (agent && !waited && !knows(b, thread, agent, last->time))
     TELL(writes ? OVERWRITTEN_EARLY : READ_EARLY, pc, last->pc, thread, byte, 0);
+  if (writes && busy->initialised) TELL(MBARRIER_OVERWRITTEN, pc, busy->initialised - 1, thread, byte, 0);
   if (writes && busy->readers) TELL(STILL_READ, pc, busy->reader, thread, byte, 0);
 }
 

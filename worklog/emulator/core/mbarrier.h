@@ -247,6 +247,13 @@ static void initialise(Launch *l, Block *b, int32_t pc, int thread, int64_t star
   if (count < 1 || count > MOST_COUNT) TELL(MBARRIER_COUNT, pc, NONE, thread, 0, start, count);
   new.owner = thread, new.pc = pc, new.alive = 1, new.clock = b->clock;
   APPEND(&b->chunks, own->mbarriers, own->mbarriers_count, new);
+  FOR_CELLS(place, (uint64_t)start, l->checking ? 8u : 0u) {
+    const Stamp *last = &b->shared.cells[place].write;
+    int writer = (int)((last->thread - 1) % (uint32_t)threads_of(b));
+    if (unordered(l, b, last, b->base + (uint32_t)thread + 1, last->pc))
+      TELL(MBARRIER_OVERWRITTEN, last->pc, pc, writer, place * (uint64_t)l->grain, 0);
+    own->busy[place].initialised = pc + 1;
+  }
 }
 
 /* A lane asks whether a phase is complete. */
@@ -296,6 +303,8 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     Mbarrier *m = find(l, b, pc, first + 31 - __builtin_clz(lanes), start[from]);
     if (!m) continue;
     if (i->op == INVALIDATE) m->alive = 0;
+    FOR_CELLS(place, (uint64_t)m->start, i->op == INVALIDATE && l->checking ? 8u : 0u)
+      b->async->busy[place].initialised = 0;
     if (i->op == TRACK) track(l, b, w, m, pc, i, lanes);
     if (i->op == WAIT_FOR) land(l, b, (int)(m - b->async->mbarriers));
     if (i->op == ARRIVE_AT && l->checking && !(given->how & RELAXED))

@@ -129,6 +129,10 @@ WORDS = {
     "NO_MBARRIER": ("mbarrier-misuse", f"uses {AT}, which no thread has initialised"),
     "MBARRIER_UNSEEN": ("mbarrier-misuse", f"uses {AT} with no __syncthreads() after its mbarrier.init"),
     "MBARRIER_AGAIN": ("mbarrier-misuse", f"initialises {AT} again before mbarrier.inval"),
+    "MBARRIER_OVERWRITTEN": (
+        "mbarrier-misuse", "writes shared byte {value} of the mbarrier that line {line} initialises: only after its "
+        "mbarrier.inval",
+    ),
     "MBARRIER_COUNT": ("mbarrier-misuse", f"initialises {AT} with a count of {{1}}"),
     "WRONG_STATE": ("wrong-phase", f"waits with the state of phase {{2}}, and {AT} is in {{1}}"),
     "WRONG_RANK": ("shared-out-of-bounds", "asks for block {1} of its cluster, which has one block"),
