@@ -175,8 +175,6 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     assert varied.reading.samples.placements() == varied.reading.samples.counted(1, "placement"), "both move in step"
     fixed = timed(gpu, Harness().but(placement="fixed"))
     assert varied.time.low <= TRUE_US <= varied.time.high
-    assert varied.time.placement is not None and varied.time.launches is not None
-    assert varied.time.placement > 10 * varied.time.launches
     assert varied.ratio.low <= TRUE_RATIO <= varied.ratio.high, "the baseline doesn't depend on it, so the ratio does"
     assert fixed.time.value == approx(TRUE_US * (1 + gpu.slower), rel=1e-3), "one of the two groups"
     assert fixed.time.relative_half_width < 2e-4

@@ -68,19 +68,6 @@ def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two
     assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
 
 
-def test_the_parts_of_an_interval_add_up_to_it() -> None:
-    times, placements = placed(np.random.default_rng(2), "two groups", 12, 4)
-    found = median(times, placements)
-    assert found.launches is not None and found.placement is not None
-    assert np.hypot(found.launches, found.placement) == approx(found.half_width)
-    assert found.launches < 0.2 * found.placement, "0.1 % against 2 %"
-    ratio = paired_ratio([2 * us for us in times], [100.0] * 48, placements)
-    parts = [part / 50 for part in (found.half_width, found.launches, found.placement)]
-    assert [ratio.half_width, ratio.launches, ratio.placement] == approx(parts, rel=0.1)
-    same = median(*[[100 + x for x in np.random.default_rng(3).standard_normal(48)], [n // 4 for n in range(48)]])
-    assert same.launches is not None and same.launches > 0.5 * same.half_width, "placements don't differ"
-
-
 def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one() -> None:
     for below in (0.0, -1.0):
         assert paired_ratio([2.0, 2.0, 2.0], [1.0, below, 2.0]).value == approx(2.0)

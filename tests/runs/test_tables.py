@@ -160,17 +160,6 @@ def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples() -> No
     assert "not known" in repr(replace(m, context=None))
 
 
-def test_the_parts_of_an_interval_are_shown_in_percent_of_the_time() -> None:
-    m = measured("warptiled")
-    assert " of placement" not in repr(m) and " of process" not in repr(m)
-    sides = [replace(side, kernels=2) for side in m.samples.sides]
-    m = replace(m, time=Estimate(100.0, 99.2, 100.8, 0.02, 0.8), samples=replace(m.samples, sides=sides))
-    assert "±0.80 % (95 %): ±0.02 % of launches, ±0.80 % of placement" in repr(m)
-    assert details(m)["parts of ±95 %"] == "0.02 % launches, 0.80 % placement"
-    m = replace(m, time=Estimate(100.0, 99.2, 100.8, process=0.5))
-    assert "±0.50 % of process (for 2 kernels per launch, recorded on an H100)" in repr(m)
-
-
 def points() -> Run:
     """A benchmark with two axes, one of which is called as a column of the frame."""
     m = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"})

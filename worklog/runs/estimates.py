@@ -159,16 +159,12 @@ class Samples:
 @dataclass(frozen=True)
 class Estimate:
     """A value and its 95 % interval, in the samples' unit; of fewer than 6 samples in one placement, their whole range.
-
-    launches, placement, process: half-widths of the interval's parts, whose squares add up to its own: what varies
-    between launches in one placement, between placements, and between processes; None where a part isn't known.
+    process: half-width of the part of it that varies between processes, None where that isn't known.
     """
 
     value: float
     low: float
     high: float
-    launches: float | None = None
-    placement: float | None = None
     process: float | None = None
 
     @property
@@ -217,13 +213,8 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     if np.median([len(group) for group in groups]) >= MEDIAN_OF:
         pilot, mean = medians[:PILOT], float(medians.mean())
         half = STUDENT[len(pilot) - 2] * float(pilot.std(ddof=1)) / len(medians) ** 0.5
-        whole = Estimate(mean, mean - half, mean + half)
-    else:
-        whole = _of_order_statistics(medians)
-    launches = _launches_part(groups, medians, whole.half_width)
-    if launches is None:
-        return whole
-    return replace(whole, launches=launches, placement=math.sqrt(max(0.0, whole.half_width**2 - launches**2)))
+        return Estimate(mean, mean - half, mean + half)
+    return _of_order_statistics(medians)
 
 
 def _middle(ordered: Values) -> float:  # numpy.median takes ten times as long for a few sorted values
@@ -237,18 +228,6 @@ def _of_order_statistics(values: Values) -> Estimate:
         float(ends[below] + inward * (ends[below + bool(inward)] - ends[below])) for ends in (ordered, ordered[::-1])
     )
     return Estimate(_middle(ordered), low, high)
-
-
-def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> float | None:
-    """The half-width of all launches in one placement: of what they differ by from their placement's median, widened
-    for the degrees of freedom that these medians take.
-    """
-    several = [(group, middle) for group, middle in zip(groups, medians, strict=True) if len(group) > 1]
-    rest = np.concatenate([group - middle for group, middle in several] or [[]])
-    free, total = len(rest) - len(several), sum(map(len, groups))
-    if free < LEAST_SAMPLES:
-        return None
-    return min(half, _of_order_statistics(rest).half_width * math.sqrt(len(rest) / free * len(rest) / total))
 
 
 @lru_cache(maxsize=4096)
@@ -287,10 +266,7 @@ def paired_ratio(
     """
     above, below = (np.log(np.maximum(times, SHORTEST_US)) for times in (numerators, denominators))
     logs = median((above - below).tolist(), placements)
-    value, low, high = (math.exp(logarithm) for logarithm in (logs.value, logs.low, logs.high))
-    scale = (high - low) / (logs.high - logs.low) if logs.high > logs.low else value
-    parts = (None if part is None else scale * part for part in (logs.launches, logs.placement))
-    return Estimate(value, low, high, *parts)
+    return Estimate(*(math.exp(logarithm) for logarithm in (logs.value, logs.low, logs.high)))
 
 
 def over_shapes(values: Sequence[float]) -> tuple[float, float]:
@@ -300,12 +276,6 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
     if not len(values) or not all(0 < value < np.inf for value in values):
         raise BadSetting(f"cannot average {list(values)} over shapes: each must be a number above 0")
     return float(np.mean(values)), float(np.exp(np.mean(np.log(values))))
-
-
-def process_label(kernels: int | None) -> str:
-    """The label of the process part: for how many kernels per launch, if known, and the GPU of its recording."""
-    counted = f"for {kernels} kernel{'' if kernels == 1 else 's'} per launch, " if kernels else ""
-    return f"process ({counted}recorded on an H100)"
 
 
 def process_half_us(kernels: float, overheads: float = 1) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs.documents import Count, Positive, Whole
-from worklog.runs.estimates import Estimate, Samples, median, paired_ratio, process_label
+from worklog.runs.estimates import Estimate, Samples, median, paired_ratio
 from worklog.runs.records import Calibration, Gpu, Verdict
 from worklog.runs.table import Bar, Cell, Table, duration, of_baseline, percent, scaled, small
 
@@ -294,18 +294,8 @@ def details(m: Measurement) -> dict[str, str]:
         "hot": "" if m.hot is None else duration(m.hot.value, padded=True),
         f"hot of {m.baseline}": "" if m.hot_ratio is None else percent(m.hot_ratio.value),
         "samples": str(m.n or ""),
-        "parts of ±95 %": ", ".join(f"{half} % {part}" for part, half in _parts(m).items()),
         "gate": f"{m.verdict.seconds:.2f} s" if m.verdict and m.verdict.seconds else "",
     }
-
-
-def _parts(m: Measurement) -> dict[str, str]:
-    """Percent of the parts of the time's interval that are known: launches, placements of the buffers, processes."""
-    if m.time is None:
-        return {}
-    process = process_label(m.samples.sides[0].kernels if m.samples.sides else None)
-    parts = {"launches": m.time.launches, "placement": m.time.placement, process: m.time.process}
-    return {part: small(100 * half / m.time.value) for part, half in parts.items() if half is not None}
 
 
 def facts(m: Measurement) -> Table:
@@ -314,7 +304,6 @@ def facts(m: Measurement) -> Table:
     if m.status != "measured" or m.time is None:
         return Table(title, (), [(m.status, m.reason or "no reason given")], left=2)
     row, more = cells(m), details(m)
-    parts = ", ".join(f"±{half} % of {part}" for part, half in _parts(m).items())
     scatter = ""
     if m.n:
         low, high = m.quantiles((0, 1))
@@ -323,7 +312,7 @@ def facts(m: Measurement) -> Table:
     peak = (f"of {m.roof.datapath.upper()} peak",) if m.roof and m.roof.datapath else ()
     rows: list[tuple[str, Cell]] = [
         ("gate", row["gate"]),
-        ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts and ': '}{parts}"),
+        ("time", f"{row['time']} ±{row['±95 %']} (95 %)"),
         ("TFLOP/s", row["TFLOP/s"]),
         *share_cells(m).items(),
         ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),

@@ -370,8 +370,7 @@ def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
     def estimate(name: str) -> dict[str, Any] | None:
         value = old.get(name) if old["status"] == "measured" else None
         ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
-        parts = {part: old.get(f"{name}_{part}") for part in ("launches", "placement", "process")}
-        return None if value is None else {"value": value, **ends, **parts}
+        return None if value is None else {"value": value, **ends, "process": old.get(f"{name}_process")}
 
     sides, kernels = list[dict[str, Any]](), columns.get("kernels") or (None, None)
     for name, prefix, count in ((old["kernel"], "", kernels[0]), (baseline, "baseline_", kernels[1])):

@@ -36,7 +36,7 @@ COLUMNS_OF_FRAME = (
     "of_ceiling", "of_roof", "gbs", "of_copy", "of_memory_peak", "sm_mhz", "converged", "label",
 )  # fmt: skip
 PARTS = dict(
-    us_launches="time.launches", us_placement="time.placement", us_process="time.process", datapath="roof.datapath",
+    us_process="time.process", datapath="roof.datapath",
     flops="work.flops", elements="work.elements", bytes_read="work.bytes_read", bytes_written="work.bytes_written",
     hot_us="hot.value", hot_low="hot.low", hot_high="hot.high", hot_ratio="hot_ratio.value",
     precision="verdict.precision", samples="samples.n", overhead_us="samples.overhead_us",
