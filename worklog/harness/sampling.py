@@ -53,7 +53,6 @@ class Reading:
     """What was read of the launches of one loop, and what went wrong meanwhile."""
 
     samples: Samples = field(default_factory=Samples)
-    throttle_mask: int = 0
     converged: bool = False
     warmup_launches: int = 0
     degradations: list[str] = field(default_factory=list)
@@ -116,7 +115,8 @@ def time_in_turn(
     if hot_us:  # one more launch that is checked: a kernel may have stopped computing
         take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
     kernels = [launch.kernels() for launch in of]
-    reading.samples = Samples.of_turns([launch.name for launch in of], loop.samples, hot_us, kernels)
+    names = [launch.name for launch in of]
+    reading.samples = Samples.of_turns(names, loop.samples, hot_us, kernels, loop.throttle_mask)
     placed = len(set(reading.samples.placements()))
     if moved and placed < PILOT:
         reading.degradations.append(f"placement: {placed} instead of {PILOT}, for lack of samples")
@@ -146,6 +146,7 @@ class _Loop:
     plateaus: list[float]
     reading: Reading = field(default_factory=Reading)
     samples: list[list[Sample]] = field(default_factory=list)
+    throttle_mask: int = 0
     placement: int = 0
     turns_in_placement: int = 1
 
@@ -221,7 +222,7 @@ class _Loop:
         kept: Turns = []
         for window, mask in taken:  # an even number of turns of each (see Samples.comparisons), judged like the others
             kept += [self.judged(turn, self.plateaus, mask) for turn in window[len(window) % 2 :]]
-            reading.throttle_mask |= mask
+            self.throttle_mask |= mask
         return kept
 
     def sample(self, sides: Sequence[int], first: Turns) -> bool:
@@ -240,7 +241,7 @@ class _Loop:
             rejected = len(taken) - len(counting)
             settled = spent > budget_us or len(taken) >= most or (len(taken) >= SETTLED and spent > SETTLED_US)
             if rejected > MOST_REJECTED * len(taken) and settled:
-                throttling = reading.throttle_mask & THROTTLING
+                throttling = self.throttle_mask & THROTTLING
                 reading.degradations.append(
                     f"clocks: {rejected} of {len(taken)} samples were more than {CLOCK_TOLERANCE:.0%} off "
                     f"{plateaus[0]:.0f} MHz ({reason_names(throttling) if throttling else 'not throttled'}); "
@@ -272,7 +273,7 @@ class _Loop:
                 wanted = min(wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1))))
             how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
             batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), self.place)
-            reading.throttle_mask |= mask
+            self.throttle_mask |= mask
             taken += [self.judged(turn, plateaus, mask) for turn in batch] if watching else batch
             spent = self.timeline.host_us() - started
         if not enough and harness.stopping != "interval":

@@ -1,4 +1,4 @@
-"""A GPU made ready: what is made once on it and used for a whole run; and what a timed loop comes to."""
+"""A GPU made ready: what is made once on it and used for a whole run; and the timed loop of one job on it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import fcntl
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
-from worklog.gate import SEED_BITS, SgemmChecker
+from worklog.gate import SEED_BITS, SgemmChecker, after_timing
 from worklog.gpu.clock_lock import Clocks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software, tool
 from worklog.gpu.peaks import Peaks
-from worklog.harness import Harness, Reading, off_the_lock
+from worklog.harness import Harness, Launch, Reading, Timed, blocked, off_the_lock, time_in_turn
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.job import BASELINE, Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
-from worklog.runs import Measurement, Roof, Verdict, Work, event_overhead_us, source_label, summarize
+from worklog.runs import Measurement, Roof, Stage, Verdict, Work, event_overhead_us, source_label, summarize
 from worklog.settings import BF16_DATASHEET_TFLOPS
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from worklog.runs import Calibration
 
 LEFT_S = 10.0  # for work that a kernel left on the GPU
+IDLE_LAUNCHES = 9
 
 
 class Session:
@@ -142,26 +145,35 @@ class Session:
         if not self.device.idle(LEFT_S):
             raise LaunchFailed(f"work that it started is still on the GPU after {LEFT_S:.0f} s")
 
-    def conclude(
+    def time(
         self,
         job: Job,
         harness: Harness,
-        reading: Reading,
-        verdict: Verdict | None,
-        stated: Sequence[str],
+        launches: Sequence[Timed],
         work: Work,
+        stated: list[str],
+        *,
+        verdict: Verdict | None = None,
+        after: Callable[[Reading], list[Stage]] = lambda reading: [],
+        size: float | None = None,
+        move: Callable[[], None] | None = None,
         datapath: str = "",
-        witnesses: Mapping[str, float | str] | None = None,
+        witnesses: Mapping[str, float | str] = MappingProxyType({}),
     ) -> Measurement:
-        """What a reading of a job comes to. verdict: on what was timed, too; None without a gate. stated: the result's
-        degradations before the loop. datapath: of the roof of what isn't a matrix product.
+        """Time the launches of a job, its kernel's and its baselines', in turn. verdict: of the gate before; None
+        without one. after: the gate's stages on what was timed; it may add to stated, the result's degradations, and to
+        witnesses. size, move: as for time_in_turn. datapath: of the roof of what isn't a matrix product.
         """
+        settings, changed, offset_us = harness.as_dict(), job.pitfalls, self.calibration.offset_us
+        overhead_us = event_overhead_us(settings, offset_us)
+        reading = time_in_turn(self.timeline, launches, harness, size=size, offset_us=overhead_us, move=move)
+        stages = after(reading)
+        verdict = verdict and verdict.and_then(*stages)
         if verdict and not verdict.accepted:
             return job.failed(verdict)
-        settings, changed, stated = harness.as_dict(), job.pitfalls, [*stated, *reading.degradations]
-        if reading.us(harness.statistic) <= event_overhead_us(settings, self.calibration.offset_us):
+        if reading.us(harness.statistic) <= overhead_us:
             return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
-        summary = summarize(reading.samples, settings, self.calibration.offset_us)
+        summary, stated = summarize(reading.samples, settings, offset_us), [*stated, *reading.degradations]
         if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
             changed, stated = changed | {"clocks": "watched"}, [*stated, off]
         peak, roof = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz), None
@@ -180,10 +192,27 @@ class Session:
             against=dict.fromkeys(job.baselines) | summary.ratios,
             work=work,
             roof=roof,
-            samples=replace(summary.samples, throttle_mask=reading.throttle_mask),
+            samples=summary.samples,
             degradations=(*stated, *impossible),
-            witnesses=dict(witnesses or {}),
+            witnesses=dict(witnesses),
         )
+
+    def idle_after(self, launch: Launch, queued: bool, us: float) -> Stage:
+        """Whether the whole GPU is idle when a launch of `us` microseconds has ended on the harness's stream. queued:
+        whether it may be enqueued behind a blocking kernel. Without one, a fast GPU may finish unjoined work before the
+        wait begins. On a busy host every wait is long, so it is compared with the wait after an empty kernel.
+        """
+
+        def wait_us(enqueue: Launch) -> float:
+            with blocked(self.timeline) if queued else nullcontext():
+                enqueue()
+            self.timeline.synchronize()
+            ended = self.timeline.host_us()
+            self.device.synchronize_all()
+            return self.timeline.host_us() - ended
+
+        empty = partial(self.timeline.spin, 0)
+        return after_timing.idle([wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
 
 
 def alone_on_the_gpu() -> AbstractContextManager[object]:

@@ -17,7 +17,6 @@ from numbers import Real
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import after_timing
 from worklog.gpu.clock_lock import Clocks
 from worklog.gpu.device import bus_id, require_gpu
 from worklog.gpu.peaks import DATAPATHS, Peaks
@@ -26,18 +25,15 @@ from worklog.harness import (
     SPIN_US,
     WALL_CLOCK,
     Harness,
-    Launch,
     Reading,
     Stopwatch,
     Timed,
-    blocked,
     bubble_us,
     cross_check,
     input_sets,
     nothing,
     rotating,
     take_batch,
-    time_in_turn,
 )
 from worklog.runner.job import Job
 from worklog.runner.session import Session
@@ -47,7 +43,6 @@ from worklog.settings import TOLERANCE_US
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id
 OF_DTYPE = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
-IDLE_LAUNCHES = 9
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
 BY_DTYPE = "datapath: {}, from the dtype of the arguments; the call may use another: name it with datapath="
@@ -114,6 +109,14 @@ class Call:
             raise BadSetting("worklog.time: a call that names a part takes timer = events, and no l2 = rotate")
 
     @property
+    def names(self) -> list[str]:
+        """Of fn and the baselines, numbered where one repeats."""
+        names = [str(getattr(call, "__name__", type(call).__name__)) for call in (self.fn, *self.baselines)]
+        names[0] = self.name or names[0]
+        before = [names[:place].count(name) for place, name in enumerate(names)]
+        return [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
+
+    @property
     def baselines(self) -> list[Callable[..., Any]]:
         """What fn takes turns with."""
         if self.against is None:
@@ -125,24 +128,7 @@ class Call:
         self.fn(*self.args, **(self.kwargs or {}))
 
 
-def time(
-    fn: Callable[..., Any],
-    *args: Any,
-    against: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
-    harness: Harness | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    flops: float | None = None,
-    reads: float | None = None,
-    writes: float | None = None,
-    elements: float | None = None,
-    grad_to_none: Sequence[Any] = (),
-    cross_check: str = WALL_CLOCK,
-    cross_check_limit: float | None = None,
-    sync: bool = False,
-    timer: bool = False,
-    name: str | None = None,
-    datapath: str | None = None,
-) -> Measurement:
+def time(fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **how: Any) -> Measurement:
     """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against` on the same arguments. With a list of
     callables, all take turns in one loop: the result's `against` has the ratio to each, by name.
 
@@ -162,14 +148,19 @@ def time(
 
     Example: `worklog.time(torch.mm, a, b, flops=2 * 4096**3)`.
     """
-    harness = Harness() if harness is None else harness
-    checks = cross_check, cross_check_limit, sync, timer
-    call = Call(fn, args, kwargs, against, flops, reads, writes, elements, grad_to_none, *checks, name, datapath)
+    harness, call = Harness() if harness is None else harness, Call(fn, args, **how)
     call.require_timeable(harness)  # before a GPU is needed
     require_gpu()
     with Clocks() as clocks:
         held, notes = clocks.hold(harness.clocks)
         return time_on(own_session(), call, harness.but(clocks=held), notes)
+
+
+# What a notebook shows of its parameters: those of a Call.
+_OF_CALL = [option for option in inspect.signature(Call).parameters.values() if option.name not in ("fn", "args")]
+_PARAMETERS = [*inspect.signature(time).parameters.values()]
+_PARAMETERS[3:] = [option.replace(kind=option.KEYWORD_ONLY) for option in _OF_CALL]
+time.__signature__ = inspect.signature(time).replace(parameters=_PARAMETERS)  # type: ignore[attr-defined]
 
 
 def own_session() -> Session:
@@ -184,8 +175,8 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     """What worklog.time does, on a calibrated session whose caller holds the clocks as harness.clocks says. notes: for
     the result. Raises as worklog.time.
     """
-    names = [call.name or name_of(call.fn), *map(name_of, call.baselines)]
-    m = time_call(session, Job(names[0], None), call, harness, names, [*notes, UNCHECKED])
+    name, *against = call.names
+    m = time_call(session, Job(name, None, against=tuple(against)), call, harness, [*notes, UNCHECKED])
     clocks = m.changed.pop("clocks", harness.clocks)  # the label states it
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(m, context=Context("live", clocks, created, session.gpu, session.calibration))
@@ -196,58 +187,81 @@ def time_call(
     job: Job,
     call: Call,
     harness: Harness,
-    names: Sequence[str],
     stated: Sequence[str],
     verdict: Verdict | None = None,
     judge: Callable[[float], list[Stage]] = lambda us: [],
 ) -> Measurement:
-    """Time a call and its baselines on a session whose caller holds the clocks. names: theirs. stated: the result's
-    degradations so far. verdict: of the gate before. judge: gets the call's microseconds as read, and gives the stages
-    on what was timed. Raises as worklog.time.
+    """Time a call and its baselines on a session whose caller holds the clocks. stated: the result's degradations so
+    far. verdict: of the gate before. judge: gets the call's microseconds as read, and gives the stages on what was
+    timed. Raises as worklog.time.
     """
     call.require_timeable(harness)
-    given = call.args, dict(call.kwargs or {})
-    peaks, offset_us = Peaks(session.gpu, session.gpu.sm_clock_mhz), session.calibration.offset_us
+    given, timeline, calibration = (call.args, dict(call.kwargs or {})), session.timeline, session.calibration
+    peaks, used = Peaks(session.gpu, session.gpu.sm_clock_mhz), harness.but(queue=False) if call.sync else harness
     if call.datapath:
         peaks.of(call.datapath)  # raises where it isn't known
-    said, used = [*stated], harness.but(queue=False) if call.sync else harness
+    said = [*stated]
     said += [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     if call.timer:
         said.append(PARTLY)
     if call.sync:
-        said.append(WAITS.format(bubble_us(session.timeline, harness)))
-    said += [ONE_PLACEMENT.format("since the buffers belong to the call"), *session.calibration.remarks]
+        said.append(WAITS.format(bubble_us(timeline, harness)))
+    said += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
     datapath = (call.datapath or datapath_of(given, peaks) or "") if call.flops else ""
     if datapath and not call.datapath:
         said.append(BY_DTYPE.format(datapath))
     # The function and the baselines share out a round of the sets of inputs, if they alternate.
     sets: list[ArgumentSet] = [(given, {})]
     if harness.l2 == "rotate":
-        sets = rotation(given, session.timeline.l2_bytes)
+        sets = rotation(given, timeline.l2_bytes)
     functions, ahead = [call.fn, *call.baselines], 0 if harness.timer == "graph" else len(sets)
-    launches = list[Timed]()
-    for number, (fn, name) in enumerate(zip(functions, names, strict=True)):
-        first, same = number * ahead // len(functions), 1 + sum(known == name for known in names[:number])
+    launches, witnesses = list[Timed](), dict[str, float | str]()
+    for number, (fn, name) in enumerate(zip(functions, (job.kernel, *job.baselines), strict=False)):
+        first = number * ahead // len(functions)
         launch = _launch(session, call, fn, sets[first:] + sets[:first])
-        launches.append(replace(launch, name=name if same == 1 else f"{name} ({same})", kernels=lambda: 1))  # at least
+        launches.append(replace(launch, name=name, kernels=lambda: 1))  # at least
+
+    def after(reading: Reading) -> list[Stage]:
+        """Other timers read it, too. Raises LaunchFailed where nothing was enqueued, or work is left on a stream that
+        isn't joined.
+        """
+        overhead_us, us = event_overhead_us(used.as_dict(), calibration.offset_us), reading.us(used.statistic)
+        for number, fn in enumerate(functions):
+            name, read_us = reading.samples.sides[number].name, reading.us(used.statistic, number)
+            of = f"the baseline {name}" if number else name
+            if read_us <= overhead_us:
+                few = f"no more than the overhead ({overhead_us:.2f} µs): {ON_THE_STREAM}"
+                raise LaunchFailed(f"{of}: {read_us:.2f} µs were read, {few}")
+            launch = _launch(session, call, fn, [(given, {})]).launch  # doesn't rotate
+
+            def alone(launch: Callable[..., Any] = launch) -> None:
+                launch(*([Stopwatch(nothing, nothing)] if call.timer else []))
+
+            if not (left := session.idle_after(alone, used.queues, read_us)).passed:
+                raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
+            if call.cross_check != "none" and (call.timer or not used.queue):
+                witnesses[WALL_CLOCK] = PART_ONLY if call.timer else WHOLE
+            elif call.cross_check != "none":
+                constants = calibration.offset_us, calibration.launch_us
+                wall_us, disagreements = cross_check(timeline, alone, *constants, call.cross_check_limit)
+                said.extend(f"{of}: {words}" if number else words for words in disagreements)
+                witnesses.setdefault(WALL_CLOCK, wall_us)
+        beyond_us = us - (calibration.offset_us if harness.timer == "events" else 0.0)
+        if beyond_us < TOLERANCE_US:
+            said.append(NEARLY_NOTHING.format(beyond_us))
+        return judge(us)
+
+    amounts = (call.flops, call.elements, call.reads, call.writes)
+    work = Work(*(None if amount is None else round(amount) for amount in amounts))
+    how: dict[str, Any] = {"verdict": verdict, "after": after, "datapath": datapath, "witnesses": witnesses}
     with ExitStack() as stack:
         # A call that waits isn't queued, so the host time to enter the harness's stream in each launch would be part of
         # its time. Each runs once before: it may import PyTorch, which has a current stream of its own.
         if call.sync:
             with session.device.loan("cupy").current():
-                take_batch(session.timeline, launches, 1, used)
+                take_batch(timeline, launches, 1, used)
             stack.enter_context(session.device.loan("cupy").current())
-        overhead_us = event_overhead_us(used.as_dict(), offset_us)
-        reading = time_in_turn(session.timeline, launches, used, offset_us=overhead_us)
-        us = reading.us(used.statistic)
-        witnesses = _witnesses(session, call, reading, used, said)
-        beyond_us = us - (offset_us if harness.timer == "events" else 0.0)
-        if beyond_us < TOLERANCE_US:
-            said.append(NEARLY_NOTHING.format(beyond_us))
-        verdict = verdict and verdict.and_then(*judge(us))
-    amounts = (call.flops, call.elements, call.reads, call.writes)
-    work = Work(*(None if amount is None else round(amount) for amount in amounts))
-    return session.conclude(job, used, reading, verdict, said, work, datapath, witnesses)
+        return session.time(job, used, launches, work, said, **how)
 
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:
@@ -267,61 +281,6 @@ def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence
     if len(sets) > 1:
         return rotating(launches, sum(int(array.nbytes) for array in arrays(sets[0][0])))
     return Timed(launches[0], partly=call.timer)
-
-
-def _witnesses(
-    session: Session, call: Call, reading: Reading, used: Harness, stated: list[str]
-) -> dict[str, float | str]:
-    """What other timers read of the call. stated: gets disagreements, those about a baseline too. Raises LaunchFailed
-    where nothing was enqueued, or work is left on a stream that isn't joined.
-    """
-    witnesses: dict[str, float | str] = {}
-    overhead = event_overhead_us(used.as_dict(), session.calibration.offset_us)
-    for number, (fn, side) in enumerate(zip([call.fn, *call.baselines], reading.samples.sides, strict=True)):
-        of, read_us = f"the baseline {side.name}" if number else side.name, reading.us(used.statistic, number)
-        if read_us <= overhead:
-            raise LaunchFailed(
-                f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
-            )
-        timed = _launch(session, call, fn, [((call.args, dict(call.kwargs or {})), {})])  # doesn't rotate
-
-        def alone(timed: Timed = timed) -> None:
-            timed.launch(*([Stopwatch(nothing, nothing)] if call.timer else []))
-
-        left = idle_after(session, alone, used.queues, read_us)
-        if not left.passed:
-            raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
-        if call.cross_check != "none" and (call.timer or not used.queue):
-            witnesses[WALL_CLOCK] = PART_ONLY if call.timer else WHOLE
-        elif call.cross_check != "none":
-            constants = session.calibration.offset_us, session.calibration.launch_us
-            wall_us, disagreements = cross_check(session.timeline, alone, *constants, call.cross_check_limit)
-            stated += [f"{of}: {said}" if number else said for said in disagreements]
-            witnesses.setdefault(WALL_CLOCK, wall_us)
-    return witnesses
-
-
-def idle_after(session: Session, launch: Launch, queued: bool, us: float) -> Stage:
-    """Whether the whole GPU is idle when a launch of `us` microseconds has ended on the harness's stream. queued:
-    whether it may be enqueued behind a blocking kernel. Without one, a fast GPU may finish unjoined work before the
-    wait begins. On a busy host every wait is long, so it is compared with the wait after an empty kernel.
-    """
-
-    def wait_us(enqueue: Launch) -> float:
-        with blocked(session.timeline) if queued else nullcontext():
-            enqueue()
-        session.timeline.synchronize()
-        ended = session.timeline.host_us()
-        session.device.synchronize_all()
-        return session.timeline.host_us() - ended
-
-    empty = partial(session.timeline.spin, 0)
-    return after_timing.idle([wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
-
-
-def name_of(call: object) -> str:
-    """Of a callable, for titles."""
-    return str(getattr(call, "__name__", type(call).__name__))
 
 
 # ------------------------------------------------------------------------------------------ arrays among the arguments

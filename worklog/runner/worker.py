@@ -19,7 +19,7 @@ from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory,
 from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, after_timing, failed, timed
 from worklog.gpu.clock_lock import Clocks
 from worklog.gpu.peaks import Peaks
-from worklog.harness import ONE_PLACEMENT, Harness, cross_check, input_sets, time_in_turn
+from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
 from worklog.kernel import words_of
 from worklog.kernel.solution import Solution, Solver
 from worklog.problem.problem import each, raw, rebuilt
@@ -27,8 +27,8 @@ from worklog.runner.child import Say
 from worklog.runner.job import BASELINE, CASE, Job, Skipped, work_of
 from worklog.runner.launches import Loop, Trespass, elements
 from worklog.runner.session import Session, alone_on_the_gpu
-from worklog.runner.timing import UNCHECKED, Call, idle_after, name_of, on_gpu, time_call
-from worklog.runs import Measurement, Run, Stage, event_overhead_us
+from worklog.runner.timing import UNCHECKED, Call, on_gpu, time_call
+from worklog.runs import Measurement, Run, Stage
 from worklog.runs.record import line
 
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
@@ -87,9 +87,11 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
         if baselines and call.against:
             named = ", ".join(job.baselines)
             raise BadSetting(f"{job.kernel} has a baseline of its own, in state.run: omit --against {named}")
-        call = replace(call, against=[baseline.alone for baseline in baselines] or call.against)
-        names = [job.kernel, *(job.against or map(name_of, call.baselines))]
-        return time_call(session, job, call, used, names, [*stated, UNCHECKED])
+        if baselines:
+            call = replace(call, against=[baseline.alone for baseline in baselines])
+        else:
+            job = replace(job, against=tuple(replace(call, name=job.kernel).names[1:]))
+        return time_call(session, job, call, used, [*stated, UNCHECKED])
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return job.without_time("failed", f"launch: {error}")
@@ -135,34 +137,34 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Me
         verdict = session.verdict(job.kernel, shape, used.gate)
         if not verdict.accepted:
             return job.failed(verdict)
-    offset_us = session.calibration.offset_us
-    loop, stages = loop_of(session, job, used, right), list[Stage]()
+    loop = loop_of(session, job, used, right)
     if loop.pool is None and used.placement == "varied":
         stated.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
-    try:
-        how: dict[str, Any] = {"size": (shape.flops / 2) ** (1 / 3), "move": loop.move if loop.pool else None}
-        how["offset_us"] = event_overhead_us(used.as_dict(), offset_us)
-        reading = time_in_turn(session.timeline, loop.launches, used, **how)
-        us = reading.us(used.statistic)
+
+    def after(reading: Reading) -> list[Stage]:
+        us, stages = reading.us(used.statistic), list[Stage]()
+        offset_us, launch_us = session.calibration.offset_us, session.calibration.launch_us
         if loop.checked:
             stages.append(timed(loop.stage))
         if loop.checked and loaded.is_host:  # which may launch on streams of its own
-            stages.append(timed(lambda: idle_after(session, loop.launches[0].launch, used.queues, us)))
+            launch = loop.launches[0].launch
+            stages.append(timed(lambda: session.idle_after(launch, used.queues, us)))
             if not used.biased():
-                constants = offset_us, session.calibration.launch_us
-                stated += cross_check(session.timeline, loop.launches[0].launch, *constants)[1]
+                stated.extend(cross_check(session.timeline, launch, offset_us, launch_us)[1])
         # Other classes may run where the peak is another.
         if used.gate and not used.biased() and loaded.claimed == "fp32":
-            peaks = Peaks(session.gpu, session.gpu.sm_clock_mhz)
-            stages.append(
-                after_timing.judge(shape, us - offset_us, *after_timing.fp32_roof(loaded.operands(shape), peaks))
-            )
+            roof = after_timing.fp32_roof(loaded.operands(shape), Peaks(session.gpu, session.gpu.sm_clock_mhz))
+            stages.append(after_timing.judge(shape, us - offset_us, *roof))
+        return stages
+
+    how: dict[str, Any] = {"size": (shape.flops / 2) ** (1 / 3), "move": loop.move if loop.pool else None}
+    try:
+        return session.time(job, used, loop.launches, work_of(shape), stated, verdict=verdict, after=after, **how)
     except Trespass as trespass:
         assert verdict is not None
         return job.failed(verdict.and_then(failed(EVERY_LAUNCH, str(trespass))))
     finally:
         loop.close()
-    return session.conclude(job, used, reading, verdict and verdict.and_then(*stages), stated, work_of(shape))
 
 
 def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> Loop:
@@ -216,11 +218,10 @@ def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> M
     def judge(us: float) -> list[Stage]:
         stages = [timed(partial(checker.check_timed_output, loaded))]
         if stages[0].passed:  # it may launch on streams of its own
-            stages.append(timed(lambda: idle_after(session, launch, used.queues, us)))
+            stages.append(timed(lambda: session.idle_after(launch, used.queues, us)))
         return stages
 
-    names = [job.kernel, *(() if baseline is None else job.against)]
-    return time_call(session, job, call, used, names, stated, verdict, judge)
+    return time_call(session, job, call, used, stated, verdict, judge)
 
 
 def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | None, list[str]]:

@@ -104,6 +104,7 @@ class Samples:
         series: Sequence[Sequence[Sample]],
         hot: Sequence[Sequence[float]] = (),
         kernels: Sequence[int | None] = (),
+        throttle_mask: int = 0,
     ) -> Samples:
         """From the samples of each side; times to a nanosecond, clocks to 0.1 MHz."""
         sides = []
@@ -112,7 +113,7 @@ class Samples:
             hot_us = [round(us, 3) for us in hot[number]] if hot else []
             times, places = [round(sample.us, 3) for sample in samples], [sample.placement for sample in samples]
             sides.append(Side(name, times, clocks, places, hot_us, kernels[number] if kernels else None))
-        return cls(sides, [int(sample.counts) for sample in series[0]])
+        return cls(sides, [int(sample.counts) for sample in series[0]], throttle_mask=throttle_mask)
 
     @property
     def n(self) -> int:
