@@ -188,19 +188,26 @@ def take_batch(
     count: int,
     harness: Harness,
     first: int = 0,
-    place: Callable[[int], int] = lambda turn: 0,
+    move: Launch | None = None,
+    in_placement: int = 1,
+    placement: int = 0,
 ) -> tuple[Turns, int]:
     """`count` samples of each launch, turn by turn, and the throttle mask seen while they ran.
 
-    first: number of turns taken before. place: called before each turn of the batch; may move the buffers, and gives
-    the number of their placement.
+    first: number of turns taken before. move: moves the buffers to a new placement, before every in_placement turns.
+    placement: the number of the present one.
     """
     orders = turn_orders(len(launches), harness.turns)
     placed: list[int] = []
     host_us: dict[int, float] = {}
     timeline.make_room(2 * count * len(launches))
     for turn in range(count):
-        placed.append(place(turn))
+        if move and turn % in_placement == 0:
+            move()
+            for launch in launches:
+                launch.moved()
+            placement += 1
+        placed.append(placement)
         for side in orders[(first + turn) % len(orders)]:
             launch, slot = launches[side], 2 * (turn * len(launches) + side)
             if harness.sleep_ms:

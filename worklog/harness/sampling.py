@@ -150,15 +150,6 @@ class _Loop:
     placement: int = 0
     turns_in_placement: int = 1
 
-    def place(self, turn: int) -> int:
-        """The number of the placement of a batch's turn, moved to if the turn begins one."""
-        if self.move and turn % self.turns_in_placement == 0:
-            self.move()
-            for launch in self.launches:
-                launch.moved()
-            self.placement += 1
-        return self.placement
-
     def warm_up(self) -> Turns:
         """By another rule, as in other harnesses, which don't check that time and clock are steady. No turn counts as a
         sample.
@@ -272,7 +263,9 @@ class _Loop:
             if spent:  # no more than fit into the budget: a host clock doesn't read how long a turn takes
                 wanted = min(wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1))))
             how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
-            batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), self.place)
+            where = (self.move, self.turns_in_placement, self.placement)
+            batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), *where)
+            self.placement = batch[-1][0].placement
             self.throttle_mask |= mask
             taken += [self.judged(turn, plateaus, mask) for turn in batch] if watching else batch
             spent = self.timeline.host_us() - started
