@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
-from worklog import plots
+from worklog import lab, plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import BadSetting, NothingToDraw
@@ -137,6 +137,14 @@ CASES = {
 }
 for name in ("tiles_2d", "naive", "split"):  # with shared memory, without, and with bulk copies
     CASES[f"ownership of {name}"] = Case(lambda name=name: plots.ownership(access_pattern(rung(name))), source=EMULATED)
+for name, words in {
+    "conflict_free": "requests no tile ahead",
+    "async_copies": "requests 4 tiles ahead | copy to shared memory",
+    "bulk_copies": "warps 0–1 and warps 2–3 copy, warps 4–11 multiply | fetch to registers",
+    "equal_shares": "write a part of C",
+}.items():
+    where = (Shape(768, 2560, 104), 2) if name == "equal_shares" else (None, 0)
+    CASES[f"timeline of {name}"] = Case(partial(lab.timeline, name, *where), words, source=EMULATED)
 for error in (3.4, -3.4):
     alike = comparison(dict.fromkeys(["worklog", *map("harness {}".format, range(16))], error))
     CASES[f"16 peers {error} µs off"] = Case(partial(plots.peers, alike), "harness 15", source="recorded · NVIDIA H200")
@@ -280,6 +288,7 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         (lambda: plots.lines(runs.benchmark(), y="speed"), "choose from tflops, gbs, items, us, share"),
         (lambda: plots.lines(runs.benchmark(), x="dtype"), "no line has two points over dtype"),
         (lambda: plots.ladder(full_run(), 0), "size"),
+        (lambda: lab.timeline("naive"), "naive (states no tile|.*reads a tile)"),
     ],
 )
 def test_what_cannot_be_drawn_has_a_reason(draw: Callable[[], Any], message: str) -> None:

@@ -28,10 +28,11 @@ from tests.helpers import measured
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn, said
-from worklog import plots
+from worklog import lab, plots
 from worklog.analysis import memory_counts
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel import LADDER
+from worklog.kernel import rung as find_rung
 from worklog.plots import (
     DIAGRAMS,
     FIGURES,
@@ -47,7 +48,7 @@ from worklog.plots import (
     write_gallery,
 )
 from worklog.plots.figure import Drawing
-from worklog.plots.style import ACCENT, DARK, INK, LIGHT, OTHER
+from worklog.plots.style import ACCENT, DARK, FAINT, INK, LIGHT, OTHER
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, recorded_run, recordings
 from worklog.runs.comparison import open_comparison
@@ -159,6 +160,24 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(
     del kernels["naive"]
     path.write_text(json.dumps(document), encoding="utf-8")
     assert intensities()[0] == approx(by_tile)
+
+
+def test_a_timeline_has_the_order_of_each_group_of_warps() -> None:
+    rung = find_rung("double_buffered")
+    _, row = lab.timeline(rung).alt.split(". ", 1)
+    order = row.split(", ")
+    assert row.startswith("warps 0–7: fetch to registers 0")
+    assert order.index("fetch to registers 1") < order.index("multiply 0") < order.index("store from registers 1")
+    assert "wait" in order[order.index("store from registers 1") : order.index("multiply 1")]
+    assert "wait" not in lab.timeline(rung.with_text(rung.source.replace("__syncthreads();", ""))).alt
+
+
+def test_a_tile_is_multiplied_behind_its_copies() -> None:
+    chart = drawn("timeline of bulk_copies")
+    boxes = [patch for patch in chart.axes[0].patches if patch.get_y() < chart.axes[0].get_ylim()[0]]
+    blue = sorted(box.get_x() for box in boxes if to_hex(box.get_facecolor()) == ACCENT)
+    copies = sorted(box.get_x() + box.get_width() for box in boxes if to_hex(box.get_facecolor()) == FAINT)
+    assert len(blue) == 12 == len(copies) and all(begin >= end for begin, end in zip(blue, copies, strict=True))
 
 
 def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

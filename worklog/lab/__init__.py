@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from worklog import analysis, plots
+from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as find_rung
 from worklog.lab.climb import (
@@ -26,13 +28,14 @@ from worklog.lab.exercises import check_answer
 from worklog.lab.readings import Answers, Size, grid_runs
 from worklog.lab.rungs import Climb, diff, ladder_runs, source, usual_shape
 from worklog.lab.widgets import AccessView, Panel
+from worklog.plots import Chart
 from worklog.problem import Shape
 from worklog.runs import Run
 from worklog.settings import Value
 
 __all__ = [
     "access", "check_answer", "climb", "counted_changes", "counts", "diff", "effect", "fetched_ahead", "ladder",
-    "panel", "power_cap", "register_reads", "same_tile", "source", "step", "steps",
+    "panel", "power_cap", "register_reads", "same_tile", "source", "step", "steps", "timeline",
 ]  # fmt: skip
 
 
@@ -55,6 +58,20 @@ def ladder(rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path |
     """
     runs, name = ladder_runs(run), find_rung(rung).name
     return Climb(runs, name, usual_shape(runs) if shape is None else Shape.of(shape))
+
+
+def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
+    """What the warps of a block do one after the other, from what the emulator executed: an order, not a time. shape:
+    default, 2 x 2 tiles and four tiles along K more than its stages. Raises what access raises, BadSetting for a kernel
+    that states no tile, and NothingToDraw.
+    """
+    kernel = find_rung(kernel) if isinstance(kernel, str) else kernel
+    tile = kernel.template
+    if not {"BM", "BN", "BK"} <= tile.keys():
+        raise BadSetting(f"{kernel.name} states no tile with BM, BN and BK, which a timeline numbers along K")
+    if shape is None:
+        shape = kernel.domain.padded(Shape(2 * tile["BM"], 2 * tile["BN"], tile["BK"] * (tile.get("STAGES", 2) + 4)))
+    return plots.timeline(analysis.access(kernel, shape, block), tile["BK"])
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:

@@ -21,6 +21,7 @@ from worklog.plots.charts.lines import accuracy, error_growth, lines, sizes
 from worklog.plots.charts.memory import levels, levels_of, roofline, traffic
 from worklog.plots.charts.rates import bars, ladder, ladders, sweep
 from worklog.plots.charts.tiles import ownership, tile_map
+from worklog.plots.charts.timeline import timeline
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK_PAGES, Chart, Drawing, save
 from worklog.plots.style import DARK, LIGHT
@@ -29,8 +30,8 @@ from worklog.runs import Run, write_bytes
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated", "ablation", "accuracy",
     "bars", "calibration", "draw_all", "error_growth", "headline", "ladder", "ladders", "levels",
-    "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "traffic",
-    "write_gallery",
+    "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "timeline",
+    "traffic", "write_gallery",
 ]  # fmt: skip
 
 # The methods of `run.plot`.
