@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.patches import Rectangle
 
@@ -113,8 +113,8 @@ def timeline(shown: Access, depth: int) -> Chart:
             axes.plot([x + width / 2] * 2, where, color=ALERT, linewidth=1.4, clip_on=False)
             continue
         fill, letters = LOOKS[what]
-        size = {"width": width, "height": HIGH, "facecolor": fill, "edgecolor": MUTED, "linewidth": 0.5}
-        axes.add_patch(Rectangle((x, y - HIGH / 2), **size, clip_on=False))
+        how: dict[str, Any] = {"facecolor": fill, "edgecolor": MUTED, "linewidth": 0.5, "clip_on": False}
+        axes.add_patch(Rectangle((x, y - HIGH / 2), width, HIGH, **how))
         if tile is not None and style.text_width(f"{tile}", SMALL_PT) < width:
             beside(axes, f"{tile}", (x + width / 2, y), 0, color=letters)
     return new
