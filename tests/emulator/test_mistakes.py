@@ -22,6 +22,7 @@ PROXY = '    asm volatile("fence.proxy.async;" ::: "memory");\n'
 WGMMA_FENCE = '    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n'
 UNDEFINED = "undefined-shuffle: "
 FENCE, SYNC, WARP = "__threadfence();", "__syncthreads();", "__syncwarp();"
+OF_CLUSTER = r"with no barrier of the cluster \(cluster.sync\(\)\) between them"
 # File, the edit or the bug of its enum, and what a finding with its lines must say.
 MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     *(("barriers/" + file, edit, says) for file, edit, says in (
@@ -109,8 +110,24 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
         ("NO_WAIT_FOR_READ", "early-overwrite: .*may still be reading: use cp.async.bulk.wait_group.read"),
         ("WAITS_FOR_ONE_GROUP", "early-overwrite: .*overwrites shared byte 256 that the copy of line"),
         ("NO_PROXY_FENCE", "missing-fence: .*with no fence.proxy.async in between"),
-        ("ANOTHER_BLOCK", "shared-out-of-bounds: .*asks for block 1 of its cluster, which has one block"),
+        ("ANOTHER_BLOCK", "shared-out-of-bounds: .*uses an mbarrier .*, in block 1 of its cluster, which has 1"),
         ("TOO_FEW_BYTES", "byte-count: .*copies 16 bytes that the mbarrier at shared byte 1280 has not expected"),
+    )),
+    *(("clusters", bug, says) for bug, says in (
+        ("NO_BARRIER_BEFORE", f"shared-race: .*writes .* and .* reads .*{OF_CLUSTER}"),
+        ("NO_BARRIER_BEFORE", "shared-race: .*reads shared memory of another block, which may not run yet"),
+        ("NO_BARRIER_AFTER_WRITING", f"shared-race: .*the same bytes of tile, {OF_CLUSTER}"),
+        ("ARRIVES_EARLY", f"shared-race: .*writes .* and .* reads .*{OF_CLUSTER}"),
+        ("ARRIVES_RELAXED", f"shared-race: .*writes .* and .* reads .*{OF_CLUSTER}"),
+        ("NO_BARRIER_BEFORE_EXIT", r"shared-race: .*whose threads have exited: .*\(const unsigned\*\)far"),
+        ("NO_BARRIER_BEFORE_EXIT", r"shared-race: .*which may have exited before: .*\(const unsigned\*\)far"),
+        ("NO_SUCH_BLOCK", "shared-out-of-bounds: .*in block [4-7] of its cluster, which has 4"),
+        ("BEYOND_ITS_MEMORY", r"shared-out-of-bounds: .*reads at byte 16\d+ .* 672 bytes.*, in block [0-3] of"),
+        ("BEYOND_ITS_ARRAY", "shared-out-of-bounds: .*reads at byte 256 of tile, which has 256 bytes"),
+        ("WAITS_TWICE", "barrier-count: .*waits at the cluster's barrier, where it has not arrived"),
+        ("ARRIVES_TWICE", "barrier-count: .*arrives at the cluster's barrier again before it has waited there"),
+        ("NO_WAIT_FOR_COPY", "missing-wait: .*reads shared byte 640 that the copy of line"),
+        ("MULTICAST_BEYOND", "shared-out-of-bounds: .*copies 16 bytes between shared byte"),
     )),
     *(("wgmma_tf32", edit, says) for edit, says in (
         ((PROXY, ""), "missing-fence: .*was written in line 42, with no fence.proxy.async in between"),
@@ -171,6 +188,6 @@ def test_a_copy_too_many_is_counted_once_per_phase() -> None:
 
 
 def test_each_bug_of_the_kernels_is_tested() -> None:
-    for name in ("warp_specialised", "bulk_copies"):
+    for name in ("warp_specialised", "bulk_copies", "clusters"):
         tested = (bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name and isinstance(bug, str))
         assert {"NONE", *tested} == {*bugs(cuda(name))}

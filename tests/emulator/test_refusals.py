@@ -126,10 +126,12 @@ def test_a_block_with_more_registers_than_an_sm_is_refused() -> None:
         run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=72)
 
 
-def test_a_cluster_of_two_blocks_is_refused() -> None:
+def test_clusters_that_no_gpu_launches_are_refused() -> None:
     source = kernel("", "").replace("__global__", "__global__ void __cluster_dims__(2, 1, 1)", 1).replace("void k", "k")
-    with pytest.raises(UnsupportedInstruction, match="clusters of more than one block"):
-        compiled(source, "k")
+    with pytest.raises(BadLaunch, match=r"the grid \(3, 1, 1\) is no multiple of the cluster, \(2, 1, 1\) blocks"):
+        run(source, [], grid=(3,))
+    with pytest.raises(BadLaunch, match=r"a cluster of \(16, 1, 1\) blocks: a GPU allows 8"):
+        run(source.replace("2, 1, 1", "16, 1, 1"), [], grid=(16,))
 
 
 SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")

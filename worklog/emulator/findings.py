@@ -99,6 +99,7 @@ class Batch:
     traced: bool = False
     progress: Callable[[int, int], None] = lambda steps, budget: None
     number: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
     # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
     found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)
 
@@ -111,6 +112,10 @@ class Batch:
     def block_lanes(self) -> int:
         """Lanes per block: its threads, rounded up to whole warps."""
         return -(-self.threads // 32) * 32
+
+    def stride(self, shared: int) -> int:
+        """Bytes from a block's shared memory of some bytes to the next one's of its cluster."""
+        return 1 << (shared + 127).bit_length()
 
     def place(self, number: int) -> tuple[int, int, int]:
         """(x, y, z) of a block of the launch."""

@@ -100,12 +100,12 @@ INSTRUCTIONS = (
     ("ret exit", Row("control", "", "void", forms={"*": "EXIT"})),
     ("ret.function", Row("control", "", "void", forms={"*": "RETURN ..."})),
     ("taken", Row("control", "", "void none")),
-    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, f"cta | {ORDERS} | aligned", {
+    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, "cta | release acquire | aligned", {
         "{bar,barrier}.sync": "BARRIER/SYNC a:u32 b:u32?",
         "{bar,barrier}.arrive": "BARRIER/ARRIVE a:u32 b:u32",
-        # The cluster is the block: arrivals are counted with the waits, of which there is one each.
-        "barrier.cluster.arrive": "ALU",
-        "barrier.cluster.wait": "BARRIER/SYNC a:u32=0",
+        "barrier.cluster.arrive": "BARRIER/CLUSTER_ARRIVE",
+        "barrier.cluster.arrive.relaxed": "BARRIER/CLUSTER_RELAXED",
+        "barrier.cluster.wait": "BARRIER/CLUSTER_WAIT",
         "bar.warp.sync": "WARP/SYNCHRONISE site:b32",
     })),
     ("bar.red barrier.red", Row("barrier", "", "parts", BARRIERS, "cta | aligned", {
@@ -132,10 +132,9 @@ INSTRUCTIONS = (
         "mbarrier.{test_wait,try_wait}.parity": "ASYNC/WAIT_FOR d:pred near value:u32 _?",
         "mbarrier.pending_count": "ASYNC/PENDING_COUNT d:u32 a:b64",
     })),
-    ("mapa getctarank", Row(free="shared::cluster", forms={  # a cluster has one block, which has each of its addresses
-        "mapa.u32": "ASYNC/RANK d:u32 a:u32 value:u32 number=4",
-        "mapa.u64": "ASYNC/RANK d:u64 a:u64 value:u32 number=8",
-        "getctarank.{u32,u64}": "ASYNC/PENDING_COUNT d:u32 a:b64=0 _",
+    ("mapa getctarank", Row(free="shared::cluster", forms={
+        "mapa.{u32,u64}": "ALU/mapa.{0} d:{0} a:{0} b:u32",
+        "getctarank.{u32,u64}": "ALU/getctarank.{0} d:u32 a:{0} b:u32=%cluster_ctarank",
     })),
     ("shfl", Row(forms={
         "shfl.sync.{up:UP,down:DOWN,bfly:BUTTERFLY,idx:INDEX}.b32": "SHUFFLE/{0} d:b32 a:b32 b:b32 c:b32 site:b32",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ SMS = 132  # of an H200: where blocks may wait for each other, as many run toget
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
+MAX_CLUSTER = 8  # blocks, without an attribute of the function that allows more
 NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOfResources
 # Shared memory is allocated in units; some is reserved per block for cooperative groups. Here that follows the block's
 # own arrays, where a GPU has it before them.
@@ -93,8 +95,9 @@ def launch(
     arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order. shared_bytes:
     dynamic shared memory, checked as one array. races: detect races, missing waits and uninitialised shared memory.
     count: count traffic. values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of
-    the blocks to run. source: the .cu text, for messages. budget: instructions that a warp may take; an
-    instruction counts once for all lanes that execute it together. trace: keep what each warp does, in the result.
+    the blocks to run, each with its cluster. source: the .cu text, for messages. budget: instructions that a warp
+    may take; an instruction counts once for all lanes that execute it together. trace: keep what each warp does, in the
+    result.
     variables: the loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for
     this launch. registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if
     they aren't known. progress: called again and again with the instructions that have been taken, and the budget.
@@ -105,7 +108,7 @@ def launch(
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
     sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
-    batch = Batch(*sizes, source, count, values, races, trace, progress)
+    batch = Batch(*sizes, source, count, values, races, trace, progress, cluster=kernel.cluster or (1, 1, 1))
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
@@ -115,6 +118,10 @@ def launch(
     for what, size, most in (("grid", batch.grid, MAX_GRID), ("block", batch.block, MAX_BLOCK)):
         if any(map(gt, size, most)):
             raise BadLaunch(f"{INVALID}: the {what} {size} exceeds what a GPU allows, {most}")
+    if any(size % blocks for size, blocks in zip(batch.grid, batch.cluster, strict=True)):
+        raise BadLaunch(f"{INVALID}: the grid {batch.grid} is no multiple of the cluster, {batch.cluster} blocks")
+    if math.prod(batch.cluster) > MAX_CLUSTER:
+        raise BadLaunch(f"{INVALID}: a cluster of {batch.cluster} blocks: a GPU allows {MAX_CLUSTER}")
     if shared_bytes < 0:
         raise BadLaunch(f"{INVALID}: {shared_bytes} bytes of dynamic shared memory")
     if not occupancy("sm_90", batch.threads, registers, 0).blocks:
@@ -124,10 +131,9 @@ def launch(
         )
     program = program_of(kernel, shared_bytes)
     flow, shared, cooperative = program.flow, program.shared, "%envreg1" in program.flow.specials
-    numbers: Sequence[int] = range(batch.grid[0] * batch.grid[1] * batch.grid[2])
-    numbers = numbers if only_blocks is None else only_blocks
+    numbers, blocks = _numbers(batch, only_blocks), math.prod(batch.cluster)
     together = 1  # blocks whose state is kept, since they may wait for each other
-    if flow.may_wait or cooperative:
+    if flow.may_wait or cooperative or blocks > 1:
         together = max(1, min(SMS * occupancy("sm_90", batch.threads, registers, shared).blocks, len(numbers)))
     if cooperative and len(numbers) > together:
         raise BadLaunch(TOO_MANY_BLOCKS.format(len(numbers), together))
@@ -137,7 +143,8 @@ def launch(
     if schedule:
         label += f" · schedule {schedule}"
         if len(numbers) <= together or not flow.may_wait:
-            numbers = np.random.default_rng(schedule).permutation(numbers).tolist()
+            clusters = np.reshape(numbers, (-1, blocks))
+            numbers = np.random.default_rng(schedule).permutation(clusters).ravel().tolist()
     # Of a resident block: registers, local and shared memory, and the last accesses of its cells. Of any: its number.
     live = max((len(names) for names in flow.live_out), default=0)
     per_thread = 8 * (live + 64) + 2 * program.local
@@ -168,6 +175,17 @@ def launch(
         lines = tally(program, executed) if count else {}
     findings, printed = batch.findings(), memory.lines()
     return Result(kernel.name, label, len(numbers), findings, lines, printed, *coverage, steps, program.sites)
+
+
+def _numbers(batch: Batch, only: Sequence[int] | None) -> Sequence[int]:
+    """The numbers of the blocks to run; those of a cluster follow each other."""
+    if math.prod(batch.cluster) == 1:
+        return range(math.prod(batch.grid)) if only is None else only
+    (x, y, z), (across, down, deep) = batch.grid, batch.cluster
+    placed = np.arange(x * y * z).reshape(z // deep, deep, y // down, down, x // across, across)
+    clusters = placed.transpose(0, 2, 4, 1, 3, 5).reshape(-1, across * down * deep)
+    chosen = clusters if only is None else clusters[np.isin(clusters, only).any(1)]
+    return [*map(int, chosen.ravel())]
 
 
 def require_matrices(shape: Shape, copies: int) -> None:

@@ -107,6 +107,9 @@ TABLE = (
     ("cvta.to.{global,const,param}.u64", "T", "a"),
     ("cvta.{shared:1,local:2}.u64", "T", "a + ((uint64_t){0} << 60)"),
     ("cvta.to.{shared:1,local:2}.u64", "T", "a - ((uint64_t){0} << 60)"),
+    # See `located` in core/access.h.
+    ("mapa.{u32,u64}", "T u32", "(a & ~(T)0xFF000000) | (uint32_t)(0x80 + b) << 24"),
+    ("getctarank.{u32,u64}", "T u32", "a >> 31 & 1 ? a >> 24 & 0x7F : b", "u32"),
     ("isspacep.{global:0,shared:1,local:2}", "b64", "a >> 60 == {0}", "pred"),
     # Floats.
     ("{add:+,sub:-}.{,rn}.{f32,f64}", "T T", "a {0} b"),

@@ -189,7 +189,8 @@ class Param:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One .entry: instructions in order, labels as indices into them, and the variables in scope. assembled: whether
+    """One .entry: instructions in order, labels as indices into them, and the variables in scope. cluster: its blocks
+    along x, y and z; None where it states none. assembled: whether
     the shared accesses are those of the machine code by number and width; None: not compared. functions: where those
     begin that it may call.
 
@@ -205,6 +206,7 @@ class Kernel:
     max_threads: int | None
     assembled: bool | None = None
     functions: dict[str, int] = field(default_factory=dict)
+    cluster: tuple[int, int, int] | None = None
 
 
 # NumPy's dtype of each PTX type that instructions compute in.

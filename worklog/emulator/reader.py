@@ -165,9 +165,7 @@ class _Body:
         params = tuple(_params(name_and_params[2] or ""))
         limit = re.search(r"\.maxntid\s+(\d+)\s*(?:,\s*(\d+))?\s*(?:,\s*(\d+))?", self.head)
         cluster = re.search(r"\.reqnctapercluster\s+([\d, ]+)", self.head)
-        if cluster and {*re.findall(r"\d+", cluster[1])} != {"1"}:
-            why = "the emulator doesn't support clusters of more than one block: use a GPU"
-            raise UnsupportedInstruction(f"{name_and_params[1]}: {why}")
+        x, y, z = [*map(int, re.findall(r"\d+", cluster[1] if cluster else "")), 1, 1, 1][:3]
         position = 0
         while position < len(self.body):
             match = _TOKEN.match(self.body, position)
@@ -188,7 +186,8 @@ class _Body:
                     self.instructions[number] = replace(branch, operands=(Sym(name), *branch.operands[1:]))
         max_threads = math.prod(int(size or 1) for size in limit.groups()) if limit else None
         code, variables = tuple(self.instructions), tuple(self.variables)
-        return Kernel(name_and_params[1], self.arch, params, code, self.labels, variables, max_threads)
+        out = Kernel(name_and_params[1], self.arch, params, code, self.labels, variables, max_threads)
+        return replace(out, cluster=(x, y, z)) if cluster else out
 
     def _token(self, match: re.Match[str]) -> None:
         if match["loc"]:

@@ -22,6 +22,20 @@ static Buffer local_of(const Launch *l, const Block *b, int thread) {
   return m;
 }
 
+/* A byte of the cluster's shared memory, for `width` bytes of a block's own, which has addresses from 0 on, or of
+ * another one's, whose addresses mapa makes (ops.py); NOWHERE and its 32 bits where these are not of such a memory. */
+enum { WINDOW = 24, FIRST_WINDOW = 0x80 };
+#define NOWHERE ((uint64_t)1 << 40)
+static uint64_t located(const Launch *l, int rank, uint64_t x, uint64_t width) {
+  uint32_t number = ((uint32_t)x + (1u << (WINDOW - 1))) >> WINDOW, far = number - FIRST_WINDOW < 64;
+  int64_t offset = (int64_t)x;
+  if (x >> 32 && x >> 32 != FULL) far = 0;
+  if (far) rank = (int32_t)(number - FIRST_WINDOW), offset = (int32_t)((uint32_t)x - (number << WINDOW));
+  if (l->blocks == 1 && !far) return x;
+  int fits = rank < l->blocks && offset >= 0 && (uint64_t)offset + width <= (uint64_t)l->own_size;
+  return fits ? (uint64_t)(rank * (int64_t)l->shared_stride + offset) : NOWHERE | (uint32_t)x;
+}
+
 /* The memory at an address of a site, NULL where there is none. Of local memory, a thread's. */
 static Buffer *memory_of(Launch *l, Block *b, Site *s, uint64_t address) {
   if (s->space == SHARED) return &b->shared;
@@ -130,13 +144,14 @@ static int apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
 /* The lanes whose addresses are valid; the others are told, and load zeros. in: the memory that all are in, or NULL. */
 static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_t pc, const Pattern *p,
                              const uint64_t *address, uint32_t mask, Buffer **in) {
-  uint64_t width = (uint64_t)(s->size * s->count), low = address[__builtin_ctz(mask)] + p->low, high = low + p->span;
-  uint64_t first = (uint64_t)s->array_start, size = (uint64_t)s->array_size;
+  uint64_t width = (uint64_t)(s->size * s->count), low = address[__builtin_ctz(mask)] + p->low;
+  uint64_t first = (uint64_t)s->array_start, size = (uint64_t)s->array_size, inner = low;
   int whole = s->array_size == NONE || s->space == CONSTANT, crooked_any = ((low | p->bits) & (width - 1)) != 0;
   Buffer *m = *in = memory_of(l, b, s, low);
   int fits = m && contains(m, low, width) && p->span <= m->size - width - (low - m->base) && !crooked_any;
   fits = fits && (s->op == LOAD || m->writable);
-  if (fits && (whole || (low >= first && high + width <= first + size))) return mask;
+  if (s->space == SHARED && l->blocks > 1) inner %= (uint64_t)l->shared_stride;
+  if (fits && (whole || (inner >= first && inner + p->span + width <= first + size))) return mask;
   uint32_t wrong[4] = {0};
   *in = NULL;
   FOR_LANES(lane, mask) {
@@ -146,6 +161,7 @@ static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_
     if (outside && (!crooked || s->space == SHARED)) wrong[OUT_OF_BOUNDS] |= 1u << lane;
     else if (crooked) wrong[MISALIGNED] |= 1u << lane;
     else if (s->op != LOAD && !m->writable) wrong[READ_ONLY] |= 1u << lane;
+    if (s->space == SHARED && l->blocks > 1) x %= (uint64_t)l->shared_stride;
     if (!outside && !whole && (x < first || x + width > first + size)) wrong[OUTSIDE_ARRAY] |= 1u << lane;
   }
   for (int32_t kind = OUT_OF_BOUNDS; kind <= OUTSIDE_ARRAY; kind++) {
@@ -236,6 +252,21 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   for (int k = 0; k < s->count; k++) set_poison(w, load ? s->values[k] : s->results[k], missing, missing, pc);
 }
 
+/* Another block's shared memory is there once that is known to run, until its threads have exited. */
+static void check_presence(Launch *l, Block *b, const Warp *w, int32_t pc, const uint64_t *address, uint32_t mask) {
+  int threads = own_warps(l, b) * LANES;
+  uint32_t early = 0, late = 0;
+  FOR_LANES(k, mask) {
+    int rank = (int)(address[k] / (uint64_t)l->shared_stride), known = b->met || rank == rank_of(l, b, w);
+    const Knowledge *own = &b->knowledge[first_of(b, w) + k];
+    for (int n = rank * threads; n < (rank + 1) * threads && !known; n++) known = time_of(&own->known.own, n) > 0;
+    early |= (uint32_t)!known << k;
+    late |= (b->left >> rank & 1) << k;
+  }
+  if (early) tell_lanes(l, b, w, NOT_STARTED, pc, early, 0);
+  if (late) tell_lanes(l, b, w, BLOCK_LEFT, pc, late, 0);
+}
+
 /* Access one memory. */
 static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const uint64_t *address, uint32_t mask) {
   Buffer *in;
@@ -247,6 +278,7 @@ static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const ui
     note(l, b, w, s, pc, GLOBAL, mask, address);
     l->changes += s->op == STORE;
   }
+  if (l->blocks > 1 && s->space == SHARED && l->checking) check_presence(l, b, w, pc, address, good);
   if (in && s->space != LOCAL) access_memory(l, b, w, s, pc, in, p, address, mask);
   for (uint32_t rest = in && s->space != LOCAL ? 0 : good, lanes; rest; rest &= ~lanes) {
     int first = __builtin_ctz(rest);
@@ -271,6 +303,8 @@ static int generic(Launch *l, Block *b, Warp *w, const Site *s, int32_t pc, cons
       own[k] = address[k] - ((uint64_t)space << 60);
     }
     if (!lanes) continue;
+    FOR_LANES(k, space == SHARED ? lanes : 0)
+      own[k] = located(l, rank_of(l, b, w), own[k], (uint64_t)(s->size * s->count));
     if (space == LOCAL && s->op == ATOMIC) {
       l->stuck_pc = pc;
       l->status = UNSUPPORTED;
@@ -317,16 +351,22 @@ static int access_at(Launch *l, Block *b, Warp *w, int32_t pc, int32_t site, uin
 }
 
 /* The addresses that a site takes from a register. */
-static void addresses(const Warp *w, const Site *s, int32_t offset, int wide, uint64_t *out) {
+static void addresses(const Launch *l, const Block *b, const Warp *w, const Site *s, int32_t offset, int wide,
+                      uint64_t *out) {
+  uint64_t high = 0;
   for (int k = 0; k < LANES; k++)
     if (wide) out[k] = AT(uint64_t, offset)[k] + (uint64_t)s->offset;
     else if (s->space == SHARED || s->space == LOCAL) out[k] = (uint64_t)(AT(int32_t, offset)[k] + s->offset);
     else out[k] = AT(uint32_t, offset)[k] + (uint64_t)s->offset;
+  if (s->space != SHARED) return;
+  for (int k = 0; k < LANES; k++) high |= out[k] >> WINDOW;
+  for (int k = 0; k < LANES && (high || l->blocks > 1); k++)
+    out[k] = located(l, rank_of(l, b, w), out[k], (uint64_t)(s->size * s->count));
 }
 
 static int access(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   uint64_t address[LANES];
-  addresses(w, &l->sites[i->site], i->a, l->sites[i->site].wide, address);
+  addresses(l, b, w, &l->sites[i->site], i->a, l->sites[i->site].wide, address);
   return access_at(l, b, w, pc, i->site, address, mask);
 }
 

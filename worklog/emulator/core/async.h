@@ -109,14 +109,14 @@ static int check_box(Launch *l, Block *b, Box *x, int tensor, int64_t along, int
   x->buffer = buffer_at(l, x->address);
   if (x->start & (unit - 1) || x->address % BULK_GRAIN || along % BULK_GRAIN)
     kind = tensor && along % BULK_GRAIN ? BOX_MISALIGNED : BULK_MISALIGNED;
-  else if (x->start < 0 || x->size > l->shared_size || x->start > l->shared_size - x->size) kind = BULK_OUTSIDE_SHARED;
+  else if (x->start < 0 || x->start % l->shared_stride > l->own_size - x->size || x->start >= l->shared_size) kind = BULK_OUTSIDE_SHARED;
   else if (!x->buffer || reach_of(x) > (double)(x->buffer->base + x->buffer->size - x->address)) kind = BULK_OUTSIDE;
   else if (stores && !x->buffer->writable) kind = BULK_READ_ONLY;
   else if (stores && low < 0) kind = BOX_BEFORE; /* measured on an H200, which reads such a box */
   if (kind == NONE) return 1;
   const int64_t *c = x->corner;
   const int64_t far = (int64_t)x->address;
-  TELL(kind, x->pc, NONE, x->thread, l->shared_size, x->start, x->size, far, c[0], c[1], c[2], c[3], c[4]);
+  TELL(kind, x->pc, NONE, x->thread, l->own_size, x->start, x->size, far, c[0], c[1], c[2], c[3], c[4]);
   return 0;
 }
 
@@ -135,7 +135,7 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
   }
   for (int d = 0; d < tensor; d++) x->corner[d] = AT(int32_t, given->coordinates[d])[lane];
   x->size = x->layout.counts[0] * strips_of(&x->layout) * x->layout.item;
-  x->pc = pc, x->thread = thread, x->start = (int64_t)address_of(w, given->near, lane);
+  x->pc = pc, x->thread = thread, x->start = (int64_t)near_of(l, b, w, given->near, lane, 1);
   x->group = b->async->bulk_group[thread];
   if (!check_box(l, b, x, tensor, tensor ? x->corner[0] * x->layout.item : along, i->op == BULK_STORE)) return 0;
   Site *source = &l->sites[given->source];
@@ -148,8 +148,8 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
   return 1;
 }
 
-static void load_box(Launch *l, Block *b, const Warp *w, const Instruction *i, int lane, Box *x) {
-  Mbarrier *m = find(l, b, x->pc, x->thread, (int64_t)address_of(w, given_of(l, i)->barrier, lane));
+static void load_box(Launch *l, Block *b, Box *x, uint64_t barrier) {
+  Mbarrier *m = find(l, b, x->pc, x->thread, (int64_t)barrier);
   if (!m) return;
   if (!m->fenced) TELL(UNFENCED_INIT, x->pc, m->pc, x->thread, 0, m->start);
   m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
@@ -161,6 +161,22 @@ static void load_box(Launch *l, Block *b, const Warp *w, const Instruction *i, i
     bring(b, x->pc, place, x->barrier, m->phase + 1);
   }
   APPEND(&b->chunks, b->async->loads, b->async->loads_count, *x);
+}
+
+/* The copy of a lane; a multicast has one in each block of the cluster that its mask names. */
+static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i, int lane, const Box *x) {
+  const Given *given = given_of(l, i);
+  uint64_t barrier = near_of(l, b, w, given->barrier, lane, 8), stride = (uint64_t)l->shared_stride;
+  int mask = given->size == NONE ? 0 : AT(uint16_t, given->size)[lane];
+  for (int rank = 0; rank < l->blocks || (rank < 16 && mask >> rank); rank++) {
+    Box copy = *x;
+    if (given->size == NONE ? rank : !(mask >> rank & 1)) continue;
+    if (given->size != NONE) copy.start = rank * (int64_t)stride + x->start % (int64_t)stride;
+    int moved = given->size != NONE && barrier < NOWHERE;
+    uint64_t own = moved ? (uint64_t)rank * stride + barrier % stride : barrier;
+    if (rank < l->blocks) load_box(l, b, &copy, own);
+    else TELL(BULK_OUTSIDE_SHARED, x->pc, NONE, x->thread, l->own_size, copy.start, x->size, (int64_t)x->address);
+  }
 }
 
 /* Complete the copies of these lanes of a warp to global memory, except those of their `count` newest groups. */
@@ -223,14 +239,6 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
   case BULK_COMMIT:
     FOR_LANES(k, mask) (i->op == COPY_COMMIT ? own->group : own->bulk_group)[warp * LANES + k]++;
     break;
-  case RANK:
-    FOR_LANES(k, mask) {
-      uint32_t rank = AT(uint32_t, i->b)[k];
-      if (rank) TELL(WRONG_RANK, pc, NONE, warp * LANES + k, 0, 0, rank);
-      if (number == 8) AT(uint64_t, i->d)[k] = AT(uint64_t, i->a)[k];
-      else AT(uint32_t, i->d)[k] = AT(uint32_t, i->a)[k];
-    }
-    break;
   case PENDING_COUNT:
     FOR_LANES(k, mask) AT(uint32_t, i->d)[k] = (uint32_t)AT(uint64_t, i->a)[k] & MOST_COUNT;
     break;
@@ -240,7 +248,7 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     FOR_LANES(k, mask) {
       Box x;
       if (l->status || !box_of(l, b, w, pc, i, k, &x)) continue;
-      if (i->op == BULK_LOAD) load_box(l, b, w, i, k, &x);
+      if (i->op == BULK_LOAD) load_boxes(l, b, w, i, k, &x);
       if (i->op == BULK_LOAD) continue;
       if (l->checking) begin_reading(l, b, pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);
       APPEND(&b->chunks, own->stores, own->stores_count, x);

@@ -15,16 +15,20 @@ static void tell_block(Launch *l, Block *b, int32_t kind, int32_t pc, const uint
     if (lanes[k]) tell_lanes(l, b, &b->warps[k], kind, pc, lanes[k], value);
 }
 
+/* The warps of the block whose barrier it is: each block of a cluster has BARRIERS numbers. */
+#define FOR_WARPS(k, number)                                                                     \
+  for (int k = (number) / BARRIERS * own_warps(l, b), last_ = k + own_warps(l, b); k < last_; k++)
+
 /* By warp, the lanes that wait at a barrier, and those that arrive without waiting; none of a warp before all of its
  * live lanes have come. */
-static void assemble(const Block *b, int number, uint32_t *waiting, uint32_t *passing) {
-  memset(waiting, 0, sizeof *waiting * MOST_WARPS);
-  memset(passing, 0, sizeof *passing * MOST_WARPS);
+static void assemble(const Launch *l, const Block *b, int number, uint32_t *waiting, uint32_t *passing) {
+  memset(waiting, 0, sizeof *waiting * (size_t)b->warps_count);
+  memset(passing, 0, sizeof *passing * (size_t)b->warps_count);
   for (int n = 0; n < b->arrivals_count; n++) {
     const Arrival *a = &b->arrivals[n];
     if (a->number == number) (a->op == ARRIVE ? passing : waiting)[a->warp] |= a->mask;
   }
-  for (int k = 0; k < b->warps_count; k++)
+  FOR_WARPS(k, number)
     if (b->warps[k].live & ~(waiting[k] | passing[k])) waiting[k] = passing[k] = 0;
 }
 
@@ -57,7 +61,8 @@ static void check_places(Launch *l, Block *b, int number, const uint32_t *releas
     Event *event = TELL(DIVERGENT_BARRIER, first, other, thread, others, 0);
     if (event) event->warps_differ = !split;
   }
-  for (int k = 0; k < b->warps_count; k++) exited[k] = b->warps[k].started & ~b->warps[k].live;
+  for (int k = 0; k < b->warps_count; k++) exited[k] = 0;
+  FOR_WARPS(k, number) exited[k] = b->warps[k].started & ~b->warps[k].live;
   if (b->exited && !counted) tell_block(l, b, AFTER_EXIT, first, exited, 0);
 }
 
@@ -93,15 +98,15 @@ static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arriv
 static void count_arrivals(Launch *l, Block *b, int number) {
   uint32_t waiting[MOST_WARPS], passing[MOST_WARPS], again[MOST_WARPS] = {0}, none[MOST_WARPS] = {0}, any = 0;
   int32_t pc = NONE;
-  assemble(b, number, waiting, passing);
+  assemble(l, b, number, waiting, passing);
   for (int n = 0; n < b->arrivals_count; n++)
     if (b->arrivals[n].number == number && passing[b->arrivals[n].warp]) pc = b->arrivals[n].pc;
   for (int k = 0; k < b->warps_count; k++) {
-    if (passing[k] && b->warps[k].arrived[number]++) again[k] = passing[k];
+    if (passing[k] && b->warps[k].arrived[number % BARRIERS]++) again[k] = passing[k];
     any |= passing[k];
   }
   go_on(b, number, passing);
-  tell_block(l, b, BARRIER_AGAIN, pc, again, (int64_t)number << 32);
+  tell_block(l, b, BARRIER_AGAIN, pc, again, (int64_t)(number % BARRIERS) << 32);
   if (any) order_barrier(l, b, number, passing, none);
 }
 
@@ -110,7 +115,7 @@ static int release_barrier(Launch *l, Block *b, int number) {
   uint32_t released[MOST_WARPS], passing[MOST_WARPS], with_count[MOST_WARPS] = {0}, any = 0;
   int32_t wanted = 0, total = 0, everyone = 0, place = INT32_MAX;
   int concerned = 0, reduces = 0, counted = 0, uncounted = 0;
-  assemble(b, number, released, passing);
+  assemble(l, b, number, released, passing);
   for (int n = 0; n < b->arrivals_count; n++) {
     const Arrival *a = &b->arrivals[n];
     if (a->number != number || !(released[a->warp] | passing[a->warp])) continue;
@@ -124,18 +129,18 @@ static int release_barrier(Launch *l, Block *b, int number) {
   }
   if (!concerned) return 0;
   count_arrivals(l, b, number);
-  assemble(b, number, released, passing);
-  for (int k = 0; k < b->warps_count; k++) {
+  assemble(l, b, number, released, passing);
+  FOR_WARPS(k, number) {
     any |= released[k];
-    total += b->warps[k].arrived[number] + (released[k] != 0);
-    everyone += b->warps[k].live || b->warps[k].arrived[number];
+    total += b->warps[k].arrived[number % BARRIERS] + (released[k] != 0);
+    everyone += b->warps[k].live || b->warps[k].arrived[number % BARRIERS];
   }
   int32_t needed = wanted ? wanted / LANES : everyone, alone = wanted == LANES;
   if (total < needed) return 0;
-  for (int k = 0; k < b->warps_count; k++) b->warps[k].arrived[number] = 0;
+  FOR_WARPS(k, number) b->warps[k].arrived[number % BARRIERS] = 0;
   if (!any) return 0;
   check_places(l, b, number, released, counted);
-  if (counted && uncounted) tell_block(l, b, BARRIER_MIXED, place, with_count, (int64_t)number << 32);
+  if (counted && uncounted) tell_block(l, b, BARRIER_MIXED, place, with_count, (int64_t)(number % BARRIERS) << 32);
   /* A barrier for 32 threads: each warp completes it alone. */
   for (int k = 0; k < b->warps_count && alone; k++) {
     if (reduces) reduce(b, l, number, released, k, k + 1);
@@ -144,35 +149,94 @@ static int release_barrier(Launch *l, Block *b, int number) {
   if (reduces && !alone) reduce(b, l, number, released, 0, b->warps_count);
   if (!alone) order_barrier(l, b, number, released, released);
   go_on(b, number, released);
-  if (total > needed && !alone) tell_block(l, b, BARRIER_MORE, place, released, (int64_t)number << 32 | wanted);
+  if (total > needed && !alone) tell_block(l, b, BARRIER_MORE, place, released, (int64_t)(number % BARRIERS) << 32 | wanted);
   return 1;
 }
 
 /* Of all barriers of a block. */
 static int release(Launch *l, Block *b) {
-  uint32_t numbers = 0;
+  uint64_t numbers[2] = {0}; /* of up to 8 blocks */
   int any = 0;
-  for (int n = 0; n < b->arrivals_count; n++) numbers |= 1u << b->arrivals[n].number;
-  for (; numbers; numbers &= numbers - 1) any |= release_barrier(l, b, __builtin_ctz(numbers));
+  for (int n = 0; n < b->arrivals_count; n++)
+    numbers[b->arrivals[n].number / 64] |= (uint64_t)1 << b->arrivals[n].number % 64;
+  for (int n = 0; n < 2; n++)
+    for (uint64_t rest = numbers[n]; rest; rest &= rest - 1)
+      any |= release_barrier(l, b, 64 * n + __builtin_ctzll(rest));
   return any;
 }
 
 /* A barrier is complete at which no thread waits. */
-static void forget_arrivals(Block *b, int number, int32_t wanted) {
+static void forget_arrivals(const Launch *l, Block *b, int number, int32_t wanted) {
   int total = 0;
   for (int n = 0; n < b->arrivals_count; n++)
     if (b->arrivals[n].number == number) return;
-  for (int k = 0; k < b->warps_count; k++) total += b->warps[k].arrived[number];
-  for (int k = 0; k < b->warps_count && total >= wanted / LANES; k++) b->warps[k].arrived[number] = 0;
+  FOR_WARPS(k, number) total += b->warps[k].arrived[number % BARRIERS];
+  FOR_WARPS(k, number)
+    if (total >= wanted / LANES) b->warps[k].arrived[number % BARRIERS] = 0;
+}
+
+/* barrier.cluster: lanes arrive, and later wait until all lanes of the cluster have arrived that have not exited. */
+static int cluster_barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  Knowledge *all = &b->cluster;
+  int first = first_of(b, w), waits = i->op == CLUSTER_WAIT;
+  uint32_t wrong = waits ? mask & ~w->owing : mask & w->owing;
+  if (wrong) tell_lanes(l, b, w, waits ? CLUSTER_UNARRIVED : CLUSTER_AGAIN, pc, wrong, 0);
+  if (!waits) {
+    w->come |= mask, w->owing |= mask;
+    FOR_LANES(k, l->checking && i->op == CLUSTER_ARRIVE ? mask : 0) {
+      Knowledge *own = &b->knowledge[first + k];
+      know(l, &b->chunks, &all->known.own, first + k, b->clock);
+      join(l, &b->chunks, &all->known, &own->known, threads_of(b));
+      join(l, &b->chunks, &all->shown, &own->shown, 0);
+      publish(b, first + k, 1, own->wide);
+    }
+    tick(b);
+    return NEXT;
+  }
+  for (int k = 0; w->come & mask && k < b->warps_count; k++)
+    if (b->warps[k].live & ~b->warps[k].come) return AGAIN;
+  if (w->come & mask) { /* all learn what each did before it arrived */
+    for (int k = 0; k < b->warps_count; k++) b->warps[k].come = 0;
+    join(l, &b->chunks, &b->common.known, &all->known, 0);
+    join(l, &b->chunks, &b->common.shown, &all->shown, 0);
+    clear(&all->known), clear(&all->shown);
+    b->learned = b->met = 1;
+    tick(b);
+  }
+  w->owing &= ~mask;
+  note(l, b, w, NULL, pc, SHARED, mask, NULL);
+  return l->status ? STOP : NEXT;
+}
+
+/* Lanes of a warp exit. What other blocks of the cluster did to the block's shared memory must come before its end. */
+static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
+  int rank = rank_of(l, b, w), count = own_warps(l, b), from = rank * count * LANES;
+  uint64_t start = (uint64_t)rank * (uint64_t)l->shared_stride;
+  View all = {0};
+  if (l->blocks == 1) return;
+  for (int k = rank * count; k < (rank + 1) * count; k++)
+    if (b->warps[k].live) return;
+  b->left |= 1u << rank;
+  for (int k = rank * count; k < (rank + 1) * count; k++) gather_view(l, b, &all, k, b->warps[k].started, b->clock);
+  FOR_CELLS(place, start, l->checking ? (uint64_t)l->own_size : 0) {
+    const Stamp *stamps[] = {&b->shared.cells[place].write, &b->shared.cells[place].read, &b->shared.cells[place].other};
+    for (int n = 0; n < 3; n++) {
+      int agent = (int)(stamps[n]->thread - 1 - b->base), own = agent >= from && agent < from + count * LANES;
+      if (!stamps[n]->thread || own || agent >= threads_of(b) || stamps[n]->time <= time_of(&all.own, agent)) continue;
+      TELL(LEFT_EARLY, stamps[n]->pc, pc, agent, place * (uint64_t)l->grain, 0);
+    }
+  }
 }
 
 /* bar and barrier in any form. a: the number; b: the count of threads, or NONE; c: the predicate of .red. */
 static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  const uint32_t *numbers = AT(uint32_t, i->a), predicate = i->c == NONE ? 0 : *AT(uint32_t, i->c);
+  const uint32_t *numbers = AT(uint32_t, i->a == NONE ? 0 : i->a), predicate = i->c == NONE ? 0 : *AT(uint32_t, i->c);
   uint32_t counts[LANES] = {0}, wrong = 0;
+  int threads = own_warps(l, b) * LANES, start = rank_of(l, b, w) * BARRIERS;
+  if (i->op >= CLUSTER_ARRIVE) return cluster_barrier(l, b, w, pc, i, mask);
   if (i->b != NONE) memcpy(counts, AT(uint32_t, i->b), sizeof counts);
   FOR_LANES(k, mask) {
-    int fits = counts[k] % LANES == 0 && (counts[k] || i->b == NONE) && counts[k] <= (uint32_t)threads_of(b);
+    int fits = counts[k] % LANES == 0 && (counts[k] || i->b == NONE) && counts[k] <= (uint32_t)threads;
     if (numbers[k] >= BARRIERS || !fits) wrong |= 1u << k;
   }
   if (wrong) {
@@ -183,18 +247,18 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   }
   for (uint32_t rest = mask; rest;) {
     int lane = __builtin_ctz(rest);
-    Arrival a = {number_of_warp(b, w), pc, (int32_t)numbers[lane], (int32_t)counts[lane], i->op, 0, 0};
+    Arrival a = {number_of_warp(b, w), pc, start + (int32_t)numbers[lane], (int32_t)counts[lane], i->op, 0, 0};
     FOR_LANES(k, rest) a.mask |= (uint32_t)(numbers[k] == numbers[lane] && counts[k] == counts[lane]) << k;
     rest &= ~a.mask;
     a.predicate = predicate & a.mask;
     /* Threads that wait are released when the other warps have had their turns, since more may arrive than wanted. */
-    if (i->op == ARRIVE && w->arrived[a.number]) release_barrier(l, b, a.number);
+    if (i->op == ARRIVE && w->arrived[a.number % BARRIERS]) release_barrier(l, b, a.number);
     APPEND(&b->chunks, b->arrivals, b->arrivals_count, a);
     for (int n = b->arrivals_count - 1; n > 0 && b->arrivals[n - 1].warp > a.warp; n--)
       b->arrivals[n] = b->arrivals[n - 1], b->arrivals[n - 1] = a;
     if (i->op != ARRIVE) continue;
     count_arrivals(l, b, a.number);
-    forget_arrivals(b, a.number, a.count);
+    forget_arrivals(l, b, a.number, a.count);
   }
   note(l, b, w, NULL, pc, SHARED, mask, NULL);
   return l->status ? STOP : PARKED;
@@ -212,7 +276,7 @@ static void check_registers(Launch *l, Block *b) {
     wanted += (int64_t)(w->registers ? w->registers : own) * __builtin_popcount(w->started);
     if (w->registers > most) most = w->registers, pc = w->registers_pc;
   }
-  if (pc == NONE || wanted <= (int64_t)own * threads) return;
+  if (pc == NONE || wanted <= (int64_t)own * threads * l->blocks) return;
   for (int k = 0; k < b->warps_count; k++) lanes[k] = b->warps[k].registers_pc == pc ? b->warps[k].started : 0;
   tell_block(l, b, REGISTERS_WANTED, pc, lanes, wanted);
 }

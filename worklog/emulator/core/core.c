@@ -187,6 +187,7 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
       case EXIT:
         w->live &= ~mask;
         b->exited += __builtin_popcount(mask);
+        leave(l, b, w, pc);
         lanes &= ~mask;
         if (!w->held_count) break;
         push(w, pc + 1, lanes); /* others may have waited for those that exit */

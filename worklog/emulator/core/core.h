@@ -16,7 +16,7 @@ enum kind {
   ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE, REFUSED,
   SERIES, WGMMA, ASYNC, CLOCK, CALL, RETURN
 };
-enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE };
+enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE, CLUSTER_ARRIVE, CLUSTER_RELAXED, CLUSTER_WAIT };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT, GENERIC };
 enum access { LOAD, STORE, ATOMIC };
 enum atomic { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE, INCREASE, DECREASE };
@@ -27,7 +27,7 @@ enum warp {
 };
 enum async {
   COPY, COPY_COMMIT, COPY_WAIT, BULK_LOAD, BULK_STORE, BULK_COMMIT, BULK_WAIT, TRACK, INITIALISE, INVALIDATE, EXPECT,
-  ARRIVE_AT, WAIT_FOR, FENCE_PROXY, RANK, PENDING_COUNT
+  ARRIVE_AT, WAIT_FOR, FENCE_PROXY, PENDING_COUNT
 };
 enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION };
 enum { ALIGNED = -1 };
@@ -35,13 +35,13 @@ enum { ALIGNED = -1 };
 enum event_kind {
   OUT_OF_BOUNDS, MISALIGNED, READ_ONLY, OUTSIDE_ARRAY, UNINITIALISED, SHARED_RACE, GLOBAL_RACE, STALE_READ, AFTER_EXIT,
   DIVERGENT_BARRIER, NOT_A_MEMBER, OTHER_MASK, NOT_THERE, EXITED, UNDEFINED_SHUFFLE, PART_OF_WARP, CROOKED_MATRIX,
-  BARRIER_WRONG, BARRIER_AGAIN, BARRIER_MORE, BARRIER_MIXED, TRAPPED, REGISTERS_WANTED,
+  CLUSTER_AGAIN, CLUSTER_UNARRIVED, BLOCK_LEFT, LEFT_EARLY, NOT_STARTED, BARRIER_WRONG, BARRIER_AGAIN, BARRIER_MORE, BARRIER_MIXED, TRAPPED, REGISTERS_WANTED,
   MATRIX_OUTSIDE, MATRIX_UNWRITTEN, PART_OF_GROUP, NO_GROUP_FENCE, DESCRIPTORS, BASE_OFFSET, MISSING_PROXY_FENCE,
   STILL_READ,
   IN_FLIGHT, READ_EARLY, OVERWRITTEN_EARLY, REFILLED, STORE_UNWAITED, UNFENCED_INIT,
   NOT_WAITED, ARRIVALS_BEYOND, ARRIVALS_BEYOND_BYTES, COMPLETED_ANYWAY, BYTES_UNEXPECTED, BYTES_TOO_MANY, BYTES_MISSING,
   BYTES_SURPLUS, MBARRIER_MISALIGNED, MBARRIER_OUTSIDE, NO_MBARRIER, MBARRIER_UNSEEN, MBARRIER_AGAIN, MBARRIER_COUNT,
-  MBARRIER_OVERWRITTEN, WRONG_STATE, WRONG_RANK, PHASE_LACKS, BULK_MISALIGNED, BOX_MISALIGNED, BULK_OUTSIDE_SHARED, BULK_OUTSIDE,
+  MBARRIER_OVERWRITTEN, WRONG_STATE, PHASE_LACKS, BULK_MISALIGNED, BOX_MISALIGNED, BULK_OUTSIDE_SHARED, BULK_OUTSIDE,
   BULK_READ_ONLY, BOX_BEFORE, NO_TENSOR_MAP, CALLS_TOO_DEEP, NO_FUNCTION
 };
 enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTED };
@@ -136,16 +136,18 @@ typedef struct {
   Site *sites;
   Buffer *buffers;
   const uint8_t *image; /* of a register file: constants, and what registers hold before they are written */
-  const int64_t *numbers; /* of the blocks to run */
+  const int64_t *numbers; /* of the blocks to run: those of a cluster one after the other */
   int64_t *executed;      /* by basic block: warps and threads */
   uint8_t *choices;       /* by instruction: 1 if a guard or a selection held for a thread, 2 if it did not */
   Event *events;
   const int32_t *specials; /* pairs: number of a special register, offset */
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
-  int64_t blocks_count, next, code_count, budget, slice, steps;
+  int64_t clusters_count, next, code_count, budget, slice, steps;
   uint64_t ticks;   /* of the clock */
   int32_t file_size, special_count, events_count, events_room;
   int32_t grid[3], block[3];
+  /* blocks: of a cluster, whose shared memories are one, `shared_stride` apart; shared_size: of them all */
+  int32_t blocks, cluster[3], own_size, shared_stride;
   int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
   int32_t stuck_pc, stuck_thread, status, stuck_count;
   int32_t scratch, fences; /* scratch: 6 registers of no instruction's own; whether there are fences */

@@ -117,11 +117,14 @@ static void count(Site *s, Pattern *p, const uint64_t *address, uint32_t mask) {
 static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_t pc, int32_t space, uint32_t mask,
                  const uint64_t *address) {
   if (!l->watch) return;
-  Step step = {.pc = pc, .warp = number_of_warp(b, w), .space = space, .mask = mask, .block = b->number};
+  Step step = {.pc = pc, .warp = number_of_warp(b, w) % own_warps(l, b), .space = space, .mask = mask};
+  step.block = block_of(l, b, first_of(b, w));
   if (s && l->counting) memcpy(step.costs, s->last.costs, sizeof step.costs);
   if (address) memcpy(step.address, address, sizeof step.address);
   FOR_LANES(k, space == SHARED && address ? mask : 0)
     memcpy(step.words[k], b->shared.data + (address[k] & ~(uint64_t)15), sizeof step.words[k]);
+  for (int k = 0; k < LANES && l->blocks > 1 && space == SHARED; k++)
+    step.address[k] %= (uint64_t)l->shared_stride;
   l->watch(&step);
 }
 

@@ -25,6 +25,7 @@ from worklog.emulator.ptx import (
     Mem,
     Operand,
     Reg,
+    Special,
     Sym,
     UnsupportedInstruction,
     Vec,
@@ -183,8 +184,8 @@ class Decoder(RegisterFile):
             if field == "...":
                 operands.clear()
             elif "=" in field:
-                value = int(field.partition("=")[2])
-                out[field[0] if type_ else "number"] = self.source(Imm(0, 0, "int"), type_[:3]) if type_ else value
+                value, type_ = field.partition("=")[2], type_.partition("=")[0]
+                out[name] = self.source(Special(value) if value[0] == "%" else Imm(int(value), 0, "int"), type_)
             elif field[-1] != "?" or (len(operands) > needed and not isinstance(operands[0], Mem)):
                 operand = operands.pop(0)
                 if name in ("near", "far"):
@@ -198,7 +199,7 @@ class Decoder(RegisterFile):
                     out[name[:-1]] = int(operand.value)
                 elif name != "_":
                     out[name] = self.source(operand, type_)
-        if operands or (i.parts[1:2] == ("cluster",) and i.guard):
+        if operands:
             raise i.unsupported()
         return self.asynchronous(i, out, places) if out["kind"] == KIND["ASYNC"] else out
 
@@ -308,10 +309,7 @@ class Decoder(RegisterFile):
         if words == {"prefetch", "L2"} and "global" in i.parts:
             return {"kind": KIND["ALU"], "op": 0}
         load = spaces == ["shared", "global"] and words == {"mbarrier::complete_tx::bytes"}
-        # A multicast must go to the only block of the cluster.
-        mask = i.operands[-2 if "L2::cache_hint" in i.parts else -1]
-        alone = "multicast::cluster" not in i.parts or (isinstance(mask, Imm) and mask.value == 1)
-        if not alone or not (load or (spaces == ["global", "shared"] and words == {"bulk_group"})):
+        if not (load or (spaces == ["global", "shared"] and words == {"bulk_group"})):
             raise i.unsupported()
         # Of a tensor map, the coordinates follow its address.
         near, far, counts = i.operands[:3] if load else (i.operands[2 if dimensions else 1], *i.operands[:2])
@@ -322,6 +320,8 @@ class Decoder(RegisterFile):
         if load:
             places["barrier"] = self.address(i, i.operands[3])
         out = {"kind": KIND["ASYNC"], "op": enum("async")["BULK_LOAD" if load else "BULK_STORE"]}
+        if "multicast::cluster" in i.parts:
+            out["size"] = self.source(i.operands[-2 if "L2::cache_hint" in i.parts else -1], "u16")
         return self.asynchronous(i, out, places, [self.source(x, "u32") for x in items_of(counts)])
 
 

@@ -29,6 +29,11 @@ static uint64_t address_of(const Warp *w, Where where, int lane) {
   return (uint64_t)base + (uint64_t)(int64_t)where.offset;
 }
 
+/* In the cluster's shared memory: see `located`. */
+static uint64_t near_of(const Launch *l, const Block *b, const Warp *w, Where where, int lane, int width) {
+  return located(l, rank_of(l, b, w), address_of(w, where, lane), (uint64_t)width);
+}
+
 static int64_t value_of(const Warp *w, int32_t offset, int lane, int64_t other) {
   return offset == NONE ? other : (int64_t)AT(uint32_t, offset)[lane];
 }
@@ -74,7 +79,8 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   Copied new = {.pc = pc, .width = 4 * s->count};
   mark_first(b, w, i->site);
   read_source(l, b, w, pc, given, mask, &new);
-  for (int k = 0; k < LANES; k++) new.place[k] = address_of(w, given->near, mask >> k & 1 ? k : __builtin_ctz(mask));
+  for (int k = 0; k < LANES; k++)
+    new.place[k] = near_of(l, b, w, given->near, mask >> k & 1 ? k : __builtin_ctz(mask), new.width);
   Buffer *in;
   new.lanes = valid(l, b, w, s, pc, pattern_of(s, new.place, mask), new.place, mask, &in);
   note(l, b, w, NULL, pc, SHARED, new.lanes, new.place);
@@ -220,7 +226,7 @@ static int land(Launch *l, Block *b, int number) {
 static int outside_shared(Launch *l, Block *b, int32_t pc, int thread, int64_t start) {
   int within = start >= 0 && start <= l->shared_size - 8;
   if (within && start % 8 == 0) return 0;
-  TELL(within ? MBARRIER_MISALIGNED : MBARRIER_OUTSIDE, pc, NONE, thread, 0, start, l->shared_size);
+  TELL(within ? MBARRIER_MISALIGNED : MBARRIER_OUTSIDE, pc, NONE, thread, 0, start, l->own_size);
   return 1;
 }
 
@@ -292,7 +298,7 @@ static void of_mbarrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
   int64_t start[LANES];
   if (i->op == WAIT_FOR) *AT(uint32_t, i->d) |= mask;
   FOR_LANES(k, mask) {
-    start[k] = (int64_t)address_of(w, given->near, k);
+    start[k] = (int64_t)near_of(l, b, w, given->near, k, 8);
     if (i->op == INITIALISE) initialise(l, b, pc, first + k, start[k], value_of(w, given->number, k, 0));
     if (i->op == ARRIVE_AT && i->d != NONE) AT(uint64_t, i->d)[k] = 0;
   }
@@ -335,7 +341,7 @@ static int explain(Launch *l, const Block *b) {
       return ABORTED;
     }
     if (m->alive && m->refused)
-      TELL(PHASE_LACKS, k, NONE, 0, 0, m->start, m->phase, llabs(m->bytes), m->pending, m->count, m->bytes);
+      TELL(PHASE_LACKS, k, NONE, 0, 0, m->start % l->shared_stride, m->phase, llabs(m->bytes), m->pending, m->count, m->bytes);
   }
   return ENDLESS;
 }

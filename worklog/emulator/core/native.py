@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any
@@ -71,7 +72,12 @@ def run(
     image, sites = form.image.copy(), form.sites.copy()
     sizes = {f"%{name}.{axis}": size for name, three in (("ntid", batch.block), ("nctaid", batch.grid))
              for axis, size in zip("xyz", three, strict=True)}  # fmt: skip
-    sizes["%nwarpid"] = batch.block_lanes // LANES
+    blocks = math.prod(batch.cluster)
+    for axis, size, length in zip("xyz", batch.cluster, batch.grid, strict=True):
+        sizes |= {f"%cluster_nctaid.{axis}": size, f"%nclusterid.{axis}": length // size}
+    sizes |= {"%nwarpid": batch.block_lanes // LANES, "%cluster_nctarank": blocks}
+    sizes["%is_explicit_cluster"] = bool(program.kernel.cluster)
+    stride = max(1, shared) if blocks == 1 else batch.stride(shared)
     for (name, place, dtype, width), at in form.params.items():
         given = int(sizes[name]).to_bytes(4, "little") if name in sizes else params[name][place:]
         data = given[: np.dtype(dtype).itemsize]
@@ -106,12 +112,13 @@ def run(
     fields: dict[str, Any] = {name: array.ctypes.data for name, array in arrays.items()} | {
         "print": ctypes.cast(printing, ctypes.c_void_p).value,
         "watch": ctypes.cast(watching, ctypes.c_void_p).value if batch.traced else 0,
-        "blocks_count": len(which), "code_count": len(form.records), "sites_count": len(sites),
+        "clusters_count": len(which) // blocks, "code_count": len(form.records), "sites_count": len(sites),
         "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(specials),
         "basic_blocks": len(executed), "events_room": EVENTS, "file_size": image.nbytes, "scratch": form.scratch,
-        "grid": batch.grid, "block": batch.block, "shared_size": shared, "local_size": local, "reserved": reserved,
-        "budget": budget, "slice": SLICE, "seed": seed, "together": together, "grain": grain,
-        "counting": batch.counting, "checking": batch.races and batch.values, "values": batch.values,
+        "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
+        "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": local,
+        "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
+        "grain": grain, "counting": batch.counting, "checking": batch.races and batch.values, "values": batch.values,
         "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
         "waits": bool(program.flow.polling or program.flow.may_wait),
     }  # fmt: skip

@@ -14,9 +14,9 @@
 
 /* A race of a copy that writes shared memory: the reader is early, or the copy. */
 static void tell_copy(Launch *l, const Block *b, int32_t pc, const Stamp *before, int thread, uint64_t address) {
-  int reader = (int)((before->thread - 1) % (uint32_t)threads_of(b));
-  if (b->shared.written[address / (uint64_t)l->grain]) TELL(REFILLED, pc, before->pc, thread, address, 0, reader);
-  else TELL(READ_EARLY, before->pc, pc, reader, address, 0, reader);
+  int reader = (int)(before->thread - 1 - b->base);
+  if (b->shared.written[address / (uint64_t)l->grain]) TELL(REFILLED, pc, before->pc, thread, address, 0, reader % (own_warps(l, b) * LANES));
+  else TELL(READ_EARLY, before->pc, pc, reader, address, 0);
 }
 
 /* Two accesses without order. In which order warps run means nothing, so the first one is called that which a thread
@@ -28,17 +28,17 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
     int64_t rank, block;
     int32_t thread, pc;
   } Access;
-  int threads = threads_of(b), shared = kind == SHARED_RACE;
-  int64_t block = l->numbers[(before->thread - 1) / (uint32_t)threads];
-  Access first = {before->pc, block, (int)((before->thread - 1) % (uint32_t)threads), before->pc};
-  Access second = {pc, b->number, thread, pc}, other = first;
-  int apart = first.block != second.block || first.thread / LANES != thread / LANES;
+  int threads = own_warps(l, b) * LANES, shared = kind == SHARED_RACE;
+  uint32_t one = before->thread - 1, two = b->base + (uint32_t)thread;
+  Access first = {before->pc, l->numbers[one / (uint32_t)threads], (int32_t)(one % (uint32_t)threads), before->pc};
+  Access second = {pc, l->numbers[two / (uint32_t)threads], (int32_t)(two % (uint32_t)threads), pc}, other = first;
+  int apart = first.block != second.block || first.thread / LANES != second.thread / LANES;
   if (shared && l->orders_more && l->code[pc].kind == ASYNC && l->sites[l->code[before->pc].site].op == LOAD) {
     tell_copy(l, b, pc, before, thread, address);
     return;
   }
   if (first.block == second.block && before->pc != pc) {
-    first.rank = b->warps[first.thread / LANES].first[l->code[before->pc].site];
+    first.rank = b->warps[(one - b->base) / LANES].first[l->code[before->pc].site];
     second.rank = b->warps[thread / LANES].first[l->code[pc].site];
   }
   int late = first.rank > second.rank;

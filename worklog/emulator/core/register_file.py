@@ -13,16 +13,19 @@ from worklog.emulator.program import Program
 from worklog.emulator.ptx import CONSTANT, TIMES, Array, Imm, Operand, Reg, Special, Sym, width_of
 
 LANES, SLOT = 32, 128
-SPECIALS = ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%laneid", "%warpid")
+# As in turns.h.
+SPECIALS = (
+    *(f"%{name}.{axis}" for name in ("tid", "ctaid", "cluster_ctaid", "clusterid") for axis in "xyz"),
+    "%laneid", "%warpid", "%cluster_ctarank",
+)  # fmt: skip
 # Special registers that are the same in all launches: one value, or one by lane.
 LANE = np.arange(LANES)
 FIXED = {
-    "WARP_SZ": 32, "%is_explicit_cluster": 0, "%cluster_ctarank": 0, "%cluster_nctarank": 1, "%laneid": LANE,
-    **{f"%cluster_{name}.{axis}": "ncta" in name for name in ("ctaid", "nctaid") for axis in "xyz"},
-    "%lanemask_eq": 1 << LANE, "%lanemask_lt": (1 << LANE) - 1, "%lanemask_le": (2 << LANE) - 1,
-    "%lanemask_gt": -(2 << LANE), "%lanemask_ge": -(1 << LANE),
+    "WARP_SZ": 32, "%laneid": LANE, "%lanemask_eq": 1 << LANE, "%lanemask_lt": (1 << LANE) - 1,
+    "%lanemask_le": (2 << LANE) - 1, "%lanemask_gt": -(2 << LANE), "%lanemask_ge": -(1 << LANE),
 }  # fmt: skip
-LAUNCHED = ("%ntid", "%nctaid", "%nwarpid")  # with those in CONSTANT: the same for all threads of a launch
+# With those in CONSTANT: the same for all threads of a launch.
+LAUNCHED = ("%ntid", "%nctaid", "%nwarpid", "%cluster_ncta", "%nclusterid", "%is_explicit")
 
 
 class RegisterFile:
@@ -103,8 +106,7 @@ class RegisterFile:
         return self.params[key]
 
     def special(self, name: str) -> int:
-        """The place of a special register of 32 bits. A cluster has one block."""
-        name = name.replace("%clusterid", "%ctaid").replace("%nclusterid", "%nctaid")
+        """The place of a special register of 32 bits."""
         if name in FIXED:
             return self.constant(np.broadcast_to(np.asarray(FIXED[name]).astype(np.uint32), LANES).tobytes(), 1)
         if name in CONSTANT or name.startswith(LAUNCHED):

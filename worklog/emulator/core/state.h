@@ -10,7 +10,7 @@
 
 /* What a handler returns (see run_warp), and sizes. SLOT: bytes that a register takes, or twice as many. */
 enum { NEXT, PARKED, AGAIN, STOP };
-enum { MOST_WARPS = 32, BARRIERS = 16, SLOT = 128 };
+enum { MOST_WARPS = 8 * 32, BARRIERS = 16, SLOT = 128 };
 
 /* Each lane of a mask, and each cell of these bytes of shared memory. */
 #define FOR_LANES(k, mask) for (int k = -1; (k = next_lane(mask, k)) < LANES;)
@@ -58,6 +58,7 @@ typedef struct {
   Path held[LANES];                /* lanes that wait for others of the warp, by rising pc */
   uint32_t lived;                  /* lanes that lived when the first of those began to wait */
   int32_t forced;                  /* an instruction whose lanes wait no longer, or NONE */
+  uint32_t come, owing;            /* lanes that the barrier of the cluster has counted; that have yet to wait there */
   uint16_t arrived[BARRIERS];      /* by barrier, how often it did without waiting */
   int32_t registers, registers_pc; /* what setmaxnreg has set, and where */
   uint64_t seen;                   /* of its state: see `repeats` */
@@ -112,17 +113,19 @@ struct Between { /* what blocks have handed over; blocks: by when they started *
 };
 
 
+/* What is resident together and has one clock: a block, or the blocks of a cluster, whose warps follow each other. */
 struct Block {
-  int64_t number;
   uint64_t seen;
   Chunk *chunks;
   int32_t warps_count, first, turn; /* first: of a round of the warps; turn: how many have had theirs */
   int32_t idle; /* rounds, up to 2, since any warp did more than wait: one may have waited just before it could go on */
-  int32_t order;  /* how many blocks started before it */
+  int32_t order;  /* how many of them started before it */
   uint32_t base;  /* the number of its first thread in the launch: blocks count by when they started */
   uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
+  uint32_t left;  /* blocks of the cluster whose threads have all exited */
+  int32_t met;    /* whether the cluster has */
   Warp *warps;
   Buffer shared, local; /* local: of a thread, at its lowest address; `local_stride` apart */
   int64_t local_stride;
@@ -130,7 +133,8 @@ struct Block {
   int32_t arrivals_count;
   int32_t learned, news; /* learned: more than barriers orders threads; news: `published` has more than the last row */
   Knowledge *knowledge;  /* by thread */
-  Knowledge common, meeting, named[BARRIERS]; /* of all threads; of lanes that meet; of those that came to a barrier */
+  Knowledge common, meeting; /* of all threads; of lanes that meet */
+  Knowledge *named, cluster; /* of those that came to a barrier, by its number; to the cluster's */
   uint32_t *published;                        /* of each thread: what any strong write of the block publishes */
   Flags flags;
   Async *async;
@@ -190,6 +194,13 @@ static int threads_of(const Block *b) { return b->warps_count * LANES; }
 static int number_of_warp(const Block *b, const Warp *w) { return (int)(w - b->warps); }
 static int first_of(const Block *b, const Warp *w) { return number_of_warp(b, w) * LANES; }
 
+/* Of a block of a cluster: how many warps it has; which one a warp is in; and the number of a thread's in the launch. */
+static int own_warps(const Launch *l, const Block *b) { return b->warps_count / l->blocks; }
+static int rank_of(const Launch *l, const Block *b, const Warp *w) { return number_of_warp(b, w) / own_warps(l, b); }
+static int64_t block_of(const Launch *l, const Block *b, int thread) {
+  return l->numbers[b->order * l->blocks + thread / LANES / own_warps(l, b)];
+}
+
 /* Continue lanes at an instruction: those with the lowest pc run first, and join lanes that are there. */
 static void push(Warp *w, int32_t pc, uint32_t mask) {
   if (!mask) return;
@@ -227,7 +238,8 @@ static Event *tell(Launch *l, const Block *b, Event new) {
     l->events_lost++;
     return NULL;
   }
-  new.block = b->number, new.space = l->space;
+  new.block = block_of(l, b, new.thread), new.space = l->space;
+  new.thread %= own_warps(l, b) * LANES;
   l->events[l->events_count] = new;
   return &l->events[l->events_count++];
 }

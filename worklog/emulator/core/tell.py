@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ BLOCKS = (
     "with nothing that orders the blocks: an index, such as a row length, is wrong if one of them alone should reach "
     "these; else it takes atomics, or a flag with __threadfence() before it is set and after it is seen"
 )
+CLUSTER = "with no barrier of the cluster (cluster.sync()) between them"
 READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
+LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesses"
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
 # By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the event's numbers;
 # {line}: of the other place, with its caller. The other fields are those of _fields().
@@ -62,6 +65,13 @@ WORDS = {
     "CROOKED_MATRIX": (
         "misaligned", "gives a matrix at byte {value:#x} with {more} bytes from line to line: multiples of {align} and "
         "16 are needed",
+    ),
+    "CLUSTER_AGAIN": ("barrier-count", "arrives at the cluster's barrier again before it has waited there"),
+    "CLUSTER_UNARRIVED": ("barrier-count", "waits at the cluster's barrier, where it has not arrived"),
+    "BLOCK_LEFT": ("shared-race", f"{{verb}} shared memory of another block, whose threads have exited: {LEAVE}"),
+    "LEFT_EARLY": ("shared-race", f"{{verb}} shared memory of another block, which may have exited before: {LEAVE}"),
+    "NOT_STARTED": (
+        "shared-race", "{verb} shared memory of another block, which may not run yet: the cluster must meet first",
     ),
     "BARRIER_WRONG": (
         "barrier-count", "names barrier {number} for {threads} threads: there are 0 to 15, for a multiple of 32 "
@@ -135,7 +145,6 @@ WORDS = {
     ),
     "MBARRIER_COUNT": ("mbarrier-misuse", f"initialises {AT} with a count of {{1}}"),
     "WRONG_STATE": ("wrong-phase", f"waits with the state of phase {{2}}, and {AT} is in {{1}}"),
-    "WRONG_RANK": ("shared-out-of-bounds", "asks for block {1} of its cluster, which has one block"),
     "BULK_MISALIGNED": ("misaligned", f"{BOX}: these must be multiples of {{unit}}, 16 and 16"),
     "BOX_MISALIGNED": ("misaligned", f"{BOX}: boxes must start at multiples of 16 bytes along dimension 0"),
     "BULK_OUTSIDE_SHARED": ("shared-out-of-bounds", BOX),
@@ -184,13 +193,30 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
     elif name == "TRAPPED":
         variant = "assert" if i.operands else ""
     kind, text = WORDS.get(f"{name} {variant}", WORDS[name])
+    event["numbers"][0], more = _byte(batch, int(event["numbers"][0]), shared)
+    if place is not i and place.space == "shared" and name != "MATRIX_OUTSIDE":
+        event["value"], where = _byte(batch, int(event["value"]), shared)
+        more = more or where
     fields = _fields(program, memory, event, name, place, other, shared)
     lanes = lanes_of(batch, event) if event["lanes"] else int(event["thread"])
     if f"{name} {variant}" == "UNINITIALISED wgmma":
         place = other
     other = None if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE") else other
     numbers, count = event["numbers"].tolist(), int(event["count"])
-    batch.tell(kind.format(**fields), place, lanes, text.format(*numbers, **fields), other, count)
+    batch.tell(kind.format(**fields), place, lanes, text.format(*numbers, **fields) + more, other, count)
+
+
+def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
+    """A byte of a block's shared memory, and what is said of the block where it is none of the thread's own; the core
+    gives one of the cluster's, or what its `located` makes of an address that is nowhere.
+    """
+    blocks, own = math.prod(batch.cluster), address & 0xFFFFFFFF
+    if address >> 40 != 1:
+        return address % batch.stride(shared) if blocks > 1 else address, ""
+    number = (own + (1 << 23) & 0xFFFFFFFF) >> 24
+    if not 0x80 <= number < 0xC0:
+        return own - (own >> 31 << 32), ""
+    return own - (number << 24), f", in block {number - 0x80} of its cluster, which has {blocks}"
 
 
 def lanes_of(batch: Batch, event: Any) -> Array:
@@ -249,7 +275,7 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     if kind == "read-only-load":
         fix = READ_ONLY_LOAD
     elif threads[0][0] != threads[1][0]:
-        fix = BLOCKS
+        fix = CLUSTER if kind == "shared-race" else BLOCKS
     elif sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
         fix = ONE_STORE
     elif kind == "shared-race" and not event["warps_differ"]:

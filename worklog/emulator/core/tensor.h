@@ -248,7 +248,7 @@ static int tensor(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i
     return NEXT;
   }
   const Site *s = &l->sites[i->site];
-  addresses(w, s, i->a, f->wide, address);
+  addresses(l, b, w, s, i->a, f->wide, address);
   if (s->op == STORE) use_all(l, b, w, pc, registers, f->registers_count, mask);
   if (i->op == MOVE_FRAGMENT) fragment(l, b, w, pc, i, f, address, mask);
   else move_matrices(l, b, w, pc, i->site, address, f->turned, registers, f->registers_count, mask);

@@ -16,19 +16,20 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
 
 /* Special registers, by the number that Python gives. */
 static void set_specials(Launch *l, Block *b, Warp *w) {
-  int32_t warp = number_of_warp(b, w), sizes[3] = {l->block[0], l->block[1], l->block[2]};
-  int64_t x = b->number % l->grid[0], y = b->number / l->grid[0] % l->grid[1], z = b->number / l->grid[0] / l->grid[1];
-  uint32_t place[3] = {(uint32_t)x, (uint32_t)y, (uint32_t)z};
+  int32_t rank = rank_of(l, b, w), warp = number_of_warp(b, w) % own_warps(l, b);
+  int64_t number = block_of(l, b, first_of(b, w));
+  int32_t place[3] = {(int32_t)(number % l->grid[0]), (int32_t)(number / l->grid[0] % l->grid[1]),
+                      (int32_t)(number / l->grid[0] / l->grid[1])};
   /* PTX ISA, "%warpid": any slots of the multiprocessor. Without a seed of the schedule, the first ones. */
-  int32_t slot = warp + (int32_t)(l->seed % 4) * b->warps_count;
+  int32_t slot = warp + (int32_t)(l->seed % 4) * own_warps(l, b);
   for (int n = 0; n < l->special_count; n++) {
-    int32_t number = l->specials[2 * n];
-    uint32_t *out = AT(uint32_t, l->specials[2 * n + 1]);
-    for (int k = 0; k < LANES; k++) {
-      int32_t thread = warp * LANES + k;
-      int32_t tid[3] = {thread % sizes[0], thread / sizes[0] % sizes[1], thread / sizes[0] / sizes[1] % sizes[2]};
-      if (number < 6) out[k] = number < 3 ? (uint32_t)tid[number] : place[number - 3];
-      else out[k] = (uint32_t)(number == 6 ? k : slot);
+    int32_t which = l->specials[2 * n] / 3, axis = l->specials[2 * n] % 3, *out = AT(int32_t, l->specials[2 * n + 1]);
+    for (int k = 0, before = axis ? l->block[0] * (axis == 2 ? l->block[1] : 1) : 1; k < LANES; k++) {
+      const int32_t others[3] = {k, slot, rank};
+      if (which == 0) out[k] = (warp * LANES + k) / before % l->block[axis];
+      else if (which == 1) out[k] = place[axis];
+      else if (which == 2) out[k] = place[axis] % l->cluster[axis];
+      else out[k] = which == 3 ? place[axis] / l->cluster[axis] : others[axis];
     }
   }
 }
@@ -41,17 +42,18 @@ static void free_block(Block *b) {
 
 /* The next block, at its start; NULL if there is no memory. */
 static Block *new_block(Launch *l) {
-  int threads = l->block[0] * l->block[1] * l->block[2], warps = (threads + LANES - 1) / LANES;
+  int threads = l->block[0] * l->block[1] * l->block[2], own = (threads + LANES - 1) / LANES, warps = own * l->blocks;
   size_t cells = (size_t)l->shared_size / (size_t)l->grain + 1, slots = (size_t)l->file_size / SLOT + 1;
   size_t file = slots * SLOT, stride = ((size_t)l->local_size + 7) / 8 * 8, local = stride * LANES * (size_t)warps;
   Block *b = zeros(l, sizeof *b);
   if (!b) return NULL;
-  b->order = (int32_t)l->next++, b->number = l->numbers[b->order];
+  b->order = (int32_t)l->next++;
   b->warps_count = warps, b->base = (uint32_t)b->order * (uint32_t)(warps * LANES);
   b->clock = b->time = 1;
   b->local_stride = (int64_t)stride;
   b->warps = room(l, &b->chunks, sizeof *b->warps * (size_t)warps);
   b->knowledge = room(l, &b->chunks, sizeof *b->knowledge * (size_t)warps * LANES);
+  b->named = room(l, &b->chunks, sizeof *b->named * BARRIERS * (size_t)l->blocks);
   b->published = room(l, &b->chunks, sizeof *b->published * (size_t)warps * LANES);
   b->shared = (Buffer){.size = (uint64_t)l->shared_size, .writable = 1};
   b->shared.data = room(l, &b->chunks, (size_t)l->shared_size);
@@ -70,11 +72,13 @@ static Block *new_block(Launch *l) {
     return NULL;
   }
   memset(b->local.data, 0xFF, local);
-  int32_t reserved = (l->shared_size - l->reserved) / l->grain;
-  if (l->checking) memset(b->shared.written + reserved, 1, (size_t)(l->reserved / l->grain));
+  for (int k = 0; k < l->blocks && l->checking; k++) {
+    int64_t reserved = k * (int64_t)l->shared_stride + l->own_size - l->reserved;
+    memset(b->shared.written + reserved / l->grain, 1, (size_t)(l->reserved / l->grain));
+  }
   for (int k = 0; k < warps; k++) {
     Warp *w = &b->warps[k];
-    int lanes = threads - k * LANES;
+    int lanes = threads - k % own * LANES;
     w->file = files + (size_t)k * file, w->poison = poison + (size_t)k * slots;
     w->first = first + k * (l->sites_count + 1);
     memcpy(w->file, l->image, (size_t)l->file_size);
@@ -98,7 +102,8 @@ static uint64_t random_of(Launch *l) {
 static int is_stuck(Launch *l, const Block *b, const Warp *w) {
   if (!w->paths_count) return 0;
   Path path = w->paths[w->paths_count - 1];
-  l->stuck_pc = path.pc, l->stuck_thread = first_of(b, w) + __builtin_ctz(path.mask), l->stuck_block = b->number;
+  l->stuck_pc = path.pc, l->stuck_block = block_of(l, b, first_of(b, w));
+  l->stuck_thread = first_of(b, w) % (own_warps(l, b) * LANES) + __builtin_ctz(path.mask);
   return 1;
 }
 
@@ -166,7 +171,7 @@ static int repeats(Launch *l, int keep) {
     for (int k = 0; k < b->warps_count; k++) {
       Warp *w = &b->warps[k];
       now = hash(now ^ w->live, w->paths, sizeof(Path) * (size_t)w->paths_count);
-      now = hash(now, w->held, sizeof(Path) * (size_t)w->held_count);
+      now = hash(now ^ w->come, w->held, sizeof(Path) * (size_t)w->held_count);
       now = hash(hash(now, w->arrived, sizeof w->arrived), w->file, (size_t)l->file_size);
     }
     now = hash(now, b->arrivals, sizeof *b->arrivals * (size_t)b->arrivals_count);
@@ -195,10 +200,11 @@ static int stuck(Launch *l) {
     const Block *b = l->resident[n];
     if (!b->arrivals_count) continue;
     const Arrival *first = &b->arrivals[0];
-    l->stuck_thread = first->warp * LANES + __builtin_ctz(first->mask), l->stuck_count = 0;
+    l->stuck_thread = first->warp % own_warps(l, b) * LANES + __builtin_ctz(first->mask), l->stuck_count = 0;
     for (int k = 0; k < b->arrivals_count; k++)
       if (b->arrivals[k].number == first->number) l->stuck_count += __builtin_popcount(b->arrivals[k].mask);
-    l->stuck_block = b->number, l->stuck_pc = first->pc, l->stuck_number = first->number;
+    l->stuck_block = block_of(l, b, first->warp * LANES), l->stuck_pc = first->pc;
+    l->stuck_number = first->number % BARRIERS;
     return DEADLOCK;
   }
   return DONE;
@@ -226,7 +232,7 @@ static int quiet_round(Launch *l) {
 
 /* Start a block in a slot, if there is one left. */
 static int start_next(Launch *l, int slot) {
-  if (l->next == l->blocks_count) return 0;
+  if (l->next == l->clusters_count) return 0;
   Block *b = new_block(l);
   if (b && slot == l->resident_count) l->resident_count++;
   if (b) l->resident[slot] = b;
@@ -268,9 +274,9 @@ int launch_run(Launch *l) {
   if (!l->between) l->between = zeros(l, sizeof *l->between);
   if (l->status) return l->status;
   if (l->fences && !l->between->blocks)
-    l->between->blocks = room(l, &l->between->chunks, sizeof *l->between->blocks * (size_t)l->blocks_count);
+    l->between->blocks = room(l, &l->between->chunks, sizeof *l->between->blocks * (size_t)l->clusters_count);
   if (l->status) return l->status;
-  while (l->resident_count || l->next < l->blocks_count) {
+  while (l->resident_count || l->next < l->clusters_count) {
     if ((status = round_of(l, &left))) return status;
     /* Where none of these has ended, they may wait for others: as many more as there are start. */
     int more = l->ended ? 0 : l->resident_count ? l->resident_count : 1;

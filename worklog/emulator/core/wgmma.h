@@ -24,29 +24,32 @@ static int64_t line_of(uint64_t descriptor, int turned, int line, int chunk) {
   return width ? place ^ (place >> 3 & (width - LINE)) : place;
 }
 
-/* Line number k of the lines of rows from `first` on. */
-static uint64_t numbered(uint64_t descriptor, int turned, int first, int k) {
+/* A warp's number in its warp group. */
+static int in_group(const Launch *l, const Block *b, int warp) { return warp % own_warps(l, b) % 4; }
+
+/* Line number k of the lines of rows from `first` on, in the shared memory of a warp's block. */
+static uint64_t numbered(const Launch *l, const Block *b, int warp, uint64_t descriptor, int turned, int first, int k) {
   int line = turned ? k % 16 : first + k / 2, chunk = turned ? first / 8 + k / 16 : k % 2;
-  return (uint64_t)line_of(descriptor, turned, line, chunk);
+  return (uint64_t)(warp / own_warps(l, b) * (int64_t)l->shared_stride + line_of(descriptor, turned, line, chunk));
 }
 
 /* Rows of A, or columns of B, as words along K. Whether they are being read from now on. */
 static int from_shared(Launch *l, Block *b, Warp *w, int32_t pc, uint64_t descriptor, int turned, int first, int rows,
                        uint32_t (*out)[WORDS]) {
   uint64_t end = 0, seen[LANES];
-  int fresh = 0, thread = first_of(b, w);
+  int fresh = 0, thread = first_of(b, w), warp = number_of_warp(b, w);
   for (int k = 0; k < 2 * rows; k++) {
-    uint64_t line = numbered(descriptor, turned, first, k) + LINE;
+    uint64_t line = numbered(l, b, 0, descriptor, turned, first, k) + LINE;
     end = line > end ? line : end;
   }
   memset(out, 0, sizeof *out * (size_t)rows);
-  if (end > (uint64_t)l->shared_size) {
+  if (end > (uint64_t)l->own_size) {
     tell(l, b, (Event){.kind = MATRIX_OUTSIDE, .pc = pc, .other_pc = NONE, .thread = thread, .lanes = 1,
-                       .value = (int64_t)end, .other_block = l->shared_size});
+                       .value = (int64_t)end, .other_block = l->own_size});
     return 0;
   }
   for (int k = 0; k < 2 * rows; k++) {
-    uint64_t line = numbered(descriptor, turned, first, k);
+    uint64_t line = numbered(l, b, warp, descriptor, turned, first, k);
     seen[k % LANES] = line;
     if (k % LANES == LANES - 1) note(l, b, w, NULL, pc, SHARED, FULL, seen);
     if (turned)
@@ -73,9 +76,9 @@ static void wait_for_groups(Launch *l, Block *b, Warp *w, int32_t group) {
     }
     const Form *f = (const Form *)(l->lists + l->code[product->pc].target);
     for (int side = 0; side < 2; side++) {
-      int first = side ? 0 : number % 4 * 16, rows = side ? f->columns : 16;
+      int first = side ? 0 : in_group(l, b, number) * 16, rows = side ? f->columns : 16;
       for (int k = 0; product->reads >> side & 1 && k < 2 * rows; k++) {
-        uint64_t line = numbered(product->descriptors[side], f->turned[side], first, k);
+        uint64_t line = numbered(l, b, number, product->descriptors[side], f->turned[side], first, k);
         end_reading(l, b, product->pc, number * LANES, line, LINE);
       }
     }
@@ -91,7 +94,8 @@ static void wait_for_groups(Launch *l, Block *b, Warp *w, int32_t group) {
 
 /* The warp group is whole, has passed a wgmma.fence, and gives one descriptor, which is supported. Whether it is. */
 static int check_group(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  int number = number_of_warp(b, w), first = number / 4 * 4, good = first + 4 <= b->warps_count;
+  int number = number_of_warp(b, w), first = number - in_group(l, b, number), own = own_warps(l, b);
+  int good = first % own + 4 <= own;
   w->multiplied++, w->multiplies = pc;
   for (int k = first; k < first + 4 && good; k++)
     good = b->warps[k].live == FULL || (!b->warps[k].live && b->warps[k].multiplied >= w->multiplied);
@@ -132,7 +136,8 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
     mark_first(b, w, i->site);
     note(l, b, w, NULL, pc, GLOBAL, 0, NULL); /* one more multiplication: its lines follow */
     if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
-    else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], number % 4 * 16, 16, x.a);
+    else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], in_group(l, b, number) * 16, 16,
+                               x.a);
     reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
     multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
   } else {
@@ -148,7 +153,7 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
 static void check_groups(Launch *l, Block *b) {
   for (int k = 0; k < b->warps_count; k++) {
     int least = b->warps[k].multiplied;
-    for (int n = k / 4 * 4; n < k / 4 * 4 + 4 && n < b->warps_count; n++)
+    for (int n = k - in_group(l, b, k), end = n + 4; n < end && n < b->warps_count; n++)
       if (b->warps[n].multiplied < least) least = b->warps[n].multiplied;
     if (b->warps[k].multiplied > least) tell_lanes(l, b, &b->warps[k], PART_OF_GROUP, b->warps[k].multiplies, 1, 0);
   }
