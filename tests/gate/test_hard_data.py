@@ -72,6 +72,11 @@ def test_a_doubtful_element_that_is_stored_twice_fails_with_a_beta() -> None:
     assert not stage.passed and MIXED in stage.detail
 
 
+def test_hard_data_lies_in_every_part_of_a_tile() -> None:
+    trusted = ("bool precise = ", "bool precise = (row_of(i) % BM >= 32 && column_of(i) % BN >= 32) || ")
+    assert not hard_data(edited("wgmma", trusted)).passed
+
+
 def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale() -> None:
     stage = hard_data(edited("promoted", *OF_A_TILE))
     assert not stage.passed and "scale each row of A and each column of B by itself" in stage.detail

@@ -313,23 +313,25 @@ def _check_scaled_rows(
 
 
 def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
-    """A and B on U(-1, 1), but for some rows of A and columns of B. shape: at least SHAPE."""
+    """A and B on U(-1, 1), but for some rows of A and columns of B, anywhere. shape: at least SHAPE."""
     a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
-    for lines in (a, b.T):
-        lines[8:12] *= np.exp2(rng.integers(-30, 31, (4, shape.k))).astype(np.float32)
-        lines[12:14] *= np.float32(2.0**-140)
-        lines[14] = 0
-        lines[16:18] += 1000
-        lines[17, ::2] *= -1  # times the row with an offset: it cancels
-        lines[24] *= np.float32(2.0**126)
-        lines[26] *= np.float32(2.0**-60)
-    a[18, 0], b[0, 18:22] = 2.0**40, 0
-    b[1, 23], a[18:22, 1] = 2.0**40, 0
-    scales = np.exp2(rng.integers(-20, 21, shape.k)).astype(np.float32)
-    a[22] *= scales  # large times small: all products are alike
-    b[:, 22] /= scales
-    a[28, 3], a[29, 3], b[3, 30], b[5, 31] = -np.inf, np.nan, 0, np.inf
-    return a, b
+    for first in range(0, min(shape.m, shape.n) - 31, 32):
+        for lines in (a[first:], b.T[first:]):
+            lines[8:12] *= np.exp2(rng.integers(-30, 31, (4, shape.k))).astype(np.float32)
+            lines[12:14] *= np.float32(2.0**-140)
+            lines[14] = 0
+            lines[16:18] += 1000
+            lines[17, ::2] *= -1  # times the row with an offset: it cancels
+            lines[24] *= np.float32(2.0**126)
+            lines[26] *= np.float32(2.0**-60)
+        rows, columns = a[first:], b[:, first:]
+        rows[18, 0], columns[0, 18:22] = 2.0**40, 0
+        columns[1, 23], rows[18:22, 1] = 2.0**40, 0
+        scales = np.exp2(rng.integers(-20, 21, shape.k)).astype(np.float32)
+        rows[22] *= scales  # large times small: all products are alike
+        columns[:, 22] /= scales
+        rows[28, 3], rows[29, 3], columns[3, 30], columns[5, 31] = -np.inf, np.nan, 0, np.inf
+    return a[rng.permutation(shape.m)], b[:, rng.permutation(shape.n)]
 
 
 def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
