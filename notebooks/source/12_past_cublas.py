@@ -27,9 +27,18 @@ lab.steps(*NAMES, "equal_shares", "ragged")
 
 # %% [markdown]
 # No rung here has fewer multiply-adds than `warptiled`, and they are its floor. So the floor predicts no step. What
-# is left to gain is the time in which an SM issues something else, or nothing. The next tables say what the emulator
-# counts per multiply-add of a warp, and what the disassembler finds in the main loop: the share of multiply-adds, the
-# registers that each reads from the register file, and how many of them read two from one bank.
+# is left to gain is the time in which an SM issues something else, or nothing. So each rung has a timeline: what the
+# warps of one block copy, multiply and wait for, as the emulator executed it. It is an order, not a time. This is where
+# we start:
+
+# %%
+lab.timeline("warptiled")
+
+# %% [markdown]
+# All four warps do the same. Each fetches the next tile to registers as it begins to multiply, and stores it to shared
+# memory at the end, before the one wait per tile. The next tables say what the emulator counts per multiply-add of a
+# warp, and what the disassembler finds in the main loop: the share of multiply-adds, the registers that each reads from
+# the register file, and how many of them read two from one bank.
 #
 # **New concepts:** lane maps, asynchronous copies, stages, mbarriers, copying warps, bulk copies, a last wave that
 # fills no GPU, equal shares.
@@ -57,7 +66,12 @@ from worklog.analysis.counts import access_pattern
 display(lab.diff("warptiled", "lane_map", hunks=[1]))
 plots.ownership(access_pattern(worklog.rung("lane_map")))
 
+# %%
+lab.timeline("lane_map")
+
 # %% [markdown]
+# The order is that of `warptiled`: only addresses differ.
+#
 # **What came:** about half a percent at each size, and not always in the same direction. And the table shows a second
 # change: ptxas allocates other registers, and the share of multiply-adds that read two of them from one bank falls
 # from 23 to 1 %. The step doesn't isolate the lane map, and neither effect can be read from it.
@@ -69,9 +83,15 @@ plots.ownership(access_pattern(worklog.rung("lane_map")))
 # arrive several tiles' time after it was requested, so nobody waits for it.
 
 # %%
-lab.diff("lane_map", "async_copies", hunks=[2, 5, 6, 9])
+lab.diff("lane_map", "async_copies", hunks=[5, 6, 9])
+
+# %%
+lab.timeline("async_copies")
 
 # %% [markdown]
+# Four tiles are requested before the first one is multiplied, and no store from registers is left. There is still one
+# wait per tile, for the copies and for all warps.
+#
 # **What came:** 6 to 7 % slower. Every 4 bytes of A need an instruction and an address, so the share of multiply-adds
 # in the loop falls from 92 to 88 %. (The tile changes, too, to 8 deep, so the step doesn't isolate the
 # copies. Two blocks still fit on an SM.)
@@ -83,9 +103,15 @@ lab.diff("lane_map", "async_copies", hunks=[2, 5, 6, 9])
 # as that one is less than the stages behind.
 
 # %%
-lab.diff("async_copies", "barriers", hunks=[2, 3, 4, 5])
+lab.diff("async_copies", "barriers", hunks=[2, 4, 5])
+
+# %%
+lab.timeline("barriers")
 
 # %% [markdown]
+# Now there are two waits per tile: for `full` before it is multiplied, and for `empty` before a copy. The request is
+# one tile less ahead, so that `empty` is about a tile that was left a whole tile ago.
+#
 # **What came:** 2 % faster at the smaller sizes, 1 % slower at 8192. The mbarriers and their addresses take
 # instructions, and the share of multiply-adds falls again, to 82 %.
 #
@@ -97,9 +123,15 @@ lab.diff("async_copies", "barriers", hunks=[2, 3, 4, 5])
 # multiply-adds rises.
 
 # %%
-lab.diff("barriers", "specialized", hunks=[1, 4, 6])
+lab.source("specialized", "if (threadIdx.x < COPIERS) {", 15)
+
+# %%
+lab.timeline("specialized")
 
 # %% [markdown]
+# The rows of a block differ for the first time. Warps 4 to 11 multiply and wait once per tile, and nothing of theirs
+# lies between two multiplications but that wait.
+#
 # **What came:** 10 % faster at each size, and 93 % of the loop are multiply-adds. This is what the two rungs before
 # it were for.
 #
@@ -123,9 +155,15 @@ for line in ("__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
 # copying warps take fewer of their issue slots.
 
 # %%
-lab.diff("specialized", "bulk_copies", hunks=[8, 9])
+lab.diff("specialized", "bulk_copies", hunks=[9])
+
+# %%
+lab.timeline("bulk_copies")
 
 # %% [markdown]
+# The multiplying warps do what they did. Of the copying ones, each pair takes every other tile: it stores A's part,
+# requests that of its next tile, and then copies B's.
+#
 # **What came:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS.
 #
 # ## The last wave
@@ -149,17 +187,34 @@ pd.DataFrame.from_dict(used, orient="index")
 # ## 18 and 19. Two rungs that lose
 #
 # `equal_shares` lets each block take an equal share of the steps along K of all tiles, so it computes parts of tiles,
-# too. A second launch adds the parts. **What we believed:** it gains what the last wave loses. **What came:** no gain
-# at 8192, and a loss at the other two sizes. The SMs are used at 97 % at all three, so there was at most 3 % to gain,
-# and we had left open what the parts cost. At 2048, where every tile is in parts, 11 % is lost, and not in the product:
-# its launch keeps the FP32 cores as busy as that of `bulk_copies` (83 and 82 %, below). At a size with an emptier last
-# wave there is more to gain, but no recording has one.
+# too. A second launch adds the parts. **What we believed:** it gains what the last wave loses. This is the third block
+# of 132, in a product with few tiles along K:
+
+# %%
+few = worklog.Shape(768, 2560, 104)
+lab.timeline("equal_shares", few, block=2)
+
+# %% [markdown]
+# The block ends a tile of C that another one began, and begins the next one while its copies go on. Both parts go to a
+# workspace, since neither is a whole tile.
+#
+# **What came:** no gain at 8192, and a loss at the other two sizes. At 2048, where every tile is in parts, 11 % is
+# lost, and not in the product: its launch keeps the FP32 cores as busy as that of `bulk_copies` (83 and 82 %, below).
 #
 # `ragged` takes any shape: only its copying warps know about edges, and where rows don't begin at multiples of 16
 # bytes, a first launch copies the matrix. **What we believed:** it takes the time of `equal_shares` at sizes of whole
-# tiles, since the source of the main loop is the same. **What came:** the same time at 2048, and 4 % more at 4096 and
-# 8192. The recordings don't show why. What they taught is in the next section: compute with whole blocks, choose the
-# tile by the shape, and split K only where blocks are few.
+# tiles, since the source of the main loop is the same.
+
+# %%
+lab.timeline("ragged", few, block=2)
+
+# %% [markdown]
+# The order is that of `equal_shares`, one step later: the shares are cut at other places. **What came:** the same time
+# at 2048, and 4 % more at 4096 and 8192. The recordings don't show why.
+#
+# What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain, and the parts, whose cost
+# we had left open, took 11 % at 2048. They stay because rung 26 is made of both: its blocks stay on their SMs, share
+# out K only where tiles are few, and take any shape, and it is 1.9 to 2.5 times as fast as the rung before.
 #
 # ## Every shape
 #

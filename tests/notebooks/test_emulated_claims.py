@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from itertools import pairwise
 
 import nbformat
@@ -12,6 +13,7 @@ import numpy as np
 import worklog
 from tests.notebooks.test_claims import COUNTED, RUNGS, numbers, shown
 from tests.record.notebooks import notebook_of, sources
+from worklog import lab
 from worklog.analysis.inspection import inspect
 from worklog.gate.exact import family
 from worklog.kernel.nvrtc import compile_cuda
@@ -19,6 +21,8 @@ from worklog.lab.arithmetic import summed
 from worklog.problem import random_inputs
 from worklog.runner.check import check
 from worklog.runs import recordings
+
+STEPS = ("warptiled", "lane_map", "async_copies", "barriers", "specialized", "bulk_copies")
 
 
 def cells(number: str) -> list[tuple[str, str]]:
@@ -122,6 +126,23 @@ def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_
     assert adds["lane_map"] > adds["async_copies"] > adds["barriers"] < adds["specialized"]
     assert sectors["lane_map"] == sectors["barriers"] > sectors["specialized"] == sectors["bulk_copies"]
     assert re.findall(r"(early-overwrite|missing-wait): thread", text) == ["early-overwrite", "missing-wait"]
+
+
+def test_what_12_says_of_its_timelines() -> None:
+    few = {"equal_shares": (worklog.Shape(768, 2560, 104), 2)}
+    charts = {name: lab.timeline(name, *few.get(name, ())) for name in (*STEPS, *few)}
+    rows = {name: re.findall(r"(warps [\d–]+): ([^;]*)(?:; |\. Source)", chart.alt) for name, chart in charts.items()}
+    assert rows["lane_map"] == rows["warptiled"] and len(rows["barriers"]) == 1
+    ahead = {name: re.findall(r"requests (\d)", charts[name].headline) for name in STEPS[:4]}
+    assert ahead == {"warptiled": ["1"], "lane_map": ["1"], "async_copies": ["4"], "barriers": ["3"]}
+    every = {name: own[-1][1].split(", ") for name, own in rows.items()}
+    assert not any("store" in part or "fetch" in part for part in every["async_copies"])
+    waits = {name: Counter(every[name])["wait"] for name in ("async_copies", "barriers", "specialized")}
+    assert waits == {"async_copies": 10, "barriers": 18, "specialized": 12}, "for 9, 9 and 12 tiles"
+    assert rows["specialized"][-1] == rows["bulk_copies"][-1]
+    between = every["specialized"][every["specialized"].index("multiply 0") :][:3]
+    assert between == ["multiply 0", "wait", "multiply 1"] and every["equal_shares"].count("write a part of C") == 2
+    assert "store from registers 0, fetch to registers 2, copy to shared memory 0" in rows["bulk_copies"][0][1]
 
 
 def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_keeps_fp32s_range() -> None:
