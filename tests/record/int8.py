@@ -77,7 +77,7 @@ def record() -> dict[str, Any]:
     with nvml_handle() as handle:
         limit = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
     head = {"kind": "int8", "schema": 1, "label": max(labels), "device": gpu().name, "limit_watts": limit}
-    return {**head, "driver": gpu().driver, "torch": torch.__version__, "cuda": torch.version.cuda, "rows": rows}
+    return {**head, "driver": gpu().driver, "torch": str(torch.__version__), "cuda": torch.version.cuda, "rows": rows}
 
 
 if __name__ == "__main__":
