@@ -1,19 +1,30 @@
-"""The pages of `worklog site` in a browser: they show what Python computes, by mouse, keyboard and on a phone."""
+"""The pages of `worklog site`: each link leads somewhere, nothing is loaded from elsewhere, and in a browser they show
+what Python computes, by mouse, keyboard and on a phone.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from pytest import approx
 
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
+from tests.helpers import small_run
 from tests.lab.grid import part_of_the_recording
+from tests.record.notebooks import sources
+from worklog.errors import WorklogError
+from worklog.kernel import FP32, LADDER
+from worklog.lab.chapters import STORY
 from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.rungs import Climb, diff, ladder_runs
+from worklog.lab.site import answers as data_of
 from worklog.lab.site import site
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
@@ -25,6 +36,7 @@ from worklog.settings import PITFALLS, Value
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
 ENDS = "rows => rows.map(row => [row.firstChild.textContent, row.lastChild.textContent])"
 CELLS = "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+MOST_BYTES = 300_000  # of the first page
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
@@ -34,10 +46,20 @@ def grid() -> Run:
 
 
 @pytest.fixture(scope="module")
-def folder(grid: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def files(grid: Run) -> dict[str, bytes]:
+    return site(grid=grid)
+
+
+@pytest.fixture(scope="module")
+def pages(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: content.decode() for name, content in files.items() if name.endswith(".html")}
+
+
+@pytest.fixture(scope="module")
+def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site in the file system."""
     made = tmp_path_factory.mktemp("site")
-    for name, content in site(grid=grid).items():
+    for name, content in files.items():
         (made / name).write_bytes(content)
     return made
 
@@ -151,7 +173,8 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page: Page, width: i
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
 def test_axe_finds_nothing_in_the_other_pages(browser: Browser, folder: Path, width: int, scheme: Any) -> None:
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    for path in sorted(folder.glob("*.html")):
+    few = ("05_climbing_the_ladder.html", "access.html", "wrong.html")  # whose style is that of all
+    for path in sorted(folder.glob("*.html")) if scheme == "dark" else [folder / name for name in few]:
         shown.goto(path.as_uri())
         if path.name == "access.html":
             shown.wait_for_selector("html[data-ready]")
@@ -207,3 +230,61 @@ def test_a_phone_scrolls_down_only_and_keeps_the_reading_in_sight(page: Page) ->
     expect(page.locator(".card .big").last).to_be_in_viewport()
     page.get_by_role("button", name="all naive").click()
     assert page.evaluate(OVERFLOW) <= 0
+
+
+def test_every_notebook_is_a_page_and_the_first_page_is_small(files: dict[str, bytes], pages: dict[str, str]) -> None:
+    others = {"index.html", "wrong.html", "access.html"}
+    assert {*pages} == {f"{source.stem}.html" for source in sources()} | others
+    assert len(files["index.html"]) < MOST_BYTES
+
+
+def test_every_link_has_its_page_and_its_place(files: dict[str, bytes], pages: dict[str, str]) -> None:
+    places = {name: {*re.findall(r'\sid="([^"]*)"', html)} for name, html in pages.items()}
+    places["access.html"] = {rung.name for rung in (*LADDER, *FP32)}
+    for name, html in pages.items():
+        links = re.findall(r'\b(?:href|src|srcset)="(?!data:|https?:)([^"]*)"', html)
+        assert len(links) > 5, name
+        for link in links:
+            page, _, place = link.partition("#")
+            assert (page or name) in files, f"{name}: {link}"
+            where = unquote(place.partition("/")[0] if page == "access.html" else place)
+            assert not where or where in places[page or name], f"{name}: {link}"
+
+
+def test_nothing_is_loaded_from_elsewhere_and_ids_are_unique(pages: dict[str, str]) -> None:
+    loads = r'(?:src|srcset|action)="(?:https?:)?//|<link [^>]*href="(?!data:)|url\((?!#|data:)|@import'
+    for name, html in pages.items():
+        assert not re.findall(loads, html), name
+        ids = re.findall(r'<[^<>]*\sid="([^"]*)"', html)
+        assert len({*ids}) == len(ids), name
+
+
+def test_the_first_page_lists_the_chapters_in_the_order_of_reading(pages: dict[str, str]) -> None:
+    linked = re.findall(r'<b><a href="(\d\d)_', pages["index.html"].partition('id="story"')[2])
+    assert tuple(linked[: len(STORY)]) == STORY
+    assert sorted(linked) == sorted(name[:2] for name in pages if name[:2].isdigit())
+
+
+def test_each_belief_stands_with_what_came_and_a_link(pages: dict[str, str]) -> None:
+    stories = re.findall(r"<article>(.*?)</article>", pages["wrong.html"], re.DOTALL)
+    assert len(stories) > 8 and f"{len(stories)} beliefs" in pages["index.html"]
+    for story in stories:
+        assert story.index("What we believed") < story.index("What came") < story.rindex('<a href="')
+
+
+def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pages: dict[str, str]) -> None:
+    chapter = pages["05_climbing_the_ladder.html"]
+    terms = re.findall(r'<a class="term" href="index.html#[\w-]+" title="([^"]+)">(\w+)</a>', chapter)
+    assert {"sector", "rung"} <= {term.removesuffix("s") for _, term in terms} and len(
+        {words for words, _ in terms}
+    ) == len(terms)
+
+
+def test_a_cell_that_shows_a_page_links_to_the_live_one(pages: dict[str, str]) -> None:
+    assert 'href="index.html#panel">→ Try it' in pages["01_four_gremlins.html"]
+    assert re.search(r'href="access.html#\w+">→ Try it', pages["05_climbing_the_ladder.html"])
+
+
+def test_a_run_without_an_unbiased_reading_is_no_panel() -> None:
+    with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog ablate --grid`"):
+        data_of(replace(small_run(), measurements=[]))
