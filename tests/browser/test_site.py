@@ -4,6 +4,7 @@ what Python computes, by mouse, keyboard and on a phone.
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -236,6 +237,7 @@ def test_every_notebook_is_a_page_and_the_first_page_is_small(files: dict[str, b
     others = {"index.html", "wrong.html", "access.html"}
     assert {*pages} == {f"{source.stem}.html" for source in sources()} | others
     assert len(files["index.html"]) < MOST_BYTES
+    assert len(gzip.compress(files["access.html"])) < 65_000 and "https://" not in pages["access.html"]
 
 
 def test_every_link_has_its_page_and_its_place(files: dict[str, bytes], pages: dict[str, str]) -> None:

@@ -304,7 +304,7 @@ def odd_argument(param: Param, random: Random) -> Any:
 
 def test_no_kernel_however_wrong_ends_the_process() -> None:
     """Damaged kernels in odd launches give findings or errors that say why. In a process of its own."""
-    command = (sys.executable, "-m", "tests.emulator.test_fuzz", "0", "150")
+    command = (sys.executable, "-m", "tests.emulator.test_fuzz", "0", "70")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert {"findings", "right", "BadLaunch", "PtxError"} <= {*done.stdout.split()}

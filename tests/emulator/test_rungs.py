@@ -43,7 +43,7 @@ def test_a_rung_past_the_ladder_is_exact_and_clean(record: Kernel) -> None:
     """With fewer tiles along K than stages, and with so many that mbarriers pass several phases."""
     device, tile = EmulatedDevice(), record.template
     subject = record.load(device)
-    for tiles in (1, 17):
+    for tiles in (1, 11):
         rng, k = np.random.default_rng(tiles), tiles * tile.get("BK", 8)
         a, b = integers(rng, tile["BM"], k), integers(rng, k, tile["BN"])
         np.testing.assert_array_equal(product(device, subject, a, b, 2.0), 2 * (a @ b))

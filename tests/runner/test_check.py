@@ -20,7 +20,6 @@ from worklog.emulator import EmulatedDevice, EmulatedFault
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.source import demangled
-from worklog.lab.magic import try_kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check, check_in_child
 
@@ -133,24 +132,22 @@ def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning() -> None:
-    def of(grid: str, *words: str) -> tuple[Result, Any]:
-        source = f"// grid: {grid}   block: 16, 16\n{PLAIN}"
-        found = worklog(source, "--seed", "1", *words)
-        return found, json.loads(worklog(source, "--seed", "1", "--json", *words).stdout)
+    def of(grid: str, rules: str = "") -> tuple[Checked, dict[str, Any]]:
+        kernel = Kernel.from_source(f"// grid: {grid}   block: 16, 16\n{PLAIN}", domain=rules)
+        found = check(kernel, on="emulated", seed=1, quick=True)
+        return found, found.as_dict()
 
     inferred, document = of("N / 16, M / 16")
-    assert inferred.exit_code == 0 and "M % 16 == 0, N % 16 == 0" in document["warnings"][0]
-    assert re.search(
-        r"^passed as fp32 for .* \(the domain is inferred .* N % 16 == 0\) in", inferred.stdout, re.MULTILINE
-    )
-    trial = try_kernel(f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}", time=False)
-    assert "the domain is inferred" in repr(trial.checked) and "the domain is inferred" in trial.checked._repr_html_()
-    for grid, words in (("N / 16, M / 16", ("--domain", "any")), ("N / 16, (M + 15) / 16", ())):
-        failing, document = of(grid, *words)
-        assert failing.exit_code == 1 and "has 0 x" in document["reason"]
-        assert ("one rounded axis of two" in str(document["warnings"])) == (not words)
-    stated, document = of("N / 16, (M + 15) / 16", "--domain", "N % 16 == 0")
-    assert stated.exit_code == 0 and document["warnings"] == []
+    assert document["accepted"] and "M % 16 == 0, N % 16 == 0" in document["warnings"][0]
+    assert "the domain is inferred" in repr(inferred) and "the domain is inferred" in inferred._repr_html_()
+    printed = worklog(f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}", "--seed", "1").stdout
+    assert re.search(r"^passed as fp32 for .* \(the domain is inferred .* N % 16 == 0\) in", printed, re.MULTILINE)
+    for grid, rules in (("N / 16, M / 16", "any"), ("N / 16, (M + 15) / 16", "")):
+        _, document = of(grid, rules)
+        assert not document["accepted"] and "has 0 x" in document["reason"]
+        assert ("one rounded axis of two" in str(document["warnings"])) == (not rules)
+    _, stated = of("N / 16, (M + 15) / 16", "N % 16 == 0")
+    assert stated["accepted"] and stated["warnings"] == []
 
 
 def test_a_launch_that_cannot_be_has_the_sources_names() -> None:

@@ -17,7 +17,7 @@ from tests.lab.waiting import WAIT_S, gone, until
 from worklog.errors import BadSetting, NoGpu, WorklogError, memory_is_full
 from worklog.gpu import device
 from worklog.kernel import Kernel
-from worklog.runner import session
+from worklog.runner import child, session
 from worklog.runner.check import check_in_child
 from worklog.runner.child import Ended, environment, run_child
 from worklog.runner.job import silent
@@ -50,10 +50,11 @@ def test_it_gets_its_order_answers_and_ends(capfd: pytest.CaptureFixture[str]) -
     assert said == [{"is": "said", "good": 1}]
 
 
-def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on() -> None:
+def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = list[Any]()
+    monkeypatch.setattr(child, "TICK_S", 0.1)
     source = "say(pid=os.getpid())\nwhile True: print('x')"
-    (answer,), ended = run(source, lambda *step: shown.append(step), timeout_s=1.5, first=3, total=7)
+    (answer,), ended = run(source, lambda *step: shown.append(step), timeout_s=0.3, first=3, total=7)
     assert str(ended).startswith("hung: no progress for") and gone(answer["pid"])
     assert len(shown) >= 3 and {*shown} == {(3, 7, "starting")}
 

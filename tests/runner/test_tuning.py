@@ -152,13 +152,13 @@ def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fi
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    planned = article_jobs()
-    tasks = [task for task in planned if held_by(recorded_run(), task)]
+    planned, article = article_jobs(), recorded_run()
+    tasks = [task for task in planned if held_by(article, task)]
     missing = [task.pitfalls for task in planned if task not in tasks]
     assert len(set(planned)) == len(planned) and {"l2": "warm", "queue": False} in missing, "it is in the grid's"
-    assert all(biased.keys() & {*recorded_run().unknown} for biased in missing if len(biased) != 2)
+    assert all(biased.keys() & {*article.unknown} for biased in missing if len(biased) != 2)
     run = recorded(tasks, holding(tasks))
-    used = [Harness().but(**dict(task.changed)) for task in article_jobs()]
+    used = [Harness().but(**dict(task.changed)) for task in planned]
     assert {one.hot_ms for one in used} == {0} and {one.most_samples for one in used if not one.biased()} == {2000}
     for name in ("save", "write_gallery"):
         monkeypatch.setattr(f"worklog.plots.{name}", lambda *_, **__: [])

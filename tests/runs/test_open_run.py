@@ -120,7 +120,7 @@ def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladde
     assert typed("article", *words).exit_code == 0
     assert taken == ["recorded", "recorded"]
     monkeypatch.chdir(tmp_path)
-    for example in ("01_time_a_rung", "02_your_kernel", "05_draw_a_ladder"):  # in one home, one after the other
+    for example in ("01_time_a_rung", "05_draw_a_ladder"):  # in one home, one after the other
         monkeypatch.setattr(sys, "argv", [example])
         runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
 

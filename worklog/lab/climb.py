@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -69,6 +70,7 @@ def climb() -> Table:
     return replace(table(bounds.values(), run.label), notes=notes)
 
 
+@lru_cache(maxsize=64)
 def per_multiply_add(kernel: Kernel) -> dict[str, float]:
     """What the emulator counts per multiply-add of a warp, for a product of 128 or the least above that it takes."""
     counted = inspect(kernel, kernel.domain.padded(Shape.of(128))).counts

@@ -197,7 +197,8 @@ class RunRecord:
                 raise ValueError("Object missing required field `created`")
             run = msgspec.convert({"origin": "recorded", **document}, cls)
             run.harness = BEFORE_PLACEMENT | run.harness if run.harness else {}
-            for changed in ({}, *(_sound(m).changed for m in run.measurements)):
+            different = {str(changed): changed for changed in ({}, *(_sound(m).changed for m in run.measurements))}
+            for changed in different.values():
                 values = run.harness | changed  # a setting that this version doesn't know is ignored
                 Harness(**{name: value for name, value in values.items() if name in settings})
         except (ValueError, BadSetting, RecursionError) as error:
