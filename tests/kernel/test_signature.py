@@ -70,7 +70,7 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, b
         ("const float* A, const float* B, float* C, int N, double alpha", {}, "takes double alpha: the gate passes"),
         ("const Matrix A, const Matrix B, Matrix C", {}, "takes Matrix A: the gate passes float"),
         ("float** A, float** B, float** C, int N", {}, r"takes float\*\* A: the gate passes float"),
-        ("float A[64][64], float B[64][64], float C[64][64]", {}, "takes A as an array of arrays"),
+        ("float A[64][64], float B[64][64], float C[64][64]", {}, r"takes float \(\*A\)\[64\]"),
         ("float* A, float* B, float* C, Matrix* seen, int N", {}, r"takes Matrix\* seen"),
         ("const real* A, const real* B, real* C, int N", {}, r"takes const double\* A"),
     ],
@@ -129,7 +129,6 @@ BY_16, BY_32 = (f"(N + {size} - 1) / {size}, (M + {size} - 1) / {size}" for size
 UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}",  # two launches
     f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}",  # an unknown function
-    f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}",  # a third dimension
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n / 8, n / 8), 64>>>(a, b, c, n, n, n); }}",  # one variable for all sizes
     f"{SQUARE} {{ {ROW.replace('row', 'a')} {COL.replace('col', 'b')} }}",  # indices that say nothing
     f"{SQUARE} {{ __shared__ float s; {ROW} {COL} }}",  # a tile of unknown size
@@ -141,6 +140,13 @@ UNCLEAR = (
     ("source", "grid", "block", "origin"),
     [
         (f"// grid: (N + 63) / 64, M / 8, block: 64, 4\n{SQUARE} {{}}", "(N + 63) / 64, M / 8", "64, 4", "a comment"),
+        (f"// grid: (N / 16, M / 8, 4), block: (16, 4, 2)\n{SQUARE} {{}}", "N / 16, M / 8, 4", "16, 4, 2", "a comment"),
+        (
+            f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}",
+            "N, M, 2",
+            "64",
+            "the host code",
+        ),
         (SOLVE, BY_16, "16, 16", "the host code"),
         (CEILING, "((N + 8 - 1) / 8), (N + 3) / 4", "8, 4", "the host code"),
         (OF_FLOATS, "((N + 16 - 1) / 16), ((N + 8 - 1) / 8)", "16, 8", "the host code"),
@@ -154,7 +160,7 @@ UNCLEAR = (
         (TURNED, "(M + 32 - 1) / 32, (N + 32 - 1) / 32", "32, 32", "its indices"),
         (BOUNDED, "(N + 32 - 1) / 32, (M + 8 - 1) / 8", "32, 8", "its indices"),
         (BOUNDED_TURNED, "(M + 32 - 1) / 32, (N + 8 - 1) / 8", "32, 8", "its indices"),
-        (NUMBERS, "(N + 16 - 1) / 16, (M + 8 - 1) / 8", "16, 8", "its indices"),
+        (NUMBERS, "(N + 16 - 1) / 16, (M + 8 - 1) / 8", "16, 8", "the tile"),
         *((source, "", "", "") for source in UNCLEAR),
     ],
 )

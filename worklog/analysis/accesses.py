@@ -361,8 +361,7 @@ class _Reader:
         if defined is None or not defined.is_own:
             shown |= {*range(1, len(text) + 1)}
         else:
-            first = defined.line(defined.body)
-            last = first + int(defined.body.end_point[0]) - int(defined.body.start_point[0])
+            first, last = (defined.line(at) for at in (defined.body.start_byte, defined.body.end_byte - 1))
             while first > 1 and text[first - 2].strip():
                 first -= 1
             shown |= {*range(first, last + 1)}

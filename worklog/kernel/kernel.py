@@ -127,7 +127,7 @@ class Kernel:
         template = tile if of_header else {}
         adapted = []
         try:
-            arguments = signature.order(args, file, function, defined, unit)
+            arguments = signature.order(args, file, function, defined)
             adapted += signature.described(defined, arguments)
         except BadSetting as error:  # it can still be compiled
             if args or grid or block:
@@ -138,7 +138,8 @@ class Kernel:
             launch, origin = replace(own_launch, function=function), "a comment"
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
-            launch, origin = signature.launch(source, unit, function, defined, arguments, numbers)
+            launch, origin, unread = signature.launch(source, unit, function, defined, arguments, numbers)
+            adapted += unread
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")
         bytes_ = shared or launch.shared or own_launch.shared

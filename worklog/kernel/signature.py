@@ -8,7 +8,7 @@ wrong guess fails and never gives a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,8 +18,8 @@ from typing import Any
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel.device import Block
 from worklog.kernel.resources import MAX_THREADS
-from worklog.kernel.source import comments, evaluate, filled, nodes, parts, plain, reduced, sizes, text_of
-from worklog.kernel.unit import Definition, Unit
+from worklog.kernel.source import comments, evaluate, filled, nodes, parts, reduced, sizes, text_of
+from worklog.kernel.unit import Call, Definition, Unit
 from worklog.problem import CLASSES, SGEMM, Domain, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
@@ -41,7 +41,7 @@ class Launch:
     """One launch of a __global__ function. Its texts may name the parameters of the kernel's template.
 
     function: with its template arguments, as in "sum_parts<BM, 4>". grid: blocks along x, y and z, expressions that may
-    also name M, N and K. block: threads along x, or along x and y. shared: bytes of dynamic shared memory per block.
+    also name M, N and K. block: threads along x, y and z. shared: bytes of dynamic shared memory per block.
     """
 
     function: str
@@ -57,13 +57,13 @@ class Launch:
         return sizes if len(sizes) > 1 else (*sizes, 1)
 
     def threads(self, names: Mapping[str, int]) -> Block:
-        """Threads per block: along x, or along x and y. Raises BadSetting."""
+        """Threads per block: along x, or along x, y and z. Raises BadSetting."""
         sizes = [evaluate(part, names) for part in parts(self.block)]
-        if len(sizes) == 3 and sizes[-1] == 1:
+        if len(sizes) > 3 or min(sizes) < 1:
+            raise BadSetting(f"cannot read the block {self.block!r}: give threads along x, y and z: 256 or 32,8")
+        while len(sizes) > 1 and sizes[-1] == 1:
             sizes.pop()
-        if len(sizes) not in (1, 2) or min(sizes) < 1:
-            raise BadSetting(f"cannot read the block {self.block!r}: give threads along x, or x and y: 256 or 32,8")
-        return sizes[0] if len(sizes) == 1 else (sizes[0], sizes[1])
+        return sizes[0] if len(sizes) == 1 else tuple(sizes)
 
 
 def launch_text(argument: str, given: Any) -> str:
@@ -74,14 +74,13 @@ def launch_text(argument: str, given: Any) -> str:
     return ", ".join(sizes(", ".join(map(str, texts)), {}))
 
 
-def order(words: str, file: str, function: str, defined: Definition | None, unit: Unit) -> tuple[str, ...]:
+def order(words: str, file: str, function: str, defined: Definition | None) -> tuple[str, ...]:
     """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
     declared = defined.parameters if defined is not None else ()
     for parameter in declared:
         kind, known = parameter.type, {*_PASSED, *(defined.template if defined is not None else ())}
-        if kind.endswith(("*", "[]")):
-            taken = parameter.declaration if kind.endswith("*") else f"{parameter.name} as an array of arrays"
-            raise BadSetting(f"{file}: {function} takes {taken}: the gate passes float*, row-major")
+        if kind.endswith(("*", "]")):
+            raise BadSetting(f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major")
         numbers = ("float32",) if parameter.pointer else ("float32", "int", "uint", "bool")
         if kind not in known if not parameter.dtype else not parameter.dtype.startswith(numbers):
             advice = "the gate passes float*, float and integers: give the kernel these instead"
@@ -219,71 +218,100 @@ def covered(grid: str) -> tuple[list[str], bool]:
 
 def launch(
     source: str, unit: Unit, function: str, defined: Definition | None, values: Sequence[str], instance: str
-) -> tuple[Launch, str]:
-    """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; and where it
-    was read. An empty one where it states none, or several. instance: arguments of the template, as in "32, 8".
+) -> tuple[Launch, str, list[str]]:
+    """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; where it was
+    read; and what wasn't understood. An empty one where it states none, or several. instance: arguments of the
+    template, as in "32, 8".
     """
     if defined is None:
-        return Launch(function), ""
+        return Launch(function), "", []
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
-    free = {n: text for n, text in {**unit.names(defined), **template}.items() if n not in (*SIZES, *own)}
-    launches, blocks = set(), set()
+    known = {**unit.names(defined), **{name: value for name, value in defined.template.items() if value}, **template}
+    free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
+    launches, blocks, unread = dict[Launch, str](), set[str](), list[str]()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
-            launches.add(_readable(function, parts(grid), parts(block), free, own))
-    origin = "a comment" if launches else "the host code"
-    calls = [(caller, call) for caller in unit.functions for call in caller.calls if not launches]
-    for caller, call in calls:
+            launches[_readable(function, sizes(grid, free), sizes(block, free), own)] = "a comment"
+
+    def why_not(call: Call) -> str:
+        """Read a launch of the host; why it can't be read."""
         if not f"::{defined.name}".endswith(f"::{call.function}"):
-            continue
+            is_known = unit.definition(call.function) is not None
+            return "" if is_known else f"{call.function} isn't known as a kernel"
         passed: dict[str, str] = {}
         for argument, value in zip(call.arguments, values, strict=False):
-            variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", plain(argument))
+            variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", reduced(argument, {}))
             if variable and (size := _size(value)):
                 # One variable for two sizes says nothing of a grid.
                 passed[variable[1]] = size if passed.get(variable[1], size) == size else "?"
-        names = {name: text for name, text in {**unit.names(caller), **template}.items() if name not in passed}
+        names = {name: text for name, text in {**unit.names(call), **template}.items() if name not in passed}
         arguments = ", ".join(reduced(part, names) for part in call.template)
-        if (instance and arguments != ", ".join(parts(instance))) or len(call.configuration) < 2:
-            continue
-        grid_sizes, block_sizes = (sizes(words, names) for words in call.configuration[:2])
-        with suppress(BadSetting):
-            entry = f"{function}<{arguments}>" if arguments else function
-            blocks.add(_readable(entry, ["1"], block_sizes, names, passed).block)
-            words = call.configuration[2] if len(call.configuration) > 2 else "0"
-            try:
-                shared = evaluate(reduced(words, names), {})
-            except BadSetting:
-                shared, origin = 0, f"the host code, but for its {words} bytes of shared memory: give --shared"
-            launches.add(replace(_readable(entry, grid_sizes, block_sizes, names, passed), shared=shared))
-    if not launches and (guessed := _by_tile(function, defined, free, own)):
-        tile, origin = guessed
-        if len(blocks) == 1 and tile.block not in blocks and parts(min(blocks))[0] == parts(tile.block)[0]:
-            # The host's block is as wide as the tile, and higher or lower: such as with warps that only copy.
-            tile, origin = replace(tile, block=min(blocks)), f"{origin} and the host code"
-        launches = {tile}
-    return (launches.pop(), origin) if len(launches) == 1 else (Launch(function), "")
+        if instance and arguments != ", ".join(parts(instance)):
+            return ""
+        entry = f"{function}<{arguments}>" if arguments else function
+        grid, block, shared = (*call.configuration, "0", "0")[:3]
+        try:
+            blocks.add(_readable(entry, ["1"], sizes(block, names), passed).block)
+            read, origin = _readable(entry, sizes(grid, names), sizes(block, names), passed), "the host code"
+        except BadSetting as error:
+            return str(error).partition(": use integers")[0]
+        try:
+            read = replace(read, shared=evaluate(reduced(shared, names), {}))
+        except BadSetting:
+            origin = f"the host code, but for its {shared} bytes of shared memory: give --shared"
+        launches[read] = origin
+        return ""
+
+    for call, *by_others in () if launches else _launches(unit):
+        why = why_not(call)
+        for other in by_others if why else ():
+            why = why_not(other)
+        unread += [f"line {call.line}: a launch isn't read: {why}"] if why else []
+    if len(launches) > 1:
+        differ = " or ".join(f"grid {read.grid}; block {read.block}" for read in launches)
+        return Launch(function), "", [f"launches differ: {differ}", *unread]
+    if launches:
+        return (*launches.popitem(), unread)
+    guessed = _by_tile(function, defined, free, own)
+    if guessed is None:
+        return Launch(function), "", unread
+    tile, origin = guessed
+    if len(blocks) == 1 and tile.block not in blocks and parts(min(blocks))[0] == parts(tile.block)[0]:
+        # The host's block is as wide as the tile, and higher or lower: such as with warps that only copy.
+        tile, origin = replace(tile, block=min(blocks)), f"{origin} and the host code"
+    return tile, origin, unread
+
+
+def _launches(unit: Unit) -> Iterator[list[Call]]:
+    """Each launch of the host code; and as other functions launch it, by calls of the function that it is in."""
+    for caller in unit.functions:
+        calls = [call for other in unit.functions for call in other.calls if not call.configuration]
+        outer = [call for call in calls if f"::{caller.name}".endswith(f"::{call.function}")]
+        for call in caller.calls:
+            if call.configuration:
+                yield [call, *(call.by(caller, other) for other in outer)]
 
 
 def _by_tile(
     function: str, defined: Definition, known: Mapping[str, str], own: Mapping[str, str]
 ) -> tuple[Launch, str] | None:
-    """The launch of BM and BN, of the only tile, or of a thread per element, where it is clear which index walks the
-    columns of C; and which of these it was.
+    """The launch of a tile per block, or of a thread per element, where it is clear which index walks the columns of C;
+    and which of these it was.
     """
     body, products = text_of(defined.body), _products(defined.body)
-    axes = {"blockIdx.x": "x", "blockIdx.y": "y"}  # also of the names that are computed from these
+    axes = dict(zip(INDICES, "xy", strict=True))  # also of the names that are computed from these
+    blocks = dict(axes)  # and of those that are the same
     for given in nodes(defined.body, "init_declarator", "assignment_expression"):
-        used = {text_of(field) for field in nodes(given.named_children[-1], "field_expression")} & {*INDICES}
-        axes |= {text_of(given.named_children[0]): index[-1] for index in used}
-    numbers, compared = dict[str, str](), dict[str, set[str]]()
+        name, value = (text_of(given.named_children[side]) for side in (0, -1))
+        for index in {text_of(field) for field in nodes(given.named_children[-1], "field_expression")} & {*INDICES}:
+            axes[name] = index[-1]
+        blocks |= {name: blocks[value]} if value in blocks else {}
+    compared = dict[str, set[str]]()
     for node in nodes(defined.body, "binary_expression"):
-        left, right = (text_of(node.child_by_field_name(side)) for side in ("left", "right"))
         if node.children[1].type in ("<", "<=", ">", ">="):
+            left, right = (text_of(node.child_by_field_name(side)) for side in ("left", "right"))
             compared.setdefault(left, set()).add(own.get(right, ""))
-        elif (stride := re.fullmatch(r"blockIdx\.([xy]) \* (\d+)", left)) and right == f"threadIdx.{stride[1]}":
-            numbers[stride[1]] = stride[2]
     walked, lengths = set(), {name for name, size in own.items() if size != "M"}  # of rows
     for name, axis in axes.items():
         limits = compared.get(name, set())
@@ -294,28 +322,26 @@ def _by_tile(
             walked.add((axis == "x") == is_column)
     if len(walked) != 1:
         return None
-    columns_first = walked.pop()
-    tiles = {name for factors in products if factors & axes.keys() for name in (factors & known.keys()) - axes.keys()}
-    planar = "threadIdx.y" in body
-    if tiles == {"BM", "BN"}:
-        n, m = "BN", "BM"
-        block = [f"BN / {known.get('TN', 1)}", f"BM / {known.get('TM', 1)}"]
-        block = block if planar else [defined.bounds or f"({block[0]}) * ({block[1]})"]
-    elif len(tiles) == 1 and not defined.bounds:
-        (n,) = (m,) = tiles
-        block = [n, m] if planar else [f"{n} * {m}"]
-    elif tiles or not planar:
+    columns_first, planar, tile = walked.pop(), "threadIdx.y" in body, {"x": set[str](), "y": set[str]()}
+    for factors in products:
+        for name in factors & blocks.keys():
+            tile[blocks[name]] |= {size for factor in factors if (size := reduced(factor, known)).isdigit()}
+    if len(tile["x"]) == len(tile["y"]) == 1:
+        grid = [min(tile["x"]), min(tile["y"])]
+        per_thread = [known.get(name, "1") for name in (("TN", "TM") if columns_first else ("TM", "TN"))]
+        block = [f"{size} / ({each})" for size, each in zip(grid, per_thread, strict=True)]
+        block = block if planar else [defined.bounds or " * ".join(f"({size})" for size in block)]
+    elif not planar or "blockDim.y" not in body or "__shared__" in body:
         return None
-    else:  # a thread per element; one without a tile takes any block
-        of_any = "blockDim.y" in body and "__shared__" not in body
-        block = [numbers.get("x", ""), numbers.get("y", "")] if "blockDim" not in body else ["", ""]
-        block = ["32", f"({defined.bounds or MAX_THREADS}) / 32"] if of_any else block
-        n, m = (reduced(size, known) for size in (block if columns_first else block[::-1]))
-    grid = [f"(N + {n} - 1) / {n}", f"(M + {m} - 1) / {m}"]
+    else:  # one without a tile takes any block
+        grid = block = ["32", f"({defined.bounds or MAX_THREADS}) / 32"]
+    sizes = ("N", "M") if columns_first else ("M", "N")
+    grid, block = ([reduced(part, known) for part in listed] for listed in (grid, block))
     with suppress(BadSetting):
-        read = _readable(function, grid if columns_first else grid[::-1], block, known, {})
+        rounded = [f"({size} + {part} - 1) / {part}" for size, part in zip(sizes, grid, strict=True)]
+        read = _readable(function, rounded, block, {})
         if evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
-            return read, "the tile" if tiles else "its indices"
+            return read, "the tile" if any(tile.values()) else "its indices"
     return None
 
 
@@ -325,18 +351,14 @@ def _size(value: str) -> str:
     return size if size in SIZES else ""
 
 
-def _readable(
-    function: str, grid: Sequence[str], block: Sequence[str], known: Mapping[str, str], own: Mapping[str, str]
-) -> Launch:
-    """The launch with numbers for all names but M, N and K, which `own` maps the source's to. Raises BadSetting."""
+def _readable(function: str, grid: Sequence[str], block: Sequence[str], own: Mapping[str, str]) -> Launch:
+    """The launch of reduced sizes, whose names `own` maps to M, N and K. Raises BadSetting."""
     texts = []
     for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
-        shown = [filled(reduced(part, known), own) for part in dimensions]
+        shown = [filled(size, own) for size in dimensions]
         while len(shown) > 1 and shown[-1] == "1":
             shown.pop()
-        if len(shown) > 2:
-            raise BadSetting("a third dimension")
-        for part in shown:
-            evaluate(part, names)
+        for size in shown:
+            evaluate(size, names)
         texts.append(", ".join(shown))
     return Launch(function, texts[0], texts[1])

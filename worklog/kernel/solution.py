@@ -30,7 +30,7 @@ from worklog.kernel.device_code import prepared
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.signature import Launch
-from worklog.kernel.source import evaluate, plain, read_source, reduced, sizes, text_of
+from worklog.kernel.source import evaluate, read_source, reduced, sizes, text_of
 from worklog.kernel.unit import Call, Definition, Unit, read
 from worklog.problem import PROBLEMS, Parameter, Problem, dtype_of
 
@@ -187,9 +187,8 @@ class _Kernels(Solver):
     def _read(self, given: Mapping[str, Passed]) -> list[_Launch]:
         """The launches in their order. Raises BadSetting, with the line, for a statement that isn't read."""
         unit, file, own = self.solution.unit, self.solution.file, self.own
-        names = {name: text for name, text in unit.names(own).items() if name not in given}
         numbers = {name: passed.number for name, passed in given.items() if passed.buffer is None}
-        names |= {name: str(number) for name, number in numbers.items() if type(number) is int}
+        integers = {name: str(number) for name, number in numbers.items() if type(number) is int}
         launches = []
         for statement in own.body.named_children:
             shown = text_of(statement)
@@ -197,9 +196,12 @@ class _Kernels(Solver):
                 continue
             try:
                 call = next((call for call in own.calls if call.node.parent == statement), None)
+                names = {**unit.names(own), **(unit.names(call) if call is not None else {}), **integers}
                 launches.append(self._launch(call, names, given))
             except BadSetting as error:
-                raise BadSetting(f"{file}:{own.line(statement)}: cannot read {shown:.70}: {error}") from error
+                raise BadSetting(
+                    f"{file}:{own.line(statement.start_byte)}: cannot read {shown:.70}: {error}"
+                ) from error
         if not launches:
             raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
         return launches
@@ -233,7 +235,7 @@ class _Kernels(Solver):
 
 def _bound(parameter: Parameter, text: str, names: Mapping[str, str], given: Mapping[str, Passed]) -> Any:
     """What a kernel's parameter gets: the name of a buffer, or a number of the parameter's type."""
-    bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", plain(text)).strip()
+    bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", reduced(text, {})).strip()
     passed = given.get(bare)
     if parameter.pointer != (passed is not None and passed.buffer is not None):
         kind = "an address" if parameter.pointer else "a number"

@@ -7,7 +7,7 @@ import ctypes
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -38,6 +38,7 @@ _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?:\\\n|[^\n])*", re.MULTILINE)
 LINE = re.compile(rf"(?P<directive>{DIRECTIVE.pattern}\n?)|[^\n]*\n|[^\n]+", re.MULTILINE)
 DEPTH = 8  # of constants that name others
+UNCLEAR = "?"  # the expression of a name that has several, or one that can't be known
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
@@ -101,14 +102,15 @@ def tree_of(text: str) -> Any:
     return _PARSER.parse(re.sub(r"[^\x00-\x7f]", "?", text).encode()).root_node
 
 
-def nodes(node: Any, *types: str) -> Iterator[Any]:
-    """The nodes of these types in a tree, in order."""
-    waiting = [node]
+def nodes(node: Any, *types: str, inside: Sequence[str] = ()) -> Iterator[Any]:
+    """The nodes of these types in a tree, in order. inside: types of nodes that are given too, and not looked into."""
+    waiting = [*reversed(node.named_children)] if inside else [node]
     while waiting:
         node = waiting.pop()
-        if node.type in types:
+        if node.type in types or node.type in inside:
             yield node
-        waiting += reversed(node.named_children)
+        if node.type not in inside:
+            waiting += reversed(node.named_children)
 
 
 def text_of(node: Any) -> str:
@@ -123,59 +125,108 @@ def expression(text: str) -> Any:
 
 
 def reduced(text: str, names: Mapping[str, str]) -> str:
-    """The expression with the names' values, as plain() has it; as a number if that is all that is left."""
-    values = {name: value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})" for name, value in names.items()}
-    for _ in range(DEPTH):
-        text = filled(plain(text), values)
-    text = plain(text)
+    """The expression with the names' values, and without C++'s casts, suffixes, sizeof, and divisions that round up;
+    as a number if that is all that is left. names: of a function that returns an expression, a lambda.
+    """
+    with suppress(RecursionError):
+        text = _of_text(text, names, DEPTH)
     with suppress(BadSetting):
         return str(evaluate(text, {}))
-    return text
-
-
-def plain(text: str) -> str:
-    """An expression without C++'s casts, suffixes, sizeof and divisions that round up."""
-    with suppress(RecursionError):
-        if (tree := expression(text)) is not None:
-            return _plain(tree)
     return " ".join(text.split())
 
 
-def _plain(node: Any) -> str:
+def _of_text(text: str, names: Mapping[str, str], depth: int) -> str:
+    tree = expression(text)
+    return text if tree is None else _plain(tree, names, depth)
+
+
+def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
+    def plain(child: Any) -> str:
+        return _plain(child, names, depth)
+
     kind, children = node.type, node.named_children
     if kind == "cast_expression":
-        return _plain(children[-1])
+        return plain(children[-1])
     if kind == "parenthesized_expression":
-        return f"({_plain(children[0])})"
+        return f"({plain(children[0])})"
+    if kind == "unary_expression" and node.children[0].type == "!":
+        return f"(1 - {_is_true(plain(children[0]))})"
     if kind == "binary_expression":
-        return f"{_plain(children[0])} {node.children[1].type} {_plain(children[1])}"
+        return _binary(node.children[1].type, *map(plain, children))
+    if kind == "conditional_expression":
+        condition, true, false = map(plain, children)
+        return f"({_is_true(condition)} * ({true}) + (1 - {_is_true(condition)}) * ({false}))"
     if kind == "number_literal":
         return re.sub(r"\.0*[fF]?$", "", text_of(node).rstrip("uUlL"))
     if kind == "sizeof_expression" and (dtype := TYPES.get(text_of(children[0]).strip("() "))):
         return str(Parameter("", "", dtype, False).itemsize)
     if kind == "call_expression" and len(children) == 2:
-        name, values = text_of(children[0]).removeprefix("std::"), [*map(_plain, children[1].named_children)]
-        if name.partition("<")[0] in _CASTS and len(values) == 1:
-            return f"({values[0]})"
-        if len(values) == 1 and name in ("ceil", "ceilf"):
-            quotient = next(nodes(children[1], "binary_expression"), None)
-            if quotient is None or quotient.children[1].type != "/" or not _OF_FLOATS.search(text_of(quotient)):
-                return values[0]  # of a division of integers, which has rounded down
-            values, name = [*map(_plain, quotient.named_children)], "ceil_div"
-        ceiling = len(values) == 2 and _CEILING.search(name)
-        return f"(({values[0]} + {values[1]} - 1) / {values[1]})" if ceiling else f"{name}({', '.join(values)})"
-    return text_of(node)
+        return _called(text_of(children[0]).removeprefix("std::"), children[1], names, depth)
+    text = text_of(node)
+    if text not in names or not depth:
+        return text
+    value = _of_text(names[text], names, depth - 1)
+    return value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})"
+
+
+def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> str:
+    """A call: of a function that returns an expression, of a cast, or of a division that rounds up, by its name."""
+    values, known = [_plain(argument, names, depth) for argument in arguments.named_children], names.get(name, "")
+    if known.startswith("[") and depth and (function := expression(known)) is not None:
+        listed, returned = (next(nodes(function, kind), None) for kind in ("parameter_list", "return_statement"))
+        if listed is not None and returned is not None:
+            own = {
+                text_of(parameter.named_children[-1]): f"({value})"
+                for parameter, value in zip(listed.named_children, values, strict=False)
+            }
+            inner = {name: text for name, text in names.items() if name not in own}
+            return f"({filled(_plain(returned.named_children[0], inner, depth - 1), own)})"
+    if name.partition("<")[0] in _CASTS and len(values) == 1:
+        return f"({values[0]})"
+    if len(values) == 1 and name in ("ceil", "ceilf"):
+        quotient = next(nodes(arguments, "binary_expression"), None)
+        if quotient is None or quotient.children[1].type != "/" or not _OF_FLOATS.search(text_of(quotient)):
+            return values[0]  # of a division of integers, which has rounded down
+        values, name = [_plain(part, names, depth) for part in quotient.named_children], "ceil_div"
+    ceiling = len(values) == 2 and _CEILING.search(name)
+    return f"(({values[0]} + {values[1]} - 1) / {values[1]})" if ceiling else f"{name}({', '.join(values)})"
+
+
+def _binary(operator: str, left: str, right: str) -> str:
+    """An expression of two others with + - * / % only; a comparison is 0 or 1."""
+    with suppress(BadSetting):
+        if operator in ("<<", ">>"):
+            operator, right = {"<<": "*", ">>": "/"}[operator], str(2 ** evaluate(right, {}))
+    if operator in ("==", "!="):
+        differs = _is_true(f"({left}) - ({right})")
+        return differs if operator == "!=" else f"(1 - {differs})"
+    if operator in ("<", "<=", ">", ">="):
+        more, less = (left, right) if operator[0] == ">" else (right, left)
+        return f"min(1, max(0, ({more}) - ({less}){' + 1' * operator.endswith('=')}))"
+    return f"{left} {operator} {right}"
+
+
+def _is_true(text: str) -> str:
+    return f"min(1, max({text}, 0 - ({text})))"
+
+
+def sizes_in(text: str) -> list[str]:
+    """The sizes of a grid or a block as they are written: dim3(a, b), {a, b}, (a, b), or a, b."""
+    written = re.fullmatch(r"\s*(?:dim3\s*[({]|\{)(.*)[)}]\s*", text, re.DOTALL)
+    tree = expression(text) if written is None else None
+    if tree is not None and tree.type == "parenthesized_expression" and tree.named_children[0].type[:5] == "comma":
+        return parts(text_of(tree)[1:-1])
+    return parts(written[1] if written else text)
 
 
 def sizes(words: str, names: Mapping[str, str]) -> list[str]:
     """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or numbers."""
-    text = names.get(words.strip(), words).strip()
-    listed = parts(text)
-    if len(listed) == 1 and (tree := expression(text)) is not None:
-        if tree.type in ("call_expression", "compound_literal_expression"):
-            tree = tree.named_children[1] if text_of(tree.named_children[0]) == "dim3" else tree
-        if tree.type in ("argument_list", "initializer_list"):
-            listed = [*map(text_of, tree.named_children)]
+    name = words.strip()
+    while f"{name}.x" not in names and re.fullmatch(r"[A-Za-z_]\w*", names.get(name, "")):
+        name = names[name]  # a dim3 that another one is copied to
+    listed = sizes_in(names.get(name, name))
+    if f"{name}.x" in names:
+        listed = [names.get(f"{name}.{axis}", f"{name}.{axis}") for axis in "xyz"]
     return [reduced(size, names) for size in listed]
 
 

@@ -114,7 +114,9 @@ class Parameter:
         """C++, as in "const float* input"."""
         if not self.pointer:
             return f"{self.type} {self.name}"
-        return f"{'const ' if self.const else ''}{self.type}* {self.name}"
+        element, bracket, lengths = self.type.partition("[")
+        name = f" (*{self.name})[{lengths}" if bracket else f"* {self.name}"  # of an array, or what it points to
+        return f"{'const ' if self.const else ''}{element}{name}"
 
     @property
     def itemsize(self) -> int:

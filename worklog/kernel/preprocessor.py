@@ -1,0 +1,71 @@
+"""C++'s preprocessor, by pcpp: a source as the compiler's parser gets it, with the places that it comes from."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# What the grammar of CUDA doesn't know, and what says nothing of a definition, is nothing.
+_BUILT_IN = (
+    "__CUDACC__ 1", "__NVCC__ 1", "__cplusplus 201703L", "__grid_constant__ ", "__maxnreg__(n) ",
+    "__cluster_dims__(...) ", "__block_size__(...) ", "__align__(n) ",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Code:
+    """The text of a source behind the preprocessor. starts, places: of its tokens, there and in the source; the place
+    of what a macro expands to is the macro's. macros: what is left of a name's definition at the end.
+    """
+
+    text: str
+    starts: Sequence[int]
+    places: Sequence[int]
+    macros: Mapping[str, str]
+
+    def place(self, at: int) -> int:
+        """The place in the source of the first token from here on."""
+        return self.places[bisect_left(self.starts, at)]
+
+
+def preprocessed(source: str, define: Sequence[str]) -> Code:
+    """The source without comments and directives, with macros expanded. define: further macros, as "NAME=VALUE"."""
+    import pcpp  # type: ignore[import-untyped]  # it makes its tables when it is imported
+
+    class Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
+        def on_error(self, *error: object) -> None:
+            """A condition that can't be evaluated is false, as one with unknown names."""
+
+        def on_directive_unknown(self, *directive: object) -> bool:
+            return True  # and left out
+
+        def include(self, *header: object) -> list[Any]:
+            return []
+
+        def group_lines(self, text: str, file: str) -> Iterator[list[Any]]:
+            lexer, line = self.lexer.clone(), []
+            lexer.input(text)
+            while token := lexer.token():
+                token.source, token.lineno = file, token.lexpos  # what a macro expands to gets the line of the macro
+                line.append(token)
+                if token.value == "\n":
+                    yield line
+                    line = []
+
+    preprocessor = Preprocessor()
+    for macro in (*_BUILT_IN, *(macro.replace("=", " ", 1) if "=" in macro else f"{macro} 1" for macro in define)):
+        preprocessor.define(macro)
+    text, starts, places, length = list[str](), list[int](), list[int](), 0
+    lacking = re.sub(r"\b__has_include\s*\([^)]*\)", lambda match: "0".ljust(len(match[0])), source)
+    for token in preprocessor.parsegen(lacking.replace("\r", " ") + "\n"):
+        starts.append(length)
+        places.append(token.lineno)
+        text.append(str(token.value))
+        length += len(text[-1])
+    macros = {name: macro for name, macro in preprocessor.macros.items() if macro.arglist is None}
+    values = {name: "".join(str(token.value) for token in macro.value).strip() for name, macro in macros.items()}
+    named = {**dict.fromkeys(preprocessor.macros, ""), **values}
+    return Code("".join(text), (*starts, length), (*places, len(source)), named)
