@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,8 @@ from tests.emulator.helpers import HEAD, kernel, run
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
 from worklog.emulator import UnsupportedInstruction, launch, load
+from worklog.emulator.core import native
+from worklog.emulator.core.records import record
 from worklog.kernel.ladder import LADDER
 
 RUNGS = [*(record.name for record in LADDER), "lane_map"]
@@ -28,6 +33,31 @@ def test_a_launch_says_which_code_ran() -> None:
     reached = {i.op: threads for i, threads in zip(code, result.executed, strict=True)}
     assert (reached["bar.warp.sync"], reached["st.global.u32"], reached["ret"]) == (5, 5, 32)
     assert [choices for i, choices in zip(code, result.choices, strict=True) if i.guard] == [3]
+
+
+COUNTED = """  if (threadIdx.x) return;
+  c[blockIdx.x] = 1;
+  __threadfence();
+  if (atomicAdd(flag, 1) == gridDim.x - 1) {
+    __threadfence();
+    *flag = c[0];
+  }"""
+SCATTERED = "  __threadfence();\n  atomicAdd(&c[(blockIdx.x * 37 + threadIdx.x) % 4096], 1);\n  __threadfence();"
+
+
+@pytest.mark.parametrize(("body", "blocks"), [(COUNTED, 100_000), (SCATTERED, 5000)])
+def test_what_blocks_hand_over_takes_bounded_memory(body: str, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without forgetting, these keep 1,500 and 250 times as many times."""
+    core, ended = native.library(), list[np.ndarray]()
+
+    def launch_free(launch: ctypes.c_void_p) -> None:
+        ended.append(np.frombuffer(ctypes.string_at(launch, record("Launch").itemsize), record("Launch")))
+        core.launch_free(launch)
+
+    monkeypatch.setattr(native, "library", lambda: SimpleNamespace(launch_run=core.launch_run, launch_free=launch_free))
+    c, flag = np.zeros(max(blocks, 4096), np.int32), np.zeros(1, np.int32)
+    assert run(kernel(body, "int* c, int* flag"), [c, flag], grid=(blocks,), count=False).findings == ()
+    assert ended[0]["times"] < 2**22 + 2**18 and ended[0]["forgotten"] > 0
 
 
 SPINS = {

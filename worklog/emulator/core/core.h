@@ -157,6 +157,7 @@ typedef struct {
   int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
   Block **resident;    /* blocks that run, and may wait for each other */
   Between *between;    /* what blocks have handed over */
+  int64_t times, forgotten; /* kept of what was handed over, since it was forgotten; how often that was */
   uint64_t changes, changes_before; /* of global memory, which other blocks see; before this round */
   int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */
   uint64_t seed;       /* of the order in which warps and blocks take turns; 0: in the order of their numbers */

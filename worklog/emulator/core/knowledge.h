@@ -13,15 +13,14 @@
 #include "state.h"
 
 enum { RELEASES = 1, ACQUIRES = 2, WITHIN_BLOCK = 4, UNCACHED = 8 }; /* bits of a site's order */
-/* Of all rows of a launch: afterwards a block's last row grows, and a missing fence may be missed. */
-enum { MOST_TIMES = 1 << 24 };
+enum { MOST_TIMES = 1 << 22 }; /* of a launch, until `forget` */
 
 /* Later accesses are not part of what a thread has just released. */
 static void tick(Block *b) { b->clock++; }
 
 /* Views. */
 
-static uint32_t time_of(const Times *t, int agent) { return agent < t->size ? t->time[agent] : 0; }
+static uint32_t time_of(const Times *t, int agent) { return agent >= 0 && agent < t->size ? t->time[agent] : 0; }
 
 /* Whether there are times of this many agents. */
 static int widen(Launch *l, Chunk **chunks, Times *t, int agents) {
@@ -30,7 +29,7 @@ static int widen(Launch *l, Chunk **chunks, Times *t, int agents) {
     uint32_t *time = room(l, chunks, sizeof *time * (size_t)wider);
     if (!time) return 0;
     if (t->size) memcpy(time, t->time, sizeof *time * (size_t)t->size);
-    t->time = time, t->room = wider;
+    t->time = time, t->room = wider, l->times += wider;
   }
   for (; t->size < agents; t->size++) t->time[t->size] = 0;
   return 1;
@@ -99,8 +98,9 @@ static int knows(const Block *b, int thread, int agent, uint32_t time) {
 static int handed_over(const Launch *l, const Block *b, int block, int thread, uint32_t time, int by, int lenient) {
   const Knowledge *own = &b->knowledge[by], *all = &b->common;
   const View *views[] = {&own->known, &all->known, &own->shown, &all->shown};
+  if (block != b->order && l->fences && time <= l->between->blocks[block].until) return 1;
   for (int k = 0; k < (lenient ? 4 : 2); k++) {
-    uint32_t rows = time_of(&views[k]->others, block);
+    uint32_t rows = time_of(&views[k]->others, block - l->between->first);
     if (block == b->order && time <= time_of(&views[k]->own, thread)) return 1;
     if (rows && time <= l->between->blocks[block].rows[rows - 1][thread]) return 1;
   }
@@ -150,6 +150,8 @@ static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
 
 /* Fences and flags. */
 
+static void forget_mbarriers(Block *b);
+
 /* What threads did is released by their next strong write. wide: for other blocks, too. */
 static void release_fence(const Launch *l, Block *b, const Warp *w, uint32_t lanes, int wide) {
   int first = first_of(b, w);
@@ -191,6 +193,7 @@ static Flag *flag_at(Launch *l, Chunk **chunks, Flags *flags, uint64_t place, in
     Flags wider = {.size = flags->size ? 2 * flags->size : 64};
     wider.all = room(l, chunks, sizeof *wider.all * (size_t)wider.size);
     if (!wider.all) return NULL;
+    l->times += wider.size * (int64_t)(sizeof *wider.all / sizeof(uint32_t));
     for (int64_t k = 0; k < flags->size; k++)
       if (flags->all[k].used) *flag_at(l, chunks, &wider, flags->all[k].place, 1) = flags->all[k];
     *flags = wider;
@@ -209,19 +212,41 @@ static uint32_t published(Launch *l, Block *b, int thread) {
   Published *own = &l->between->blocks[b->order];
   uint32_t wide = b->knowledge[thread].wide, *last = own->count ? own->rows[own->count - 1] : NULL;
   if (!b->news && (!wide || (last && wide <= last[thread]))) return (uint32_t)own->count;
-  if (!last || l->between->times < MOST_TIMES) {
-    uint32_t *row = room(l, &l->between->chunks, sizeof *row * (size_t)threads_of(b));
-    if (!row) return 0;
-    if (last) memcpy(row, last, sizeof *row * (size_t)threads_of(b));
-    APPEND(&l->between->chunks, own->rows, own->count, row);
-    l->between->times += threads_of(b);
-    last = row;
-  }
+  uint32_t *row = room(l, &l->between->chunks, sizeof *row * (size_t)threads_of(b));
+  if (!row) return 0;
+  if (last) memcpy(row, last, sizeof *row * (size_t)threads_of(b));
+  APPEND(&l->between->chunks, own->rows, own->count, row);
+  l->times += threads_of(b) + 2 * SLOT / (int)sizeof *row; /* with what `room` adds */
   for (int k = 0; k < threads_of(b); k++)
-    if (b->published[k] > last[k]) last[k] = b->published[k];
-  if (wide > last[thread]) last[thread] = wide;
+    if (b->published[k] > row[k]) row[k] = b->published[k];
+  if (wide > row[thread]) row[thread] = wide;
   b->news = 0;
   return (uint32_t)own->count;
+}
+
+static void forget_others(Block *b, Knowledge *k, int count) {
+  for (; count > 0; count--, k++) k->known.others.size = k->shown.others.size = 0;
+  b->news = 1;
+}
+
+/* Keeps memory bounded: what blocks have done so far counts as handed over, so a missing fence may be missed. */
+static void forget(Launch *l) {
+  Between *all = l->between;
+  free_chunks(all->chunks);
+  all->chunks = NULL, all->flags = (Flags){0}, all->first = (int32_t)l->next;
+  for (int64_t n = 0; n < l->next; n++) all->blocks[n] = (Published){.until = UINT32_MAX};
+  for (int n = 0; n < l->resident_count; n++) {
+    Block *b = l->resident[n];
+    all->blocks[b->order].until = b->clock;
+    if (b->order < all->first) all->first = b->order;
+    tick(b);
+    forget_others(b, b->knowledge, threads_of(b));
+    forget_others(b, b->named, BARRIERS * l->blocks);
+    forget_others(b, &b->common, 1), forget_others(b, &b->meeting, 1), forget_others(b, &b->cluster, 1);
+    for (int64_t k = 0; k < b->flags.size; k++) b->flags.all[k].view.others.size = 0;
+    forget_mbarriers(b);
+  }
+  l->times = 0, l->forgotten++;
 }
 
 /* A strong access of a lane: it sees what others released at a place of shared or global memory, and releases. The
@@ -232,6 +257,7 @@ static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uin
   Flags *flags[] = {&b->flags, &l->between->flags};
   Chunk **chunks[] = {&b->chunks, &l->between->chunks};
   const uint64_t key = place << 1 | (uint64_t)shared;
+  if (l->times > MOST_TIMES) forget(l);
   if (s->order & RELEASES) release_fence(l, b, w, 1u << lane, wide);
   for (int k = 0; s->op != STORE && k < 2 - shared; k++) {
     const Flag *flag = flag_at(l, chunks[k], flags[k], key, 0);
@@ -243,14 +269,15 @@ static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uin
   if (s->op == LOAD) return;
   uint32_t rows = published(l, b, thread);
   for (int k = 0; k < 2 - shared; k++) {
-    Flag *flag = flag_at(l, chunks[k], flags[k], key, 1);
+    int gives = k ? rows || own->known.others.size || b->common.known.others.size : own->fence != 0;
+    Flag *flag = flag_at(l, chunks[k], flags[k], key, gives);
     if (!flag) continue;
     if (s->op == STORE) clear(&flag->view); /* the value that is read counts; an atomic hands on what was there */
     if (!k && own->fence) gather_view(l, b, &flag->view, number_of_warp(b, w), 1u << lane, own->fence);
     if (!k && !shared) continue;
     add_times(l, chunks[k], &flag->view.others, &own->known.others, 0);
     add_times(l, chunks[k], &flag->view.others, &b->common.known.others, 0);
-    if (rows) know(l, chunks[k], &flag->view.others, b->order, rows);
+    if (rows) know(l, chunks[k], &flag->view.others, b->order - l->between->first, rows);
   }
   tick(b);
 }

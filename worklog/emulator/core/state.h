@@ -99,17 +99,18 @@ typedef struct { /* a hash table */
 typedef struct Async Async; /* copies and mbarriers: see flight.h */
 typedef struct Chunk Chunk;
 
-/* What a block publishes for others: rows with a time for each of its threads, none of which is less than before. */
+/* What a block publishes for others: rows with a time for each of its threads, none of which is less than before.
+ * until: what it did up to then counts as handed over, since that was forgotten. */
 typedef struct {
-  uint32_t **rows;
+  uint32_t **rows, until;
   int32_t count;
 } Published;
 
-struct Between { /* what blocks have handed over; blocks: by when they started */
+struct Between { /* what blocks have handed over; blocks: by when they started. Views of others start with `first` */
   Chunk *chunks;
   Flags flags;
   Published *blocks;
-  int64_t times;
+  int32_t first;
 };
 
 

@@ -274,7 +274,7 @@ int launch_run(Launch *l) {
   if (!l->between) l->between = zeros(l, sizeof *l->between);
   if (l->status) return l->status;
   if (l->fences && !l->between->blocks)
-    l->between->blocks = room(l, &l->between->chunks, sizeof *l->between->blocks * (size_t)l->clusters_count);
+    l->between->blocks = zeros(l, sizeof *l->between->blocks * (size_t)l->clusters_count);
   if (l->status) return l->status;
   while (l->resident_count || l->next < l->clusters_count) {
     if ((status = round_of(l, &left))) return status;
@@ -297,7 +297,7 @@ int launch_run(Launch *l) {
 void launch_free(Launch *l) {
   for (int k = 0; k < l->resident_count; k++) free_block(l->resident[k]);
   free(l->resident);
-  if (l->between) free_chunks(l->between->chunks);
+  if (l->between) free_chunks(l->between->chunks), free(l->between->blocks);
   free(l->between);
 }
 
