@@ -109,6 +109,7 @@ class Harness:
     graph_launches: int = 10
     hot_ms: float = 10.0
     sleep_ms: float = 0.0
+    least_share: float = 0.0
 
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
@@ -211,6 +212,7 @@ SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
     "graph_launches": ("launches in one graph (timer = graph), fewer of slow kernels", (1, 10_000)),
     "hot_ms": ("milliseconds of launches in a row for the hot time beside the cold one; 0 for none", (0, 1000)),
     "sleep_ms": ("milliseconds that the host sleeps and the GPU idles before each sample", (0, 60_000)),
+    "least_share": ("share of the baseline below which, with its interval, sampling stops; 0 for none", (0, 1e9)),
 }
 # These change what is measured. The others change how, and the ablation sets all of them together.
 HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))

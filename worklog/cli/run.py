@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from worklog.problem import shapes as shapes_of
 from worklog.problem.axes import DRAWN
 from worklog.runner import measure
 from worklog.runner import sweep as tiles
+from worklog.runner.cluster import Cluster, Workers, visible_cards
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
 from worklog.runner.job import BASELINE, SECONDS_EACH, Job, jobs_of
+from worklog.runner.search import STRATEGIES, ranking, search
 from worklog.runs import Run, open_run
 from worklog.settings import OPTIONS, Harness
 
@@ -121,6 +124,10 @@ def run(
 def _finish(measured: Run, **shown: Any) -> None:
     """Print a run, and exit with 1 if a kernel, or a baseline beside one, failed the check."""
     options.print_run(measured, **shown)
+    _exit_if_failed(measured)
+
+
+def _exit_if_failed(measured: Run) -> None:
     failed = [m for m in measured.measurements if m.status == "failed"]
     failed += [m for m in measured.measurements if m.status == "measured" and m.shape and None in m.against.values()]
     if failed:
@@ -173,35 +180,84 @@ def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: 
 @options.kernel("name", "RUNG")
 @options.axes('A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".')
 @options.size("The shape to measure at.", default="4096")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only tiles for which it holds, as 'BM * BN <= 16384' or 'spilled == 0'; repeat for more. It may name tile "
+    f"parameters, {', '.join(tiles.RESOURCES)} (the last two in percent) and {', '.join(tiles.COUNTED)} (percent of "
+    "the shared wavefronts, counted on the emulator).",
+)
+@click.option("--strategy", type=click.Choice(STRATEGIES), default=STRATEGIES[0], show_default=True, help="The order.")
+@click.option("--trials", type=click.IntRange(min=1), help="How many tiles to measure at most (default: all).")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of a strategy that draws.")
+@click.option("--fresh", is_flag=True, help="Also measure tiles that were measured before.")
+@click.option(
+    "--scheduler",
+    default="",
+    metavar="ADDRESS",
+    help="Measure on the cards of this Dask cluster; local: on a new one with every GPU of this machine, which several "
+    "visible GPUs start, too.",
+)
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
+@click.option("--check", "checked", is_flag=True, help="With --preview: only tiles that pass a check on the emulator.")
 @options.measuring
 def sweep(
-    name: str, axes: tuple[str, ...], shape: Shape, preview: bool, harness: Harness, out: Path | None, as_json: bool,
-    **shown: Any,
+    name: str, axes: tuple[str, ...], shape: Shape, where: tuple[str, ...], preview: bool, checked: bool,
+    scheduler: str, harness: Harness, as_json: bool, details: bool, out: Path | None, strategy: str,
+    trials: int | None, seed: int, fresh: bool, **files: Path | None,
 ) -> None:  # fmt: skip
-    """Check and time every tile of a rung that can be built, beside cuBLAS. Without a GPU, tiles are shown from the
-    recording.
+    """Check and time the tiles of a rung, each beside cuBLAS, and then the fastest ones against each other in one loop
+    on each card. Without a GPU, tiles are shown from the recording.
+
+    A sweep that is cut short goes on where it was, by the same command: a tile is not measured again while its source,
+    the shape, settings, compiler, driver and GPU are the same.
     """
     record = rung(name)
     if name == "best":
         raise BadSetting("worklog sweep takes any rung but best, whose tiles stand in a table")
     if not axes:
         raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES, such as --axis BM=64,128")
-    live = not preview and options.live_wanted(out=out, set=harness != Harness())
-    variants = tiles.variants(record, [Axis.parse(axis) for axis in axes], shape=shape)
-    click.echo(variants.preview(), err=True)
-    if preview:
-        if as_json:
-            click.echo(variants.frame().to_json(orient="records", indent=1))
-        elif variants.kept:
-            click.echo(variants.frame().to_string(index=False))
-        return
+    if checked and not preview:
+        raise BadSetting("--check is for --preview: a measured tile is checked on the GPU")
+    given = [Axis.parse(axis) for axis in axes]
+    tiles.space_of(record, given, where)
+    remote = scheduler not in ("", "local")
+    live = not preview and (remote or options.live_wanted(out=out, set=harness != Harness()))
+    with workers_of(scheduler, live) as workers, options.progress_bar() as progress:
+        if live:
+            how: dict[str, Any] = {"strategy": strategy, "trials": trials, "seed": seed, "fresh": fresh}
+            found = search(
+                record, given, workers, shape=shape, where=where, harness=harness, progress=progress, out=out, **how
+            )
+        else:
+            chosen = tiles.variants(record, given, shape=shape, where=where, checked=checked, cpu=workers.cpu)
     if live:
-        with options.progress_bar() as progress:
-            measured = tiles.sweep(variants, harness=harness, progress=progress, out=out)
-    else:
-        measured = tiles.recorded(variants)
-    _finish(measured, as_json=as_json, **shown)
+        options.write_exports(found.run, files)
+        table = ranking(found)
+        text = table.text(options.terminal_width()) + f"\nrun saved: {found.run.path}"
+        text = (found.run.text(with_details=True) + text) if details else text
+        rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
+        document = {"label": found.run.label, "path": str(found.run.path), "ranking": rows, "notes": table.notes}
+        options.show(document | {"measurements": found.run.rows()}, text, as_json)
+        _exit_if_failed(found.run)
+        return
+    click.echo(chosen.preview(), err=True)
+    if not preview:
+        _finish(tiles.recorded(chosen), as_json=as_json, details=details, **files)
+    elif as_json:
+        click.echo(chosen.frame().to_json(orient="records", indent=1))
+    elif chosen.kept:
+        click.echo(chosen.frame().to_string(index=False))
+
+
+def workers_of(scheduler: str, live: bool) -> Workers:
+    """Of the cluster at an address; "local": of a new one here, as for several visible GPUs; else threads. Raises
+    BadSetting.
+    """
+    if scheduler or (live and len(visible_cards()) > 1 and find_spec("distributed")):
+        return Cluster(scheduler.replace("local", ""))
+    return Workers()
 
 
 def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:

@@ -31,7 +31,7 @@ from worklog.harness.batches import (
     turns_us,
 )
 from worklog.harness.rules import Evidence, Stopping, Window, is_known, is_steady, placements_needed, salykova_replays
-from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median
+from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median, paired_ratio
 from worklog.settings import IDLE_S, WINDOW_US, Harness, split_rule
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 WARMUP_LIMIT_US = 3_000_000.0
 ONE_PLACEMENT = "placement: fixed, {}; the interval is of launches in one place only"
+STOPPED = "not converged: stopped"
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: above this share, the clock itself has shifted
 SETTLED = 12  # samples before that share is judged,
@@ -121,7 +122,7 @@ def time_in_turn(
     if moved and placed < PILOT:
         reading.degradations.append(f"placement: {placed} instead of {PILOT}, for lack of samples")
     reading.degradations += timeline.remarks
-    if not reading.converged:
+    if not reading.converged and not any(said.startswith(STOPPED) for said in reading.degradations):
         reading.degradations.append(
             f"not converged: ±{100 * harness.precision:g} % was not reached in {len(loop.samples[0])} samples "
             f"and {duration(timeline.host_us() - started)}"
@@ -225,7 +226,7 @@ class _Loop:
         launches, plateaus = [self.launches[side] for side in sides], [self.plateaus[side] for side in sides]
         started, budget_us = self.timeline.host_us(), harness.budget_s * 1e6
         taken, spent, watching = list(first), 0.0, True
-        look = PILOT if self.move and harness.stopping == "interval" else 0
+        look = pilot = PILOT if self.move and harness.stopping == "interval" else 0
         enough: bool | None = None
         while True:
             counting = [turn[0] for turn in taken if turn[0].counts]
@@ -247,6 +248,11 @@ class _Loop:
                 look = look and placements_needed(seen, harness.precision)
             late = spent > budget_us and len(times) >= min(3, harness.least_samples)
             if enough is not None or late or len(taken) >= most:
+                break
+            watched = harness.least_share and seen.placed >= pilot and len(times) >= harness.least_samples
+            if watched and self.is_below(taken):
+                share = f"its share of the baseline is below {harness.least_share:.4g}, with its interval"
+                reading.degradations.append(f"{STOPPED} after {len(times)} samples: {share}")
                 break
             wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), most - len(taken))
             wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
@@ -279,6 +285,12 @@ class _Loop:
             )
         self.samples += [[turn[column] for turn in taken] for column in range(len(sides))]
         return len(seen.times) >= harness.least_samples and is_known(seen, harness.precision)
+
+    def is_below(self, turns: Turns) -> bool:
+        """Whether the first baseline's time over the kernel's is below the harness's least share, by its interval."""
+        counting = [turn for turn in turns if turn[0].counts]
+        ours, theirs = ([turn[side].us - self.offset_us for turn in counting] for side in (0, 1))
+        return paired_ratio(theirs, ours, [turn[0].placement for turn in counting]).high < self.harness.least_share
 
     def judged(self, turn: Sequence[Sample], plateaus: Sequence[float], mask: int) -> list[Sample]:
         """A turn, marked whether it counts: not if a sample ran at another clock than at the end of the warm-up, or

@@ -112,19 +112,20 @@ def run_child(
     total: int = 0,
     stop: threading.Event | None = None,
     command: Sequence[str] | None = None,
-) -> Generator[Any]:
+) -> Generator[Any, Any]:
     """Run one child to its end: its answers but "progress", and last how it Ended. Close it where it isn't used up.
 
     progress: is called with `first` plus the steps done, and `total`, for each "progress" and twice a second in
     between. timeout_s: seconds between two answers after which the child counts as hung and is ended, once it has given
-    one. stop: ends the child when another thread, or Ctrl-C, sets it. command: what to start (default: COMMAND).
+    one. stop: ends the child when another thread, or Ctrl-C, sets it. command: what to start (default: COMMAND). What
+    is sent to this generator goes to the child, whose order has it as receive().
 
     Raises KeyboardInterrupt if it was stopped, once the child has gone and what it had answered was used; OSError if it
     can't be started; WorklogError for one that stays.
     """
     done, doing, limit_s, stop = 0, "starting", max(timeout_s, START_TIMEOUT_S), stop or threading.Event()
     last, hung, printed = Answer(), False, b""
-    heard, answered = Pipe(duplex=False)
+    heard, answered = Pipe()
     with heard, answered, _set_by_ctrl_c(stop):
         progress(first, total, doing)
         process = subprocess.Popen(
@@ -160,7 +161,9 @@ def run_child(
                     if last["is"] == "progress":
                         done, doing, shown = last["done"], last["doing"], 0.0
                     else:
-                        yield last
+                        reply = yield last
+                        if reply is not None:
+                            heard.send(reply)
                         limit_s = timeout_s
                     since = time.monotonic()
                 if (now := time.monotonic()) - shown >= TICK_S:
@@ -240,7 +243,8 @@ def started() -> tuple[dict[str, Any], Say]:
     """
     order: dict[str, Any] = pickle.load(sys.stdin.buffer)
     os.set_inheritable(order["answers"], False)
-    answers, lifeline = Connection(order["answers"], readable=False), os.dup(0)
+    answers, lifeline = Connection(order["answers"]), os.dup(0)
+    order["receive"] = answers.recv
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # a kernel's process that reads its input doesn't wait for it
     if hasattr(fcntl, "F_SETSIG"):

@@ -193,8 +193,7 @@ def carry_out(
     own = require_measurable(jobs, harness, user_kernels)
     if command is None:
         require_gpu(*([CHECK_ONLY] if own else []))
-    timeout_s += max(harness.but(**dict(job.changed)).budget_s for job in jobs)
-    timeout_s += GATE_S_PER_BYTE * max(job.shape.compulsory_bytes if job.shape else 0 for job in jobs)
+    timeout_s = limit_s(jobs, harness, timeout_s)
     run: Run | None = None
     first, path = 0, out or new_path(datetime.now(UTC).isoformat())
 
@@ -239,6 +238,12 @@ def carry_out(
     run.end()
     progress(len(jobs), len(jobs), "done")
     return run
+
+
+def limit_s(jobs: Sequence[Job], harness: Harness, timeout_s: float = TIMEOUT_S) -> float:
+    """Seconds after which a measurement of these counts as hung: their longest budgets beside timeout_s."""
+    timeout_s += max([harness.budget_s, *(harness.but(**dict(job.changed)).budget_s for job in jobs)])
+    return timeout_s + GATE_S_PER_BYTE * max([0, *(job.shape.compulsory_bytes for job in jobs if job.shape)])
 
 
 def require_measurable(jobs: Sequence[Job], harness: Harness, user_kernels: Iterable[Kernel] = ()) -> dict[str, Kernel]:

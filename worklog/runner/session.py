@@ -48,7 +48,7 @@ class Session:
 
     def __init__(
         self,
-        user_kernels: Mapping[str, Kernel] | None = None,
+        user_kernels: dict[str, Kernel] | None = None,
         calibration: Calibration | None = None,
         timeline: CudaTimeline | None = None,
         baselines: Mapping[str, Any] | None = None,

@@ -1,5 +1,6 @@
 """Tile parameters as axes: the variants of a rung that can be built, their resources, and their times beside cuBLAS
-from a GPU or a recording. The kernel's own static assertions decide which tiles are valid.
+from a GPU or a recording. The kernel's own static assertions decide which tiles are valid, and conditions which of them
+are worth a launch: on the tile, and on what is known without one.
 """
 
 from __future__ import annotations
@@ -7,25 +8,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
+from worklog.analysis.inspection import inspect
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.source import evaluate
 from worklog.problem import Axis, Point, Shape, Space, Value
-from worklog.runner.job import BASELINE, SECONDS_EACH, Progress, silent
+from worklog.runner.check import check
+from worklog.runner.job import BASELINE, SECONDS_EACH
 from worklog.runner.measure import CHANGED, live_wanted, measure
-from worklog.runs import Measurement, Run, recordings
+from worklog.runs import Measurement, Run, recorded_run, recordings
 
 if TYPE_CHECKING:
     import pandas
 
-    from worklog.settings import Harness
-
 SIZE = Shape.of(4096)
+SIGNS = {"<=": le, ">=": ge, "==": eq, "!=": ne, "<": lt, ">": gt}
+# What a condition may name beside the tile, in the order in which it is known: of a block; of the compiled kernel, in
+# registers per thread and bytes, per SM, and in percent; and of the emulator's counts, which take about a second.
+RESOURCES = ("threads", "registers", "spilled", "shared", "blocks", "warps", "occupancy", "wave_fill")
+COUNTED = ("conflicts",)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,11 @@ class Variant:
         """As in runs."""
         return self.kernel.name
 
+    def compiles_to(self, about: Mapping[str, Any]) -> bool:
+        """Whether a kernel in a run, maybe of an earlier source, has this entry, registers and shared memory."""
+        compiled = {"registers": self.registers, "shared_bytes": self.shared_bytes}
+        return {"entry": self.kernel.entry, **compiled}.items() <= about.items()
+
 
 @dataclass(frozen=True)
 class Variants:
@@ -59,6 +72,15 @@ class Variants:
     arch: str
     kept: tuple[Variant, ...]
     skipped: tuple[Point, ...]
+
+    @classmethod
+    def of(
+        cls, record: Kernel, space: Space, shape: Shape, arch: str, made: Sequence[tuple[Point, Variant | str]]
+    ) -> Variants:
+        """From each point's variant, or the reason why it is skipped."""
+        kept = tuple(variant for _, variant in made if isinstance(variant, Variant))
+        skipped = tuple(Point(point.values, why) for point, why in made if isinstance(why, str))
+        return cls(record, space, shape, arch, kept, skipped)
 
     def preview(self) -> str:
         """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU."""
@@ -76,8 +98,7 @@ class Variants:
             if variant.kernel.program.measured_as(about):
                 return variant.name, ""
         for variant in self.kept:
-            compiled = {"registers": variant.registers, "shared_bytes": variant.shared_bytes}
-            if {"entry": variant.kernel.entry, **compiled}.items() <= about.items():
+            if variant.compiles_to(about):
                 return variant.name, f" · {CHANGED}"
         return "", ""
 
@@ -104,43 +125,53 @@ class Variants:
         return pandas.DataFrame(rows)
 
 
-def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch: str | None = None) -> Variants:
+def variants(
+    record: Kernel,
+    axes: Sequence[Axis],
+    *,
+    shape: Shape = SIZE,
+    arch: str | None = None,
+    where: Sequence[str] = (),
+    checked: bool = False,
+    cpu: Executor | None = None,
+) -> Variants:
     """Compile every combination of tile parameters, about half a second each.
 
     axes: named as the rung's tile parameters; the others keep their values. arch: default, the GPU's where results()
-    would measure on one, else sm_90. Raises BadSetting for an axis that isn't a parameter of this rung, and
-    NvrtcMissing.
+    would measure on one, else sm_90. where: conditions that hold for those that are kept, such as "BM * BN <= 16384" or
+    "spilled == 0", of whole numbers: parameters, RESOURCES and COUNTED. checked: keep those that pass a quick check on
+    the emulator. cpu: does the work (default: threads). Raises BadSetting for an axis that isn't a parameter of this
+    rung, and for a condition; and NvrtcMissing.
     """
+    space, here = space_of(record, axes, where), gpu() if live_wanted() else recorded_run().gpu
+    arch = arch or here.arch
+    with ThreadPoolExecutor() as threads:
+        how = shape, arch, here.multiprocessors, where, checked
+        made = [(point, (cpu or threads).submit(variant_of, record, point, *how)) for point in space.points()]
+        return Variants.of(record, space, shape, arch, [(point, future.result()) for point, future in made])
+
+
+def space_of(record: Kernel, axes: Sequence[Axis], where: Sequence[str] = ()) -> Space:
+    """All combinations. Raises BadSetting as variants()."""
     for axis in axes:
         if axis.name not in record.template:
             near, names = meant(axis.name, record.template), ", ".join(record.template)
             raise BadSetting(f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}")
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
-    arch, space = arch or (gpu().arch if live_wanted() else "sm_90"), Space(record.name, tuple(axes))
-    made = [(point, _variant(record, point, shape, arch)) for point in space.points()]
-    kept = [variant for _, variant in made if isinstance(variant, Variant)]
-    skipped = [Point(point.values, why) for point, why in made if isinstance(why, str)]
-    return Variants(record, space, shape, arch, tuple(kept), tuple(skipped))
-
-
-def sweep(
-    chosen: Variants, *, harness: Harness | None = None, progress: Progress = silent, out: Path | None = None
-) -> Run:
-    """Check and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure raises, and BadSetting where
-    no variant is left.
-    """
-    chosen.require_some()
-    kernels: list[str | Kernel] = [*(variant.kernel for variant in chosen.kept), BASELINE]
-    return measure(kernels, [chosen.shape], harness=harness, progress=progress, out=out)
+    require_conditions(where, record.template)
+    return Space(record.name, tuple(axes))
 
 
 def results(chosen: Variants) -> Run | None:
     """The kept variants' times: measured where there is a GPU, else from a recorded sweep, or None."""
     try:
-        return sweep(chosen) if live_wanted() else recorded(chosen)
+        if not live_wanted():
+            return recorded(chosen)
     except BadRunFile:
         return None
+    chosen.require_some()
+    return measure([*(variant.kernel for variant in chosen.kept), BASELINE], [chosen.shape])
 
 
 def recorded(chosen: Variants) -> Run:
@@ -166,10 +197,16 @@ def recorded(chosen: Variants) -> Run:
     raise BadRunFile(f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded: measure on a GPU")
 
 
-def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant | str:
-    """The compiled variant, or the reason for skipping it. Raises CompileFailed for any error but a tile's."""
+def variant_of(
+    record: Kernel, point: Point, shape: Shape, arch: str, sms: int, where: Sequence[str] = (), checked: bool = False
+) -> Variant | str:
+    """The compiled variant, or the reason for skipping it. sms: of the GPU. where, checked: as for variants(). Raises
+    CompileFailed for any error but a tile's.
+    """
     template = {**record.template, **{name: int(value) for name, value in point.values.items()}}
     own = replace(record, name=str(point), template=template, number=None, idea="")
+    if reason := _unmet(where, template):
+        return reason
     threads = own.thread_count
     if threads % WARP:
         return f"no whole warps: {threads} threads for {template['BM'] * template['BN']} outputs"
@@ -189,4 +226,45 @@ def _variant(record: Kernel, point: Point, shape: Shape, arch: str) -> Variant |
     if not resident.blocks:
         return f"no block fits an SM: too much of {' and '.join(resident.limited_by)}"
     spilled = out.spill_store_bytes + out.spill_load_bytes
+    together, blocks = sms * resident.blocks, math.prod(own.blocks(shape))
+    wave_fill = 100 * blocks // (-(-blocks // together) * together)
+    numbers = (threads, out.registers, spilled, out.shared_bytes, resident.blocks, resident.warps)
+    known = dict(zip(RESOURCES, (*numbers, int(100 * resident.share), wave_fill), strict=True))
+    if reason := _unmet(where, known, template):
+        return reason
+    if any(_names(condition) & {*COUNTED} for condition in where):
+        counts = inspect(own).counts
+        shared = counts.shared_load + counts.shared_store
+        conflicts = 100 * shared.conflicts // max(shared.wavefronts, 1)
+        if reason := _unmet(where, {"conflicts": conflicts}, template | known):
+            return reason
+    if checked and not (verdict := check(own, on="emulated", quick=True).verdict).accepted:
+        return f"it fails the check on the emulator at {verdict.reason}"
     return Variant(point.values, own, out.registers, spilled, out.shared_bytes, resident)
+
+
+def _names(condition: str) -> set[str]:
+    return {*re.findall(r"[A-Za-z_]\w*", condition)} - {"min", "max"}
+
+
+def _unmet(where: Sequence[str], new: Mapping[str, int], old: Mapping[str, int] = {}) -> str:
+    """That the first condition on what has just become known doesn't hold; "" if all do."""
+    for condition in where:
+        names, known = _names(condition), {**old, **new}
+        if names & {*new} and names <= {*known}:
+            left, sign, right = re.split("(<=|>=|==|!=|<|>)", condition)
+            if not SIGNS[sign](evaluate(left, known), evaluate(right, known)):
+                return f"not {condition}"
+    return ""
+
+
+def require_conditions(where: Sequence[str], template: Mapping[str, int]) -> None:
+    """Raise BadSetting for a condition that can't be read or names what isn't known."""
+    known = dict.fromkeys((*template, *RESOURCES, *COUNTED), 1)
+    for condition in where:
+        if len(sides := re.split("<=|>=|==|!=|<|>", condition)) != 2:
+            raise BadSetting(f"cannot read --where {condition!r}: compare two sides, as in 'BM * BN <= 16384'")
+        for side in sides:
+            evaluate(side, known)
+        if not _names(condition):
+            raise BadSetting(f"--where {condition!r} names nothing: choose from {', '.join(known)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -43,18 +43,19 @@ LAST = "gate: of the timed launches, the last one's output was checked"
 
 def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] = Session) -> None:
     """Gate and time each of the order's jobs. Answers: "ready" with the head of a run; then for each job "measured"
-    with the line of its measurement and its kernel's description. make_session: gets the user kernels by name.
+    with the line of its measurement and its kernel's description. Without jobs in the order it says "waiting", and gets
+    one with its user kernels. make_session: gets the user kernels by name.
     """
-    jobs, harness = order["jobs"], order["harness"]
+    jobs, harness = order.get("jobs"), order["harness"]
     with alone_on_the_gpu(), Clocks() as holding:
         clocks, notes = holding.hold(harness.clocks)
         session = make_session(order["user_kernels"])
         harness = harness.but(clocks=clocks)
-        for shape in {job.shape for job in jobs if job.shape}:
+        for shape in {job.shape for job in jobs or () if job.shape}:
             session.require_memory(shape)
         say("ready", head=Run(**session.head(harness, notes)).head_lines())
-        session.compile_ahead(jobs)
-        for done, job in enumerate(jobs):
+        session.compile_ahead(jobs or ())
+        for done, job in enumerate(_received(session, order, say) if jobs is None else jobs):
             say("progress", done=done, doing=str(job))
             asked = dict(job.changed).get("clocks", harness.clocks)
             clocks, notes = holding.hold(asked)
@@ -66,6 +67,17 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
             session.require_idle()  # LaunchFailed: the GPU's context is lost, and nothing can be measured after it
             say("measured", line=line("measurement", m), description=session.describe(job.kernel))
     say("done")
+
+
+def _received(session: Session, order: Mapping[str, Any], say: Say) -> Iterator[Job]:
+    """Jobs as the parent sends them. Their kernels' names must be of one kernel each. Raises OutOfMemory."""
+    while True:
+        say("waiting")
+        job, kernels = order["receive"]()
+        session.user_kernels.update(kernels)
+        if job.shape is not None:
+            session.require_memory(job.shape)
+        yield job
 
 
 def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[str] = ()) -> Measurement:

@@ -50,6 +50,17 @@ class Roof:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """Where and when a sweep made a measurement. card: its host and number. began: seconds since 1970. seconds: of the
+    check and the loop.
+    """
+
+    card: str
+    began: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Context:
     """What a run knows about all its measurements. clocks: the harness's setting. remark: for the label. label: instead
     of one made of these, for what ran elsewhere.
@@ -96,7 +107,8 @@ class Measurement:
     overhead if the settings remove it. against: by the name of each baseline in the loop, its time over this kernel's,
     turn by turn: above 1, this one is faster; None for a baseline that has no time, which the degradations state.
     Intervals are 95 %. roof: what of_roof is a share of. witnesses: microseconds of one launch with a warm L2 by the
-    wall clock, if it was cross-checked; or why it has no reading. context: of its run.
+    wall clock, if it was cross-checked; or why it has no reading. ran: in a sweep, on which card and when. context: of
+    its run.
 
     us, us_low, us_high: microseconds per launch and the ends of the interval; ratio, ratio_low, ratio_high: the first
     baseline's time over them. of_roof, of_copy, of_memory_peak: TFLOP/s as a share of the roof, and GB/s as a share of
@@ -117,6 +129,7 @@ class Measurement:
     samples: Samples = field(default_factory=Samples)
     degradations: tuple[str, ...] = ()
     witnesses: dict[str, float | str] = field(default_factory=dict)
+    ran: Ran | None = None
     context: Context | None = field(default=None, compare=False)
 
     @property

@@ -1,8 +1,8 @@
 """A run: what was measured, on which GPU, by which settings, from which sources; and its file, in which it grows.
 
 A run file is JSON Lines. First the head, then what is known, a line each; every line has a `kind`. It only grows, so a
-run that is cut short keeps every finished line. What can be derived is derived when it is read. A file of schema 1,
-which users may still have, is one JSON document with 47 fields for each measurement.
+run that is cut short keeps every finished line. What can be derived is derived when it is read. A file of schema 1
+is read by worklog.runs.schema_1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import Date, read_json, read_text, require_schema, write_text
+from worklog.runs.documents import Date, read_text, require_schema, write_text
 from worklog.runs.estimates import (
     CLOCK_OFF,
     HOST_SD,
@@ -36,16 +36,15 @@ from worklog.runs.estimates import (
     SLOPE_HALF,
     Summary,
     Values,
-    event_overhead_us,
     fitted_slope,
 )  # fmt: skip
-from worklog.runs.measurement import Context, Measurement, Work, source_label
+from worklog.runs.measurement import Context, Measurement, source_label
 from worklog.runs.records import Calibration, Gpu
+from worklog.runs.schema_1 import of_schema_1
 from worklog.settings import PITFALLS, Harness
 
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
-AGAINST = "against"  # of schema 1, among the changed settings: another baseline than the first one
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 
 
@@ -93,10 +92,19 @@ def compare(first: Summary, second: Summary) -> Difference:
     return Difference(log, PRECISION + math.hypot(*halves), clock)
 
 
+@dataclass(frozen=True)
+class Card:
+    """One of several cards of a run."""
+
+    gpu: Gpu
+    calibration: Calibration
+
+
 @dataclass(repr=False)
 class RunRecord:
     """Measurements plus provenance. harness: its settings. origin: "live" where it was measured, which its file keeps;
-    "recorded" for one that ships with the package. path: of its file. A measurement without a context gets the run's.
+    "recorded" for one that ships with the package. path: of its file. cards: of a sweep, by name; gpu and calibration
+    are the first one's. A measurement without a context gets the run's, or that of its card.
     """
 
     harness: dict[str, Any]
@@ -106,6 +114,7 @@ class RunRecord:
     software: dict[str, str] = field(default_factory=dict)
     created: Date = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cards: dict[str, Card] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
     complete: bool = False
@@ -122,7 +131,13 @@ class RunRecord:
         return Context(self.origin, clocks, self.created, self.gpu, self.calibration)
 
     def _in_context(self, m: Measurement) -> Measurement:
-        return replace(m, context=self.context) if m.context is None else m
+        if m.context is not None:
+            return m
+        card = self.cards.get(m.ran.card) if m.ran else None
+        if m.ran is None or card is None:
+            return replace(m, context=self.context)
+        began = datetime.fromtimestamp(m.ran.began, UTC).isoformat(timespec="seconds")  # maybe before this run
+        return replace(m, context=replace(self.context, created=began, gpu=card.gpu, calibration=card.calibration))
 
     @property
     def label(self) -> str:
@@ -207,9 +222,14 @@ class RunRecord:
         return run
 
     @classmethod
+    def of_head(cls, head: Sequence[str], path: Path = Path()) -> Self:
+        """A run without measurements. head: the lines of its file. Raises BadRunFile."""
+        return cls._checked(_read_lines(head, path), path)
+
+    @classmethod
     def begin(cls, head: Sequence[str], path: Path) -> Self:
         """A run with this head, in a file that is empty. Raises BadRunFile."""
-        run = cls._checked(_read_lines(head, path), path)
+        run = cls.of_head(head, path)
         run._append("\n".join(head))
         return run
 
@@ -218,6 +238,7 @@ class RunRecord:
         head = {name: getattr(self, name) for name in ("origin", "created", "tool", "software", "harness")}
         lines = [line("head", {"schema": SCHEMA, **head})]
         lines += [line("gpu", self.gpu), line("calibration", self.calibration)]
+        lines += [line("card", {"name": name, "about": card}) for name, card in self.cards.items()]
         lines += [line("kernel", {"name": name, "about": about}) for name, about in self.kernels.items()]
         return lines + [line("note", {"text": note}) for note in self.notes]
 
@@ -244,6 +265,11 @@ class RunRecord:
             self._append(line("kernel", {"name": m.kernel, "about": known}))
         self.measurements.append(self._in_context(m))
         self._append(text or line("measurement", m))
+
+    def add_card(self, name: str, gpu: Gpu, calibration: Calibration) -> None:
+        """A card on which measurements ran, by the name that they state; in the file too."""
+        self.cards[name] = Card(gpu, calibration)
+        self._append(line("card", {"name": name, "about": self.cards[name]}))
 
     def add_note(self, note: str) -> None:
         """Append a note, to the file too."""
@@ -302,12 +328,12 @@ def _read(path: Path) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         first = msgspec.json.decode(texts[0])
     whole_lines = isinstance(first, dict) and first.get("kind") == "head"
-    return _read_lines(texts, path) if whole_lines else _of_schema_1(path)
+    return _read_lines(texts, path) if whole_lines else of_schema_1(path, ADVICE)
 
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
     """The same from the lines of a file; those of a kind that this version doesn't know say nothing."""
-    document: dict[str, Any] = {"kernels": {}, "notes": [], "measurements": [], "complete": False}
+    document: dict[str, Any] = {"kernels": {}, "cards": {}, "notes": [], "measurements": [], "complete": False}
     for number, text in enumerate(texts, 1):
         try:
             entry = msgspec.json.decode(text, type=dict[str, Any])
@@ -320,8 +346,8 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             document |= entry
         elif kind in ("gpu", "calibration"):
             document[kind] = entry
-        elif kind == "kernel":
-            document["kernels"][str(entry.get("name"))] = entry.get("about")
+        elif kind in ("kernel", "card"):
+            document[f"{kind}s"][str(entry.get("name"))] = entry.get("about")
         elif kind == "note":
             document["notes"].append(entry.get("text"))
         elif kind == "measurement":
@@ -345,56 +371,3 @@ def _sound(m: Measurement) -> Measurement:
     if m.status == "measured" and m.verdict and not (m.verdict.accepted and m.verdict.precision):
         raise ValueError(f"measurements: {m.title} is measured, but its verdict isn't passed with a precision")
     return m
-
-
-def _of_schema_1(path: Path) -> dict[str, Any]:
-    document, _ = read_json(path, dict[str, Any], None, [1], ADVICE)
-    measurements = list[dict[str, Any]]()
-    try:
-        for old in document["measurements"]:
-            new = _measurement(old, document)
-            if AGAINST in old["changed"]:  # of the same turns as the one before
-                name, first = old["changed"][AGAINST], measurements[-1]
-                first["against"][name] = new["against"][old["baseline"]]
-                first["samples"]["sides"] += [{**side, "name": name} for side in new["samples"]["sides"][1:]]
-            else:
-                measurements.append(new)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        what = f"isn't a whole run (measurements {len(measurements)}: {error!r})"
-        raise BadRunFile(f"{path} {what}: {ADVICE}") from error
-    return {**document, "gpu": document.get("device"), "measurements": measurements}
-
-
-def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    baseline, columns = old.get("baseline", "cuBLAS"), old.get("samples", {})
-
-    def estimate(name: str) -> dict[str, Any] | None:
-        value = old.get(name) if old["status"] == "measured" else None
-        ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
-        return None if value is None else {"value": value, **ends, "process": old.get(f"{name}_process")}
-
-    sides, kernels = list[dict[str, Any]](), columns.get("kernels") or (None, None)
-    for name, prefix, count in ((old["kernel"], "", kernels[0]), (baseline, "baseline_", kernels[1])):
-        if columns.get(f"{prefix}us"):
-            side = {part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")}
-            sides.append({**side, "name": name, "hot_us": columns.get(f"hot_{prefix}us", ()), "kernels": count})
-    overhead_us = old.get("overhead_us")
-    if overhead_us is None:
-        made_with = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
-        overhead_us = event_overhead_us(made_with, document["calibration"]["offset_us"])
-    peak = old["tflops"] / old["of_roof"] if old.get("tflops") and old.get("of_roof") else None
-    return {
-        **old,
-        "status": "failed" if old["status"] == "refused" else old["status"],
-        "time": estimate("us"),
-        "against": {baseline: estimate("ratio")} if baseline else {},
-        "verdict": old.get("verdict") and {"precision": None, **old["verdict"]},
-        "work": {field.name: old.get(field.name) for field in fields(Work)},
-        "roof": peak and {"tflops": peak, "datapath": old.get("datapath")},
-        "samples": {
-            "sides": sides,
-            "counts": [*map(int, columns["counts"])] if sides else [],
-            "overhead_us": overhead_us,
-            "throttle_mask": old.get("throttle_mask", 0),
-        },
-    }

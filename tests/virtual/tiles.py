@@ -1,0 +1,70 @@
+"""The real worker of a sweep, in a process of its own, on the virtual GPU: the real gate checks tiles before they are
+timed. A tile takes as long as cuBLAS times its BM over 64, and one of MIN_BLOCKS = 2 takes 0.3 % longer.
+
+TILES_DIE names a file with the name of a tile: the first worker that measures it is killed, and the file is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.virtual.device import VirtualBaseline
+from tests.virtual.machine import Machine
+from tests.virtual.session import VirtualSession
+from worklog.kernel.device import Buffer
+from worklog.problem import Shape
+from worklog.runner import child, worker
+from worklog.runner.job import BASELINE
+
+COMMAND = (sys.executable, "-m", "tests.virtual.tiles")
+
+
+class Tile(VirtualBaseline):
+    """A right product of a known length."""
+
+    def __init__(self, session: VirtualSession, name: str) -> None:
+        super().__init__(session.device, name)
+        values = {axis: int(value) for axis, value in re.findall(r"(\w+)=(\d+)", name)}
+        self.factor = values.get("BM", 64) / 64 * (1.003 if values.get("MIN_BLOCKS") == 2 else 1.0)
+        self.describe = session.kernel(name).describe
+
+    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+        machine, us = (
+            self.device.machine,
+            self.factor * 2 * shape.m * shape.n * shape.k / self.device.machine.flops_per_us,
+        )
+        left, right, out = (
+            x.data[: r * w].reshape(r, w)
+            for x, r, w in ((a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n))
+        )
+
+        def begin() -> Any:
+            product = np.float32(alpha) * (left @ right)
+            return lambda: np.copyto(out, product if beta == 0 else product + np.float32(beta) * out)
+
+        with self.loan.current():
+            machine.enqueue(us, begin, alone=True)
+
+
+class Session(VirtualSession):
+    """Whose user kernels are tiles."""
+
+    def load(self, name: str) -> Any:
+        if (file := Path(os.environ.get("TILES_DIE", "/nowhere"))).exists() and file.read_text() in name:
+            file.unlink()
+            os.kill(os.getppid(), signal.SIGKILL)
+        if name != BASELINE and name not in self.loaded:
+            self.loaded[name] = Tile(self, name)
+        return self.loaded[name]
+
+
+if __name__ == "__main__":
+    child.main({"measure": partial(worker.answer, make_session=lambda kernels: Session(Machine(), *kernels.values()))})

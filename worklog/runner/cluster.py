@@ -1,0 +1,231 @@
+"""Who does the work of a sweep: a worker that measures on each card, and others that compile and check. On one card
+they are threads of this process; on several, of one host or of many, they are workers of a Dask cluster.
+
+A worker that dies loses its current point only: Dask gives that to another one. A kernel that ends the process in which
+it is measured fails, and its worker goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+from worklog.errors import BadSetting, Interrupted, install_command
+from worklog.gpu.device import gpu_reason, tool
+from worklog.kernel import Kernel
+from worklog.runner.child import Ended, run_child
+from worklog.runner.job import Job
+from worklog.runner.measure import limit_s
+from worklog.runs import Measurement, Verdict
+from worklog.runs.measurement import Ran
+from worklog.runs.record import read_line
+from worklog.settings import Harness
+
+THREADS = os.cpu_count() or 1
+PROCESSES = min(THREADS, 8)  # of a local cluster that compile and check
+RESTART_S = 30.0
+ATTEMPTS = 2  # to measure a point, before it fails because its workers die
+
+
+class Measured(NamedTuple):
+    """What a worker found. card: its name. head: the lines of a run's head on this card. about: the kernel. m: None if
+    the worker was only asked for its head.
+    """
+
+    card: str
+    head: Sequence[str]
+    m: Measurement | None = None
+    about: Mapping[str, Any] = {}
+
+
+def card_name() -> str:
+    """The host, and the number of the card that is visible here."""
+    return f"{platform.node()}:{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}"
+
+
+class Child:
+    """A process on the card that is visible here, which measures one job after another, and starts again where a kernel
+    ended it.
+    """
+
+    def __init__(self, harness: Harness, command: Sequence[str] | None = None) -> None:
+        self.harness, self.command, self.stop = harness, command, threading.Event()
+        self.head: Sequence[str] = []
+        self.answers: Generator[Any, Any] | None = None
+
+    def start(self, jobs: Sequence[Job] = ()) -> None:
+        """Calibrate, if it doesn't run. Raises what makes that impossible."""
+        if self.answers is None:
+            order = {"do": "measure", "harness": self.harness, "user_kernels": {}}
+            how: dict[str, Any] = {"stop": self.stop, "command": self.command}
+            self.answers = run_child(order, timeout_s=limit_s(jobs, self.harness), **how)
+            answer = next(self.answers)
+            if isinstance(answer, Ended):
+                self.answers = None
+                raise answer.error()
+            self.head = answer["head"]
+
+    def measure(self, job: Job, kernels: Mapping[str, Kernel]) -> Measured:
+        """Check and time one job. kernels: the user kernels that it names. Raises as worklog.measure."""
+        began = time.time()
+        self.start([job])
+        assert self.answers is not None
+        answer = next(self.answers)  # it is waiting, or has ended since
+        if not isinstance(answer, Ended):
+            answer = self.answers.send((job, kernels))
+        if isinstance(answer, Ended):
+            self.answers = None
+            stage = answer.stage(kernels.get(job.kernel))
+            m, about = job.failed(Verdict((stage,), None)), kernels[job.kernel].describe()
+        else:
+            m, about = read_line(answer["line"]), answer["description"]
+        ran = Ran(card_name(), began, time.time() - began)
+        return Measured(ran.card, self.head, replace(m, ran=ran), about)
+
+
+_child: tuple[str, Child] | None = None  # of the sweep for which this process measures
+
+
+def on_card(
+    sweep: str, harness: Harness, command: Sequence[str] | None, job: Job | None, kernels: Mapping[str, Kernel]
+) -> Measured:
+    """What a worker does: measure a job in the child of this sweep, or without a job only start that. Raises
+    Interrupted once another thread has called end_child(), and as worklog.measure.
+    """
+    global _child
+    if _child is None or _child[0] != sweep:
+        end_child()
+        _child = sweep, Child(harness, command)
+    child = _child[1]
+    try:
+        if job is not None:
+            return child.measure(job, kernels)
+        child.start()
+        return Measured(card_name(), child.head)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: the sweep has ended") from None
+
+
+def end_child() -> None:
+    """End this process's child, which frees the card; also from another thread than the one that measures."""
+    global _child
+    if _child is not None:
+        _child[1].stop.set()
+        if _child[1].answers is not None and not _child[1].answers.gi_running:  # type: ignore[attr-defined]
+            _child[1].answers.close()
+    _child = None
+
+
+class Workers:
+    """Threads of this process, which measures on one card. cpu, gpu: run what compiles and checks, and what measures.
+    each_card: those that measure, one by one. lost: raised by what several workers died of. Use it in `with`.
+    """
+
+    lost: tuple[type[Exception], ...] = ()
+
+    def __init__(self) -> None:
+        self.cpu: Executor = ThreadPoolExecutor(THREADS)
+        self.gpu: Executor = ThreadPoolExecutor(1)
+
+    @property
+    def each_card(self) -> list[Executor]:
+        """One executor per card."""
+        return [self.gpu]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end_child()
+        for executor in (self.cpu, self.gpu):
+            executor.shutdown(cancel_futures=True)
+
+
+class Cluster(Workers):
+    """Workers of a Dask cluster. scheduler: the address of one that runs; "" for a new one on this machine, with a
+    worker for each of these cards (default: each GPU that CUDA_VISIBLE_DEVICES leaves) and some for the cores.
+
+    Raises BadSetting where `distributed` is missing, the scheduler doesn't answer, or it has no worker that is needed.
+    """
+
+    def __init__(self, scheduler: str = "", cards: Sequence[str] | None = None) -> None:
+        try:
+            import dask
+            from distributed import Client, Nanny, Scheduler, SpecCluster
+            from distributed.scheduler import KilledWorker
+        except ImportError as error:
+            raise BadSetting(f"several cards need Dask: {install_command('cluster')}") from error
+        self.lost, self.stack = (KilledWorker,), ExitStack()
+        self.own, cards = not scheduler, visible_cards() if cards is None else cards
+        dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1})
+        if self.own:
+            common = {"memory_limit": 0, "silence_logs": 50}
+            of_card = [{"CUDA_VISIBLE_DEVICES": card} for card in cards]
+            options = [{"nthreads": 1, "resources": {"gpu": 1}, "env": env, **common} for env in of_card]
+            cores = -(-THREADS // PROCESSES)
+            options += [{"nthreads": cores, "resources": {"cpu": cores}, **common} for _ in range(PROCESSES)]
+            workers = {number: {"cls": Nanny, "options": own} for number, own in enumerate(options)}
+            quiet = {"cls": Scheduler, "options": {"dashboard": False}}
+            scheduler = self.stack.enter_context(SpecCluster(workers, quiet, silence_logs=50))  # type: ignore[no-untyped-call]
+        try:
+            self.client = self.stack.enter_context(Client(scheduler, timeout="10s"))  # type: ignore[no-untyped-call]
+        except OSError as error:
+            raise BadSetting(f"no scheduler answers at {scheduler}: start one with `dask scheduler`") from error
+        if self.own:
+            self.client.wait_for_workers(len(options))
+        self.require_workers()
+        self.count = len(self.client.scheduler_info(n_workers=-1)["workers"])
+        self.cpu = self.client.get_executor(pure=False, resources={"cpu": 1})
+        self.gpu = self.client.get_executor(pure=False, resources={"gpu": 1}, retries=1)
+
+    def with_resource(self, name: str) -> list[str]:
+        """Addresses of the workers that have it."""
+        known = self.client.scheduler_info(n_workers=-1)["workers"]
+        return [address for address, about in known.items() if about["resources"].get(name)]
+
+    def require_workers(self) -> None:
+        """Raise BadSetting where none compiles, or one has another version of this package."""
+        if not self.with_resource("cpu"):
+            address = self.client.scheduler_info()["address"]
+            self.stack.close()
+            raise BadSetting(f"no worker of the cluster compiles: dask worker {address} --resources cpu=8")
+        others = {address: of for address, of in self.client.run(tool).items() if of != tool()}
+        if others:
+            self.stack.close()
+            address, of = others.popitem()
+            has = f"{of['version']} {of.get('commit', '')}".strip()
+            raise BadSetting(f"the worker at {address} has worklog {has}: install the same there")
+
+    @property
+    def each_card(self) -> list[Executor]:
+        """One executor per card; where its worker dies, another one's. Raises BadSetting for none."""
+        with suppress(TimeoutError):  # one that died begins again, for a while
+            self.client.wait_for_workers(self.count, timeout=RESTART_S)
+        if not (cards := self.with_resource("gpu")):
+            address = self.client.scheduler_info()["address"]
+            command = f"CUDA_VISIBLE_DEVICES=0 dask worker {address} --nthreads 1 --resources gpu=1"
+            raise BadSetting(f"no worker of the cluster measures: start one for each card: {command}")
+        how: dict[str, Any] = {"pure": False, "resources": {"gpu": 1}, "allow_other_workers": True, "retries": 1}
+        return [self.client.get_executor(workers=[address], **how) for address in cards]
+
+    def __exit__(self, *_: object) -> None:
+        if not self.own:
+            self.client.run(end_child, workers=self.with_resource("gpu"))
+        self.stack.close()
+
+
+def visible_cards() -> list[str]:
+    """Numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, as it names them; none without a usable GPU."""
+    if gpu_reason() is not None:
+        return []
+    import cupy
+
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return names.split(",") if names else [*map(str, range(cupy.cuda.runtime.getDeviceCount()))]
