@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from worklog.errors import BadSetting, meant
 
 Value = str | bool
+
+# The words behind `worklog` of the command that is carried out; none in Python.
+COMMAND = ContextVar[tuple[str, ...]]("COMMAND", default=())
 
 # BF16 tensor-core peak of an H100 or H200 SXM as NVIDIA's datasheet states it: the wrong roof for FP32.
 BF16_DATASHEET_TFLOPS = 989.0

@@ -14,6 +14,7 @@ import click
 
 from worklog import __version__
 from worklog.errors import Interrupted, WorklogError, meant
+from worklog.settings import COMMAND
 
 # In the order of use: each command's module, and what it does in one line.
 COMMANDS = {
@@ -21,6 +22,9 @@ COMMANDS = {
     "run": ("run", "Check and time kernels beside cuBLAS."),
     "bench": ("run", "Time the benchmarks that a Python file declares."),
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
+    "compare": ("history", "What became faster or slower between runs."),
+    "log": ("history", "List, export or remove the runs of this machine."),
+    "rerun": ("history", "Run the command of a saved run again."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
     "new": ("check", "Write a kernel, a solution of a problem, or the notebooks."),
@@ -61,8 +65,14 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words, which a run's file states."""
+        ctx.obj = tuple(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a WorklogError becomes its message and exit code."""
+        COMMAND.set(ctx.obj)
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = lambda message, *_: click.echo(f"worklog: {message}", err=True)

@@ -61,7 +61,7 @@ def kernel(name: str, metavar: str, **how: Any) -> Decorator:
     return click.argument(name, metavar=metavar, shell_complete=completing("kernels"), **how)
 
 
-def _new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
     if path is not None:
         if path.exists():
@@ -91,7 +91,7 @@ DTYPE = click.option("--dtype", default="", metavar="TYPE", help="Type of a prob
 def exports(command: Any) -> Any:
     """--csv, --markdown and --parquet, each a parameter of the command: see output.write_exports()."""
     for kind, what in (("parquet", "measurements"), ("markdown", "tables"), ("csv", "measurements")):
-        option = click.option(f"--{kind}", type=FILE, callback=_new_file, help=f"Also write the {what} to a file.")
+        option = click.option(f"--{kind}", type=FILE, callback=new_file, help=f"Also write the {what} to a file.")
         command = option(command)
     return command
 
@@ -125,7 +125,7 @@ def size(about: str, default: str | None = None) -> Decorator:
 
 def out(about: str = "Where to save the run (default: among this machine's runs).") -> Decorator:
     """--out of a command that saves one new file."""
-    return click.option("--out", type=FILE, callback=_new_file, help=about)
+    return click.option("--out", type=FILE, callback=new_file, help=about)
 
 
 def folder(default: str, about: str) -> Decorator:

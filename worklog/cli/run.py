@@ -31,6 +31,8 @@ from worklog.runner.declare import measure as time_benchmarks
 from worklog.runner.job import BASELINE, SECONDS_EACH, Job, jobs_of
 from worklog.runner.search import STRATEGIES, ranking, search
 from worklog.runs import Run, open_run
+from worklog.runs.changes import of_one_loop
+from worklog.runs.history import named_run
 from worklog.settings import OPTIONS, Harness
 
 TORCH = "torch"  # the baseline that isn't a rung
@@ -55,6 +57,11 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
     help=f"Baselines beside {BASELINE}: {TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
+@click.option(
+    "--against-revision", "revision", metavar="REV",
+    help="Also take turns with each kernel as it was in this git revision, say which became faster or slower, and exit "
+    "with 1 if one became slower.",
+)  # fmt: skip
 @options.PROBLEM
 @options.DTYPE
 @click.option("--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these: a name, or "n=*".')
@@ -63,8 +70,8 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
 @options.measuring
 def run(
     kernels: tuple[str, ...], shapes: list[Shape], axes: tuple[str, ...], count: int | None, seed: int, against: str,
-    harness: Harness, problem: str | None, dtype: str, cases: tuple[str, ...], preview: bool, out: Path | None,
-    as_json: bool, **shown: Any,
+    revision: str | None, harness: Harness, problem: str | None, dtype: str, cases: tuple[str, ...], preview: bool,
+    out: Path | None, as_json: bool, **shown: Any,
 ) -> None:  # fmt: skip
     """Check and time rungs (default: all, and cuBLAS) or your own kernels, at 4096 or the given sizes. Without a GPU,
     rungs are shown from the recording. With --problem, check and time solutions of a problem at each of its cases,
@@ -75,6 +82,7 @@ def run(
     launch = {name: shown.pop(name) for name in OPTIONS}
     if problem is not None:
         others = {"--size": shapes, "--axis": axes, "--shapes": count, "--preview": preview, "--against": against}
+        others |= {"--against-revision": revision}
         if not kernels:
             raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
         solutions = [options.solution_of(file, problem, dtype, launch, others) for file in kernels]
@@ -99,6 +107,13 @@ def run(
     baselines = [kernel for kernel in named if kernel != BASELINE]
     options.print_adapted([*chosen, *baselines])
     jobs, own = jobs_of(chosen or None, at, against=baselines)
+    if revision is not None:
+        if not kernels or given:
+            raise BadSetting(
+                "--against-revision needs kernels without --axis: worklog run warptiled --against-revision HEAD"
+            )
+        jobs, builds = against_revision(jobs, kernels, revision, launch)
+        own += builds
     measure.require_measurable(jobs, harness, own)
     if preview:
         for kernel in own:
@@ -108,7 +123,8 @@ def run(
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
-    needing = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
+    needing: dict[str, Any] = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
+    needing["against-revision"] = revision
     if len(rungs) < len(chosen) or options.live_wanted(**needing):
         with options.progress_bar() as progress:
             measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
@@ -119,6 +135,26 @@ def run(
         if note and note not in measured.notes:
             measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)
     _finish(measured, as_json=as_json, kinds=kinds, **shown)
+    if revision is not None:
+        changes = of_one_loop(measured, f"@{revision}")
+        if not as_json:
+            click.echo(f"\n{changes.table().text(options.terminal_width())}")
+        sys.exit(changes.exit_code())
+
+
+def against_revision(
+    jobs: list[Job], words: Sequence[str], revision: str, launch: Mapping[str, Any]
+) -> tuple[list[Job], list[Kernel]]:
+    """The jobs of these kernels, each with its build of the revision as one more baseline, and those builds."""
+    from worklog.kernel.revision import at_revision  # here: other runs need no git
+
+    names = [word for listed in words for word in ([listed] if Path(listed).exists() else listed.split(","))]
+    builds = [at_revision(name.strip(), revision, launch) for name in names if name.strip() != BASELINE]
+    for place, job in enumerate(jobs):
+        name = f"{job.kernel}@{revision}"
+        if any(build.name == name for build in builds):
+            jobs[place] = replace(job, against=(*job.against, name))
+    return jobs, builds
 
 
 def _finish(measured: Run, **shown: Any) -> None:
@@ -165,15 +201,19 @@ def bench(
 
 
 @click.command()
-@click.argument("file", required=False, type=options.PATH, metavar="[RUN.jsonl]")
+@click.argument("name", required=False, metavar="[RUN]")
 @options.DETAILS
 @click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
+@click.option("--bencher", type=options.FILE, callback=options.new_file, help="Also write Bencher's metrics to a file.")
 @options.exports
 @options.JSON
-def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
-    """Print a run: a file, else the newest run of this machine, else the recording."""
-    options.print_run(open_run(file), as_json=as_json, details=details, pivot=pivot, of_samples=samples, **files)
+def show(name: str | None, details: bool, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
+    """Print a run: a file, a name of `worklog log`, or REVISION:PATH; else the newest run of this machine, else the
+    recording.
+    """
+    shown = open_run() if name is None else named_run(name)
+    options.print_run(shown, as_json=as_json, details=details, pivot=pivot, of_samples=samples, **files)
 
 
 @click.command()

@@ -17,6 +17,7 @@ from pathlib import Path
 from worklog.errors import NothingToDraw
 from worklog.plots.charts.ablation import ablated, ablation
 from worklog.plots.charts.harness import calibration, peers, samples
+from worklog.plots.charts.history import changes, history
 from worklog.plots.charts.lines import accuracy, error_growth, lines, sizes
 from worklog.plots.charts.memory import levels, levels_of, roofline, traffic
 from worklog.plots.charts.rates import bars, ladder, ladders, sweep
@@ -29,7 +30,7 @@ from worklog.runs import Run, write_bytes
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated", "ablation", "accuracy",
-    "bars", "calibration", "draw_all", "error_growth", "headline", "ladder", "ladders", "levels",
+    "bars", "calibration", "changes", "draw_all", "error_growth", "headline", "history", "ladder", "ladders", "levels",
     "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "timeline",
     "traffic", "write_gallery",
 ]  # fmt: skip

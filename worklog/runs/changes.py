@@ -283,6 +283,19 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02, r
     return Changes(labels[0], labels[1], threshold, tuple(rows), tuple(differ), tuple(versions), tuple(only))
 
 
+def of_one_loop(run: Run, suffix: str, threshold: float = 0.02) -> Changes:
+    """The changes between builds that took turns: a kernel's old one is the baseline of its name and this suffix."""
+    rows = list[Row]()
+    for m in run.select():
+        ratio = m.against.get(m.kernel + suffix)
+        if ratio is not None and m.us is not None:
+            rows.append(Row(m.kernel, m.place, m.us * ratio.value, m.us, paired(ratio, threshold)))
+        elif m.kernel + suffix in m.against:
+            why = m.reason or f"{m.kernel}{suffix} has no time: {'; '.join(m.degradations)}"
+            rows.append(Row(m.kernel, m.place, None, m.us, Change(0.0, 0.0, UNKNOWN, f"{m.title}: {why}")))
+    return Changes(f"builds of {suffix[1:]}, in one loop", run.label, threshold, tuple(rows))
+
+
 def _differing(what: str, first: Side, others: Sequence[Side]) -> list[str]:
     """What both know and isn't the same, with both values."""
     differ = dict[str, None]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,17 @@ def require_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def git(*words: str, folder: Path = Path()) -> bytes:
+    """What a git command prints. Raises BadSetting with git's own first line."""
+    try:
+        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=True).stdout
+    except OSError as error:
+        raise BadSetting(f"cannot run git: {error.strerror}; install it, or name files") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
+        raise BadSetting(f"git {words[0]}: {said[0]}; give a revision and a path that it holds") from error
 
 
 def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str) -> tuple[Any, T]:

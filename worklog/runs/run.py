@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from importlib import import_module, resources
@@ -272,10 +273,21 @@ def _place(m: Measurement, taken: Mapping[str, Any] | tuple[str, ...]) -> dict[s
 
 def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str = "", of_samples: bool = False) -> None:
     """Write a run, or a data frame with its title, as "csv", "parquet" (of a run, one row per measurement, or per
-    sample) or "markdown" (of a run, its tables). Raises BadSetting where pandas has no library for Parquet, and
-    BadRunFile where the file can't be written.
+    sample) or "markdown" (of a run, its tables); a run as "bencher", the JSON of Bencher's metrics: nanoseconds and
+    TFLOP/s by kernel and size. Raises BadSetting where pandas has no library for Parquet, and BadRunFile where the file
+    can't be written.
     """
     import pandas
+
+    if kind == "bencher" and isinstance(shown, Run):
+        metrics = dict[str, Any]()
+        for m in shown.select():
+            if m.time is not None:
+                value, low, high = (1e3 * us for us in (m.time.value, m.time.low, m.time.high))
+                metrics[m.title] = {"latency": {"value": value, "lower_value": low, "upper_value": high}}
+                metrics[m.title] |= {"tflops": {"value": m.tflops}} if m.tflops else {}
+        write_text(path, metrics)
+        return
 
     if kind == "markdown":
         parts, tables = list[str](), list[Table]()
@@ -309,7 +321,12 @@ def recordings(part: str = "") -> dict[str, Path]:
 
 def _files(folder: Path) -> list[Path]:
     """Those of JSON and of JSON Lines, by name; none that is half written, or claimed and still empty."""
-    return sorted(path for path in folder.glob("*.json*") if path.suffix in (".json", ".jsonl") and path.stat().st_size)
+    files = list[Path]()
+    for path in folder.glob("*.json*"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            if path.suffix in (".json", ".jsonl") and path.stat().st_size:
+                files.append(path)
+    return sorted(files)
 
 
 def forced_source() -> str:

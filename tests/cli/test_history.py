@@ -1,0 +1,132 @@
+"""`worklog compare`, `log`, `rerun` and `run --against-revision`: what they say, write and exit with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.conftest import one_line, worklog
+from tests.helpers import GPU, PLAIN, measured, small_run
+from worklog.cli.commands import main
+from worklog.kernel import kernels_dir, revision, rung
+from worklog.kernel.source import read_source
+from worklog.runner import measure as bench
+from worklog.runner.job import Job
+from worklog.runs import Estimate, Run, runs_dir
+from worklog.settings import COMMAND
+
+
+def keep(name: str, us: float, **parts: Any) -> None:
+    run = small_run(measurements=[measured("naive", us=us), measured("cuBLAS")], **parts)
+    run.save(runs_dir() / f"2026-11-27T{name}.jsonl")
+
+
+def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request() -> None:
+    keep("old", 100.0)
+    keep("new", 104.0)
+    keep("other", 100.0, gpu=replace(GPU, name="NVIDIA H100"))
+    keep("later", 104.0, gpu=replace(GPU, driver="9"))
+    slower = worklog("compare", "old", "new", "--markdown", "pr.md", "--chart", "changes.svg")
+    assert slower.exit_code == 1 and slower.stdout.startswith("1 slower, 1 same · threshold 2 %")
+    text = Path("pr.md").read_text()
+    assert "| naive | 512 | 100.0 µs | 104.0 µs | +4.00 % ±" in text and "▲ slower" in text
+    assert "live · NVIDIA H200 · clocks as found · 2026-11-21" in text
+    assert "<svg" in Path("changes.svg").read_text()
+    assert worklog("compare", "new", "old").exit_code == worklog("compare", "old", "old").exit_code == 0
+    assert worklog("compare", "old", "new", "--threshold", "10").exit_code == 0
+    assert worklog("compare", "old", "other").exit_code == 2
+    named = worklog("compare", "old", "later")
+    assert named.exit_code == 0 and "another driver (580.159.04 → 9)" in named.stdout
+    assert worklog("compare", "old", "later", "--strict").exit_code == 2
+    document = json.loads(worklog("compare", "old,old", "new,new", "--json").stdout)
+    (naive,) = (row for row in document["rows"] if row["kernel"] == "naive")
+    assert naive["verdict"] == "slower" and naive["low"] < 0.04 < naive["high"]
+    assert "there is no run 'nothing'" in one_line(worklog("compare", "old", "nothing"))
+    assert "name that ends in .svg or .png" in one_line(worklog("compare", "old", "new", "--chart", "x.pdf"))
+
+
+def test_log_lists_exports_and_removes_runs_and_show_takes_their_names() -> None:
+    keep("10", 100.0)
+    keep("11", 101.0)
+    listed = worklog("log", "--csv", "all.csv").stdout.splitlines()
+    assert [line.split()[0] for line in listed[2:]] == ["2026-11-27T11", "2026-11-27T10"]
+    assert Path("all.csv").read_text().count("\nnaive") == 0 and Path("all.csv").read_text().count(",naive,") == 2
+    assert json.loads(worklog("log", "--kernel", "nothing", "--json").stdout) == []
+    assert "101.0 µs" in worklog("show", "T11", "--bencher", "metrics.json").stdout
+    latency = json.loads(Path("metrics.json").read_text())["naive at 512"]["latency"]
+    assert latency == {"value": 101000.0, "lower_value": 99990.0, "upper_value": 102010.0}
+    asked = CliRunner().invoke(main, ["log", "--keep", "1"], input="n\n")
+    assert "remove 1 runs" in asked.output and len([*runs_dir().iterdir()]) == 2
+    assert worklog("log", "--keep", "1", "--yes").exit_code == 0
+    assert [path.stem for path in runs_dir().iterdir()] == ["2026-11-27T11"]
+    assert "--keep counts all runs" in one_line(worklog("log", "--keep", "1", "--gpu", "H200"))
+
+
+def test_rerun_does_the_command_in_the_head_without_its_files_to_write() -> None:
+    words = "run naive --size 512 --preview --csv old.csv --out=old.jsonl"
+    keep("made", 100.0, tool={"name": "gemm-worklog", "version": "0", "commit": "abc", "command": words.split()})
+    keep("in python", 100.0)
+    again = worklog("rerun", "made")
+    assert again.exit_code == 0 and "1 measurements" in again.stdout
+    assert again.stderr.startswith("worklog run naive --size 512 --preview  (was abc, is ")
+    assert COMMAND.get() == ("run", "naive", "--size", "512", "--preview")
+    assert "measure it again with `worklog run`" in one_line(worklog("rerun", "python"))
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a user kernel, its header and a rung in a folder, all of which have changed since."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "mine.cu").write_text(f'#include "tile.cuh"\n// then\n{PLAIN}')
+    (folder / "tile.cuh").write_text("constexpr int THEN = 1;\n")
+    (folder / "01_naive.cu").write_text(f"// then\n{read_source(kernels_dir() / '01_naive.cu')}")
+    for words in ("init -q", "add .", "-c user.name=x -c user.email=x@x commit -qm x"):
+        subprocess.run(["git", *words.split()], check=True, cwd=tmp_path)
+    for file in folder.iterdir():
+        file.write_text(file.read_text().replace("then", "now").replace("THEN", "NOW"))
+    monkeypatch.setattr(revision, "kernels_dir", lambda: folder)
+    return folder
+
+
+def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository: Path) -> None:
+    mine = revision.at_revision("kernels/mine.cu", "HEAD", {"grid": "N, M", "block": "1"})
+    assert mine.name == "mine@HEAD" and "then" in mine.source
+    assert "THEN" in dict(mine.program.headers)["tile.cuh"]
+    naive = revision.at_revision("naive", "HEAD", {})
+    assert naive.source.startswith("// then") and naive.launches == rung("naive").launches
+    for what, says in (
+        ("mine.py:f", "is a host function"),
+        ("best", "chooses its launch"),
+        ("kernels/x.cu", "x.cu isn't in"),
+    ):
+        with pytest.raises(Exception, match=says):
+            revision.at_revision(what, "HEAD", {})
+
+
+@pytest.mark.parametrize(("ratio", "code", "says"), [(1.0, 0, "1 same"), (0.96, 1, "1 slower")])
+def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
+    ratio: float, code: int, says: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def carry_out(jobs: Sequence[Job], *_: Any, user_kernels: Sequence[Any], **__: Any) -> Run:
+        (job,), (build,) = jobs, user_kernels
+        assert job.against == (build.name,) == ("naive@HEAD",)
+        m = replace(measured(job.kernel), shape=astuple(job.problem))
+        return small_run(
+            measurements=[
+                replace(m, against={**m.against, "naive@HEAD": Estimate(ratio, ratio - 0.003, ratio + 0.003)})
+            ]
+        )
+
+    monkeypatch.setattr(bench, "carry_out", carry_out)
+    monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    result = worklog("run", "naive", "--size", "512", "--against-revision", "HEAD")
+    assert result.exit_code == code and f"\n{says} · threshold 2 %" in result.stdout
+    assert "old: builds of HEAD, in one loop" in result.stdout

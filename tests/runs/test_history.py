@@ -1,0 +1,172 @@
+"""The runs that a machine keeps: named, chosen, removed, and not lost; files of git and of NVBench."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import warnings
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest import approx
+
+import worklog
+from tests.helpers import GPU, measured, small_run
+from worklog.errors import BadRunFile, BadSetting
+from worklog.runs import Run, claimed, new_path, runs_dir
+from worklog.runs.changes import compare
+from worklog.runs.history import named_run, prune, saved, sides
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+def keep(day: str, kernel: str = "naive", **parts: Any) -> Path:
+    """A run of that day of November among this machine's."""
+    run = small_run(
+        created=f"2026-11-{day}T03:12:44+00:00", measurements=[measured(kernel), measured("cuBLAS")], **parts
+    )
+    return run.save(runs_dir() / f"2026-11-{day}T03-12-44Z-a{day}b.jsonl")
+
+
+def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame() -> None:
+    keep("20", tool={"version": "1", "commit": "abc" * 13})
+    keep("23", "shared", gpu=replace(GPU, name="NVIDIA H100", uuid="GPU-77"))
+    keep("25")
+    days = [run.created[8:10] for run in saved()]
+    assert days == ["25", "23", "20"]
+
+    def chosen(**words: str) -> str:
+        return " ".join(run.created[8:10] for run in saved(**words))
+
+    assert (chosen(kernel="shared"), chosen(gpu="h100"), chosen(gpu="gpu-77"), chosen(commit="abca")) == (
+        "23", "23", "23", "20",
+    )  # fmt: skip
+    assert (chosen(since="2026-11-23"), chosen(until="2026-11-23"), chosen(until="2026-10")) == ("25 23", "23 20", "")
+    frame = worklog.history("naive")
+    assert [*frame.kernel] == ["naive"] * 2 and frame.us.tolist() == [100.0] * 2
+    assert frame.set_index("run").created["2026-11-20T03-12-44Z-a20b"].startswith("2026-11-20")
+    (runs_dir() / "2026-11-26.jsonl").write_text('{"kind":"head","schema":2}\n')
+    with pytest.warns(UserWarning, match="skipped a run of this machine: .*2026-11-26.jsonl"):
+        assert len(saved()) == 3
+
+
+def test_pruning_keeps_the_newest_and_asks_before() -> None:
+    paths = [keep(day) for day in ("20", "23", "25")]
+    asked = list[list[Path]]()
+    assert prune(1, lambda old: bool(asked.append(old))) == [] and len(saved()) == 3
+    assert asked == [[paths[1], paths[0]]]
+    assert prune(1, lambda old: True) == [paths[1], paths[0]] and [run.path for run in saved()] == [paths[2]]
+    assert prune(1, lambda old: False) == []
+
+
+def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revision(tmp_path: Path) -> None:
+    kept = keep("20")
+    keep("23")
+    assert named_run("a20b").path == named_run(str(kept)).path == kept
+    assert named_run("h200").origin == "recorded"
+    (tmp_path / "record.jsonl").write_bytes(kept.read_bytes())
+    for words in ("init -q", "add record.jsonl", "-c user.name=x -c user.email=x@x commit -qm x"):
+        subprocess.run(["git", *words.split()], check=True)
+    (tmp_path / "record.jsonl").write_text("changed since")
+    assert [m.kernel for m in named_run("HEAD:record.jsonl").measurements] == ["naive", "cuBLAS"]
+    for word, says in {
+        "2026": "names 2 runs .*: give more of the name",
+        "a20c": "there is no run 'a20c': give a file, a name of `worklog log`, or REVISION:PATH",
+        "HEAD:other": "git show: .*other.*; give a revision and a path that it holds",
+    }.items():
+        with pytest.raises(BadSetting, match=says):
+            named_run(word)
+    with pytest.raises(BadRunFile, match=r"record\.jsonl is not"):
+        named_run("record.jsonl")
+
+
+def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
+    """What NVBench writes about one benchmark at two states, one of which it skipped."""
+    values = {
+        "time/gpu/mean": us / 1e6,
+        "time/gpu/stdev/relative": 0.01,
+        "sample_size": 400,
+        "sm_clock_rate/mean": 1.9e9,
+    }
+    summaries = []
+    for tag, value in values.items():
+        data = [{"name": "hide", "value": ""}, {"name": "value", "value": str(value)}]
+        summaries.append({"tag": f"nv/cold/{tag}", "data": data})
+    axes = [{"name": "N", "type": "int64", "value": "512"}]
+    timed = {"name": "Device=0 N=512", "device": 0, "axis_values": axes, "is_skipped": False, "summaries": summaries}
+    skipped = {"name": "Device=0", "device": 0, "axis_values": None, "summaries": None, "skip_reason": "too small"}
+    document = {
+        "meta": {"version": {"nvbench": {"string": "0.1.0"}}},
+        "devices": [{"id": 0, "name": card}],
+        "benchmarks": [{"name": "sort", "states": [timed, skipped]}],
+    }
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path: Path) -> None:
+    files = [nvbench(tmp_path / f"{us}.json", us) for us in (100.0, 104.0)]
+    made = compare(sides(files[0]), sides(files[1]))
+    row, skipped = made.rows
+    assert (row.kernel, row.place, row.old_us, row.new_us) == ("sort", "N=512", approx(100.0), approx(104.0))
+    assert (row.change.verdict, skipped.change.verdict, made.exit_code()) == ("slower", "cannot tell", 1)
+    assert compare(sides(files[0]), sides(nvbench(tmp_path / "x.json", 104.0, card="NVIDIA H100"))).exit_code() == 2
+    (tmp_path / "cut.json").write_text('{"benchmarks": [{}]}')
+    with pytest.raises(BadRunFile, match=r"cut\.json isn't a whole file of NVBench's --json"):
+        sides(str(tmp_path / "cut.json"))
+
+
+def start_writing() -> tuple[int, int]:
+    """A process that writes runs of five measurements until it is killed, and a pipe that names each finished one."""
+    read, write = os.pipe()
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads, which write nothing
+        pid = os.fork()
+    if pid:
+        os.close(write)
+        return pid, read
+    try:
+        for number in range(10**6):
+            run = small_run(measurements=[], complete=False)
+            with claimed(path := new_path(datetime.now(UTC).isoformat())):
+                run = Run.begin(run.head_lines(), path)
+                for part in range(5):
+                    run.add(measured(f"k{os.getpid()}_{number}_{part}"), about={"file": "x.cu"})
+                    os.write(write, f"k{os.getpid()}_{number}_{part}\n".encode())
+                run.end()
+    finally:
+        os._exit(1)
+
+
+def kill(pid: int, pipe: int, said: bytes = b"") -> list[str]:
+    """Kill a process; what it had finished."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with open(pipe, "rb") as rest:
+        return (said + rest.read()).decode().split()
+
+
+def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_other() -> None:
+    rng, steady, finished = random.Random(40), start_writing(), list[str]()
+    for _ in range(50):
+        pid, pipe = start_writing()
+        said, enough = b"", rng.randint(1, 9)
+        while said.count(b"\n") < enough:
+            said += os.read(pipe, 1 << 16)
+        time.sleep(rng.uniform(0, 0.001))
+        finished += kill(pid, pipe, said)
+    others = kill(*steady)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of runs that were killed in their head
+        kept = [m.kernel for run in saved() for m in run.measurements]
+    assert {*finished, *others} <= {*kept} and len(kept) == len({*kept})
+    assert len({name.partition("_")[0] for name in finished}) == 50 and len(others) > 50

@@ -1,0 +1,110 @@
+"""What became of kernels over runs: the changes from one side to another, and one kernel's times in all saved runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+from matplotlib.ticker import MaxNLocator
+
+from worklog.errors import NothingToDraw
+from worklog.plots import style
+from worklog.plots.charts.lines import draw_lines
+from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
+from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED, OTHER
+from worklog.runs import Measurement, Run
+from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes
+from worklog.runs.history import saved
+
+PITCH, HEIGHT = 0.24, 3.0  # inches
+COLOURS = {SLOWER: ALERT, FASTER: ACCENT}
+
+
+@style.styled()
+def changes(made: Changes, *, ax: Axes | None = None) -> Any:
+    """Each kernel and size with its change in percent and the 95 % interval; the band is half of the threshold, below
+    which no change counts. Returns a Chart, or `ax`. Raises NothingToDraw without a change.
+    """
+    rows = [row for row in made.rows if row.change.verdict != FAILED and row.old_us and row.new_us]
+    if not rows:
+        raise NothingToDraw(f"there is no change to draw: {made.headline or 'no kernel has a time on both sides'}")
+    rows.sort(key=lambda row: -row.change.log)
+    names = [f"{row.kernel} {row.place}".strip() for row in rows]
+    alt = ["Changes of the time with their 95 % intervals"]
+    alt += [f"{name}: {row.change}, {row.change.verdict}" for name, row in zip(names, rows, strict=True)]
+    half = 50 * made.threshold
+    subtitle = f"Change of the time, with its 95 % interval; in the band, within ±{half:g} %, no change counts."
+
+    def draw(axes: Axes) -> None:
+        for y, row in zip(name_rows(axes, names, PITCH), rows, strict=True):
+            middle, low, high = (100 * end for end in row.change.interval)
+            colour = COLOURS.get(row.change.verdict, GREY)
+            axes.plot([low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
+            axes.plot([middle], [y], "o", color=colour, markersize=4, zorder=3)
+        axes.axvspan(-half, half, color=FAINT, linewidth=0, zorder=0)
+        axes.axvline(0, color=MUTED, linewidth=0.9, zorder=1)
+        scale(axes.xaxis, MaxNLocator(7), "% longer than before (right: slower)", written="{x:+g}")
+
+    words = "changes", made.headline, subtitle, [f"old: {made.old}", f"new: {made.new}", *made.versions], alt
+    return on_axes(ax, draw, *words, height=PITCH * len(rows), left=right_of(names))
+
+
+@style.styled()
+def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) -> Any:
+    """A kernel's time in each run on the newest run's GPU model, one line per size over the date, relative to its
+    first. runs: default, those of this machine. Returns a Chart, or `ax`. Raises NothingToDraw unless two runs have a
+    time at one size.
+    """
+    runs = sorted(runs or saved(kernel), key=lambda run: run.created)
+    over, labels = dict[str, list[tuple[float, ...]]](), dict[str, None]()
+    for run in runs:
+        when = float(date2num(datetime.fromisoformat(run.created)))  # type: ignore[no-untyped-call]
+        for m in run.select(kernel) if run.gpu.name == runs[-1].gpu.name else ():
+            if m.time is not None:
+                labels[run.label.rpartition(" · ")[0]] = None
+                over.setdefault(m.place or kernel, []).append((when, *_ends(m)))
+    over = {place: points for place, points in over.items() if len(points) > 1}
+    if not over:
+        raise NothingToDraw(
+            f"no two runs hold a time of {kernel} at one size: measure it twice with `worklog run {kernel}`"
+        )
+    relative = {
+        place: [(when, *(100 * (us / points[0][1] - 1) for us in ends)) for when, *ends in points]
+        for place, points in over.items()
+    }
+    moved = {place: points[-1][1] for place, points in relative.items()}
+    most = max(moved, key=lambda place: abs(moved[place]))
+    finding = f"{kernel} at {most}: {moved[most]:+.1f} % since the first run"
+    subtitle = (
+        "Change of the time since the first run at that size, as measured, not at one clock; bands: 95 % interval."
+    )
+    alt = [f"Line chart of {kernel}'s time over the runs"]
+    for place, points in relative.items():
+        alt.append(f"{place}: " + ", ".join(f"{point[1]:+.1f} % on {_day(point[0])}" for point in points))
+    colours = dict.fromkeys(over, GREY) | {most: ACCENT}
+    colours |= dict.fromkeys([place for place in over if place != most][:1], OTHER)
+
+    def draw(axes: Axes) -> None:
+        leave_room(axes, over, BODY_PT)
+        axes.axhline(0, color=MUTED, linewidth=0.9, zorder=1)
+        axes.grid(True, zorder=0)
+        scale(axes.yaxis, MaxNLocator(7), "% of the first time", written="{x:+g}")
+        last = draw_lines(axes, relative, colours)
+        dates: Any = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(dates)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
+        name_points(axes, last, {place: {"color": colours[place]} for place in over})
+
+    return on_axes(ax, draw, "history", finding, subtitle, [*labels], alt, height=HEIGHT, left=0.69)
+
+
+def _ends(m: Measurement) -> tuple[float, float, float]:
+    assert m.time is not None
+    return m.time.value, m.time.low, m.time.high
+
+
+def _day(date: float) -> str:
+    return f"{num2date(date):%Y-%m-%d}"  # type: ignore[no-untyped-call]

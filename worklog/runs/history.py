@@ -1,0 +1,165 @@
+"""The runs that this machine keeps, opened by name, as one frame, or removed; and files of a git revision."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from worklog.errors import BadRunFile, BadSetting, meant
+from worklog.runs.changes import Reading, Side, side_of
+from worklog.runs.documents import git
+from worklog.runs.estimates import NORMAL
+from worklog.runs.record import runs_dir
+from worklog.runs.run import Run, live_runs, recordings
+from worklog.runs.table import Table
+
+if TYPE_CHECKING:
+    import pandas
+
+NVBENCH = (
+    "nv/cold/time/gpu/mean",
+    "nv/cold/time/gpu/stdev/relative",
+    "nv/cold/sample_size",
+    "nv/cold/sm_clock_rate/mean",
+)
+
+
+def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> pandas.DataFrame:
+    """The measurements of many runs of this machine as one frame: the columns of `run.frame()`, and before them the
+    run's name, when it was made, the card and the commit. The arguments choose as in saved().
+
+    Example: `worklog.history("warptiled", since="2026-11").pivot_table("us", "created", "n")`.
+    """
+    import pandas
+
+    rows = list[dict[str, Any]]()
+    for run in saved(kernel, gpu, since, until, commit):
+        about: dict[str, Any] = {"run": name_of(run), "created": run.created, "gpu": run.gpu.name, "uuid": run.gpu.uuid}
+        about |= {"commit": run.tool.get("commit"), "driver": run.gpu.driver}
+        rows += [about | row for row in run.rows() if kernel in ("", row["kernel"])]
+    return pandas.DataFrame(rows)
+
+
+def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> list[Run]:
+    """The runs of this machine, newest first. kernel: one of theirs. gpu: a part of the card's name or UUID. since,
+    until: first and last UTC time, as "2026-11", "2026-11-27" or longer. commit: the first digits. One that can't be
+    read is skipped with a warning that names it.
+    """
+    runs = list[Run]()
+    for path in live_runs():
+        try:
+            run = Run.load(path)
+        except BadRunFile as error:
+            if path.exists():  # it wasn't removed meanwhile
+                warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=2)
+            continue
+        held = not kernel or any(m.kernel == kernel for m in run.measurements)
+        card = gpu.lower() in f"{run.gpu.name} {run.gpu.uuid}".lower()
+        of_commit = str(run.tool.get("commit") or "").startswith(commit)
+        if held and card and of_commit and since <= run.created and run.created[: len(until)] <= until:
+            runs.append(run)
+    return runs
+
+
+def name_of(run: Run) -> str:
+    """The name of a run that this machine keeps: its file's, without the ending."""
+    return run.path.stem if run.path else ""
+
+
+def log_table(runs: Sequence[Run]) -> Table:
+    """A row per run."""
+    rows = []
+    for run in runs:
+        kernels, sizes = (dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place"))
+        words = {"run": name_of(run), "GPU": run.gpu.name, "commit": str(run.tool.get("commit") or "")[:9]}
+        words |= {"kernels": _few([*kernels]), "sizes": _few([*sizes]), "measurements": str(len(run.measurements))}
+        rows.append(words | {"": "" if run.complete else "cut short"})
+    return Table.of(f"runs in {runs_dir()}", rows, left=5)
+
+
+def _few(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def prune(keep: int, confirm: Callable[[list[Path]], bool]) -> list[Path]:
+    """Remove all runs of this machine but the newest `keep`, if `confirm` says so of them, and return their files."""
+    old = live_runs()[keep:]
+    if not old or not confirm(old):
+        return []
+    for path in old:
+        path.unlink(missing_ok=True)
+    return old
+
+
+def named_run(word: str) -> Run:
+    """The run of a file, of a file in a git revision as REVISION:PATH, of a part of the name that `worklog log` prints,
+    or a recording of the package by name. Raises BadSetting and BadRunFile.
+    """
+    if Path(word).exists():
+        return Run.load(Path(word))
+    kept = [path for path in live_runs() if word in path.stem]
+    if len(kept) == 1:
+        return Run.load(kept[0])
+    if len(kept) > 1:
+        raise BadSetting(f"{word} names {len(kept)} runs ({_few([path.stem for path in kept])}): give more of the name")
+    if word in recordings():
+        return Run.load(recordings()[word], "recorded")
+    if ":" in word:
+        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+            file.write(git("show", word))
+            file.flush()
+            try:
+                return Run.load(Path(file.name))
+            except BadRunFile as error:
+                raise BadRunFile(str(error).replace(file.name, word)) from error
+    near = meant(word, [path.stem for path in live_runs()])
+    raise BadSetting(f"there is no run {word!r}{near}: give a file, a name of `worklog log`, or REVISION:PATH")
+
+
+def sides(words: str) -> list[Side]:
+    """The sides of a comparison: runs as in named_run(), or files of NVBench's --json, with commas between them. Raises
+    BadSetting and BadRunFile.
+    """
+    named = list[Side]()
+    for word in filter(None, words.split(",")):
+        try:
+            document = msgspec.json.decode(Path(word).read_bytes())
+        except (OSError, ValueError):
+            document = None
+        nvbench = isinstance(document, dict) and "benchmarks" in document
+        named.append(side_of_nvbench(document, word) if nvbench else side_of(named_run(word)))
+    if not named:
+        raise BadSetting("name a run on each side: a file, a name of `worklog log`, or REVISION:PATH")
+    return named
+
+
+def side_of_nvbench(document: Any, file: str) -> Side:
+    """What NVBench's --json of one process says: each benchmark's mean GPU time at each state. Raises BadRunFile."""
+    readings = dict[tuple[str, str], Reading | str]()
+    try:
+        cards = {device["id"]: device["name"] for device in document["devices"]}
+        for benchmark in document["benchmarks"]:
+            for state in benchmark["states"]:
+                axes = [f"{axis['name']}={axis['value']}" for axis in state["axis_values"] or ()]
+                place = benchmark["name"], " ".join([f"GPU {state['device']}"] * (len(cards) > 1) + axes)
+                values = {
+                    summary["tag"]: float(part["value"])
+                    for summary in state["summaries"] or ()
+                    for part in summary["data"]
+                    if part["name"] == "value" and summary["tag"] in NVBENCH
+                }
+                mean, noise, count, hertz = (values.get(tag) for tag in NVBENCH)
+                if mean is None:
+                    readings[place] = f"skipped: {state.get('skip_reason') or 'no time'}"
+                else:
+                    half = NORMAL * (noise or 0.0) / max(count or 1.0, 1.0) ** 0.5
+                    readings[place] = Reading(1e6 * mean, half, hertz / 1e6 if hertz else None)
+        version = str(document["meta"]["version"]["nvbench"]["string"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadRunFile(f"{file} isn't a whole file of NVBench's --json ({error!r}): write it again") from error
+    return Side(f"NVBench · {', '.join(cards.values())} · {file}", {"GPU": cards}, {"NVBench": version}, readings)
