@@ -4,6 +4,7 @@ is counted, what it does to memory and order, which record of the core it become
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -20,24 +21,37 @@ COPIES = "this form of asynchronous copy: use plain loads, or a GPU"
 PROXIES = "fences between proxies other than .async: use a GPU"
 # By a type in the opcode, what is said instead of a row's hint.
 HINTS = {**dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), HALF), "tf32": TENSOR}
-ORDERS = "sc acq_rel acquire release relaxed"
 ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
 FENCES = {"fence", "membar", "release", "acquire", "acq_rel"}
 SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
 SHARED = "shared shared::cta shared::cluster"
 SCOPES = "cta cluster gpu sys"
-EVICT = (
-    "L1::evict_normal L1::evict_last L1::evict_first L1::no_allocate L1::evict_unchanged | L2::evict_last "
-    "L2::evict_first L2::evict_normal | L2::cache_hint"
-)
+EVICT = "L1::evict_normal L1::evict_last L1::evict_first L1::no_allocate L1::evict_unchanged"
 PREFETCH = "L2::64B L2::128B L2::256B"
+# A word that is in two groups excludes those of both.
 LOAD = (
-    f"weak relaxed volatile acquire | {SCOPES} | global local param const {SHARED} | ca cg cs lu cv | nc | {EVICT} | "
-    f"{PREFETCH} | v2 v4"
+    f"weak relaxed volatile acquire | {SCOPES} | global local param const {SHARED} | relaxed acquire ca cg cs lu cv | "
+    f"volatile ca cg cs lu cv {EVICT} | volatile nc | L2::cache_hint | {PREFETCH} | v2 v4"
 )
-STORE = f"weak relaxed volatile release | {SCOPES} | global local param {SHARED} | wb cg cs wt | {EVICT} | v2 v4"
-ATOMIC = f"relaxed acquire release acq_rel | {SCOPES} | global {SHARED} | L2::cache_hint | v2 v4"
+STORE = (
+    f"weak relaxed volatile release | {SCOPES} | global local param {SHARED} | relaxed release wb cg cs wt | "
+    f"volatile wb cg cs wt {EVICT} | L2::cache_hint | v2 v4"
+)
+REDUCTION = f"relaxed release | {SCOPES} | global {SHARED} | L2::cache_hint | v2 v4"
+ATOMIC = f"acquire acq_rel {REDUCTION}"
+# Words that a free one needs one of, and those that it excludes.
+NEEDED = {
+    "relaxed acquire release": f"{SCOPES} atom red", SCOPES: "relaxed acquire release acq_rel atom red bar barrier",
+    "nc": "global", "aligned": "barrier", "read": "wait_group",
+}  # fmt: skip
+EXCLUDED = {
+    f"local const param {SHARED}": f"nc L2::cache_hint {EVICT} {PREFETCH}",
+    "local const param": "volatile relaxed acquire release",
+    f"global {SHARED} L2::cache_hint {PREFETCH}": "pending_count commit_group wait_all wait_group alias",
+}  # fmt: skip
 TYPES = "{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}"
+BAR = "{bar,bar.cta,barrier,barrier.cta}"
+ARRIVES = "{arrive,arrive_drop}.{,release,relaxed,noComplete,noComplete.release,release.noComplete}"
 ATOMICS = {
     "{atom,red}.{add:ADD,min:MIN,max:MAX,and:AND,or:OR,xor:XOR,exch:EXCHANGE,cas:COMPARE,inc:INCREASE,dec:DECREASE}."
     "{u32,s32,b32,u64,s64,b64,f32,f64}": "ACCESS/{1}",
@@ -48,7 +62,7 @@ class Row(NamedTuple):
     """counted: the class in Counts.instructions; "number": "float" or "integer", by its type. memory: a Site's op.
     effects: "void": it has no result (else its first operand is the result); "parts": ptxas joins no shared accesses
     across it; "none" on the emulator. hint: what is not supported where a form is missing, and what to do. free: words
-    that the forms lack, in groups: at most one word of each. forms: by opcode, or "*", the core's
+    that the forms lack, in groups: at most one word of each, in any order. forms: by opcode, or "*", the core's
     kind/operation, and its operands in order.
 
     Operands are fields of a record: `a:u32` a value of a type, `d` the result, `near`, `far` an address, `number#` a
@@ -81,14 +95,14 @@ INSTRUCTIONS = (
     ("ld", Row("load", "ld", free=LOAD, forms={f"ld.{TYPES}": "ACCESS"})),
     ("st", Row("store", "st", "void parts", free=STORE, forms={f"st.{TYPES}": "ACCESS"})),
     ("atom", Row("other", "atom", "parts", free=ATOMIC, forms=ATOMICS)),
-    ("red", Row("other", "atom", "void parts", free=ATOMIC, forms=ATOMICS)),
+    ("red", Row("other", "atom", "void parts", free=REDUCTION, forms=ATOMICS)),
     ("cp.async", Row("load", "cp", "void parts", COPIES,
-                     f"noinc | ca cg | {SHARED} | global | L2::cache_hint | {PREFETCH} | b64", {
-        "cp.async": "ASYNC/COPY near far _ size:u32?",
+                     f"{SHARED} | L2::cache_hint | {PREFETCH}", {
+        "cp.async.{ca,cg}.global": "ASYNC/COPY near far _ size:u32?",
         "cp.async.commit_group": "ASYNC/COPY_COMMIT",
         "cp.async.wait_all": "ASYNC/COPY_WAIT",
         "cp.async.wait_group": "ASYNC/COPY_WAIT number#",
-        "cp.async.mbarrier.arrive": "ASYNC/TRACK near",
+        "cp.async.mbarrier.arrive.{,noinc}.b64": "ASYNC/TRACK near",
     })),
     ("cp.async.bulk", Row("load", "cp", "void parts", COPIES, "read", {
         "cp.async.bulk.commit_group": "ASYNC/BULK_COMMIT",
@@ -100,36 +114,36 @@ INSTRUCTIONS = (
     ("ret exit", Row("control", "", "void", forms={"*": "EXIT"})),
     ("ret.function", Row("control", "", "void", forms={"*": "RETURN ..."})),
     ("taken", Row("control", "", "void none")),
-    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, "cta | release acquire | aligned", {
-        "{bar,barrier}.sync": "BARRIER/SYNC a:u32 b:u32?",
-        "{bar,barrier}.arrive": "BARRIER/ARRIVE a:u32 b:u32",
-        "barrier.cluster.arrive": "BARRIER/CLUSTER_ARRIVE",
+    ("bar barrier", Row("barrier", "", "void parts", BARRIERS, "aligned", {
+        f"{BAR}.sync": "BARRIER/SYNC a:u32 b:u32?",
+        f"{BAR}.arrive": "BARRIER/ARRIVE a:u32 b:u32",
+        "barrier.cluster.arrive.{,release}": "BARRIER/CLUSTER_ARRIVE",
         "barrier.cluster.arrive.relaxed": "BARRIER/CLUSTER_RELAXED",
-        "barrier.cluster.wait": "BARRIER/CLUSTER_WAIT",
+        "barrier.cluster.wait.{,acquire}": "BARRIER/CLUSTER_WAIT",
         "bar.warp.sync": "WARP/SYNCHRONISE site:b32",
     })),
-    ("bar.red barrier.red", Row("barrier", "", "parts", BARRIERS, "cta | aligned", {
-        "{bar,barrier}.red.popc.u32": "BARRIER/POPULATION d:u32 a:u32 b:u32? c:pred",
-        "{bar,barrier}.red.{and:ALL_TRUE,or:ANY_TRUE}.pred": "BARRIER/{1} d:pred a:u32 b:u32? c:pred",
+    ("bar.red barrier.red", Row("barrier", "", "parts", BARRIERS, "aligned", {
+        f"{BAR}.red.popc.u32": "BARRIER/POPULATION d:u32 a:u32 b:u32? c:pred",
+        f"{BAR}.red.{{and:ALL_TRUE,or:ANY_TRUE}}.pred": "BARRIER/{1} d:pred a:u32 b:u32? c:pred",
     })),
-    ("fence membar", Row("other", "", "void parts", free=ORDERS, forms={
-        "fence.{cta:0,cluster:1,gpu:1,sys:1}": "FENCE/{0}",
+    ("fence membar", Row("other", "", "void parts", forms={
+        "fence.{,sc,acq_rel,acquire,release}.{cta:0,cluster:1,gpu:1,sys:1}": "FENCE/{1}",
         "membar.{cta:0,gl:1,sys:1}": "FENCE/{0}",
-        "fence.mbarrier_init.cluster": "ASYNC/FENCE_PROXY",
+        "fence.mbarrier_init.release.cluster": "ASYNC/FENCE_PROXY",
     })),
     ("fence.proxy", Row("other", "", "void parts", PROXIES, f"global {SHARED}", {
         "fence.proxy.async": "ASYNC/FENCE_PROXY",
         "fence.proxy.alias": "ALU",
     })),
     ("mbarrier", Row("other", "", "", "this form of mbarrier: check this kernel on a GPU",
-                     f"noComplete | {ORDERS} | cta cluster | {SHARED} | b64", {
+                     f"cta cluster | {SHARED} | b64", {
         "mbarrier.init": "ASYNC/INITIALISE near number:u32",
         "mbarrier.inval": "ASYNC/INVALIDATE near",
-        "mbarrier.{expect_tx,complete_tx}": "ASYNC/EXPECT near number:u32",
-        "mbarrier.{arrive,arrive_drop}": "ASYNC/ARRIVE_AT d:b64? near number:u32?",
-        "mbarrier.{arrive,arrive_drop}.expect_tx": "ASYNC/ARRIVE_AT d:b64? near size:u32",
-        "mbarrier.{test_wait,try_wait}": "ASYNC/WAIT_FOR d:pred near value:b64 _?",
-        "mbarrier.{test_wait,try_wait}.parity": "ASYNC/WAIT_FOR d:pred near value:u32 _?",
+        "mbarrier.{expect_tx,complete_tx}.{,relaxed}": "ASYNC/EXPECT near number:u32",
+        f"mbarrier.{ARRIVES}": "ASYNC/ARRIVE_AT d:b64? near number:u32?",
+        "mbarrier.{arrive,arrive_drop}.expect_tx.{,release,relaxed}": "ASYNC/ARRIVE_AT d:b64? near size:u32",
+        "mbarrier.{test_wait,try_wait}.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred near value:b64 _?",
+        "mbarrier.{test_wait,try_wait}.parity.{,acquire,relaxed}": "ASYNC/WAIT_FOR d:pred near value:u32 _?",
         "mbarrier.pending_count": "ASYNC/PENDING_COUNT d:u32 a:b64",
     })),
     ("mapa getctarank", Row(free="shared::cluster", forms={
@@ -205,13 +219,15 @@ def row_of(opcode: str) -> Row:
 @cache
 def record_of(opcode: str) -> str:
     """The form of an instruction that is a record of the core; empty if there is none."""
-    row, words = row_of(opcode), list[str]()
+    row, given = row_of(opcode), opcode.split(".")
     forms = dict(pair for item in row.forms.items() for pair in expanded(*item))
-    left = [group.split() for group in row.free.split("|")]
-    for word in opcode.split("."):
-        group = next((group for group in left if word in group), None)
-        if group is None:
-            words.append(word)
-        else:
-            left.remove(group)
+    groups = [group.split() for group in row.free.split("|")]
+    free = Counter(number for word in given for number, group in enumerate(groups) if word in group)
+    words = [word for word in given if not any(word in group for group in groups)]
+    if max(free.values(), default=0) > 1:
+        return ""
+    for rules, lacks in ((NEEDED, True), (EXCLUDED, False)) if row.free else ():
+        for some, others in rules.items():
+            if not {*given}.isdisjoint(some.split()) and {*given}.isdisjoint(others.split()) == lacks:
+                return ""
     return forms.get(".".join(words), forms.get("*", ""))
