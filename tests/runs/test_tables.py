@@ -19,8 +19,8 @@ from tests.helpers import typed as worklog
 from worklog.cli.figures import markdown
 from worklog.plots.selection import sample_times
 from worklog.problem import Shape
-from worklog.runs import Estimate, Measurement, Run, Stage, Verdict, recorded_run
-from worklog.runs.measurement import cells, details
+from worklog.runs import Estimate, Measurement, Run, Stage, Verdict, Work, recorded_run
+from worklog.runs.measurement import cells
 from worklog.runs.table import Bar, Table, bound, duration, of_baseline, scaled, small
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
@@ -65,7 +65,7 @@ def test_numbers_and_bars_in_cells() -> None:
 def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status: str) -> None:
     m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")  # type: ignore[arg-type]
     run = small_run(measurements=[m])
-    assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""] and details(m)["rate"] == status
+    assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""]
     said = f"naive: {status}: {m.reason}"
     assert run.footnotes([m]) == [said] and said in run.text() and said in Html(run._repr_html_()).words
     assert "<b>wrong" in repr(m) and "&lt;b&gt;wrong" in m._repr_html_()
@@ -83,46 +83,38 @@ def test_footnotes_say_once_what_was_not_right_and_of_which_kernels() -> None:
     noted = Verdict((Stage("a", True, 0, 0, "", seconds=0.25, note="products are short"),), "fp32")
     run = small_run(measurements=[replace(measured("naive"), verdict=noted)])
     assert run.footnotes(run.measurements) == ["products are short (naive at 512)"]
-    assert details(run.measurements[0])["gate"] == "0.25 s"
 
 
 def test_a_run_in_a_terminal_and_in_a_notebook() -> None:
-    shown, further = small_run().text(), small_run().text(with_details=True)
+    shown = small_run().text()
     lines = shown.splitlines()
     assert lines[0].startswith(LABEL)
     assert [line for line in lines if " × " in line] == [f"{n} × {n} × {n}" for n in (512, 1024, 2048)]
     (naive,) = [line for line in lines if "100.0 µs" in line]
     assert "50.0 % ±1.0" in naive and "4.5 %" in naive
     assert "70 µs" not in shown, "a biased measurement is not a row of the unbiased table"
-    assert "of FP32 peak" not in shown and "of FP32 peak" in further
-    assert "hot" not in further, "a column that no row fills is left out"
     assert "TFLOP/s" in shown.partition("1024 × 1024 × 1024")[2].splitlines()[1], "but not of the main ones"
     page = Html(small_run()._repr_html_())
     assert page.words[0].startswith(LABEL)
-    assert page.tags.count("table") == page.tags.count("caption") == 2 * 3
-    assert page.tags.count("details") == 3, "the second table of each size is folded away"
+    assert page.tags.count("table") == page.tags.count("caption") == 3
     assert all(LABEL in words for words in page.words if words.startswith("512 ×"))
 
 
 def test_the_details_of_a_measurement() -> None:
-    m = measured("naive")
-    hot = [replace(side, hot_us=[us] * 9) for side, us in zip(m.samples.sides, (80.0, 48.0), strict=True)]
-    work = replace(m.work, bytes_read=2 * 10**8, bytes_written=10**8)
-    run = small_run(measurements=[replace(m, samples=replace(m.samples, sides=hot), work=work)])
-    assert {name: value for name, value in details(run.measurements[0]).items() if value} == {
-        "kernel": "naive",
-        "rate": "2.68 TFLOP/s",
-        "GB/s": "3000",
-        "items/s": "5.243 G",
-        "of copy": "75.0 %",
-        "of memory peak": "62.3 %",
-        "of FP32 peak": "4.01 %",
-        "cycles": "198 k",
-        "SM MHz": "1980",
-        "hot": "80.00 µs",
-        "hot of cuBLAS": "60.0 %",
-        "samples": "2",
-    }
+    """The rates of what is no matrix product, and what they are shares of; columns that no row fills are left out."""
+    hot = [replace(side, hot_us=[us] * 9) for side, us in zip(measured("f").samples.sides, (80.0, 48.0), strict=True)]
+    work = replace(measured("f").work, bytes_read=2 * 10**8, bytes_written=10**8)
+    m = replace(measured("f"), shape=None, axes={"N": 8}, work=work)
+    run = small_run(measurements=[replace(m, samples=replace(m.samples, sides=hot))])
+    assert {name: str(value) for name, value in cells(run.measurements[0]).items()} == {
+        "N": "8", "time": "100.0 µs", "±95 %": "1.00 %", "rate": "2.68 TFLOP/s", "GB/s": "3000", "items/s": "5.243 G",
+        "of copy": "75.0 %", "hot": "80.00 µs", "of cuBLAS": "50.0 % ±1.0", "SM MHz": "1980",
+    }  # fmt: skip
+    shares = run.measurements[0].of_memory_peak, run.measurements[0].of_roof, run.measurements[0].hot_ratio
+    assert [round(100 * (share if isinstance(share, float) else share.value), 1) for share in shares if share] == [
+        62.3, 4.0, 60.0,
+    ]  # fmt: skip
+    assert "items/s" not in small_run(measurements=[replace(m, work=Work(bytes_read=8))]).text()
 
 
 def test_means_are_over_the_sizes_that_have_a_time() -> None:

@@ -53,7 +53,7 @@ def ablate(
             run = measure.carry_out(jobs, harness, progress=progress, out=out)
     else:
         run = measure.ablate(rung, shapes)
-    if rung is None or shown.pop("details"):
+    if rung is None:
         options.print_run(run, as_json=as_json, **shown)
         return
     if any(shown.values()):

@@ -71,7 +71,6 @@ def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Pa
 
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
-DETAILS = click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
 HARNESS = click.option(
     "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
     metavar="SETTING=VALUE", shell_complete=completing("settings"),
@@ -98,7 +97,7 @@ def exports(command: Any) -> Any:
 
 def measuring(command: Any) -> Any:
     """The options of every command that measures into a run: --set, --out, and those of output.print_run()."""
-    return HARNESS(out()(DETAILS(exports(JSON(command)))))
+    return HARNESS(out()(exports(JSON(command))))
 
 
 def launch(command: Any) -> Any:
@@ -192,15 +191,15 @@ def terminal_width(least: int = 60) -> int:
 
 
 def print_run(
-    run: Run, *, as_json: bool, details: bool = False, kinds: Mapping[Shape, str] = {}, pivot: bool = False,
-    of_samples: bool = False, **files: Path | None,
+    run: Run, *, as_json: bool, kinds: Mapping[Shape, str] = {}, pivot: bool = False, of_samples: bool = False,
+    **files: Path | None,
 ) -> None:  # fmt: skip
     """Print a run as tables, with kinds of shapes as one table of shares, or with its kernels beside each other, and
     where it was saved now; or as JSON. files, of_samples: as for write_exports().
     """
     write_exports(run, files, of_samples=of_samples)
     width = terminal_width()
-    text = run.pivot().text(width) if pivot else run.text(with_details=details, width=width).rstrip("\n")
+    text = run.pivot().text(width) if pivot else run.text(width=width).rstrip("\n")
     if kinds:
         text = f"{run.full_label}\n{run.shares(kinds).text(width)}"
     text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""

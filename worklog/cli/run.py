@@ -202,18 +202,17 @@ def bench(
 
 @click.command()
 @click.argument("name", required=False, metavar="[RUN]")
-@options.DETAILS
 @click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
 @click.option("--bencher", type=options.FILE, callback=options.new_file, help="Also write Bencher's metrics to a file.")
 @options.exports
 @options.JSON
-def show(name: str | None, details: bool, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
+def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
     """Print a run: a file, a name of `worklog log`, or REVISION:PATH; else the newest run of this machine, else the
     recording.
     """
     shown = open_run() if name is None else named_run(name)
-    options.print_run(shown, as_json=as_json, details=details, pivot=pivot, of_samples=samples, **files)
+    options.print_run(shown, as_json=as_json, pivot=pivot, of_samples=samples, **files)
 
 
 @click.command()

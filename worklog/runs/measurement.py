@@ -17,7 +17,7 @@ from worklog.runs.records import Calibration, Gpu, Verdict
 from worklog.runs.table import Bar, Cell, Table, duration, of_baseline, percent, scaled, small
 
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
-COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
+COLUMNS = 9  # of a table of matrix products beside cuBLAS: they are shown even where they are empty
 NO_LABEL = "not from a run: where and how it was measured is not known"
 
 
@@ -267,48 +267,42 @@ def share_cells(m: Measurement) -> dict[str, Cell]:
 
 
 def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
-    """The row of one measurement by column, without numbers for a kernel that failed or was skipped."""
-    row: dict[str, Cell] = dict.fromkeys(COLUMNS, "")
-    row |= {"kernel": m.kernel, "registers": "" if registers is None else str(registers)}
-    if m.status != "measured" or m.time is None:
-        return row | {"gate": m.status, "time": "–"}
-    return row | {
-        "gate": f"{m.verdict.precision} ok" if m.verdict else "off",
-        "time": duration(m.time.value, padded=True) + ("" if m.converged else " *"),
-        "±95 %": f"{small(100 * m.time.relative_half_width)} %",
-        "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
-        **share_cells(m),
-        "of ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
-        "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
-    }
-
-
-def details(m: Measurement) -> dict[str, str]:
-    """Further numbers of one measurement by column; what the run does not hold stays empty.
-
-    GB/s, items/s: compulsory bytes, and elements of A and B, over the time. of copy: share of the measured rate of a
-    copy; of memory peak and of FP32 peak: of the theoretical peaks, the latter at the SM clock that was seen. cycles:
-    SM cycles of one launch. hot: time of a launch in a row of launches, with a warm L2. gate: seconds of its stages.
+    """The row of one measurement by column, without numbers for a kernel that failed or was skipped. Of what isn't a
+    matrix product, its axes instead of the kernel, and as far as they are known, its rates: GB/s and items/s of the
+    stated bytes and elements, of copy: the share of the measured rate of a copy; hot: a launch in a row of launches.
     """
-    rate: str = "" if m.status == "measured" else m.status
-    if m.status == "measured" and m.tflops is not None:
+    time = m.time if m.status == "measured" else None
+    row: dict[str, Cell] = {
+        "time": duration(time.value, padded=True) + ("" if m.converged else " *") if time else "–",
+        "±95 %": f"{small(100 * time.relative_half_width)} %" if time else "",
+    }
+    mhz = "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}"
+    if m.shape is not None:
+        shares = share_cells(m)
+        gate = m.status if time is None else f"{m.verdict.precision} ok" if m.verdict else "off"
+        return {
+            "kernel": m.kernel, "gate": gate, **row,
+            "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
+            "of cuBLAS": shares.get("of cuBLAS", ""),
+            "of ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
+            "SM MHz": mhz, "registers": "" if registers is None else str(registers),
+            **shares,
+        }  # fmt: skip
+    rate = ""
+    if m.tflops is not None:
         rate = f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s"
-    roof = m.roof.datapath if m.roof and m.roof.datapath else "fp32"
-    return {
-        "kernel": m.kernel if m.shape else m.place or m.kernel,
+    row |= {
+        "time": row["time"] if time else m.status,
         "rate": rate,
         "GB/s": "" if m.gbs is None else f"{m.gbs:.4g}",
         "items/s": "" if m.work.elements is None or m.us is None else scaled(1e6 * m.work.elements / m.us),
         "of copy": percent(m.of_copy),
-        "of memory peak": percent(m.of_memory_peak),
-        f"of {roof.upper()} peak": percent(m.of_roof),
-        "cycles": "" if m.cycles is None else scaled(m.cycles),
-        "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "hot": "" if m.hot is None else duration(m.hot.value, padded=True),
-        f"hot of {m.baseline}": "" if m.hot_ratio is None else percent(m.hot_ratio.value),
-        "samples": str(m.n or ""),
-        "gate": f"{m.verdict.seconds:.2f} s" if m.verdict and m.verdict.seconds else "",
+        **share_cells(m),
+        "SM MHz": mhz,
     }
+    axes: dict[str, Cell] = {f"axis {name}" if name in row else name: str(value) for name, value in m.axes.items()}
+    return {**(axes or {"benchmark": m.kernel}), **row}
 
 
 def facts(m: Measurement) -> Table:
@@ -316,21 +310,19 @@ def facts(m: Measurement) -> Table:
     title = f"{m.title}{changed_words(m)} · {m.label or NO_LABEL}"
     if m.status != "measured" or m.time is None:
         return Table(title, (), [(m.status, m.reason or "no reason given")], left=2)
-    row, more = cells(m), details(m)
-    scatter = ""
+    row, scatter = cells(m), ""
     if m.n:
         low, high = m.quantiles((0, 1))
         scatter = f", {low:.5g} to {high:.5g} µs, standard deviation {m.deviation_us:.2g} µs"
-    of_work = ("GB/s", "of copy", "items/s") if m.shape is None else ()
-    peak = (f"of {m.roof.datapath.upper()} peak",) if m.roof and m.roof.datapath else ()
     rows: list[tuple[str, Cell]] = [
-        ("gate", row["gate"]),
+        ("gate", f"{m.verdict.precision} ok" if m.verdict else "off"),
         ("time", f"{row['time']} ±{row['±95 %']} (95 %)"),
-        ("TFLOP/s", row["TFLOP/s"]),
+        ("TFLOP/s", "" if m.tflops is None else f"{m.tflops:.2f}"),
         *share_cells(m).items(),
-        ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),
-        ("of ceiling", Bar(str(row["of ceiling"]), m.of_ceiling)),
-        *((name, more[name]) for name in (*of_work, *peak)),
+        ("hot", f"{duration(m.hot.value, padded=True)}, launches in a row with a warm L2" if m.hot else ""),
+        ("of ceiling", Bar("" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %", m.of_ceiling)),
+        *((name, row[name]) for name in (("GB/s", "of copy", "items/s") if m.shape is None else ())),
+        *([(f"of {m.roof.datapath.upper()} peak", percent(m.of_roof))] if m.roof and m.roof.datapath else ()),
         ("SM MHz", row["SM MHz"]),
         ("samples", f"{m.n} of {len(m.samples.counts)} count{scatter}"),
         *((name, us if isinstance(us, str) else f"{duration(us)}, warm L2") for name, us in m.witnesses.items()),

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from importlib import import_module, resources
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape
 from worklog.runs.documents import write_bytes, write_text
 from worklog.runs.estimates import over_shapes
-from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, details, share_cells
+from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, share_cells
 from worklog.runs.record import RunRecord, runs_dir
 from worklog.runs.table import WIDTH, Bar, Cell, Table, duration
 
@@ -58,55 +57,35 @@ class Run(RunRecord):
 
     plot = _Charts()
 
-    def text(self, *, with_details: bool = False, width: int = WIDTH) -> str:
+    def text(self, *, width: int = WIDTH) -> str:
         """The measurements under the run's own harness as text for a terminal of `width` characters, a table a size."""
-        parts = [self.full_label]
-        for main, further in self.tables():
-            parts += [main.text(width)] + ([further.text(width)] if with_details and further else [])
-        return "\n".join(parts) + "\n"
+        return "\n".join([self.full_label, *(table.text(width) for table in self.tables())]) + "\n"
 
     __repr__ = text
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(self.full_label)}</p>"]
-        for main, further in self.tables():
-            parts.append(replace(main, title=f"{main.title} · {self.label}").html())
-            if further is not None:
-                folded = replace(further, title=f"{further.title} · {self.label}").html()
-                parts.append(f"<details><summary>details</summary>{folded}</details>")
-        return "".join(parts)
+        tables = [replace(table, title=f"{table.title} · {self.label}").html() for table in self.tables()]
+        return "".join([f"<p>{escape(self.full_label)}</p>", *tables])
 
-    def tables(self) -> list[tuple[Table, Table | None]]:
-        """A table for each size, or for each benchmark with its axes as columns, and beside it, its details; last, the
-        means over the sizes.
-        """
+    def tables(self) -> list[Table]:
+        """A table for each size, or for each benchmark with its axes as columns; last, the means over the sizes."""
         groups: dict[tuple[Any, ...], list[Measurement]] = {}
         for m in self.select() or self.measurements:
             of = m.shape or (m.kernel, *m.axes)
             groups.setdefault((0 if m.shape is None else m.problem.flops, of, changed_words(m)), []).append(m)
-        shown: list[tuple[Table, Table | None]] = []
+        shown: list[Table] = []
         for (_, of, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0]):
-            notes = self.footnotes(measurements)
-            if measurements[0].shape:
-                title, left, always = " × ".join(map(str, of)) + changed, 2, len(COLUMNS)
-                rows = [cells(m, self.kernels.get(m.kernel, {}).get("registers")) for m in measurements]
-            else:
-                title, left = str(of[0]) + changed, max(1, len(measurements[0].axes))
-                rows, always = [], left
-                for m in measurements:
-                    row, more = cells(m), details(m)
-                    rest = {"time": row["time"] if m.status == "measured" else m.status, "±95 %": row["±95 %"]}
-                    rest |= {"rate": more["rate"] if m.tflops else ""}
-                    rest |= {name: more[name] for name in ("GB/s", "items/s", "of copy", "hot")}
-                    rest |= {**share_cells(m), "SM MHz": row["SM MHz"]}
-                    axes = {f"axis {name}" if name in rest else name: str(value) for name, value in m.axes.items()}
-                    rows.append({**(axes or {"benchmark": m.kernel}), **rest})
+            title, notes, first = " × ".join(map(str, of)) + changed, self.footnotes(measurements), measurements[0]
+            left, always = 2, COLUMNS
+            if first.shape is None:
+                title, left = str(of[0]) + changed, max(1, len(first.axes))
+                always = left
                 if len(shown) < len(groups) - 1:  # those of the run stand under its last benchmark
                     notes = notes[: len(notes) - len(self.notes)]
-            main = replace(_known(title, rows, always), left=left, notes=notes)
-            shown.append((main, _known(f"{title}, details", [details(m) for m in measurements])))
+            rows = [cells(m, self.kernels.get(m.kernel, {}).get("registers")) for m in measurements]
+            shown.append(replace(_known(title, rows, always), left=left, notes=notes))
         if over := self.means():
-            shown.append((_known("over the cases" if "cases" in over[0] else "over the sizes", over), None))
+            shown.append(_known("over the cases" if "cases" in over[0] else "over the sizes", over))
         return shown
 
     def means(self) -> list[dict[str, str]]:
@@ -295,7 +274,7 @@ def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str =
             rows = [[*map(str, row)] for row in shown.itertuples(index=False)]
             tables.append(Table(title, [*map(str, shown.columns)], rows))
         else:
-            parts, tables = [f"{shown.full_label}\n"], [*filter(None, chain(*shown.tables()))]
+            parts, tables = [f"{shown.full_label}\n"], shown.tables()
         for table in tables:
             notes = "".join(f"- {note}\n" for note in table.notes)
             parts.append(f"### {table.title}\n\n{table.markdown()}\n" + (f"\n{notes}" if notes else ""))
