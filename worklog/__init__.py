@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from worklog.errors import WorklogError as WorklogError
+    from worklog.gpu.clocks import peaks as peaks
     from worklog.gpu.device import require_gpu as require_gpu
-    from worklog.gpu.peaks import peaks as peaks
     from worklog.harness import Harness as Harness
     from worklog.kernel.kernel import Kernel as Kernel
     from worklog.kernel.ladder import rung as rung
@@ -37,7 +37,7 @@ _NAMES = {
     "runner.timing": ("time",),
     "errors": ("WorklogError",),
     "gpu.device": ("require_gpu",),
-    "gpu.peaks": ("peaks",),
+    "gpu.clocks": ("peaks",),
     "harness": ("Harness",),
     "kernel": ("LADDER", "Kernel", "rung"),
     "lab.magic": ("Trial", "try_kernel"),

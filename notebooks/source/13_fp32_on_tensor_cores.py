@@ -53,7 +53,7 @@ counters(SECOND)
 # %%
 import pandas as pd
 
-from worklog.gpu.peaks import TENSOR
+from worklog.gpu.clocks import TENSOR
 
 gpu = run.gpu
 lanes = {"FP32": 128, "TF32": TENSOR[9, 0]["tf32"], "FP16": TENSOR[9, 0]["fp16"]}

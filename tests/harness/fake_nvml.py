@@ -94,8 +94,8 @@ def pretended(file: Path | None = None) -> Iterator[None]:
     with (
         mock.patch.dict(os.environ, names),
         mock.patch("worklog.gpu.device.bus_id", lambda: "0000:01:00.0"),
-        mock.patch("worklog.gpu.clock_lock.bus_id", lambda: "0000:01:00.0"),
-        mock.patch("worklog.gpu.clock_lock.gpu_reason", lambda: None),
+        mock.patch("worklog.gpu.clocks.bus_id", lambda: "0000:01:00.0"),
+        mock.patch("worklog.gpu.clocks.gpu_reason", lambda: None),
     ):
         if file is not None:
             write(**START)

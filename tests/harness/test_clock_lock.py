@@ -22,8 +22,8 @@ from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession, launches_of_warm_up, session_on, timed
 from worklog.errors import BadSetting
-from worklog.gpu import clock_lock
-from worklog.gpu.clock_lock import Clocks, ClocksNotLocked, locked_clocks
+from worklog.gpu import clocks as clock_lock
+from worklog.gpu.clocks import Clocks, ClocksNotLocked, locked_clocks
 from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
@@ -42,7 +42,7 @@ CHILD = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it, by inheritance
 from tests.harness import fake_nvml
-from worklog.gpu.clock_lock import locked_clocks
+from worklog.gpu.clocks import locked_clocks
 with fake_nvml.pretended(), locked_clocks():
     print("locked", flush=True)
 """

@@ -23,7 +23,7 @@ from worklog.gpu.device import THROTTLING, ClockWatch, reason_names, software, t
 from worklog.runner import timing
 from worklog.runs import Gpu
 
-# By data sheet and white paper (worklog.gpu.peaks): compute capability, SMs, MHz, and TFLOP/s by datapath.
+# By data sheet and white paper (worklog.gpu.clocks): compute capability, SMs, MHz, and TFLOP/s by datapath.
 DATA_SHEETS = [
     ((7, 0), 80, 1530, {"fp32": 15.7, "fp16": 125, "fp64": 7.8}),
     ((7, 5), 72, 1770, {"fp32": 16.3, "fp16": 130.5}),

@@ -23,7 +23,7 @@ from tests.virtual.session import GPU, PEAK_TFLOPS, QUICK, VirtualSession, measu
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.gate.after_timing import fp32_roof
-from worklog.gpu.peaks import Peaks
+from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import Shape

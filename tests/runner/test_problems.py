@@ -16,7 +16,7 @@ from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.gate import check_cases
 from worklog.kernel.solution import Solution, find_problem
-from worklog.problem.shipped import PROBLEMS
+from worklog.problem import PROBLEMS
 from worklog.runner.check import small_cases
 
 SOFTMAX = (Path(__file__).parents[1] / "problem" / "softmax.cu").read_text(encoding="utf-8")

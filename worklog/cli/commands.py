@@ -18,7 +18,7 @@ from worklog.settings import COMMAND
 
 # In the order of use: each command's module, and what it does in one line.
 COMMANDS = {
-    "doctor": ("doctor", "Show what is installed, or the harness's settings."),
+    "doctor": ("harness", "Show what is installed, or the harness's settings."),
     "run": ("run", "Check and time kernels beside cuBLAS."),
     "bench": ("run", "Time the benchmarks that a Python file declares."),
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),

@@ -1,29 +1,38 @@
-"""The commands that look at the harness and the gate: `worklog ablate`, `exploits` and `peers`. Without a GPU, each
-shows what is recorded.
+"""The commands that look at the harness and the gate: `worklog ablate`, `exploits` and `peers`, which show what is
+recorded without a GPU; and `worklog doctor`: what is installed, the harness's settings and its calibration.
 """
 
 from __future__ import annotations
 
+import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from worklog import runs
 from worklog.cli import options
 from worklog.cli.run import print_preview
-from worklog.errors import BadSetting, Interrupted
-from worklog.gpu.device import require_gpu
+from worklog.emulator.core import native
+from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
+from worklog.gpu import device
+from worklog.harness.calibration import certificate
+from worklog.kernel import disk_cache, nvrtc
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
 from worklog.problem import Shape
 from worklog.runner import measure
 from worklog.runner.declare import at, declared
 from worklog.runner.job import ABLATION_SIZES, ablation_jobs, grid_jobs
+from worklog.runner.session import calibrated
 from worklog.runs.ablation import effects, effects_frame, effects_text
 from worklog.runs.comparison import open_comparison
-from worklog.settings import Harness
+from worklog.runs.run import live_runs
+from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
 @click.command()
@@ -114,10 +123,115 @@ def peers(
     path = None
     if out is not None or files or measure.live_wanted():
         benchmarks = at(axes, [benchmark for file in files for benchmark in declared(file)]) if files else []
-        require_gpu("omit --bench and --out to see the recorded comparison")
+        device.require_gpu("omit --bench and --out to see the recorded comparison")
         with options.progress_bar() as progress:
             path = compare.compare(out, progress, benchmarks=benchmarks)
     table = open_comparison(path, "benchmarks" if files else "peers")
     if any(exports.values()):
         options.write_exports(table.frame(), exports, title=table.label)
     options.show(table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json)
+
+
+class Finding(NamedTuple):
+    """One thing that was examined. advice: if it isn't good, what that costs and how to get it."""
+
+    subject: str
+    state: str
+    advice: str = ""
+
+
+@click.command()
+@click.option("--settings", is_flag=True, help="Instead, list the harness's settings and the pitfalls they avoid.")
+@click.option("--calibrate", is_flag=True, help="Instead, measure the harness: overhead, noise, L2 flush, peaks.")
+@options.HARNESS
+@options.JSON
+def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> None:
+    """Show what is installed, what is missing, what that costs, and how to get it.
+
+    --calibrate measures event overhead and the error left after its removal, noise, whether the L2 flush works, and
+    the ceilings of this GPU; without a GPU, it shows the recording. Of the settings, only the clocks can change there.
+    """
+    if settings and calibrate:
+        raise BadSetting("--settings and --calibrate each show something else: omit one")
+    if harness.but(clocks="watched") != Harness() or (harness != Harness() and not calibrate):
+        raise BadSetting("--set takes only clocks here, with --calibrate, which uses the unbiased harness")
+    if calibrate:
+        notes = list[str]()
+        if options.live_wanted(set=harness != Harness()):
+            calibration, label, notes = calibrated(harness.clocks)
+            card = device.gpu()
+        else:
+            run = runs.open_run()
+            label, card, calibration = run.label, run.gpu, run.calibration
+        document: Any = {"label": label, "device": asdict(card), "calibration": asdict(calibration)}
+        document["remarks"] = [*notes, *calibration.remarks]
+        lines = [certificate(calibration, card, label), *notes]
+    elif settings:
+        document, lines = [asdict(pitfall) for pitfall in PITFALLS], []
+        for pitfall in PITFALLS:
+            also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
+            biased = ", ".join(map(str, pitfall.biased))
+            lines.append(f"{pitfall.setting} = {pitfall.unbiased} (biased: {biased}{also})")
+            lines.append(f"    {f'{pitfall.article} · ' if pitfall.article else ''}{pitfall.title}. {pitfall.what}")
+        lines.append("precision and budget:")
+        lines += [f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items()]
+    else:
+        findings = [*_findings()]
+        document, lines = [{**finding._asdict(), "good": not finding.advice} for finding in findings], []
+        for subject, state, advice in findings:
+            lines.append(f"{'·' if advice else '✓'} {subject}: {state}" + (f"\n    {advice}" if advice else ""))
+    options.show(document, "\n".join(lines), as_json)
+
+
+def _findings() -> Iterator[Finding]:
+    yield Finding("python", platform.python_version())
+    if (reason := device.gpu_reason()) is None:
+        yield from _gpu()
+    else:
+        cost = "No time can be measured here. Charts and notebooks use the recorded run and say so: worklog article"
+        yield Finding("gpu", reason, cost)
+    try:
+        if forced := runs.forced_source():
+            yield Finding("source", f"WORKLOG_SOURCE={forced} forces it")
+    except WorklogError as error:
+        yield Finding("source", str(error), "every command that measures or opens a recording fails with this message")
+    advice = "" if find_spec("torch") else f"PyTorch functions cannot be measured: {install_command('torch')}"
+    yield Finding("torch", "missing" if advice else "installed", advice)
+    try:  # the driver may not load what it compiles
+        yield Finding("nvrtc", "CUDA {}.{}".format(*nvrtc.nvrtc_version()), nvrtc.newer_than_the_driver() or "")
+    except NvrtcMissing as error:
+        yield Finding("nvrtc", "missing", f"without it only the rungs run, from the package's PTX: {error}")
+    try:
+        yield Finding("emulator", f"its core is {native.library()._name}")
+    except WorklogError as error:
+        yield Finding("emulator", "its core is missing", f"no kernel runs without a GPU: {error}")
+    shipped, saved, cache = runs.recordings(), live_runs(), disk_cache.folder()
+    advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
+    later = ", ".join(runs.recordings(runs.CHAPTERS))
+    yield Finding("recordings", f"{', '.join(shipped) or 'none'}; later rungs and other GPUs: {later}", advice)
+    advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
+    yield Finding("runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice)
+    sizes = [entry.stat().st_size for entry in cache.glob(f"*{disk_cache.SUFFIX}")]
+    state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {cache}"
+    cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
+    yield Finding("cache", state, _not_writable(cache, cost))
+
+
+def _gpu() -> Iterator[Finding]:
+    card, watch = device.gpu(), device.ClockWatch()
+    facts = f"{card.name}, compute capability {'.'.join(map(str, card.compute_capability))}"
+    facts += f", {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}"
+    yield Finding("gpu", facts)
+    peaks = f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz"
+    yield Finding("peaks", f"{peaks}, memory {card.memory_peak_gbs:.0f} GB/s, as computed")
+    if watch.reason:
+        advice = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
+        yield Finding("clocks", watch.reason, advice)
+        return
+    state = f"watched: SM clock read in every sample, throttle reasons now: {device.reason_names(watch.reasons())}"
+    yield Finding("clocks", f"{state}; results are labelled “clocks as found”. To lock: --set clocks=locked, as root")
+
+
+def _not_writable(folder: Path, advice: str) -> str:
+    reason = runs.not_writable(folder)
+    return f"not writable ({reason}): {advice}" if reason else ""

@@ -119,7 +119,7 @@ def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tup
     """TFLOP/s of FP32 results that FP32 lanes and tensor cores reach together, and by what.
 
     operands: PTX types of the tensor cores' operands in the kernel's code; None: any of them. peaks: as
-    worklog.gpu.peaks.Peaks. An FP32 number has 24 bits, so it is the sum of at least n = 24 // bits numbers of a type,
+    worklog.gpu.clocks.Peaks. An FP32 number has 24 bits, so it is the sum of at least n = 24 // bits numbers of a type,
     which needs at least n (n + 1) / 2 products: two numbers of 11 bits, the second one with a sign, hold 23 bits or
     more, and the product of the small ones is below FP32's rounding. A type that isn't known needs one product.
     """

@@ -1,1 +1,1 @@
-"""The live GPU: CUDA through CuPy, device facts from NVML, and the clock lock."""
+"""The live GPU: CUDA through CuPy, device facts from NVML, and the clocks."""

@@ -4,6 +4,8 @@ from worklog.problem.axes import MOST_VALUES, Axis, Point, Space, Value, drawn, 
 from worklog.problem.gemm import (
     CLASSES,
     FLOAT_BYTES,
+    PROBLEMS,
+    SGEMM,
     Domain,
     Float32,
     Float64,
@@ -13,7 +15,6 @@ from worklog.problem.gemm import (
     tflops,
 )
 from worklog.problem.problem import TYPES, Case, Parameter, Problem, ctype_of, dtype_of
-from worklog.problem.shipped import PROBLEMS, SGEMM
 
 __all__ = [
     "CLASSES", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES", "Axis", "Case", "Domain", "Float32",

@@ -18,9 +18,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import SEED_BITS, SgemmChecker, after_timing
-from worklog.gpu.clock_lock import Clocks
+from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software, tool
-from worklog.gpu.peaks import Peaks
 from worklog.harness import Harness, Launch, Reading, Timed, blocked, off_the_lock, time_in_turn
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version

@@ -17,9 +17,8 @@ from numbers import Real
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gpu.clock_lock import Clocks
+from worklog.gpu.clocks import DATAPATHS, Clocks, Peaks
 from worklog.gpu.device import bus_id, require_gpu
-from worklog.gpu.peaks import DATAPATHS, Peaks
 from worklog.harness import (
     ONE_PLACEMENT,
     SPIN_US,
@@ -299,9 +298,7 @@ def arrays(value: Any) -> list[Any]:
 
 
 def datapath_of(value: Any, peaks: Container[str]) -> str | None:
-    """The datapath (worklog.gpu.peaks), one of peaks, of the floating-point dtype that all GPU arrays in a value share;
-    else None.
-    """
+    """The datapath, one of peaks, of the floating-point dtype that all GPU arrays in a value share; else None."""
     names = {str(getattr(array, "dtype", "")).rpartition(".")[2] for array in arrays(value)}
     paths = {OF_DTYPE.get(name, "fp8" if name.startswith("float8") else "") for name in names if "float" in name}
     path = paths.pop() if len(paths) == 1 else ""

@@ -17,8 +17,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, after_timing, failed, timed
-from worklog.gpu.clock_lock import Clocks
-from worklog.gpu.peaks import Peaks
+from worklog.gpu.clocks import Clocks, Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
 from worklog.kernel import words_of
 from worklog.kernel.solution import Solution, Solver
