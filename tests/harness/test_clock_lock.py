@@ -22,7 +22,6 @@ from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession, launches_of_warm_up, session_on, timed
 from worklog.errors import BadSetting
-from worklog.gpu import clocks as clock_lock
 from worklog.gpu.clocks import Clocks, ClocksNotLocked, locked_clocks
 from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
@@ -114,7 +113,7 @@ def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(clock_lock, "SETTLES_S", 0.01)
+    monkeypatch.setattr("worklog.gpu.clocks.SETTLES_S", 0.01)
     fake_nvml.write(**state)
     with Clocks() as held:
         name, remarks = held.hold(asked)
@@ -129,7 +128,7 @@ def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
 
 
 def test_without_a_gpu_nothing_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_lock, "gpu_reason", lambda: "no GPU")
+    monkeypatch.setattr("worklog.gpu.clocks.gpu_reason", lambda: "no GPU")
     with Clocks() as held:
         assert held.hold("locked") == ("locked", []) and fake_nvml.state()["calls"] == []
 

@@ -18,7 +18,7 @@ import worklog
 from tests.harness import fake_nvml
 from tests.harness.fake_nvml import GPU
 from worklog.errors import BadSetting
-from worklog.gpu import device, peaks
+from worklog.gpu import clocks, device
 from worklog.gpu.device import THROTTLING, ClockWatch, reason_names, software, tool
 from worklog.runner import timing
 from worklog.runs import Gpu
@@ -45,12 +45,12 @@ def test_a_peak_is_that_of_the_data_sheet(
 ) -> None:
     card = Gpu("a GPU", capability, sms, 2**25, 2**34, mhz, 1e3, 512, "none")
     for datapath, peak in tflops.items():
-        assert peaks.Peaks(card, mhz).of(datapath) == approx(peak, rel=0.01)
-        assert peaks.Peaks(card, mhz / 2).of(datapath) == approx(peak / 2, rel=0.01)
+        assert clocks.Peaks(card, mhz).of(datapath) == approx(peak, rel=0.01)
+        assert clocks.Peaks(card, mhz / 2).of(datapath) == approx(peak / 2, rel=0.01)
 
 
 def test_an_unknown_architecture_has_no_tensor_peak() -> None:
-    found = peaks.Peaks(Gpu("a GPU", (6, 1), 20, 2**21, 2**33, 1e3, 1e3, 256, "none"), 1e3)
+    found = clocks.Peaks(Gpu("a GPU", (6, 1), 20, 2**21, 2**33, 1e3, 1e3, 256, "none"), 1e3)
     assert list(found) == ["fp32"]
     with pytest.raises(BadSetting, match="datapath = bf16: a GPU has fp32"):
         found.of("bf16")
@@ -59,8 +59,8 @@ def test_an_unknown_architecture_has_no_tensor_peak() -> None:
 def test_with_locked_clocks_the_peaks_are_at_the_clock_that_is_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peaks, "require_gpu", lambda: None)
-    monkeypatch.setattr(peaks, "gpu", lambda: fake_nvml.GPU)
+    monkeypatch.setattr(clocks, "require_gpu", lambda: None)
+    monkeypatch.setattr(clocks, "gpu", lambda: fake_nvml.GPU)
     with fake_nvml.pretended(tmp_path / "nvml.json"):
         found = worklog.peaks()
         with found as held:
@@ -123,11 +123,11 @@ def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     for module, name in ((device, "_current"), (timing, "_session_on")):  # no other test's GPUs, nor these for others
         monkeypatch.setattr(module, name, cache(getattr(module, name).__wrapped__))
-    monkeypatch.setattr(peaks, "require_gpu", lambda: None)
+    monkeypatch.setattr(clocks, "require_gpu", lambda: None)
     monkeypatch.setattr(timing, "Session", lambda: sessions.append(current[0]) or current[0])
     for current[0] in (0, 1, 0, 1):
         assert (device.gpu().name, device.gpu().sm_clock_mhz) == (f"GPU {current[0]}", 1000 + current[0])
         assert device.gpu().uuid == f"GPU-{current[0]}"
-        assert peaks.peaks()["fp32"] == approx(2 * 128 * (100 + current[0]) * (1000 + current[0]) / 1e6)
+        assert clocks.peaks()["fp32"] == approx(2 * 128 * (100 + current[0]) * (1000 + current[0]) / 1e6)
         assert timing.own_session() == current[0]
     assert sessions == [0, 1], "each GPU is calibrated once"
