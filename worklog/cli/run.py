@@ -243,7 +243,7 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
 @options.measuring
 def sweep(
     name: str, axes: tuple[str, ...], shape: Shape, where: tuple[str, ...], preview: bool, checked: bool,
-    scheduler: str, harness: Harness, as_json: bool, details: bool, out: Path | None, strategy: str,
+    scheduler: str, harness: Harness, as_json: bool, out: Path | None, strategy: str,
     trials: int | None, seed: int, fresh: bool, **files: Path | None,
 ) -> None:  # fmt: skip
     """Check and time the tiles of a rung, each beside cuBLAS, and then the fastest ones against each other in one loop
@@ -275,7 +275,6 @@ def sweep(
         options.write_exports(found.run, files)
         table = ranking(found)
         text = table.text(options.terminal_width()) + f"\nrun saved: {found.run.path}"
-        text = (found.run.text(with_details=True) + text) if details else text
         rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
         document = {"label": found.run.label, "path": str(found.run.path), "ranking": rows, "notes": table.notes}
         options.show(document | {"measurements": found.run.rows()}, text, as_json)
@@ -283,7 +282,7 @@ def sweep(
         return
     click.echo(chosen.preview(), err=True)
     if not preview:
-        _finish(tiles.recorded(chosen), as_json=as_json, details=details, **files)
+        _finish(tiles.recorded(chosen), as_json=as_json, **files)
     elif as_json:
         click.echo(chosen.frame().to_json(orient="records", indent=1))
     elif chosen.kept:
