@@ -39,8 +39,7 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     notebooks with their examples. An existing file stays as it is. With --rung, add a rung to a checkout: a simple
     kernel in kernels/, its record in worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
     """
-    from worklog.kernel import starter
-    from worklog.kernel.solution import find_problem
+    from worklog.kernel import find_problem, starter
 
     if dtype and (folder is None or number is not None):
         raise BadSetting("--dtype is for a problem: give a problem and a folder")

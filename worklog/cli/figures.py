@@ -22,8 +22,7 @@ from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
 from worklog.runner import check, job, measure
-from worklog.runs import Measurement, Run, Table, in_steps, open_run, recorded_run, write_bytes, write_text
-from worklog.runs.measurement import cells
+from worklog.runs import Measurement, Run, Table, cells, in_steps, open_run, recorded_run, write_bytes, write_text
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"

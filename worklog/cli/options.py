@@ -21,16 +21,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from worklog.errors import BadSetting
 from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import WIDTH, Run
-from worklog.runs.documents import require_writable
-from worklog.runs.run import export
+from worklog.runs import WIDTH, Run, export, require_writable
 from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from worklog.kernel import Kernel
-    from worklog.kernel.solution import Solution
+    from worklog.kernel import Kernel, Solution
     from worklog.runner.job import Progress as Report
 
 LINE_S = 5.0  # seconds between two lines of progress where there is no terminal
@@ -143,7 +140,7 @@ def solution_of(
     """The solution that a command names. launch: the options of a user kernel. others: what was given to options that
     the command has for the ladder's SGEMM only. Raises BadSetting for one that was given.
     """
-    from worklog.kernel.solution import Solution  # here: a SGEMM needs none of it
+    from worklog.kernel import Solution  # here: a SGEMM needs none of it
 
     given = {name: value for name, value in launch.items() if value is not None and value != DEFAULTS[name]}
     wrong = [OPTIONS[name].flags[-1] for name in given if name not in OF_SOLUTIONS]

@@ -20,9 +20,8 @@ from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import RUNGS, Kernel, best, instances, kernel_of, rung
 from worklog.kernel.pytorch import PRODUCT
-from worklog.problem import Axis, Shape, drawn, spoken
+from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.problem import shapes as shapes_of
-from worklog.problem.axes import DRAWN
 from worklog.runner import measure
 from worklog.runner import sweep as tiles
 from worklog.runner.cluster import Cluster, Workers, visible_cards

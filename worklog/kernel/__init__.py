@@ -7,12 +7,13 @@ from worklog.kernel.device import (
     Block,
     Buffer,
     Device,
+    Loaded,
     Program,
     Runnable,
 )
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, RUNGS, instances, kernel_of, rung
+from worklog.kernel.ladder import DEFAULTS, RUNGS, instances, kernel_of, rung, source_changed
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,
@@ -22,11 +23,14 @@ from worklog.kernel.resources import (
     occupancy,
 )
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
+from worklog.kernel.signature import SIZES, WIDE, launch_text
+from worklog.kernel.solution import Solution, Solver, find_problem
 from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS", "TEMPLATE", "TENSOR",
-    "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "Block", "Buffer", "Device", "HostFunction", "Kernel", "Occupancy",
-    "Program", "Runnable", "block_traffic_bytes", "instances", "kernel_of",
-    "kernels_dir", "occupancy", "rung", "source_folder", "words_of",
+    "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS", "SIZES", "TEMPLATE",
+    "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer", "Device", "HostFunction",
+    "Kernel", "Loaded", "Occupancy", "Program", "Runnable", "Solution", "Solver", "block_traffic_bytes", "find_problem",
+    "instances", "kernel_of", "kernels_dir", "launch_text", "occupancy", "rung", "source_changed", "source_folder",
+    "words_of",
 ]  # fmt: skip

@@ -19,8 +19,7 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab.rungs import Code
 from worklog.problem import Shape
 from worklog.runner.measure import results
-from worklog.runs import Calibration, Run, Table, duration, percent, recordings
-from worklog.runs.table import Cell
+from worklog.runs import Calibration, Cell, Run, Table, duration, percent, recordings
 
 SIZE = Shape.of(4096)
 ALIKE = 1e-3  # floors that differ by less predict no change

@@ -21,8 +21,7 @@ from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, build, launch, load
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate import SgemmChecker
-from worklog.kernel import Kernel, Program, block_traffic_bytes, rung
-from worklog.kernel.solution import Solution
+from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, rung
 from worklog.lab import journal
 from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops

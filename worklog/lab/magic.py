@@ -26,8 +26,7 @@ from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
-from worklog.kernel import LADDER, RUNGS, Kernel, rung
-from worklog.kernel.signature import launch_text
+from worklog.kernel import LADDER, RUNGS, Kernel, launch_text, rung
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.plots import Chart, ladder, tile_map

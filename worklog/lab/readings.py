@@ -19,6 +19,7 @@ from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape, tflops
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import (
+    CLOCK_OFF,
     Difference,
     Estimate,
     Measurement,
@@ -32,7 +33,6 @@ from worklog.runs import (
     recordings,
     summarize,
 )  # fmt: skip
-from worklog.runs.estimates import CLOCK_OFF
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness, Pitfall, Value, rule
 
 Size = Shape | int | None

@@ -10,11 +10,9 @@ from html import escape
 from pathlib import Path
 
 from worklog.analysis.memory_counts import memory_counts
-from worklog.kernel import LIMITS, RUNGS, Kernel, occupancy, rung
-from worklog.kernel.ladder import source_changed
+from worklog.kernel import LIMITS, RUNGS, Kernel, occupancy, rung, source_changed
 from worklog.problem import Shape
-from worklog.runs import Measurement, Run, Table, forced_source, open_run, recordings
-from worklog.runs.measurement import cells
+from worklog.runs import Measurement, Run, Table, cells, forced_source, open_run, recordings
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"

@@ -14,13 +14,21 @@ from typing import Any
 
 from worklog.errors import BadRunFile, BadSetting, Interrupted, meant
 from worklog.gpu.device import gpu_reason, require_gpu
-from worklog.kernel import RUNGS, Kernel, rung
-from worklog.kernel.ladder import source_changed
-from worklog.kernel.solution import Solution, find_problem
+from worklog.kernel import RUNGS, Kernel, Solution, find_problem, rung, source_changed
 from worklog.runner.child import Ended, run_child
 from worklog.runner.job import ABLATION_SIZES, BASELINE, CASE, Job, Progress, Size, ablation_jobs, jobs_of, silent
-from worklog.runs import CHAPTERS, Measurement, Run, Verdict, claimed, forced_source, new_path, newest_run, recordings
-from worklog.runs.record import read_line
+from worklog.runs import (
+    CHAPTERS,
+    Measurement,
+    Run,
+    Verdict,
+    claimed,
+    forced_source,
+    new_path,
+    newest_run,
+    read_line,
+    recordings,
+)
 from worklog.settings import COMMAND, PITFALLS, Harness
 
 TIMEOUT_S = 120.0

@@ -21,10 +21,8 @@ import numpy as np
 from worklog.emulator import ARCH, EmulatedDevice
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
-from worklog.kernel import Kernel, rung
+from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
 from worklog.kernel.best import choose, table
-from worklog.kernel.device import Loaded
-from worklog.kernel.signature import SIZES, WIDE
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
 
 MODES = {"fp32": "best", "split": "split"}

@@ -19,16 +19,14 @@ from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory,
 from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, after_timing, failed, timed
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
-from worklog.kernel import words_of
-from worklog.kernel.solution import Solution, Solver
+from worklog.kernel import Solution, Solver, words_of
 from worklog.problem.problem import each, raw, rebuilt
 from worklog.runner.child import Say
 from worklog.runner.job import BASELINE, CASE, Job, Skipped, work_of
 from worklog.runner.launches import Loop, Trespass, elements
 from worklog.runner.session import Session, alone_on_the_gpu
 from worklog.runner.timing import UNCHECKED, Call, on_gpu, time_call
-from worklog.runs import Measurement, Run, Stage
-from worklog.runs.record import line
+from worklog.runs import Measurement, Run, Stage, line
 
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
 NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
