@@ -65,8 +65,8 @@ class Timed:
     launch: takes nothing, or, if it is `partly` timed, a Stopwatch. name: of the kernel; kernels: gives their number
     per launch, after the loop, if that is known. sets, set_bytes: that it rotates over, one each time, so that no set
     is still in L2 when its turn comes again; unlike a flush, this keeps the GPU as busy as a real program does, and
-    leaves no dirty lines. count: launches of the kernel in one call, of a graph. moved: called after the buffers have
-    moved.
+    leaves no dirty lines. count: launches of the kernel in one call, of a graph. repeats: calls in a row. moved: called
+    after the buffers have moved.
     """
 
     launch: Callable[..., Any]
@@ -80,6 +80,7 @@ class Timed:
     sets: int = 1
     set_bytes: int = 0
     count: int = 1
+    repeats: int = 1
 
 
 class Stopwatch:
@@ -230,7 +231,8 @@ def take_batch(
                     watch.require_pressed()
                 else:
                     timeline.record_event(slot)
-                    launch.launch()
+                    for _ in range(launch.repeats):
+                        launch.launch()
                     timeline.record_event(slot + 1)
                 launch.behind()  # at once: the launch may still work on a stream of its own
                 timeline.stamp_clock(slot + 1)
@@ -243,7 +245,8 @@ def take_batch(
         for side, launch in enumerate(launches):
             slot = 2 * (turn * len(launches) + side)
             us = host_us[slot] if host_us else timeline.elapsed_us(slot, slot + 1)
-            turns[turn].append(Sample(us / launch.count, timeline.clock_mhz(slot, slot + 1), placement=placed[turn]))
+            us /= launch.count * launch.repeats
+            turns[turn].append(Sample(us, timeline.clock_mhz(slot, slot + 1), placement=placed[turn]))
     return turns, mask
 
 
@@ -278,19 +281,13 @@ def hot(
     if not (harness.hot_ms and cold) or any(launch.partly for launch in launches) or ROUNDS * sum(us) > LONGEST_US:
         return []
 
-    def several(launch: Launch, time_us: float) -> Timed:
-        fitting = QUEUED_US / max(host_us_of(timeline, launch), 1.0)
+    rows = []
+    for timed, time_us in zip(launches, us, strict=True):
+        fitting = QUEUED_US / max(host_us_of(timeline, timed.launch), 1.0)
         count = int(np.clip(min(1e3 * harness.hot_ms / max(time_us, 1.0), fitting), 1, MOST_IN_A_BATCH))
-
-        def enqueue() -> None:
-            for _ in range(count):
-                launch()
-
-        return Timed(enqueue, count=count)
-
-    rows = [several(launch.launch, time_us) for launch, time_us in zip(launches, us, strict=True)]
+        rows.append(Timed(timed.launch, repeats=count))
     turns, _ = take_batch(timeline, rows, ROUNDS + 1, harness.but(l2="warm", sleep_ms=0.0))
-    return [[turn[side].us - offset_us / row.count for turn in turns[1:]] for side, row in enumerate(rows)]
+    return [[turn[side].us - offset_us / row.repeats for turn in turns[1:]] for side, row in enumerate(rows)]
 
 
 def cross_check(

@@ -9,15 +9,14 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
-from worklog.gate import SEED_BITS, SgemmChecker, after_timing
+from worklog.gate import EVERY_LAUNCH, SEED_BITS, SgemmChecker, after_timing, failed
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software, tool
 from worklog.harness import Harness, Launch, Reading, Timed, blocked, off_the_lock, time_in_turn
@@ -25,7 +24,7 @@ from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.job import BASELINE, Job
-from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
+from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, Trespass
 from worklog.runs import Measurement, Roof, Stage, Verdict, Work, event_overhead_us, source_label, summarize
 from worklog.settings import BF16_DATASHEET_TFLOPS
 
@@ -35,6 +34,28 @@ if TYPE_CHECKING:
 
 LEFT_S = 10.0  # for work that a kernel left on the GPU
 IDLE_LAUNCHES = 9
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A job that is ready to be timed: its kernel's launches and its baselines', under this harness.
+
+    stated: the result's degradations before the loop. verdict: of the gate; None without one. after: the gate's stages
+    on what was timed; it may add to stated and to witnesses. around: open while it is timed. size, move: as for
+    time_in_turn. datapath: of the roof of what isn't a matrix product.
+    """
+
+    harness: Harness
+    work: Work
+    stated: list[str]
+    verdict: Verdict | None = None
+    launches: Sequence[Timed] = ()
+    after: Callable[[Reading], list[Stage]] = lambda reading: []
+    around: AbstractContextManager[object] = field(default_factory=nullcontext)
+    size: float | None = None
+    move: Callable[[], None] | None = None
+    datapath: str = ""
+    witnesses: dict[str, float | str] = field(default_factory=dict)
 
 
 class Session:
@@ -144,43 +165,35 @@ class Session:
         if not self.device.idle(LEFT_S):
             raise LaunchFailed(f"work that it started is still on the GPU after {LEFT_S:.0f} s")
 
-    def time(
-        self,
-        job: Job,
-        harness: Harness,
-        launches: Sequence[Timed],
-        work: Work,
-        stated: list[str],
-        *,
-        verdict: Verdict | None = None,
-        after: Callable[[Reading], list[Stage]] = lambda reading: [],
-        size: float | None = None,
-        move: Callable[[], None] | None = None,
-        datapath: str = "",
-        witnesses: Mapping[str, float | str] = MappingProxyType({}),
-    ) -> Measurement:
-        """Time the launches of a job, its kernel's and its baselines', in turn. verdict: of the gate before; None
-        without one. after: the gate's stages on what was timed; it may add to stated, the result's degradations, and to
-        witnesses. size, move: as for time_in_turn. datapath: of the roof of what isn't a matrix product.
-        """
-        settings, changed, offset_us = harness.as_dict(), job.pitfalls, self.calibration.offset_us
+    def time(self, job: Job, ready: Ready) -> Measurement:
+        """The gate's verdict on a job, and if it passes, its time."""
+        harness, verdict, settings, changed = ready.harness, ready.verdict, ready.harness.as_dict(), job.pitfalls
+        if verdict and not verdict.accepted:
+            return job.failed(verdict)
+        offset_us = self.calibration.offset_us
         overhead_us = event_overhead_us(settings, offset_us)
-        reading = time_in_turn(self.timeline, launches, harness, size=size, offset_us=overhead_us, move=move)
-        stages = after(reading)
+        how: dict[str, Any] = {"size": ready.size, "offset_us": overhead_us, "move": ready.move}
+        try:
+            with ready.around:
+                reading = time_in_turn(self.timeline, ready.launches, harness, **how)
+                stages = ready.after(reading)
+        except Trespass as trespass:
+            assert verdict is not None
+            return job.failed(verdict.and_then(failed(EVERY_LAUNCH, str(trespass))))
         verdict = verdict and verdict.and_then(*stages)
         if verdict and not verdict.accepted:
             return job.failed(verdict)
         if reading.us(harness.statistic) <= overhead_us:
             return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
-        summary, stated = summarize(reading.samples, settings, offset_us), [*stated, *reading.degradations]
+        summary, stated = summarize(reading.samples, settings, offset_us), [*ready.stated, *reading.degradations]
         if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
             changed, stated = changed | {"clocks": "watched"}, [*stated, off]
         peak, roof = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz), None
         if job.shape:
             roof = Roof(peak["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS)
-        elif datapath and work.flops:
-            roof = Roof(peak[datapath], datapath)
-        impossible = Peaks(self.gpu, self.gpu.sm_clock_mhz).impossible(summary.time.value, work)
+        elif ready.datapath and ready.work.flops:
+            roof = Roof(peak[ready.datapath], ready.datapath)
+        impossible = Peaks(self.gpu, self.gpu.sm_clock_mhz).impossible(summary.time.value, ready.work)
         return Measurement(
             job.kernel,
             None if job.shape is None else astuple(job.shape),
@@ -189,11 +202,11 @@ class Session:
             verdict=verdict,
             time=summary.time,
             against=dict.fromkeys(job.baselines) | summary.ratios,
-            work=work,
+            work=ready.work,
             roof=roof,
             samples=summary.samples,
             degradations=(*stated, *impossible),
-            witnesses=dict(witnesses),
+            witnesses=ready.witnesses,
         )
 
     def idle_after(self, launch: Launch, queued: bool, us: float) -> Stage:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ from worklog.harness import (
     take_batch,
 )
 from worklog.runner.job import Job
-from worklog.runner.session import Session
+from worklog.runner.session import Ready, Session
 from worklog.runs import Context, Measurement, Stage, Verdict, Work, event_overhead_us
 from worklog.settings import TOLERANCE_US
 
@@ -175,13 +175,14 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     the result. Raises as worklog.time.
     """
     name, *against = call.names
-    m = time_call(session, Job(name, None, against=tuple(against)), call, harness, [*notes, UNCHECKED])
+    job = Job(name, None, against=tuple(against))
+    m = session.time(job, ready_call(session, job, call, harness, [*notes, UNCHECKED]))
     clocks = m.changed.pop("clocks", harness.clocks)  # the label states it
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(m, context=Context("live", clocks, created, session.gpu, session.calibration))
 
 
-def time_call(
+def ready_call(
     session: Session,
     job: Job,
     call: Call,
@@ -189,8 +190,8 @@ def time_call(
     stated: Sequence[str],
     verdict: Verdict | None = None,
     judge: Callable[[float], list[Stage]] = lambda us: [],
-) -> Measurement:
-    """Time a call and its baselines on a session whose caller holds the clocks. stated: the result's degradations so
+) -> Ready:
+    """A call and its baselines, ready on a session whose caller holds the clocks. stated: the result's degradations so
     far. verdict: of the gate before. judge: gets the call's microseconds as read, and gives the stages on what was
     timed. Raises as worklog.time.
     """
@@ -252,15 +253,21 @@ def time_call(
 
     amounts = (call.flops, call.elements, call.reads, call.writes)
     work = Work(*(None if amount is None else round(amount) for amount in amounts))
-    how: dict[str, Any] = {"verdict": verdict, "after": after, "datapath": datapath, "witnesses": witnesses}
-    with ExitStack() as stack:
-        # A call that waits isn't queued, so the host time to enter the harness's stream in each launch would be part of
-        # its time. Each runs once before: it may import PyTorch, which has a current stream of its own.
-        if call.sync:
-            with session.device.loan("cupy").current():
-                take_batch(timeline, launches, 1, used)
-            stack.enter_context(session.device.loan("cupy").current())
-        return session.time(job, used, launches, work, said, **how)
+    around = _waiting(session, launches, used) if call.sync else nullcontext()
+    how: dict[str, Any] = {"datapath": datapath, "witnesses": witnesses}
+    return Ready(used, work, said, verdict, launches, after, around, **how)
+
+
+@contextmanager
+def _waiting(session: Session, launches: Sequence[Timed], harness: Harness) -> Iterator[None]:
+    """Open while calls that wait for the GPU are timed: they aren't queued, so the host time to enter the harness's
+    stream in each launch would be part of their time. Each runs once before: it may import PyTorch, which has a current
+    stream of its own.
+    """
+    with session.device.loan("cupy").current():
+        take_batch(session.timeline, launches, 1, harness)
+    with session.device.loan("cupy").current():
+        yield
 
 
 def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:

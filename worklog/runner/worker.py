@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -16,17 +17,17 @@ from typing import Any, cast
 import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
-from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, after_timing, failed, timed
+from worklog.gate import SEED_BITS, Checker, after_timing, timed
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
 from worklog.kernel import Solution, Solver, words_of
 from worklog.problem.problem import each, raw, rebuilt
 from worklog.runner.child import Say
 from worklog.runner.job import BASELINE, CASE, Job, Skipped, work_of
-from worklog.runner.launches import Loop, Trespass, elements
-from worklog.runner.session import Session, alone_on_the_gpu
-from worklog.runner.timing import UNCHECKED, Call, on_gpu, time_call
-from worklog.runs import Measurement, Run, Stage, line
+from worklog.runner.launches import Loop, elements
+from worklog.runner.session import Ready, Session, alone_on_the_gpu
+from worklog.runner.timing import UNCHECKED, WORK, Call, on_gpu, ready_call
+from worklog.runs import Measurement, Run, Stage, Work, line
 
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
 NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
@@ -90,10 +91,10 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
             if reason := kernel.skipped or kernel.missing_on(session.gpu.arch):
                 raise Skipped(reason)
         if job.shape is not None:
-            return _product(session, job, used, stated)
+            return session.time(job, _product(session, job, used, stated))
         session.device.empty_cache()
         if isinstance(kernel, Solution):
-            return _solution(session, job, used, stated)
+            return session.time(job, _solution(session, job, used, stated))
         call, *baselines = (called(session, name, dict(job.axes)) for name in (job.kernel, *job.baselines))
         if baselines and call.against:
             named = ", ".join(job.baselines)
@@ -102,7 +103,7 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
             call = replace(call, against=[baseline.alone for baseline in baselines])
         else:
             job = replace(job, against=tuple(replace(call, name=job.kernel).names[1:]))
-        return time_call(session, job, call, used, [*stated, UNCHECKED])
+        return session.time(job, ready_call(session, job, call, used, [*stated, UNCHECKED]))
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return job.without_time("failed", f"launch: {error}")
@@ -120,7 +121,7 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
         return job.without_time("failed", why)
 
 
-def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Measurement:
+def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Ready:
     """A matrix product. A baseline that fails isn't timed, which the result states."""
     loaded, shape = session.load(job.kernel), job.problem
     settings = [("timer", "graph"), ("l2", "rotate")]
@@ -147,7 +148,7 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Me
                 stated.append(f"the baseline {name} failed at {of_baseline.reason}")
         verdict = session.verdict(job.kernel, shape, used.gate)
         if not verdict.accepted:
-            return job.failed(verdict)
+            return Ready(used, work_of(shape), stated, verdict)
     loop = loop_of(session, job, used, right)
     if loop.pool is None and used.placement == "varied":
         stated.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
@@ -169,13 +170,7 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Me
         return stages
 
     how: dict[str, Any] = {"size": (shape.flops / 2) ** (1 / 3), "move": loop.move if loop.pool else None}
-    try:
-        return session.time(job, used, loop.launches, work_of(shape), stated, verdict=verdict, after=after, **how)
-    except Trespass as trespass:
-        assert verdict is not None
-        return job.failed(verdict.and_then(failed(EVERY_LAUNCH, str(trespass))))
-    finally:
-        loop.close()
+    return Ready(used, work_of(shape), stated, verdict, loop.launches, after, closing(loop), **how)
 
 
 def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> Loop:
@@ -209,7 +204,7 @@ def _checks_each(used: Harness) -> bool:
     return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
 
 
-def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> Measurement:
+def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> Ready:
     """A solution at one case, beside the problem's baseline."""
     loaded, name = cast(Solver, session.load(job.kernel)), dict(job.axes)[CASE]
     posed = loaded.problem
@@ -217,13 +212,12 @@ def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> M
     checker = Checker(session.device, posed, case, secrets.randbits(SEED_BITS))
     verdict = checker.check(loaded) if used.gate else None
     if verdict is not None and not verdict.accepted:
-        return job.failed(verdict)
+        return Ready(used, Work(), stated, verdict)
     baseline, why = _baseline(session, checker)
     checker.buffers.poison()
-    launch, work = partial(loaded.enqueue, *checker.arguments), posed.work(case)
-    amounts = {"flops": work["flops"], "elements": work["elements"]}
-    amounts |= {"reads": work["bytes_read"], "writes": work["bytes_written"]}
-    call = Call(launch, against=baseline, **{of: n for of, n in amounts.items() if n})
+    launch = partial(loaded.enqueue, *checker.arguments)
+    amounts = zip(WORK, posed.work(case).values(), strict=True)
+    call = Call(launch, against=baseline, **{of: amount for of, amount in amounts if amount})
     stated += [*why, UNCHECKED if verdict is None else LAST]
 
     def judge(us: float) -> list[Stage]:
@@ -232,7 +226,7 @@ def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> M
             stages.append(timed(lambda: session.idle_after(launch, used.queues, us)))
         return stages
 
-    return time_call(session, job, call, used, stated, verdict, judge)
+    return ready_call(session, job, call, used, stated, verdict, judge)
 
 
 def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | None, list[str]]:
