@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from worklog.errors import BadSetting
 from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import WIDTH, Run, export, require_writable
+from worklog.runs import WIDTH, Run, Table, export, require_writable
 from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
@@ -188,17 +188,20 @@ def terminal_width(least: int = 60) -> int:
 
 
 def print_run(
-    run: Run, *, as_json: bool, kinds: Mapping[Shape, str] = {}, pivot: bool = False, of_samples: bool = False,
-    **files: Path | None,
+    run: Run, *, as_json: bool, kinds: Mapping[Shape, str] = {}, pivot: bool = False, ranked: Table | None = None,
+    of_samples: bool = False, **files: Path | None,
 ) -> None:  # fmt: skip
     """Print a run as tables, with kinds of shapes as one table of shares, or with its kernels beside each other, and
-    where it was saved now; or as JSON. files, of_samples: as for write_exports().
+    where it was saved now; or as JSON. ranked: shown instead. files, of_samples: as for
+    write_exports().
     """
     write_exports(run, files, of_samples=of_samples)
     width = terminal_width()
     text = run.pivot().text(width) if pivot else run.text(width=width).rstrip("\n")
     if kinds:
         text = f"{run.full_label}\n{run.shares(kinds).text(width)}"
+    if ranked is not None:
+        text = ranked.text(width)
     text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""
     show({"label": run.label, "path": str(run.path), "measurements": run.rows()}, text, as_json)
 

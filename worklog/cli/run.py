@@ -159,10 +159,6 @@ def against_revision(
 def _finish(measured: Run, **shown: Any) -> None:
     """Print a run, and exit with 1 if a kernel, or a baseline beside one, failed the check."""
     options.print_run(measured, **shown)
-    _exit_if_failed(measured)
-
-
-def _exit_if_failed(measured: Run) -> None:
     failed = [m for m in measured.measurements if m.status == "failed"]
     failed += [m for m in measured.measurements if m.status == "measured" and m.shape and None in m.against.values()]
     if failed:
@@ -242,8 +238,7 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
 @options.measuring
 def sweep(
     name: str, axes: tuple[str, ...], shape: Shape, where: tuple[str, ...], preview: bool, checked: bool,
-    scheduler: str, harness: Harness, as_json: bool, out: Path | None, strategy: str,
-    trials: int | None, seed: int, fresh: bool, **files: Path | None,
+    scheduler: str, harness: Harness, out: Path | None, as_json: bool, **shown: Any,
 ) -> None:  # fmt: skip
     """Check and time the tiles of a rung, each beside cuBLAS, and then the fastest ones against each other in one loop
     on each card. Without a GPU, tiles are shown from the recording.
@@ -259,42 +254,24 @@ def sweep(
     if checked and not preview:
         raise BadSetting("--check is for --preview: a measured tile is checked on the GPU")
     given = [Axis.parse(axis) for axis in axes]
-    tiles.space_of(record, given, where)
-    remote = scheduler not in ("", "local")
-    live = not preview and (remote or options.live_wanted(out=out, set=harness != Harness()))
-    with workers_of(scheduler, live) as workers, options.progress_bar() as progress:
+    tiles.space_of(record, given, where)  # raises before workers start
+    how = {option: shown.pop(option) for option in ("strategy", "trials", "seed", "fresh")}
+    live = not preview and (scheduler not in ("", "local") or options.live_wanted(out=out, set=harness != Harness()))
+    several = live and len(visible_cards()) > 1 and find_spec("distributed")
+    cluster = Cluster(scheduler.replace("local", "")) if scheduler or several else Workers()
+    with cluster as workers, options.progress_bar() as progress:
+        chosen = tiles.variants(record, given, shape=shape, where=where, checked=checked, cpu=workers.cpu)
+        click.echo(chosen.preview(), err=True)
         if live:
-            how: dict[str, Any] = {"strategy": strategy, "trials": trials, "seed": seed, "fresh": fresh}
-            found = search(
-                record, given, workers, shape=shape, where=where, harness=harness, progress=progress, out=out, **how
-            )
-        else:
-            chosen = tiles.variants(record, given, shape=shape, where=where, checked=checked, cpu=workers.cpu)
+            measured = search(chosen, workers, harness=harness, progress=progress, out=out, **how)
     if live:
-        options.write_exports(found.run, files)
-        table = ranking(found)
-        text = table.text(options.terminal_width()) + f"\nrun saved: {found.run.path}"
-        rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
-        document = {"label": found.run.label, "path": str(found.run.path), "ranking": rows, "notes": table.notes}
-        options.show(document | {"measurements": found.run.rows()}, text, as_json)
-        _exit_if_failed(found.run)
-        return
-    click.echo(chosen.preview(), err=True)
-    if not preview:
-        _finish(tiles.recorded(chosen), as_json=as_json, **files)
+        _finish(measured, ranked=ranking(measured), as_json=as_json, **shown)
+    elif not preview:
+        _finish(tiles.recorded(chosen), as_json=as_json, **shown)
     elif as_json:
         click.echo(chosen.frame().to_json(orient="records", indent=1))
     elif chosen.kept:
         click.echo(chosen.frame().to_string(index=False))
-
-
-def workers_of(scheduler: str, live: bool) -> Workers:
-    """Of the cluster at an address; "local": of a new one here, as for several visible GPUs; else threads. Raises
-    BadSetting.
-    """
-    if scheduler or (live and len(visible_cards()) > 1 and find_spec("distributed")):
-        return Cluster(scheduler.replace("local", ""))
-    return Workers()
 
 
 def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:

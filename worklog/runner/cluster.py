@@ -30,13 +30,13 @@ from worklog.settings import Harness
 
 THREADS = os.cpu_count() or 1
 PROCESSES = min(THREADS, 8)  # of a local cluster that compile and check
-RESTART_S = 30.0
+CONNECT_S, RESTART_S = 10.0, 30.0
 ATTEMPTS = 2  # to measure a point, before it fails because its workers die
 
 
 class Measured(NamedTuple):
-    """What a worker found. card: its name. head: the lines of a run's head on this card. about: the kernel. m: None if
-    the worker was only asked for its head.
+    """What a worker found. card: its name. head: the lines of a run's head on this card, if it was asked for that
+    alone. about: the kernel.
     """
 
     card: str
@@ -44,82 +44,70 @@ class Measured(NamedTuple):
     m: Measurement | None = None
     about: Mapping[str, Any] = {}
 
+    @property
+    def measurement(self) -> Measurement:
+        """Of the job."""
+        assert self.m is not None
+        return self.m
+
 
 def card_name() -> str:
     """The host, and the number of the card that is visible here."""
     return f"{platform.node()}:{os.environ.get('CUDA_VISIBLE_DEVICES', '0')}"
 
 
-class Child:
-    """A process on the card that is visible here, which measures one job after another, and starts again where a kernel
-    ended it.
-    """
+class Child(NamedTuple):
+    """A process that measures one job after another on the card that is visible here. sweep: for which it does."""
 
-    def __init__(self, harness: Harness, command: Sequence[str] | None = None) -> None:
-        self.harness, self.command, self.stop = harness, command, threading.Event()
-        self.head: Sequence[str] = []
-        self.answers: Generator[Any, Any] | None = None
-
-    def start(self, jobs: Sequence[Job] = ()) -> None:
-        """Calibrate, if it doesn't run. Raises what makes that impossible."""
-        if self.answers is None:
-            order = {"do": "measure", "harness": self.harness, "user_kernels": {}}
-            how: dict[str, Any] = {"stop": self.stop, "command": self.command}
-            self.answers = run_child(order, timeout_s=limit_s(jobs, self.harness), **how)
-            answer = next(self.answers)
-            if isinstance(answer, Ended):
-                self.answers = None
-                raise answer.error()
-            self.head = answer["head"]
-
-    def measure(self, job: Job, kernels: Mapping[str, Kernel]) -> Measured:
-        """Check and time one job. kernels: the user kernels that it names. Raises as worklog.measure."""
-        began = time.time()
-        self.start([job])
-        assert self.answers is not None
-        answer = next(self.answers)  # it is waiting, or has ended since
-        if not isinstance(answer, Ended):
-            answer = self.answers.send((job, kernels))
-        if isinstance(answer, Ended):
-            self.answers = None
-            stage = answer.stage(kernels.get(job.kernel))
-            m, about = job.failed(Verdict((stage,), None)), kernels[job.kernel].describe()
-        else:
-            m, about = read_line(answer["line"]), answer["description"]
-        ran = Ran(card_name(), began, time.time() - began)
-        return Measured(ran.card, self.head, replace(m, ran=ran), about)
+    sweep: str
+    stop: threading.Event
+    answers: Generator[Any, Any]
 
 
-_child: tuple[str, Child] | None = None  # of the sweep for which this process measures
+_child: Child | None = None  # of this process
 
 
 def on_card(
     sweep: str, harness: Harness, command: Sequence[str] | None, job: Job | None, kernels: Mapping[str, Kernel]
 ) -> Measured:
-    """What a worker does: measure a job in the child of this sweep, or without a job only start that. Raises
-    Interrupted once another thread has called end_child(), and as worklog.measure.
+    """What a worker does: measure a job in its child; without a job, start that and give its head. kernels: the user
+    kernels that the job names. A kernel that ends the child fails. Raises Interrupted once another thread has called
+    end_child(), and as worklog.measure.
     """
     global _child
-    if _child is None or _child[0] != sweep:
-        end_child()
-        _child = sweep, Child(harness, command)
-    child = _child[1]
+    began, head = time.time(), []
     try:
-        if job is not None:
-            return child.measure(job, kernels)
-        child.start()
-        return Measured(card_name(), child.head)
+        if _child is None or _child.sweep != sweep:
+            end_child()
+            order, stop = {"do": "measure", "harness": harness, "user_kernels": {}}, threading.Event()
+            timeout_s = limit_s([job] if job else [], harness)
+            answers = run_child(order, timeout_s=timeout_s, stop=stop, command=command)
+            if isinstance(answer := next(answers), Ended):
+                raise answer.error()
+            _child, head = Child(sweep, stop, answers), answer["head"]
+        if job is None:
+            return Measured(card_name(), head)
+        answer = next(_child.answers)  # it is waiting, or has ended since
+        if not isinstance(answer, Ended):
+            answer = _child.answers.send((job, kernels))
     except KeyboardInterrupt:
         raise Interrupted("interrupted: the sweep has ended") from None
+    if isinstance(answer, Ended):
+        _child, stage = None, answer.stage(kernels.get(job.kernel))
+        m, about = job.failed(Verdict((stage,), None)), kernels[job.kernel].describe()
+    else:
+        m, about = read_line(answer["line"]), answer["description"]
+    ran = Ran(card_name(), began, time.time() - began)
+    return Measured(ran.card, head, replace(m, ran=ran), about)
 
 
 def end_child() -> None:
     """End this process's child, which frees the card; also from another thread than the one that measures."""
     global _child
     if _child is not None:
-        _child[1].stop.set()
-        if _child[1].answers is not None and not _child[1].answers.gi_running:  # type: ignore[attr-defined]
-            _child[1].answers.close()
+        _child.stop.set()
+        with suppress(ValueError):  # that thread is in it, and closes it
+            _child.answers.close()
     _child = None
 
 
@@ -172,10 +160,10 @@ class Cluster(Workers):
             cores = -(-THREADS // PROCESSES)
             options += [{"nthreads": cores, "resources": {"cpu": cores}, **common} for _ in range(PROCESSES)]
             workers = {number: {"cls": Nanny, "options": own} for number, own in enumerate(options)}
-            quiet = {"cls": Scheduler, "options": {"dashboard": False}}
+            quiet = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": ":0"}}
             scheduler = self.stack.enter_context(SpecCluster(workers, quiet, silence_logs=50))  # type: ignore[no-untyped-call]
         try:
-            self.client = self.stack.enter_context(Client(scheduler, timeout="10s"))  # type: ignore[no-untyped-call]
+            self.client = self.stack.enter_context(Client(scheduler, timeout=CONNECT_S))  # type: ignore[no-untyped-call]
         except OSError as error:
             raise BadSetting(f"no scheduler answers at {scheduler}: start one with `dask scheduler`") from error
         if self.own:
