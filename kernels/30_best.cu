@@ -2,16 +2,14 @@
 // Run:     worklog run best
 //          main.cu launches one kernel; here, the shape decides how many share a workspace.
 //
-// Before:  the tile was the one that is fastest at 4096, and it had to divide M, N and K. A small
-//          product has too few tiles for the GPU, and one with a long K and few tiles takes long.
+// Before:  one tile for all shapes, which had to divide M, N and K. Small products have few tiles.
 // Now:     any M, N and K; the tile follows the shape, and gridDim.z parts of K are summed in
 //          the workspace and added by a second launch, always in the same order. STAGES tiles of
 //          K are under way, as in rung 14.
 // Why:     with parts, more multiprocessors have work, and with stages, a block that is alone on
 //          its multiprocessor has copies under way. The copies write zeros beyond the edges,
 //          and the first tile of K is the short one: the main loop has no check left.
-// Costs:   the parts are written and read once more, and there is a second launch. A is copied a
-//          float at a time, since it is transposed.
+// Costs:   a second launch, which reads the parts again. A is transposed, so copied float by float.
 // Domain:  N % WIDTH == 0.
 // Tile:    BM=64 BN=64 BK=16 WM=32 WN=32 WIDTH=1 STAGES=3 MIN_BLOCKS=4 ORDER=8976
 // Launch:  grid (N + BN - 1) / BN * (((M + BM - 1) / BM + 65534) / 65535),
@@ -22,8 +20,7 @@
 // A_BY_COLUMNS, B_BY_COLUMNS: whether a factor is stored column by column. Copies that transpose
 // move one float each, so WIDTH concerns A where it is stored by columns, and not B where that is.
 // ORDER: of the four multiply-adds of a 2 x 2 patch, a hexadecimal digit each, the last one first.
-// It decides which registers ptxas allocates, and so how many multiply-adds read two operands from
-// one register bank. Each tile has the order with the fewest.
+// It decides which registers ptxas allocates. Each tile has that with the fewest bank conflicts.
 
 namespace cutlass { struct KeepOrder; }
 

@@ -44,10 +44,7 @@ lab.timeline("warptiled")
 # fills no GPU, equal shares.
 
 # %%
-from worklog.analysis.prediction import bound, table
-
-run = worklog.results(NAMES)
-table([bound(worklog.rung(name), gpu=run.gpu) for name in NAMES], run.label)
+lab.counts(*NAMES)
 
 # %%
 lab.register_reads(*NAMES)
@@ -176,11 +173,12 @@ import math
 
 import pandas as pd
 
-sms, used = run.gpu.multiprocessors, {}
+gpu, used = worklog.open_run().gpu, {}
+sms = gpu.multiprocessors
 for size in (1024, 2048, 4096, 8192):
     blocks = math.prod(rung.blocks(worklog.Shape.of(size)))
     used[size] = {"blocks": blocks, "waves": -(-blocks // sms), "used": f"{blocks / sms / -(-blocks // sms):.0%}"}
-print(f"{sms} SMs: {run.gpu.name}")
+print(f"{sms} SMs: {gpu.name}")
 pd.DataFrame.from_dict(used, orient="index")
 
 # %% [markdown]

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import nbformat
 import numpy as np
+from pytest import approx
 
 import worklog
 from tests.notebooks.test_claims import COUNTED, RUNGS, numbers, shown
@@ -48,7 +49,7 @@ def test_only_the_launch_is_between_the_events() -> None:
 def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_order() -> None:
     text = shown("04")
     errors = {name: float(error) for name, error in re.findall(r"^(\w.*?) +(\S+)  passes$", text, re.MULTILINE)}
-    assert len(errors) == 6 and errors["TF32 or FP16 operands"] < 1e-3 < errors["BF16 operands"]
+    assert len(errors) == 5 and errors["TF32 or FP16 operands"] < 1e-3 < errors["BF16 operands"]
     for k in ("64", "256", "1024", "4096"):
         law, limit, fp32, tf32, bf16 = numbers(text, k)
         assert 0.27 < law < 0.34 and 3 < limit / fp32 < 6 and tf32 > 40 * limit < bf16
@@ -118,13 +119,15 @@ def test_each_bug_of_11_is_found_and_each_fix_is_clean() -> None:
 
 def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_found() -> None:
     text = shown("12")
-    shapes = r"4096 +([\d.]+) .*–$", r"([\d.]+) % +1\.5"  # of the table of floors, and of the main loops
+    shapes = r"([\d.]+)(?: +[\d.]+){3} .* multiply-adds$", r"([\d.]+) % +1\.5"  # of the counts, and of the main loops
     floors, loops = (re.findall(rf"^ ([a-z]\w+) +{row}", text, re.M) for row in shapes)
     sectors, adds = ({name: float(number) for name, number in rows} for rows in (floors, loops))
     assert len(sectors) == len(adds) == 6
     assert all(compile_cuda(worklog.rung(name).program).spill_store_bytes == 0 for name in sectors)
     assert adds["lane_map"] > adds["async_copies"] > adds["barriers"] < adds["specialized"]
-    assert sectors["lane_map"] == sectors["barriers"] > sectors["specialized"] == sectors["bulk_copies"]
+    same = [approx(sectors[name], abs=0.0015) for name in ("lane_map", "bulk_copies")]
+    assert sectors["barriers"] == same[0] and sectors["specialized"] == same[1]
+    assert sectors["specialized"] < 0.9 * sectors["barriers"]
     assert re.findall(r"(early-overwrite|missing-wait): thread", text) == ["early-overwrite", "missing-wait"]
 
 

@@ -42,6 +42,13 @@ def chapter(name: str) -> Run:
     return Run.load(recordings(CHAPTERS)[name])
 
 
+def in_a_row(kernel: str) -> float:
+    """How many times as fast as cuBLAS, launched many times without another kernel between: energy over power."""
+    launched = {m.kernel: m.work for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements}
+    seconds = {name: (of.joules or 0.0) / of.watts for name, of in launched.items() if of.watts}
+    return seconds[CUBLAS] / seconds[kernel]
+
+
 def pictures(run: Run) -> str:
     """The picture of both ladders with its numbers. run: the recorded rungs at 4096."""
     plain, tensor = leaders(run.measurements)
@@ -50,7 +57,7 @@ def pictures(run: Run) -> str:
     named = {"plain": plain, "tf32": libraries["cublas_tf32"], "bf16x6": libraries["triton_bf16x6"]}
     named = {"tensor": tensor, **named}
     largest = {m.kernel: error[0] for m in run.measurements if (error := error_of(m)) is not None}
-    numbers = {"error": largest[tensor.kernel] / largest[CUBLAS], **named}
+    numbers = {"error": largest[tensor.kernel] / largest[CUBLAS], "in_a_row": in_a_row(tensor.kernel), **named}
     numbers["rate"] = {name: rate(m.tflops) for name, m in named.items()}
     numbers["precision"] = {name: class_of(m) for name, m in named.items()}
     return "\n\n".join(picture("ladders", named.values(), numbers))

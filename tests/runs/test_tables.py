@@ -258,3 +258,8 @@ def test_every_command_that_prints_measurements_writes_them(
     assert found.exit_code == 0 and {column, "label"} <= {*pandas.read_csv(tmp_path / "a.csv").columns}
     head, _, columns, rule, *rows = (tmp_path / "a.md").read_text().splitlines()
     assert "recorded · NVIDIA H200" in head and f" {column} " in columns and rule.startswith("|---") and len(rows) > 10
+
+
+def test_many_notes_below_a_table_are_folded_but_all_there() -> None:
+    few, many = (replace(TABLE, notes=[f"note {number}" for number in range(count)]).html() for count in (5, 6))
+    assert "<details>" not in few and "<summary>6 notes</summary><p><small>note 0" in many and "note 5" in many

@@ -182,8 +182,8 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
         row = {"rung": after, "against": before}
         for size in sizes:
             old, new = us[before, size], us[after, size]
-            row[f"at {size}"] = f"{old.us / new.us:.3f}" if old.us and new.us else "–"
-            row[f"of cuBLAS at {size}"] = percent(new.ratio)
+            speedup = f"{old.us / new.us:.3f}" if old.us and new.us else "–"
+            row[f"at {size}, of cuBLAS"] = f"{speedup}, {percent(new.ratio)}"
         rows.append(row)
         labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (before, after))
     return Table.of("times as fast as the rung before: " + "; ".join(labels), rows, left=2)

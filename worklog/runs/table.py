@@ -10,6 +10,7 @@ from html import escape
 
 WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
+FEW = 5  # notes below a table of a page; more are folded
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
 
@@ -93,6 +94,8 @@ class Table:
             body += f"<tr>{''.join(cells)}</tr>"
         caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
+        if len(self.notes) > FEW:
+            notes = f"<details><summary>{len(self.notes)} notes</summary>{notes}</details>"
         return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
 
     __repr__, _repr_html_ = text, html
