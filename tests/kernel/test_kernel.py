@@ -149,7 +149,7 @@ def test_sizes_and_texts_are_taken_as_they_are_given(file: Path) -> None:
 
 def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_not_launched() -> None:
     with pytest.raises(BadSetting, match="needs a launch"):
-        mine(grid="").load(NumpyDevice())
+        mine("__global__ void gemm(const float* A, const float* B, float* C, int n) {}", grid="").load(NumpyDevice())
     with pytest.raises(LaunchFailed, match="has 0 x 4 blocks at 4: round up"):
         mine().blocks(Shape.of(4))
     with pytest.raises(BadSetting, match="called cuBLAS"):

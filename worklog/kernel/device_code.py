@@ -12,14 +12,13 @@ from pathlib import Path
 
 from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.source import LINE, blank, uncommented
-from worklog.kernel.unit import Unit, read
+from worklog.kernel.unit import Spans, Unit, read
 
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
 _INCLUDE = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")', re.MULTILINE)
 STANDARD, HOST = (Path(__file__).with_name(name) for name in ("std.cuh", "host.cuh"))
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 _FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
-MOST_READ = 2**19  # characters of headers that are read for kernels: a library's take seconds
 # The headers of types that the host's headers of NVIDIA bring along.
 _TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
@@ -37,13 +36,13 @@ def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[st
     define: macros.
     """
     texts = own_headers(source, folders)
-    read_too = tuple(texts.values()) if sum(map(len, texts.values())) < MOST_READ else ()
-    unit = read(source, tuple(define), read_too)
-    text = _without_host(source, unit, texts)
+    unit = read(source, tuple(define), tuple(texts.values()))
+    spans = iter(unit.host)
     headers = {
-        name: header if _FOR_NVRTC in header else _without_host(header, read(header, tuple(define)), texts)
-        for name, header in texts.items()
+        name: header if _FOR_NVRTC in header else _without_host(header, host, texts)
+        for (name, header), host in zip(texts.items(), spans, strict=False)
     }
+    text = _without_host(source, next(spans), texts)
     device = "\n".join((text, *headers.values()))
     if re.search(r"\bstd\s*::", uncommented(device)):
         headers[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
@@ -76,7 +75,7 @@ def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
     return texts
 
 
-def _without_host(source: str, unit: Unit, own: Mapping[str, str]) -> str:
+def _without_host(source: str, host: Spans, own: Mapping[str, str]) -> str:
     """The source with spaces in place of code and headers for the host, so that the rest keeps its line numbers. own:
     headers that stay.
     """
@@ -85,7 +84,7 @@ def _without_host(source: str, unit: Unit, own: Mapping[str, str]) -> str:
         name = match[1] or match[2]
         if name not in own and not _DEVICE_HEADERS.match(name):
             out[match.start() : match.end()] = blank(match[0])
-    for start, end in unit.host:
+    for start, end in host:
         for match in LINE.finditer(source, start, end):
             if not match["directive"]:
                 out[match.start() : match.end()] = blank(match[0])

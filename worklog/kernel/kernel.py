@@ -125,7 +125,7 @@ class Kernel:
         defined = unit.definition(function)
         of_header = not instantiated and defined is not None and {*tile} <= {*defined.template}
         template = tile if of_header else {}
-        adapted = []
+        adapted, unread = [], list[str]()
         try:
             arguments = signature.order(args, file, function, defined)
             adapted += signature.described(defined, arguments)
@@ -142,6 +142,13 @@ class Kernel:
             adapted += unread
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")
+        elif defined is not None and defined.template and launch.function == function:
+            if all(defined.template.values()):
+                launch = replace(launch, function=f"{function}<>")
+            elif arguments:
+                example = f"--entry '{function}<{', '.join(defined.template)}>'"
+                said = f"{function} is a template: give its arguments, as in {example}"
+                arguments, adapted = (), ["; ".join((said, *unread))]
         bytes_ = shared or launch.shared or own_launch.shared
         launch = replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
         rules = domain or signature.domain(source, template)
@@ -351,7 +358,8 @@ class Kernel:
             return
         advice = f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
         if self.unit.definition(self.function) is not None:
-            raise BadSetting(f"{self.name} needs a launch, and {self.file} doesn't state one: {advice}")
+            unread = "; ".join((*(said for said in self.adapted if "launch" in said), advice))
+            raise BadSetting(f"{self.name} needs a launch, and {self.file} doesn't state one: {unread}")
         names = self.unit.kernels
         has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
         raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")

@@ -64,10 +64,6 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
         require_no(DEFAULTS, "a .cu file: a rung has its own")
         return rung(what)
     kernel = Kernel.from_file(what, **given)
-    defined = kernel.unit.definition(kernel.function)
-    if defined is not None and defined.template and "<" not in kernel.entry:
-        example = f"{kernel.function}<{', '.join(defined.template)}>"
-        raise BadSetting(f"{what}: {kernel.function} is a template: give its arguments, as in --entry '{example}'")
     if launched:
         kernel.require_launch()
     return kernel

@@ -269,8 +269,8 @@ def launch(
             why = why_not(other)
         unread += [f"line {call.line}: a launch isn't read: {why}"] if why else []
     if len(launches) > 1:
-        differ = " or ".join(f"grid {read.grid}; block {read.block}" for read in launches)
-        return Launch(function), "", [f"launches differ: {differ}", *unread]
+        differ = " or ".join(f"{read.function} with grid {read.grid}, block {read.block}" for read in launches)
+        return Launch(function), "", [f"its launches differ: {differ}", *unread]
     if launches:
         return (*launches.popitem(), unread)
     guessed = _by_tile(function, defined, free, own)

@@ -81,7 +81,8 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("min", "max") and node.args and not node.keywords:
             less = ast.unparse(node.func) == "min"
             return reduce(lambda x, y: x + (y - x) * ((y < x) == less), map(value, node.args))
-        raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
+        unread, whole = ast.unparse(node), expression.strip()
+        raise BadSetting(f"cannot read {unread!r}{f' in {whole!r}' if unread != whole else ''}: {advice}")
 
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of 1in or 0x1for
@@ -130,6 +131,8 @@ def reduced(text: str, names: Mapping[str, str]) -> str:
     """
     with suppress(RecursionError):
         text = _of_text(text, names, DEPTH)
+        while text.startswith("(") and getattr(expression(text), "type", "") == "parenthesized_expression":
+            text = text[1:-1]
     with suppress(BadSetting):
         return str(evaluate(text, {}))
     return " ".join(text.split())
@@ -148,7 +151,8 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
     if kind == "cast_expression":
         return plain(children[-1])
     if kind == "parenthesized_expression":
-        return f"({plain(children[0])})"
+        inner = plain(children[0])
+        return inner if re.fullmatch(r"\w+|\(.*\)", inner) and children[0].type != "binary_expression" else f"({inner})"
     if kind == "unary_expression" and node.children[0].type == "!":
         return f"(1 - {_is_true(plain(children[0]))})"
     if kind == "binary_expression":

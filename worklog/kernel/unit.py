@@ -8,6 +8,7 @@ on behind what it doesn't know. Places in this text are mapped to those of the s
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -35,6 +36,9 @@ _CHANGES = ("assignment_expression", "update_expression", "call_expression")
 _BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
 _BY_CONFIG = ("cudaLaunchKernelEx", "cudaLaunchKernelExC")
 _CONFIGURED = {"gridDim": UNCLEAR, "blockDim": UNCLEAR, "dynamicSmemBytes": "0"}
+
+
+Spans = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,13 @@ class Definition:
 class Unit:
     """functions: in order. constants: expressions of names that have one value each outside of functions, and by
     #define; of a function that returns one, a lambda. defined: names of macros, types and functions. host: starts and
-    ends of what is for the host.
+    ends of what is for the host in each header, and in the source.
     """
 
     functions: tuple[Definition, ...]
     constants: Mapping[str, str]
     defined: frozenset[str]
-    host: tuple[tuple[int, int], ...]
+    host: tuple[Spans, ...]
 
     @property
     def kernels(self) -> list[str]:
@@ -127,11 +131,10 @@ class Unit:
 @lru_cache(maxsize=128)
 def read(source: str, define: tuple[str, ...] = (), headers: tuple[str, ...] = ()) -> Unit:
     """The unit. define: macros of the command line, as "NAME=VALUE". headers: texts that it includes."""
-    before = "".join(f"{text}\n" for text in headers)
-    device = _Reader(before + source, define, len(before), _FOR_THE_DEVICE).unit
-    if "__CUDA_ARCH__" not in before + source:
+    device = _Reader((*headers, source), (_FOR_THE_DEVICE, *define)).unit
+    if not any("__CUDA_ARCH__" in text for text in (*headers, source)):
         return device
-    host = _Reader(before + source, define, len(before)).unit
+    host = _Reader((*headers, source), define).unit
     kernels = [function for function in device.functions if function.is_kernel]
     others = [function for function in host.functions if not function.is_kernel]
     constants = {**host.constants, **device.constants}
@@ -139,13 +142,16 @@ def read(source: str, define: tuple[str, ...] = (), headers: tuple[str, ...] = (
 
 
 class _Reader:
-    """Reads the tree of a text. start: of the source in it, behind its headers."""
+    """Reads the tree of a source, which is the last of the texts, and its headers."""
 
-    def __init__(self, whole: str, define: Sequence[str], start: int, *defined: str) -> None:
-        self.whole, self.start, self.code = whole, start, preprocessed(whole, (*defined, *define))
+    def __init__(self, texts: Sequence[str], define: Sequence[str]) -> None:
+        self.whole, self.starts = "\n".join(texts), [0]
+        for text in texts[:-1]:
+            self.starts.append(self.starts[-1] + len(text) + 1)
+        self.code = preprocessed(self.whole, define)
         self.functions: list[Definition] = []
         self.types = dict[str, str]()  # by typedef and using; of a structure, ""
-        self.host: list[tuple[int, int]] = []
+        self.host: list[list[tuple[int, int]]] = [[] for _ in texts]
         self.constants = {name: value for name, value in self.code.macros.items() if value}
         self._outside(tree_of(self.code.text), ())
         known = frozenset((*self.code.macros, *self.types, *(function.name for function in self.functions)))
@@ -153,8 +159,8 @@ class _Reader:
 
     def _line(self, at: int) -> int:
         """The line of the source of a place in the text; of a header, 0."""
-        place = self.code.place(at)
-        return self.whole.count("\n", self.start, place) + 1 if place >= self.start else 0
+        place, start = self.code.place(at), self.starts[-1]
+        return self.whole.count("\n", start, place) + 1 if place >= start else 0
 
     def _outside(self, node: Any, scope: tuple[str, ...]) -> None:
         """What a node outside of functions defines."""
@@ -182,8 +188,9 @@ class _Reader:
             elif inner.type == "declaration":
                 _declared(inner, self.constants)
             if self._is_for_the_host(child, inner):
-                start, end = (self.code.place(at) - self.start for at in (child.start_byte, child.end_byte))
-                self.host += [(start, end)] * (start >= 0)
+                start, end = (self.code.place(at) for at in (child.start_byte, child.end_byte))
+                text = bisect_right(self.starts, start) - 1
+                self.host[text].append((start - self.starts[text], end - self.starts[text]))
 
     def _record(self, node: Any) -> None:
         """A structure or an enumeration with its constants."""
