@@ -3,7 +3,8 @@
 `python -m tests.record.compare worklog/recordings/compare/h100.json` on a machine with a GPU; at most 7.5 minutes:
 30 processes measure `warptiled`, `shared`, cuBLAS and a slower `warptiled` at four sizes as `worklog run` does. Each
 block of the slower one waits for some cycles after its work, as many as make the kernel 2 % slower in a paired loop.
-Repeat it on another day or card with another file. `python -m tests.record.compare --rates FILE…` prints the rates.
+`--found` measures `warptiled` and the slower one alone, for half of that. Files named after the first one, of the same
+card, give it their processes. `python -m tests.record.compare --rates FILE…` prints the rates.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Process = dict[str, Any]  # "wall_s", and readings by "kernel at size"
 
 def slower(size: int, cycles: int) -> Kernel:
     """`warptiled` whose blocks wait for this many cycles at the end."""
-    source, wait = rung("warptiled"), "  const unsigned from = clock();\n  while (clock() - from < %du) {}\n}\n"
+    source, wait = rung("warptiled"), "  const long long from = clock64();\n  while (clock64() - from < %d) {}\n}\n"
     text = source.source.rstrip()
     assert text.endswith("}")
     return replace(source.with_text(text[:-1] + wait % cycles), name=f"slower_{size}", number=None)
@@ -67,16 +68,18 @@ def calibrated() -> tuple[dict[int, int], dict[int, float]]:
             share[size] = ratio.value - 1
         used = dict(cycles)
         cycles = {size: round(cycles[size] * SLOWDOWN / max(share[size], SLOWDOWN / 4)) for size in SIZES}
+    if missed := [f"{size}: {x:.4f}" for size, x in share.items() if abs(x - SLOWDOWN) > SLOWDOWN / 4]:
+        raise SystemExit(f"the slower kernel is not {SLOWDOWN:.0%} slower, but at {', '.join(missed)}")
     return used, share
 
 
-def record() -> dict[str, Any]:
-    """The whole recording."""
+def record(names: Sequence[str], limit_s: float) -> dict[str, Any]:
+    """The whole recording: of these kernels, and the slower one."""
     began, processes, run = time.monotonic(), list[Process](), None
     cycles, share = calibrated()
     kernels = [slower(size, cycles[size]) for size in SIZES]
-    jobs = [Job(name, Shape.of(size)) for size in SIZES for name in (*KERNELS, f"slower_{size}")]
-    while len(processes) < PROCESSES and time.monotonic() - began < LIMIT_S:
+    jobs = [Job(name, Shape.of(size)) for size in SIZES for name in (*names, f"slower_{size}")]
+    while len(processes) < PROCESSES and time.monotonic() - began < limit_s:
         run, wall_s = measured(jobs, kernels)
         readings = {
             m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness) for m in run.select()
@@ -119,7 +122,8 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     processes, made = [process for document in documents for process in document["processes"]], dict[str, Any]()
 
     def readings(name: str, size: int) -> list[Reading]:
-        return [msgspec.convert(process["readings"][f"{name} at {size}"], Reading) for process in processes]
+        recorded = (process["readings"].get(f"{name} at {size}") for process in processes)
+        return [msgspec.convert(reading, Reading) for reading in recorded if reading]
 
     for what, names in (("false", [(name, name) for name in KERNELS]), ("found", [("warptiled", "slower")])):
         shares, pairs = dict[str, list[float]](), 0
@@ -127,7 +131,7 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
             said = [*verdicts(readings(old, size), readings(new, size), same=old == new)]
             wrong = said.count(FASTER) if old == new else 0
             shares[f"{new} at {size}"] = [(said.count(SLOWER) + wrong) / DRAWS, said.count(UNKNOWN) / DRAWS]
-            pairs += len(processes) // (2 if old == new else 1)
+            pairs += len(readings(new, size)) // (2 if old == new else 1)
         share, unknown = np.mean([*shares.values()], axis=0)
         low, high = wilson(round(share * pairs), pairs)
         made[what] = {"share": float(share), "low": low, "high": high, "unknown": float(unknown), "pairs": pairs}
@@ -137,8 +141,16 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    files = [Path(name) for name in sys.argv[1:] if name != "--rates"]
-    if "--rates" not in sys.argv:
-        recorded = record()
-        write_text(files[0], recorded | {"rates": rates([recorded])})
-    print(rates([msgspec.json.decode(path.read_bytes()) for path in files]))
+    files = [Path(name) for name in sys.argv[1:] if not name.startswith("--")]
+    if "--rates" in sys.argv:
+        print(rates([msgspec.json.decode(path.read_bytes()) for path in files]))
+        sys.exit()
+    names = KERNELS[:1] if "--found" in sys.argv else KERNELS
+    made = record(names, LIMIT_S if len(names) > 1 else LIMIT_S / 2)
+    for path in files[1:]:
+        other = msgspec.json.decode(path.read_bytes())
+        if other["gpu"]["name"] != made["gpu"]["name"]:
+            raise SystemExit(f"{path} is of an {other['gpu']['name']}: record all on one card")
+        made["processes"] += other["processes"]
+    write_text(files[0], made | {"rates": rates([made])})
+    print(rates([made]))
