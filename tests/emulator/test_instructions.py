@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import pytest
 from tests.emulator.evaluate import Case, cases, crcs, evaluate, floats, with_one_nan
 
 OF_GPU, OTHERS = cases()
+
+
+def opcode_of(case: Case) -> str:
+    return re.search(r"[a-z]\w+(?=\.)", case.text)[0]
+
+
 WORDS = [
     line.split(" | ")
     for line in Path(__file__).with_name("words.txt").read_text(encoding="utf-8").splitlines()
@@ -18,11 +25,14 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("case", [*OF_GPU, *OTHERS], ids=str)
-def test_an_instruction_gives_the_right_bits(case: Case) -> None:
+@pytest.mark.parametrize("opcode", dict.fromkeys(opcode_of(case) for case in (*OF_GPU, *OTHERS)))
+def test_an_instruction_gives_the_right_bits(opcode: str) -> None:
     """`python -m pytest tests/gpu/test_gpu_instructions.py` on a GPU shows the rows that differ."""
-    (got,), _ = evaluate(case.text, [case.result], case.types, case.columns())
-    assert crcs(got, case.result) == case.crcs
+    wrong = []
+    for case in (case for case in (*OF_GPU, *OTHERS) if opcode_of(case) == opcode):
+        (got,), _ = evaluate(case.text, [case.result], case.types, case.columns())
+        wrong += [str(case)] * (crcs(got, case.result) != case.crcs)
+    assert wrong == []
 
 
 @pytest.mark.parametrize("text", dict.fromkeys(text for _, _, text in WORDS))

@@ -7,13 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.record.int8 import products
 from worklog import lab
 
 
 def test_each_format_multiplies_by_the_same_b() -> None:
+    import torch  # here: it takes 2 s of each process that collects the tests
+
+    from tests.record.int8 import products
+
     made = products(32, "cpu")
     digits, columns = made["INT8"].args
     assert torch.equal(made["INT8"]().long(), digits.long() @ columns.long())
