@@ -6,7 +6,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -73,17 +73,21 @@ def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_few_shapes(monkeypatch.setattr)
+
+
+def take_few_shapes(setting: Callable[[object, str, object], None]) -> None:
     """The gate runs three edge shapes, one ragged shape and four rare problems, and draws none: the emulator takes
-    longest there, and tests/gate runs all.
+    longest there, and tests/gate runs all. setting: as setattr.
     """
     from worklog.gate import edges, sgemm
 
     every, rare, ragged = edges.edge_shapes, edges.rare_problems, sgemm.ragged_shapes
-    monkeypatch.setattr(edges, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
-    monkeypatch.setattr(edges, "drawn_shapes", lambda domain, rng, live: [])
-    monkeypatch.setattr(sgemm, "ragged_shapes", lambda *given: ragged(*given)[:1])
-    monkeypatch.setattr(edges, "RANGES", 3)
-    monkeypatch.setattr(edges, "rare_problems", lambda *given: islice(rare(*given), 4))
+    setting(edges, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
+    setting(edges, "drawn_shapes", lambda domain, rng, live: [])
+    setting(sgemm, "ragged_shapes", lambda *given: ragged(*given)[:1])
+    setting(edges, "RANGES", 3)
+    setting(edges, "rare_problems", lambda *given: islice(rare(*given), 4))
 
 
 @pytest.fixture
