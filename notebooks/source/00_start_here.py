@@ -168,6 +168,7 @@ lab.check_answer("00", answer)
 # 6. [12_past_cublas](12_past_cublas.ipynb): what is left to gain on FP32 cores.
 # 7. [13_fp32_on_tensor_cores](13_fp32_on_tensor_cores.ipynb): four times cuBLAS in turns with it,
 #    3.6 times in a row.
+# 8. [14_keep_and_compare](14_keep_and_compare.ipynb): whether a kernel became slower.
 #
 # The reference: [02](02_the_harness.ipynb) the harness, [03](03_from_milliseconds_to_tflops.ipynb) TFLOP/s,
 # [04](04_the_gate.ipynb) the gate, [09](09_harnesses_compared.ipynb) other harnesses, [10](10_time_anything.ipynb) any

@@ -358,4 +358,5 @@ lab.check_answer("13", answer)
 # </details>
 #
 # **Where next:** `worklog check split` puts rung 26 to the gate, on a GPU or on the emulator; its source is
-# `kernels/26_split.cu`.
+# `kernels/26_split.cu`. [14_keep_and_compare](14_keep_and_compare.ipynb) keeps such numbers, and finds what became
+# slower.

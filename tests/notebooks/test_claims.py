@@ -24,7 +24,7 @@ from worklog.lab.climb import fetched_ahead
 from worklog.lab.readings import Answers, grid_runs
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
-from worklog.runs import Measurement, Run, recorded_run, recordings
+from worklog.runs import CHAPTERS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.estimates import median
 
@@ -324,3 +324,16 @@ def test_no_other_check_fails_every_wrong_kernel_of_04_and_no_right_one() -> Non
 def test_the_articles_rule_catches_one_missing_barrier_of_two() -> None:
     rows = [row for row in open_exploits().of(wrong=True) if "no barrier" in row.how]
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]
+
+
+def test_14_the_same_kernel_took_longer_under_another_harness_and_a_planted_slowdown_is_found() -> None:
+    later = Run.load(recordings(CHAPTERS)["h200_sizes"])
+    about, longer = ([run.kernels["warptiled"]["sha256"] for run in (RUN, later)], later.select("warptiled"))
+    assert about[0] == about[1] and RUN.gpu.driver == later.gpu.driver
+    assert RUN.software["nvrtc"] == later.software["nvrtc"] and RUN.tool["commit"] != later.tool["commit"]
+    (now,) = (m.us for m in longer if m.place == "256")
+    assert now / measured("warptiled", 256).us == approx(1.05, abs=0.005)
+    text = shown("14")
+    assert text.count(", slower") >= 6 and "another harness" in text
+    for by, verdict in {"0.5%": "same", "1.0%": "same", "1.5%": "slower", "2.0%": "slower"}.items():
+        assert f"planted {by}: 6 {verdict}\n" in text

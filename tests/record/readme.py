@@ -4,9 +4,11 @@ with other harnesses. Their words stand in readme.toml. `python -m tests.record.
 
 from __future__ import annotations
 
+import json
 import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -15,6 +17,7 @@ from worklog.cli.figures import at_4096, markers, rewrite, share
 from worklog.kernel import FP32, TENSOR
 from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.runs import CHAPTERS, Measurement, Run, Table, recordings
+from worklog.runs.changes import compare, side_of
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -35,6 +38,7 @@ def parts() -> dict[str, str]:
         "comparison": comparison_table(open_comparison()),
         "pictures": pictures(recorded),
         "chapters": chapters(recorded),
+        "changes": changes(),
     }
 
 
@@ -91,6 +95,26 @@ def picture(name: str, measurements: Iterable[Measurement], numbers: Mapping[str
     text = WORDS["text"][name].strip().format(sources="; ".join(sources), **numbers)
     filled = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
     return PICTURE.format(name=name, alt=WORDS["alt"][name]), filled
+
+
+def changes() -> str:
+    """What `worklog compare` writes for a pull request, of a slowdown of 2 % that is planted in the recording, and how
+    often its rule is wrong, as far as that is recorded.
+    """
+    recording = Run.load(next(iter(recordings().values())), "recorded")
+    old = [
+        m
+        for m in recording.select()
+        if m.kernel in ("warptiled", CUBLAS) and m.shape and m.shape[0] in (256, 1024, 4096)
+    ]
+    new = [replace(m, time=m.time.shifted(0.02 * m.time.value)) if m.kernel != CUBLAS and m.time else m for m in old]
+    made = compare(*([side_of(replace(recording, measurements=of))] for of in (old, new)))
+    text = "The rates of its rule are not recorded."
+    for path in recordings("compare").values():
+        document = json.loads(path.read_text(encoding="utf-8"))
+        text = WORDS["text"]["rates"].strip().format(label=document["label"], **document["rates"])
+    comment = "\n".join(f"> {line}".rstrip() for line in made.markdown().splitlines())
+    return f"{comment}\n\n{textwrap.fill(f'Here the slowdown was planted in the recording. {text}', 120)}"
 
 
 def comparison_table(comparison: Comparison) -> str:

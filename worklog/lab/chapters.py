@@ -11,7 +11,7 @@ from typing import Any
 from worklog.analysis.html import document
 from worklog.kernel import source_folder
 
-STORY = ("00", "01", "08", "05", "06", "07", "12", "13")  # in the order of reading; the others are the reference
+STORY = ("00", "01", "08", "05", "06", "07", "12", "13", "14")  # in the order of reading; the others are the reference
 SHORT = 60  # letters; after such a sentence, the next one is shown, too
 BELIEVED, CAME, WRONG = "What we believed", "What came", "What we got wrong"
 HEADER = """\

@@ -276,6 +276,14 @@ def _without_a_race(source: str) -> Graded:
     return Graded(True, facts, result.label)
 
 
+def _false_alarms(answer: float) -> Graded:
+    rows, false = 78, 0.003
+    some_have_two = "that is the number of false verdicts per 100 runs, and some runs have two of them"
+    mistakes = {some_have_two: 100 * rows * false, "that is the share of runs that pass": 100 * (1 - false) ** rows}
+    hint = "a run passes if each of the rows is right"
+    return _number(answer, 100 * (1 - (1 - false) ** rows), "% of the runs", hint, mistakes, "")
+
+
 # By notebook: what the answer is, in words; the type that it must have; and its grader, which may raise WorklogError.
 EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "00": ("the name of a rung, a string", str, _fastest_at_256),
@@ -292,4 +300,5 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "11": ("the source of the kernel k, a string", str, _without_a_race),
     "12": ("a speedup, 1.5 for 1.5 times as fast", Real, _full_waves),
     "13": ("a time in µs", Real, _splitting),
+    "14": ("a share in percent", Real, _false_alarms),
 }

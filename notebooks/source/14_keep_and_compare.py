@@ -1,0 +1,190 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Keep and compare
+#
+# A time is worth keeping if you can tell next week whether it changed. Here you open saved runs, plant a slowdown of
+# 2 %, find it, and stop it in a pull request. Nothing on this page needs a GPU.
+
+# %%
+from worklog import lab, plots
+from worklog.runs import CHAPTERS, Run, recordings
+
+first = Run.load(recordings()["h200"], "recorded")
+second = Run.load(recordings(CHAPTERS)["h200_sizes"], "recorded")
+plots.history("warptiled", [first, second])
+
+# %% [markdown]
+# Two recordings of one day apart, on one GPU model. The source of `warptiled`, the driver and the compiler are the
+# same. **What we believed:** then the time is the same, too. At 256 it is 5 % longer. Before you read on: is that a
+# regression?
+#
+# **New concepts:** reading, process, pooled, verdict, threshold.
+#
+# ## 1. Compare two runs
+#
+# `worklog compare OLD NEW` says of each kernel and size whether it became faster or slower, stayed the same, or that
+# nothing can be told. In Python:
+
+# %%
+from dataclasses import replace
+
+from worklog.runs.changes import compare, side_of
+
+
+def only(run, *kernels):
+    """The run with these kernels alone."""
+    return replace(run, measurements=[m for m in run.select() if m.kernel in kernels])
+
+
+compare([side_of(only(first, "warptiled"))], [side_of(only(second, "warptiled"))])
+
+# %% [markdown]
+# **What came:** no verdict. A run keeps the version of the harness that measured it, and another harness did here. The
+# kernel didn't change; what was measured did. So another driver, compiler or harness is named, and gives no verdict;
+# another GPU model, other settings or other inputs can't be compared at all, and the command exits with 2.
+#
+# ## 2. What a machine keeps
+#
+# Every run is a file below `WORKLOG_HOME`. Each finished measurement is a line, so a run that is killed keeps all of
+# them. `worklog log` lists the runs, `worklog.history` opens them as one frame, and `worklog rerun` runs the command of
+# one of them again. This page has a folder of its own:
+
+# %%
+import os
+import tempfile
+
+import worklog
+from worklog.runs import runs_dir
+
+home = tempfile.TemporaryDirectory()
+os.environ["WORKLOG_HOME"] = home.name
+first.save(runs_dir() / "2026-11-22.jsonl")
+second.save(runs_dir() / "2026-11-23.jsonl")
+
+table = worklog.history("warptiled").query("m == n == k and changed == ''")
+print(first.label.rpartition(" · ")[0])
+table.pivot_table("us", "n", "run").dropna().round(1)
+
+# %% [markdown]
+# ## 3. Plant a regression
+#
+# The old run is the recording. The new one is the same recording with each time of `warptiled` 2 % longer, so that the
+# truth is known:
+
+
+# %%
+def planted(run, kernel, by):
+    """The run as if this kernel took longer by a share of its time."""
+    slower = [replace(m, time=m.time.shifted(by * m.us)) if m.kernel == kernel and m.time else m for m in run.select()]
+    return replace(run, measurements=slower)
+
+
+old = only(first, "warptiled", "shared", "cuBLAS")
+new = planted(old, "warptiled", 0.02)
+made = compare([side_of(old)], [side_of(new)])
+print("planted, in a recording:", old.label)
+plots.changes(made)
+
+# %% [markdown]
+# Six of six are found, and nothing else. The command exits with 1, so that a pull request fails. The interval is wider
+# than that of a measurement: two processes read the same kernel a little differently, by how their memory lies and by
+# the event overhead that each has measured. The rule adds what was recorded of that. It is one function of a page,
+# `worklog.runs.changes.change`, and does four things:
+#
+# 1. It brings both times to one clock, by the slope that the samples show.
+# 2. It adds the errors: both intervals, the difference between processes, and that of the clocks.
+# 3. A change counts from half of the threshold (2 %) on, if it is above 2.33 standard errors.
+# 4. "Same" needs an interval below the threshold. Everything else is "cannot tell", with what to do.
+#
+# How small a change does it find?
+
+# %%
+for by in (0.005, 0.01, 0.015, 0.02, 0.04):
+    rows = compare([side_of(only(old, "warptiled"))], [side_of(planted(old, "warptiled", by))]).rows
+    said = [row.change.verdict for row in rows]
+    print(f"planted {by:.1%}:", ", ".join(f"{said.count(word)} {word}" for word in dict.fromkeys(said)))
+
+# %% [markdown]
+# Below half of the threshold, a change is called the same: `--threshold 1` looks for smaller ones, and says "cannot
+# tell" more often.
+#
+# ## 4. How often the rule is wrong
+#
+# A rule that is never wrong says nothing. So 30 processes measure each kernel on a GPU, and pairs of them are compared:
+# a kernel with itself, which must not be called slower or faster, and with a build of it that waits for 2 % of its
+# cycles, which must be found.
+
+# %%
+import json
+
+for file in recordings("compare").values():
+    document = json.loads(file.read_text())
+    rates = document["rates"]
+    print(document["label"], f"· {rates['processes']} processes")
+    for what in ("false", "found"):
+        rate = {name: f"{100 * rates[what][name]:.1f}" for name in ("share", "low", "high", "unknown")}
+        print(f"{what}: {rate['share']} % (95 %: {rate['low']} to {rate['high']}), cannot tell: {rate['unknown']} %")
+    print(f"{rates['seconds']:.1f} s for a process, with {len(document['processes'][0]['readings'])} kernels and sizes")
+if not recordings("compare"):
+    print("not recorded: run `python -m tests.record.compare` on a machine with a GPU")
+
+# %% [markdown]
+# **Exercise.** Your table has 78 kernels and sizes, and each of them is falsely called slower in 0.3 % of all runs,
+# independently. In how many percent of the pull requests that change nothing does the command exit with 1?
+
+# %% tags=["exercise"]
+answer = None  # a share in percent
+lab.check_answer("14", answer)
+
+# %% tags=["solution"]
+answer = 100 * (1 - (1 - 0.003) ** 78)
+lab.check_answer("14", answer)
+
+# %% [markdown]
+# That is why a verdict is confirmed. Measure once more, in a new process, and give both runs: `worklog compare OLD
+# NEW1,NEW2`. A real slowdown persists, and its interval becomes narrower:
+
+# %%
+for count in (1, 2, 3):
+    row = compare([side_of(only(old, "warptiled"))], [side_of(new)] * count).rows[0]
+    print(f"{count} of the new side: {row.kernel} at {row.place} {row.change}, {row.change.verdict}")
+
+# %% [markdown]
+# (The same run three times, so the processes agree perfectly here. Real ones differ, and the rule sees by how much.)
+#
+# ## 5. Both builds in one loop
+#
+# Where the source is in git, no saved run is needed: `worklog run warptiled --against-revision HEAD~1` builds the
+# kernel of that revision, too, and both take turns in one timed loop. Clock, placement and process are then the same
+# for both, and cancel. Work of several kernels in less than 60 µs can only be compared in this way: the gaps between
+# the kernels differ between processes.
+#
+# ## 6. Stop it in a pull request
+#
+# [regression.yml](examples/regression.yml) is a workflow for a machine of yours with a GPU. It measures what you name,
+# compares with main's record, measures again what looks slower, and writes this comment:
+
+# %%
+from IPython.display import Markdown
+
+Markdown(made.markdown())
+
+# %% [markdown]
+# ## 7. A sweep on a cluster
+#
+# `worklog sweep` measures on all GPUs of a machine or of a Dask cluster; each card has a process of its own, and a
+# ratio is always of one card.
+#
+# **Where next:** [07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) sweeps tiles on one card, and
+# [09_harnesses_compared](09_harnesses_compared.ipynb) compares harnesses instead of runs.
