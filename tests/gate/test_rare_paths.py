@@ -5,6 +5,7 @@ import pytest
 
 from worklog.emulator import EmulatedDevice
 from worklog.errors import LaunchFailed
+from worklog.gate import exact
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 from worklog.runner.check import Checked, check
@@ -65,12 +66,12 @@ def test_offsets_in_16_bits_are_found() -> None:
     assert not edited("naive", OF_A, "A[(unsigned short)(row * K) + k]").verdict.accepted
 
 
-@pytest.mark.parametrize(("beta", "tells"), [(0.0, False), (1.0, False), (2.0, True)])
-def test_only_a_launch_with_other_scalars_tells_a_wrong_one(beta: float, tells: bool) -> None:
-    device = launched("naive", beta)
-    device.synchronize()
-    [coverage] = device.coverage.values()
-    assert coverage.seen.any() and coverage.told.any() == tells
+@pytest.mark.parametrize("k", [2, 40, 5000])
+def test_the_problems_of_the_search_lose_bits_in_a_shorter_format_and_have_no_zeros(k: int) -> None:
+    a, b = exact.family("E2 and E3", Shape(7, 9, k), np.random.default_rng(1), headroom=exact.HEADROOM)
+    assert (np.abs(a) >= 1).all() and (np.abs(b) >= 1).all()
+    assert np.abs(a).max() > 2**11 and np.abs(b).max() > 2**11
+    assert (np.abs(a) @ np.abs(b)).max() < exact.EXACT_LIMIT >> exact.HEADROOM
 
 
 def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path() -> None:

@@ -54,7 +54,7 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             LAUNCH,
             0,
             r"^mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n(✓ .*\n){4}(.*\n)*.* registers .*\n"
-            r"passed as fp32 for M up to [\d,]+, N up to [\d,]+, K up to [\d,]+ in \d+\.\d s \(seed \d+\)\n\n"
+            r"passed as fp32 for M up to [\d,]+, N up to [\d,]+, K from 1 to [\d,]+ in \d+\.\d s \(seed \d+\)\n\n"
             r"at least \S+ ms at 4096 on an NVIDIA H200, bound by L1 lookups \(emulated",
         ),
         (

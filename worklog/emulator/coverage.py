@@ -12,11 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from worklog.emulator.flow import Flow, branch_target
+from worklog.emulator.flow import Flow, branch_target, origins
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
 
@@ -26,14 +25,18 @@ TURNS = 4  # of a loop
 IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
 PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
 UNKNOWN, UNKNOWN_FLOAT, WAITED = "unknown", "unknown float", "waited"  # what a kernel loads; whether a wait ended
-Choice = tuple[int, bool]  # the pc of a guarded instruction or a selection, and whether its predicate held
+# The pc of a guarded instruction or a selection, and whether its predicate held; or of an instruction that joins two
+# predicates, and whether the first one held alone or the other did; or of a minimum, a maximum or a shift to the right,
+# and whether its result was another than its first operand, or than 0.
+Choice = tuple[int, bool]
+INTEGERS = ("b32", "u32", "s32", "b64", "u64", "s64")
 
 
 @dataclass(eq=False)
 class Coverage:
     """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A". seen: its choices in
-    all launches, as a Result has them; told: in those whose result shows that alpha or beta is wrong. ran: whether a
-    thread reached each instruction.
+    all launches, as a Result has them; told: in those that show each mistake, which the search knows; latest: since it
+    was set to 0. ran: whether a thread reached each instruction.
     """
 
     kernel: Kernel
@@ -42,14 +45,13 @@ class Coverage:
 
     def __post_init__(self) -> None:
         self._flow = Flow(self.kernel)
-        self.seen, self.told, self.ran = np.zeros((3, len(self.kernel.instructions)), np.uint8)
+        self.seen, self.told, self.latest, self.ran = np.zeros((4, len(self.kernel.instructions)), np.uint8)
 
-    def add(self, result: Result, arguments: Mapping[str, Any]) -> None:
+    def add(self, result: Result) -> None:
         """One more launch."""
         self.seen |= result.choices
+        self.latest |= result.choices
         self.ran |= np.array(result.executed, np.int64) > 0
-        if not {arguments.get("alpha", 2), arguments.get("beta", 2)} & {0, 1}:
-            self.told |= result.choices
 
     def lacks(self, choice: Choice, told: bool = False) -> bool:
         """Whether no launch has chosen this."""
@@ -84,6 +86,22 @@ class Coverage:
         return out | {i.pc: i.guard for i in code if i.guard}
 
     @cached_property
+    def _limits(self) -> dict[int, Operand]:
+        """By pc of each minimum, maximum and shift to the right of known numbers, with what its result is compared."""
+
+        def own(i: Instruction) -> tuple[set[str], bool]:
+            name = self._input(i)
+            return {name} & {UNKNOWN, UNKNOWN_FLOAT, WAITED}, not name
+
+        code, out = [i for i in self.kernel.instructions if i.defined], dict[int, Operand]()
+        limits = [i for i in code if i.parts[0] in ("min", "max", "shr") and i.parts[-1] in INTEGERS and not i.guard]
+        unknown = origins(code, own) if limits else {}
+        for i in limits:
+            if not any(unknown[register.name] for register in i.reads):
+                out[i.pc] = Imm(0, 0, "int") if i.parts[0] == "shr" else i.operands[1]
+        return out
+
+    @cached_property
     def _wanted(self) -> dict[int, str]:
         """By pc of what the predicates depend on, the name of the input that it gives; "" if it computes."""
         definitions, out = defaultdict[str, list[Instruction]](list), dict[int, str]()
@@ -91,6 +109,7 @@ class Coverage:
             for register in i.defined:
                 definitions[register.name].append(i)
         waiting = [register.name for register, _ in self.deciding.values()]
+        waiting += [register.name for pc in self._limits for register in self.kernel.instructions[pc].defined]
         while waiting:
             for i in definitions.pop(waiting.pop(), ()):
                 out[i.pc] = self._input(i)
@@ -181,6 +200,16 @@ class Coverage:
                             emit("setp.ne.s32", register, taken, number(0), guard=i.guard)
                         if taken != register:  # a part of a condition
                             note(register)
+                    if i.op in ("and.pred", "or.pred"):
+                        for held, (x, y) in enumerate((i.operands[1:], i.operands[:0:-1])):
+                            emit("not.pred", alone := Reg(f"%alone_{held}_{i.pc}", "pred"), y)
+                            emit("and.pred", alone, alone, x)
+                            places[i.pc, not held] = note(alone)
+                    elif i.pc in self._limits:
+                        differs = Reg(f"%differs_{i.pc}", "pred")
+                        emit(f"setp.ne.{i.parts[-1]}", differs, i.operands[0], self._limits[i.pc])
+                        place = note(differs)
+                        places |= {(i.pc, True): place, (i.pc, False): place + 1}
         labels[f"at_{len(self.kernel.instructions)}"] = len(code)
         emit("ret")
         instructions = tuple(Instruction(pc, op, given, guard, 0, op) for pc, (op, given, guard) in enumerate(code))

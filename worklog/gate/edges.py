@@ -9,6 +9,7 @@ beta = 1, a guess from C's old contents or from samples of A.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, cycle, product
@@ -26,6 +27,7 @@ from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs.records import ErrorMap, Stage
 
 EDGE_SHAPES, ALIGNMENT, STATE = "exact on edge shapes", "alignment", "kept state"
+OLD_C = "C of NaN, beta = 0"
 KEPT_LAUNCHES = 5000, 300  # on a GPU and on the emulator
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
 Scalars = tuple[float, float]  # alpha, beta
@@ -255,6 +257,21 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
         return passed(ALIGNMENT, detail, note=f"the domain is inferred: {stated}; state it, as in --domain '{stated}'")
     also = "4 and " if emulated and 4 in needed else ""
     return passed(ALIGNMENT, f"right with each matrix {also}16 bytes behind an allocation's start")
+
+
+def check_old_c(subject: Runnable, memory: Memory) -> Stage:
+    """A launch with beta = 0 over a C of NaN, which BLAS and the rungs don't read. A kernel that computes with it is
+    right for every finite C: it passes with a note, unless its domain has any data. Raises LaunchFailed.
+    """
+    shape = subject.domain.padded(Shape(*SPECIAL, 16))
+    a, b = exact.family("E1", shape, memory.rng, subject.claimed)
+    mistake = mistake_in(subject, memory, ExactProblem("E1", a, b, before=math.nan))
+    if mistake is None:
+        return passed(OLD_C, f"doesn't reach the result at {shape}")
+    said = "C is read where beta is 0: NaN or infinity in it reaches the result"
+    if subject.domain.any_data:
+        return failed(OLD_C, f"at {shape}: {said}")
+    return passed(OLD_C, said, note=said)
 
 
 def check_state(subject: Runnable, memory: Memory) -> Stage:

@@ -60,7 +60,8 @@ def family(
     name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", headroom: int = 0
 ) -> tuple[Float32, Float32]:
     """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
-    product. headroom: bits by which sums, and operands of a shorter format, are smaller still.
+    product. headroom: bits by which sums, and operands of a shorter format, are smaller still. "E2 and E3" has operands
+    of 12 bits in both, where K allows it, and no zeros.
     """
     size_a, size_b = (shape.m, shape.k), (shape.k, shape.n)
     if name == "E1":
@@ -68,6 +69,12 @@ def family(
         widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11 if shape.k < 3 else 10
         bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
         return _nonzero(rng, size_a, bits), _nonzero(rng, size_b, bits)
+    if name == "E2 and E3":
+        a, b = _signs(rng, size_a, shape.k, along=1), _signs(rng, size_b, shape.k)
+        long = rng.permutation(shape.k)[: max(1, ((EXACT_LIMIT >> headroom) - shape.k) >> 12)]
+        of_a, of_b = np.array_split(long, 2) if rng.integers(2) else np.array_split(long, 2)[::-1]
+        a[:, of_a], b[of_b] = _odd_12_bit(rng, (shape.m, len(of_a))), _odd_12_bit(rng, (len(of_b), shape.n))
+        return a, b
     terms = EXACT_LIMIT >> headroom + 12
     if name == "E2":
         return _odd_12_bit(rng, size_a), _signs(rng, size_b, terms)
@@ -166,8 +173,8 @@ class ExactProblem:
 
     def result(self, product: Float64 | Float32, alpha: float | None = None, beta: float | None = None) -> Float32:
         """alpha A B + beta C for A B or a part of it: the right result, or the one with another alpha and beta."""
-        old = 0.0 if self.before is None else self.before
         alpha, beta = self.alpha if alpha is None else alpha, self.beta if beta is None else beta
+        old = 0.0 if self.before is None or beta == 0 else self.before
         return (alpha * product + beta * old).astype(np.float32)
 
     def wrong_scalar(self, c: Float32, product: Float64 | Float32) -> str:

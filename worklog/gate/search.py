@@ -22,7 +22,7 @@ from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import exact
-from worklog.gate.edges import LONG_K, mistake_in
+from worklog.gate.edges import mistake_in
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.verdict import failed, passed
@@ -36,12 +36,12 @@ BLOCKS, THREADS = ("%ctaid.x", "%ctaid.y"), ("%tid.x", "%tid.y")
 NAMES = (*SIZES, *SCALARS, *MATRICES, *BLOCKS, *THREADS, UNKNOWN_FLOAT)  # of what is drawn
 DRAWN, GENERATIONS = 1024, 16
 FEW = 32  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
-LARGEST, MOST_STEPS = 4096, 64  # of a size that isn't near a number of the code; or so many steps of the domain
+LARGEST, MOST_STEPS = 16384, 64  # of a size that isn't near a number of the code; or so many steps of the domain
 USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
 VARIED, EQUAL = 0.2, 0.1  # parts of the values of a row, and of all rows
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
-MOST_BLOCKS, FEW_BLOCKS = 4096, 128  # of a launch; where they hand over data, which takes memory for each pair
+MOST_BLOCKS, FEW_BLOCKS = 4096, 132  # of a launch; where they hand over data, which takes memory for each pair
 WORK_PER_S, LONG = 5e7, 2**20  # before any was measured; work of a launch that tells it
 TRIES = 3  # of one choice
 DENSE, NUMBERED = 2048, 300  # steps of the domain, and blocks, to find the words of a condition
@@ -147,6 +147,13 @@ class Search:
         better = (self.best[0, made] < 0) | (self.work[cheapest] < self.work[self.best[0, made]])
         self.best[0, made[better]] = cheapest[better]
 
+    def tells(self, rows: Mapping[str, Values]) -> Values:
+        """Whether launches show that a scalar is wrong, or that an operand is shortened: see problem()."""
+        out = _few_bits(rows)
+        for name in SCALARS:
+            out &= ~np.isin(rows[name], (0, 1)) | (not getattr(self.domain, name))
+        return out
+
     def keep_vectors(self) -> None:
         """Launch no row in which a matrix is not at a multiple of 16 bytes."""
         odd = np.any([self.rows[name] % 16 > 0 for name in MATRICES], axis=0)
@@ -154,20 +161,21 @@ class Search:
 
     def next(self, most: float) -> int | None:
         """The row of the cheapest launch for its number of choices that no launch had, or only launches that don't show
-        a wrong scalar. None where there is none. most: its work.
+        each mistake. None where there is none. most: its work.
         """
         if not len(self.work):
             return None
-        alpha, beta = (self.rows[name] for name in SCALARS)
-        telling = ~((np.isin(alpha, (0, 1)) & self.domain.alpha) | (np.isin(beta, (0, 1)) & self.domain.beta))
+        telling = self.tells(self.rows)
         gain = np.zeros(len(self.work))
         for choice, place in self.places.items():
             if self.tried[choice] < TRIES and self.coverage.lacks(choice, told=True):
                 gain += self.notes[place] & (telling | self.coverage.lacks(choice))
         price = np.where((gain > 0) & (self.work <= most), self.work / np.maximum(gain, 1), np.inf)
         row = int(np.argmin(price))
+        if not np.isfinite(price[row]):
+            return None
         self.tried.update(choice for choice, place in self.places.items() if self.notes[place, row])
-        return row if np.isfinite(price[row]) else None
+        return row
 
     def problem(self, row: int, claimed: str) -> tuple[ExactProblem, dict[str, int], str]:
         """The launch of a row: a problem, by how many words its matrices are shifted, and both in words. Where a scalar
@@ -175,12 +183,10 @@ class Search:
         """
         of, rng = {name: values[row] for name, values in self.rows.items()}, self.rng
         shape, alpha, beta = Shape(*(int(of[name]) for name in SIZES)), float(of["alpha"]), float(of["beta"])
-        # The last families have 12 bits, which a shorter format loses; beyond so many terms they have zeros.
-        family = "E1" if shape.k > LONG_K[0] else str(rng.choice(exact.families(claimed)[-2:]))
+        family = "E1" if exact.families(claimed) == ("E1",) else "E2 and E3"
         a, b = exact.family(family, shape, rng, claimed, exact.HEADROOM)
         old = (2 * rng.integers(-(2**15), 2**15, (shape.m, shape.n))).astype(np.float32)
-        few = all(abs(x) < 8 and x * 4 == int(x * 4) for x in (alpha, beta))
-        if not few:
+        if not _few_bits(of):
             a, b, old = np.zeros_like(a), np.sign(b), np.sign(old)
             a[np.arange(shape.m), rng.integers(0, shape.k, shape.m)] = 1
             family = "single terms"
@@ -207,6 +213,12 @@ class Search:
         return condition(truth, {name: values[0] for name, values in of.items()}, tried, self.rng)
 
 
+def _few_bits(rows: Mapping[str, Any]) -> Any:
+    """Whether alpha and beta, multiplied with the numbers of an exact problem, round nothing."""
+    alpha, beta = ((np.abs(rows[name]) < 8) & (rows[name] * 4 % 1 == 0) for name in SCALARS)
+    return alpha & beta
+
+
 def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stage, tuple[NeverRan, ...]]:
     """Search launches for what has not run on the emulator, and check their results as those on edge shapes. Returns
     also what did not run. subject: a worklog.kernel.device.Loaded. quick: take less time. Raises LaunchFailed.
@@ -224,6 +236,8 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             problem, shifts, words = search.problem(row, subject.claimed)
             launches, started = launches + 1, time.process_time()
             device.deadline = deadline + limit_s / 2
+            for other in searches:
+                other.coverage.latest[:] = 0
             try:
                 mistake = mistake_in(subject, memory, problem, shifts)
             except TooLarge:
@@ -238,6 +252,9 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             if mistake is not None:
                 where = mistake if isinstance(mistake, ErrorMap) else None
                 return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()
+            if search.tells({name: values[row] for name, values in search.rows.items()}):
+                for other in searches:
+                    other.coverage.told |= other.coverage.latest
             if search.work[row] > LONG:
                 per_s = min(per_s, float(search.work[row]) / (time.process_time() - started + 1e-3))
     choices = sum(len(search.coverage.deciding) for search in searches)

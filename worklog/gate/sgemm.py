@@ -92,6 +92,7 @@ class SgemmChecker(Checker):
         if whole:
             yield check_hard_data(subject, memory, short, self.shape)
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
+        yield edges.check_old_c(subject, memory)
         yield edges.check_alignment(subject, memory)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             from worklog.gate import search  # imports the emulator, which a GPU's check doesn't need

@@ -109,10 +109,9 @@ class Verdict:
         """In words: the class, the range of the launches, and what never ran; or "failed"."""
         if not self.accepted:
             return "failed"
-        sizes = zip("MNK", self.largest or (), strict=False)
-        up_to = ", ".join(f"{name} up to {size:,}" for name, size in sizes)
-        never = "".join(f"; {lines}" for lines in self.never_ran)
-        return f"passed as {self.precision}" + (f" for {up_to}" if up_to else "") + never
+        m, n, k = self.largest or (0, 0, 0)
+        up_to = f" for M up to {m:,}, N up to {n:,}, K from 1 to {k:,}" if self.largest else ""
+        return f"passed as {self.precision}{up_to}" + "".join(f"; {lines}" for lines in self.never_ran)
 
     @property
     def reason(self) -> str | None:

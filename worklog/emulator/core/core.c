@@ -109,6 +109,25 @@ static inline int joins_spinning(const Warp *w, int32_t pc) {
   return 0;
 }
 
+/* What an instruction has chosen for these lanes: see Launch.choices. */
+static uint8_t chosen(const Warp *w, const Instruction *i, uint32_t mask) {
+  int limit = i->copies <= LONG_LIMIT, wide = i->copies == LONG_LIMIT || i->copies == LONG_SHIFT;
+  uint32_t first = 0, other;
+  if (i->copies <= DISJUNCTION) {
+    first = *AT(uint32_t, i->a) & ~*AT(uint32_t, i->b), other = *AT(uint32_t, i->b) & ~*AT(uint32_t, i->a);
+  } else {
+    if (i->copies == SELECTION) first = *AT(uint32_t, i->c);
+    else
+      FOR_LANES(k, mask) {
+        uint64_t value = wide ? AT(uint64_t, i->d)[k] : AT(uint32_t, i->d)[k];
+        uint64_t operand = !limit ? 0 : wide ? AT(uint64_t, i->a)[k] : AT(uint32_t, i->a)[k];
+        first |= (uint32_t)(value != operand) << k;
+      }
+    other = ~first;
+  }
+  return (uint8_t)(((first & mask) != 0) | ((other & mask) != 0) << 1);
+}
+
 /* A turn of a warp: until its lanes exit, wait or spin, or, from `soft` instructions on, go round a loop; no more than
  * `left` instructions. A handler runs for the lanes whose guard holds, if there are any. It says how they go on: with
  * the next instruction; not now, then it has put them somewhere; or the launch ends.
@@ -164,11 +183,8 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
       w->left = left;
       switch (i->kind) {
       case ALU:
-        if (i->copies == SELECTION) {
-          uint32_t chosen = *AT(uint32_t, i->c) & mask;
-          l->choices[pc] |= (chosen != 0) | (chosen != mask) << 1;
-        }
         alu(w, i, mask);
+        if (i->copies > COPIES && l->choices[pc] < 3) l->choices[pc] |= chosen(w, i, mask);
         break;
       case SERIES: series(l, b, w, pc, i, mask); break;
       case ACCESS: then = access(l, b, w, pc, i, mask); break;

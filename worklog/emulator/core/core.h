@@ -29,7 +29,7 @@ enum async {
   COPY, COPY_COMMIT, COPY_WAIT, BULK_LOAD, BULK_STORE, BULK_COMMIT, BULK_WAIT, TRACK, INITIALISE, INVALIDATE, EXPECT,
   ARRIVE_AT, WAIT_FOR, FENCE_PROXY, PENDING_COUNT
 };
-enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION };
+enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION, LIMIT, LONG_LIMIT, SHIFT, LONG_SHIFT };
 enum { ALIGNED = -1 };
 #define FIRST_FUNCTION ((int64_t)1 << 50) /* the address of the function at the first instruction */
 enum event_kind {
@@ -53,7 +53,7 @@ typedef struct {
   int32_t site;           /* of an access; of a branch, whether its loop may wait; else the offset of an operand */
   int32_t target;         /* of a branch, of a series' steps, or in the launch's lists */
   int32_t block;          /* the basic block that starts here, or NONE */
-  int32_t copies;         /* how it passes on operands that must not be used: enum passes, or 0 */
+  int32_t copies;         /* how it passes on operands that must not be used, or chooses: enum passes, or 0 */
   int32_t meets;          /* where lanes of a warp meet: ALIGNED, or a number of the opcode; else 0 */
 } Instruction;
 
@@ -138,7 +138,9 @@ typedef struct {
   const uint8_t *image; /* of a register file: constants, and what registers hold before they are written */
   const int64_t *numbers; /* of the blocks to run: those of a cluster one after the other */
   int64_t *executed;      /* by basic block: warps and threads */
-  uint8_t *choices;       /* by instruction: 1 if a guard or a selection held for a thread, 2 if it did not */
+  uint8_t *choices;       /* by instruction: 1 if a guard or a selection held for a thread, 2 if it did not; of two
+                           * predicates that are joined, if the first held alone, and the other; of a minimum, maximum
+                           * or shift to the right, if the result was not the first operand, or not 0, and if it was */
   Event *events;
   const int32_t *specials; /* pairs: number of a special register, offset */
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
