@@ -149,7 +149,7 @@ class Search:
 
     def tells(self, rows: Mapping[str, Values]) -> Values:
         """Whether launches show that a scalar is wrong, or that an operand is shortened: see problem()."""
-        out = _few_bits(rows)
+        out: Values = _few_bits(rows)
         for name in SCALARS:
             out &= ~np.isin(rows[name], (0, 1)) | (not getattr(self.domain, name))
         return out
