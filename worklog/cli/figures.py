@@ -1,6 +1,4 @@
-"""`worklog figures`, `article` and `site`: the charts of a run, the job that draws them all and rewrites the README's
-table, and a web page of them.
-"""
+"""`worklog figures`, `article`, `site` and `journal`: the charts of a run, the README's table, and a web page."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ SMALL_SIZES = (1024, 512, 256)  # whose shares the README's table shows beside t
 
 
 def diagnosis() -> Drawing:
-    """A broken kernel, what the check on the emulator says about it, and how many other checks pass it. Raises
-    NothingToDraw where it cannot be compiled.
-    """
+    """A broken kernel, what the emulator says about it, and how many other checks pass it. Raises NothingToDraw."""
     [exploit], table = exploits.named([BROKEN]), exploits.open_exploits()
     [row] = [row for row in table.rows if row.name == BROKEN]
     try:
@@ -174,9 +170,7 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
 
 
 def markdown(run: Run, shape: Shape | None = None) -> str:
-    """One size (default: 4096, else the largest) as a Markdown table with its label, and the shares of cuBLAS at the
-    small sizes.
-    """
+    """One size (default: 4096, else the largest) as Markdown with its label, and shares of cuBLAS at small sizes."""
     if shape is None:
         shape = Shape.of(4096) if Shape.of(4096) in run.shapes() else run.shapes()[-1]
     beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]

@@ -181,9 +181,7 @@ def write_exports(table: Run | DataFrame, files: Mapping[str, Path | None], **ho
 
 
 def terminal_width(least: int = 60) -> int:
-    """Characters per line for tables on standard output. least: a narrower terminal wraps whole lines, which is easier
-    to read than columns of broken words.
-    """
+    """Characters per line for tables. least: a narrower terminal wraps whole lines, which is easier to read."""
     return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else WIDTH
 
 
@@ -215,9 +213,7 @@ def print_adapted(kernels: Iterable[Kernel | str]) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Report]:
-    """A progress bar with the time left on standard error if that is a terminal; otherwise a line every LINE_S
-    seconds.
-    """
+    """A progress bar on standard error if that is a terminal; otherwise a line every LINE_S seconds."""
     terminal = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     bar = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)

@@ -110,9 +110,7 @@ class CudaDevice:
         return buffer[start : start + size]
 
     def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
-        """Enqueue one launch. Raises LaunchFailed for a cooperative one of more blocks than run together, of which CuPy
-        would leave some out.
-        """
+        """Enqueue a launch. Raises LaunchFailed for a cooperative one of more blocks than run together."""
         with self.errors("launching a kernel"), self.stream:
             threads = (block,) if isinstance(block, int) else block
             if kernel.cooperative:
@@ -298,9 +296,7 @@ class Cublas(Runnable):
         self._call("Sgemm_v2", dense, dense, n, m, k, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)
 
     def _call(self, function: str, *arguments: Any) -> None:
-        """Past CuPy, which changes the handle's stream in each call, and refuses to call cuBLAS while a stream is
-        recorded (cupy/cupy#6290).
-        """
+        """Past CuPy, which changes the handle's stream, and refuses calls while recording (cupy/cupy#6290)."""
         status = getattr(nvidia_library("cublas"), f"cublas{function}")(ctypes.c_void_p(self.handle), *arguments)
         if status:
             raise LaunchFailed(f"cublas{function}: cublasStatus_t {status}")

@@ -60,9 +60,7 @@ def require_gpu(advice: str = "without one, open a recording: worklog.open_run()
 
 
 def visible_to_a_child() -> str:
-    """CUDA_VISIBLE_DEVICES for a child process: only the GPU that is current here. Raises NoGpu where CUDA can't name
-    it.
-    """
+    """CUDA_VISIBLE_DEVICES for a child: only the GPU that is current here. Raises NoGpu where CUDA can't name it."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     visible = None if named is None else [name.strip() for name in named.split(",")]
     if visible is not None and len(visible) == 1:

@@ -84,9 +84,7 @@ class Timed:
 
 
 class Stopwatch:
-    """Passed to a launch that times a part of itself: call start(), then stop(), once each, in stream order. Raises
-    BadSetting for any other order.
-    """
+    """For a launch that times a part of itself: start(), then stop(), once each; any other order is a BadSetting."""
 
     def __init__(self, start: Launch, stop: Launch) -> None:
         self._left = [("start", start), ("stop", stop)]

@@ -101,9 +101,7 @@ class CudaTimeline:
                 self._stamps = cupy.zeros((slots, self.gpu.multiprocessors, 2), cupy.uint64)
 
     def stamp_clock(self, slot: int) -> None:
-        """Each SM stores its cycle counter and the global timer in slot `slot`. Two blocks per SM, so that each SM gets
-        one.
-        """
+        """Each SM stores its cycle counter and the global timer in a slot: of two blocks per SM, each gets one."""
         self._clocks = None
         self._last_stamped = max(self._last_stamped, slot)
         self.launch("stamp", 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
@@ -115,9 +113,7 @@ class CudaTimeline:
         self._events[slot].record(self.device.stream)
 
     def synchronize(self) -> None:
-        """Wait. Raises LaunchFailed if work in the stream failed, or if the blocking kernel gave up: then a launch
-        waited for the GPU itself.
-        """
+        """Wait. Raises LaunchFailed if work failed, or if the blocking kernel gave up: a launch waited itself."""
         self.device.synchronize()
         if self._flag[1]:
             self._flag[1] = 0

@@ -59,9 +59,7 @@ def salykova_replays(setting: str, size: float | None) -> int:
 
 
 class Evidence(NamedTuple):
-    """What a stopping criterion may use: microseconds of the subject's samples that count, host time spent, and each
-    sample's placement.
-    """
+    """For a stopping criterion: microseconds of the samples that count, host time spent, and their placements."""
 
     times: Sequence[float]
     spent_us: float = 0.0
@@ -116,9 +114,7 @@ def _variation(times: Sequence[float]) -> float:
 
 
 def is_known(seen: Evidence, precision: float) -> bool:
-    """Whether the half-width of the median's 95 % interval is within `precision` of it. Fewer than LEAST_SAMPLES
-    samples have no such interval.
-    """
+    """Whether the median's 95 % interval is within ±precision. Fewer than LEAST_SAMPLES samples have none."""
     enough = len(seen.times) >= LEAST_SAMPLES
     return enough and median(seen.times, seen.placements).relative_half_width <= precision
 

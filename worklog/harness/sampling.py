@@ -152,9 +152,7 @@ class _Loop:
     turns_in_placement: int = 1
 
     def warm_up(self) -> Turns:
-        """By another rule, as in other harnesses, which don't check that time and clock are steady. No turn counts as a
-        sample.
-        """
+        """By another rule, which doesn't check that time and clock are steady. No turn counts as a sample."""
         timeline, reading, word = self.timeline, self.reading, self.harness.warmup
         if word == "none":
             timeline.synchronize()

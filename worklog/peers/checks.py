@@ -122,9 +122,7 @@ class Peer:
         return cases
 
     def failure(self, cases: Sequence[Case], subject: Runnable, device: Device) -> str | None:
-        """Why the peer fails the kernel; None if it passes. device: one that reports no more than a GPU does. Raises
-        LaunchFailed where the device is lost.
-        """
+        """Why the peer fails the kernel; None if it passes. Raises LaunchFailed where the device is lost."""
         for case in cases:
             if case.shape not in subject.domain:
                 return f"uses {case.shape}, which is outside the kernel's domain ({subject.domain})"

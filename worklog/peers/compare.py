@@ -46,9 +46,7 @@ class OurHarness:
     sampling: Harness = SAMPLING
 
     def read(self, work: Work) -> tuple[Reading, Estimate, float]:
-        """One measurement; its median with its interval, in microseconds, event overhead included; and the seconds that
-        it took, warm-up included.
-        """
+        """One measurement, its median in microseconds, event overhead included, and the seconds it took."""
         started = time.perf_counter()
         launch = partial(work.enqueue, self.stream)
         reading = time_in_turn(self.timeline, [launch], self.sampling, offset_us=self.offset_us, move=work.move)

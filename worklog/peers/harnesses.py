@@ -84,9 +84,7 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
 
 
 def product(size: int, kernel: Kernel | None = None) -> Work:
-    """FP32 cuBLAS, or a kernel, at a size, in buffers that can move in a pool of its own, if the GPU's memory has room
-    for one.
-    """
+    """FP32 cuBLAS, or a kernel, at a size, in buffers that move in a pool of its own, if there is memory for one."""
     from worklog.gpu.cuda import Cublas, CudaDevice
 
     shape, device = Shape(size, size, size), CudaDevice()
@@ -119,9 +117,7 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
 
 
 def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Work]:
-    """Every point of declared benchmarks that isn't skipped, each launched once. Raises BadSetting for one that the
-    other harnesses can't time, and what its function raises.
-    """
+    """Every point that isn't skipped, launched once. Raises BadSetting for one that other harnesses can't time."""
     session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
     works: list[Work] = []
     for benchmark, point in ((declared, point) for declared in benchmarks for point in declared.points()):

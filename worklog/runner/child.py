@@ -49,9 +49,7 @@ Say = Callable[..., None]  # send an answer: what it `is`, and its words
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended. last: its last answer, {} if there was none. printed: the last of its output. hung_s: the
-    seconds without an answer after which it was ended, if it was.
-    """
+    """How a child ended. last: answer, {} for none. printed: its last output. hung_s: seconds without an answer."""
 
     last: Answer
     code: int
@@ -219,9 +217,7 @@ def environment() -> dict[str, str]:
 
 
 def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = None) -> None:
-    """Read an order, carry it out, and exit immediately, skipping atexit handlers and CUDA teardown. acts: what can be
-    ordered (default: ACTS). An exception becomes the last answer.
-    """
+    """Carry out an order, one of acts (default: ACTS), and exit at once, without atexit handlers and CUDA teardown."""
     order, say = started()
     try:
         act = acts[order["do"]] if acts else importlib.import_module(ACTS[order["do"]]).answer

@@ -133,9 +133,7 @@ class Benchmark:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """Where a child process finds it, by file and hash; a notebook's cell is written to a file, and must hold its
-        imports. Raises BadSetting without source.
-        """
+        """For a child process, by file and hash; a cell becomes a file. Raises BadSetting without source."""
         file = inspect.unwrap(self.function).__code__.co_filename
         path = Path(file)
         if not path.is_file():
@@ -245,9 +243,7 @@ def _axis(name: str, values: Values) -> Axis:
 
 @cache
 def benchmarks_of(host: HostFunction) -> dict[str, Benchmark]:
-    """The benchmarks in its module by name, in order. Raises BadSetting for two of one name, and for a module that
-    can't be loaded.
-    """
+    """The benchmarks in its module by name, in order. Raises BadSetting for two of one name or no such module."""
     by_name: dict[str, Benchmark] = {}
     for value in vars(host.module()).values():
         if isinstance(value, Benchmark) and by_name.setdefault(value.name, value) is not value:

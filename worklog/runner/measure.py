@@ -168,9 +168,7 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False) -> Run:
 
 
 def live_wanted() -> bool:
-    """Whether to measure: WORKLOG_SOURCE if it is set, else whether there is a GPU. Raises NoGpu if live is forced
-    without one.
-    """
+    """Whether to measure: WORKLOG_SOURCE, else whether there is a GPU. Raises NoGpu if live is forced without one."""
     source = forced_source()
     if source == "live":
         require_gpu("unset WORKLOG_SOURCE=live to take the recording")
@@ -206,9 +204,7 @@ def carry_out(
     first, path = 0, out or new_path(datetime.now(UTC).isoformat())
 
     def home(job: Job) -> str:
-        """Jobs with the same one share a process: a host function has its own, with its baselines, and a kernel with
-        one among its baselines too.
-        """
+        """Jobs with the same one share a process; one with a host function, also as a baseline, has its own."""
         kernels = [own[name] for name in (job.kernel, *job.baselines) if name in own]
         return job.kernel if any(kernel.host for kernel in kernels) else ""
 

@@ -123,9 +123,7 @@ def _read(name: str, array: Any) -> tuple[int, Layout]:
 
 
 def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
-    """Whether a matrix is row-major, and whether it is column-major. Raises BadSetting for an array that isn't a
-    matrix, or has gaps.
-    """
+    """Whether a matrix is row-major, and column-major. Raises BadSetting for what isn't a matrix, or has gaps."""
     library, _, shape, strides = layout
     if len(shape) != 2:
         raise BadSetting(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
@@ -211,9 +209,7 @@ class Plan:
         return kernel if kernel.choose is None else _best(aligned, a_by_rows, b_by_rows)
 
     def prepare(self, loaded: Loaded) -> None:
-        """The launches of a kernel. CuPy packs a launch's arguments anew each time; here the driver copies them from
-        where they stay.
-        """
+        """The launches of a kernel. CuPy packs the arguments anew each time; here the driver copies them."""
         driver = sys.modules["cupy"].cuda.driver
         launches, self.workspace = loaded.launches_at(self.shape)
         of: dict[str, Any] = {parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature}
@@ -287,9 +283,7 @@ class OnGpu:
                 raise LaunchFailed(f"launching a kernel: {error}") from error
 
     def _workspace(self, plan: Plan, stream: int) -> int:
-        """The address of this stream's workspace for a plan that is compiled now, 0 for none. Raises BadSetting where a
-        graph is captured, OutOfMemory.
-        """
+        """The stream's workspace, 0 for none; compiles the plan. Raises BadSetting in a capture, OutOfMemory."""
         # The legacy default stream can't be captured, and asking about it would end another stream's capture.
         capturing = bool(stream) and bool(sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream))
         kernel = plan.kernel

@@ -171,9 +171,7 @@ _session_on = cache(lambda current: Session())
 
 
 def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str] = ()) -> Measurement:
-    """What worklog.time does, on a calibrated session whose caller holds the clocks as harness.clocks says. notes: for
-    the result. Raises as worklog.time.
-    """
+    """worklog.time on a session whose caller holds the clocks as harness.clocks says. notes: for the result."""
     name, *against = call.names
     job = Job(name, None, against=tuple(against))
     m = session.time(job, ready_call(session, job, call, harness, [*notes, UNCHECKED]))
@@ -222,9 +220,7 @@ def ready_call(
         launches.append(replace(launch, name=name, kernels=lambda: 1))  # at least
 
     def after(reading: Reading) -> list[Stage]:
-        """Other timers read it, too. Raises LaunchFailed where nothing was enqueued, or work is left on a stream that
-        isn't joined.
-        """
+        """Other timers read it, too. Raises LaunchFailed where nothing was enqueued, or work isn't joined."""
         overhead_us, us = event_overhead_us(used.as_dict(), calibration.offset_us), reading.us(used.statistic)
         for number, fn in enumerate(functions):
             name, read_us = reading.samples.sides[number].name, reading.us(used.statistic, number)

@@ -230,9 +230,7 @@ def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> R
 
 
 def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | None, list[str]]:
-    """The problem's baseline on the case's arrays, called once and verified; None, and why, where it doesn't run on the
-    GPU.
-    """
+    """The problem's baseline on the case's arrays, called once and verified; None, and why, where it doesn't run."""
     posed, case, loan = checker.problem, checker.case, cast(Any, session.device.loan("cupy"))
     inputs = []
     for passed, value in zip(checker.arguments, case.inputs, strict=False):
@@ -256,9 +254,7 @@ def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | N
 
 
 def called(session: Session, name: str, axes: Mapping[str, Any]) -> Call:
-    """What a benchmark's function gives to be timed at a point: its launcher, its state.run, or itself. Raises Skipped,
-    and what the function raises.
-    """
+    """What a benchmark gives to be timed: its launcher, its state.run, or itself. Raises Skipped."""
     from worklog.runner.declare import benchmarks_of  # here: a product needs none
 
     host = session.kernel(name).host

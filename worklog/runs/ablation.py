@@ -150,9 +150,7 @@ def _half(estimate: Estimate | None) -> float:
 
 
 def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
-    """The effect in words that fit a cell: "+9.0 %", "× 195", or "0" when it is not visible. factors: whether it is a
-    factor; by default, from × 3 and ÷ 3 on.
-    """
+    """In words that fit a cell: "+9.0 %", "× 195", "0" when not visible. factors: default, from × 3 and ÷ 3 on."""
     factor, noise = effect.factor, effect.noise
     if not effect.visible or abs(factor - 1) < 5e-4:
         return "0"

@@ -90,9 +90,7 @@ def write_text(path: Path, document: dict[str, Any] | str) -> None:
 
 
 def write_bytes(path: Path, content: bytes, advice: str = "give another place with --out") -> None:
-    """Write a file in one atomic step, and its folder: it keeps its old content where that fails. Raises BadRunFile,
-    ending in `advice`.
-    """
+    """Write a file in one atomic step, and its folder. Raises BadRunFile, ending in `advice`: the old content stays."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,9 +104,7 @@ def write_bytes(path: Path, content: bytes, advice: str = "give another place wi
 
 
 def not_writable(folder: Path) -> str | None:
-    """Why nothing can be written into a folder, or into the nearest one above it where it is yet to be made; None where
-    that works.
-    """
+    """Why nothing can be written into a folder, or the nearest one above that exists; None where that works."""
     there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
     try:
         with tempfile.TemporaryFile(dir=there):

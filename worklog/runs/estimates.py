@@ -248,9 +248,7 @@ def _rank(count: int) -> tuple[int, float]:
 
 
 def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[int] = ()) -> Estimate:
-    """The estimate by its setting: "median", or the biased "mean", "min" and "first", whose interval is the median's
-    shifted onto them.
-    """
+    """By its setting: "median", or the biased "mean", "min" and "first" with the median's interval shifted."""
     middle = median(samples, placements)
     if statistic == "median":
         return middle
@@ -288,9 +286,7 @@ def process_half_us(kernels: float, overheads: float = 1) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """What samples come to: microseconds per launch, and each baseline's time over the kernel's, turn by turn. by_host:
-    whether a host clock read them.
-    """
+    """Microseconds per launch, and each baseline's time over the kernel's, turn by turn. by_host: by a host clock."""
 
     samples: Samples
     time: Estimate

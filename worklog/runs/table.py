@@ -58,9 +58,7 @@ class Table:
         return cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes) if rows else cls(title, (), ())
 
     def text(self, width: int = WIDTH) -> str:
-        """For a terminal of `width` characters: trailing columns that do not fit are left out and named, but for the
-        first half of them.
-        """
+        """For `width` characters: trailing columns that don't fit are left out and named, at most half of them."""
         cells = [[str(cell) for cell in row] for row in (*([self.columns] if self.columns else ()), *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         fitting = len(widths)
@@ -110,9 +108,7 @@ class Table:
 
 
 def duration(microseconds: float, *, padded: bool = False) -> str:
-    """With the unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms, 1.2 s. padded: always four digits, for
-    a column: 8.400 µs.
-    """
+    """With the unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms. padded: always four, 8.400 µs."""
     unit, scale = next((known for known in (("s", 1e6), ("ms", 1e3)) if microseconds >= known[1]), ("µs", 1.0))
     value = microseconds / scale
     return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
