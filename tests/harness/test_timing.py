@@ -74,7 +74,6 @@ def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_
     my_kernel.__name__ = "my_kernel"
     result = timed(gpu, my_kernel, flops=np.int64(10**9), reads=np.float32(1e8))
     assert (result.us, result.tflops, result.gbs) == approx((50.0, 20.0, 2000.0), rel=1e-3)
-    assert result.cycles == approx(50.0 * 2000, rel=1e-3)
     assert result.us_low <= result.us <= result.us_high
     assert result.samples.sides[0].kernels == 1 and result.time and result.time.process == approx(process_half_us(1))
     assert result.ratio is None and result.converged
@@ -336,29 +335,14 @@ def test_the_example_in_the_readme_runs(
     assert "TFLOP/s" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("dtypes", "named", "datapath", "lanes"),
-    [
-        (["torch.bfloat16", "torch.bfloat16", "int64"], None, "bf16", 2048),
-        (["float32", "float32"], None, "fp32", 128),
-        (["float32", "float32"], "tf32", "tf32", 1024),
-        (["float64"], None, "fp64_tensor", 128),
-        (["torch.float8_e4m3fn"], None, "fp8", 4096),
-        (["float16", "float32"], None, None, 0),
-    ],
-)
-def test_a_share_is_of_the_peak_of_the_datapath(
-    gpu: VirtualGpu, dtypes: list[str], named: str | None, datapath: str | None, lanes: int
-) -> None:
-    launch, arrays = gpu.kernel(50.0), [SimpleNamespace(dtype=dtype, is_cuda=True, nbytes=1) for dtype in dtypes]
-    result = timed(gpu, lambda *_: launch(), arrays, flops=10**7, datapath=named)
+@pytest.mark.parametrize(("datapath", "lanes"), [("fp32", 128), ("tf32", 1024), ("fp64_tensor", 128), (None, 0)])
+def test_a_share_is_of_the_peak_of_the_datapath(gpu: VirtualGpu, datapath: str | None, lanes: int) -> None:
+    launch = gpu.kernel(50.0)
+    result = timed(gpu, launch, flops=10**7, datapath=datapath)
     assert (result.roof and result.roof.datapath) == datapath
-    if datapath is None:
-        assert result.of_roof is None
-        return
-    assert result.of_roof == approx(10**7 / result.us / (2 * lanes * 2000), rel=1e-3)
-    assert f"of {datapath.upper()} peak" in str(result)
-    assert any("from the dtype of the arguments" in said for said in result.degradations) is (named is None)
+    share = 10**7 / (result.us or 0.0) / (2 * lanes * 2000) if datapath else None
+    assert result.of_roof == (share and approx(share, rel=1e-3))
+    assert (f"of {str(datapath).upper()} peak" in str(result)) == bool(datapath)
 
 
 @pytest.mark.parametrize(

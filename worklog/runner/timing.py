@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -41,10 +41,8 @@ from worklog.settings import TOLERANCE_US
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id
-OF_DTYPE = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
-BY_DTYPE = "datapath: {}, from the dtype of the arguments; the call may use another: name it with datapath="
 WAITS = (
     f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then read "
     "{:.1f} µs more, which is not subtracted"
@@ -139,9 +137,8 @@ def time(fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **h
     flops, elements, reads, writes: the work of one call (the last two in bytes), for its rates. grad_to_none: tensors
     whose gradient is dropped before each call. cross_check: "wall clock", which reads each callable too, or "none"; the
     result states disagreements of more than cross_check_limit, a share of the time (default: 2 %, and at least 2 µs).
-    datapath: of which peak the TFLOP/s are a share (worklog.peaks; default: by the dtype of the GPU arrays among the
-    arguments).  The interval is of a call of one kernel: what the gaps
-    between several add in another process isn't in it.
+    datapath: of which peak the TFLOP/s are a share (worklog.peaks). The interval is of a call of one kernel: what the
+    gaps between several add in another process isn't in it.
     Raises NoGpu without a GPU, BadSetting for what can't be timed this way, LaunchFailed where the GPU fails, nothing
     was enqueued, or work is left on a stream that isn't joined; exceptions of `fn` pass through.
 
@@ -195,19 +192,15 @@ def ready_call(
     """
     call.require_timeable(harness)
     given, timeline, calibration = (call.args, dict(call.kwargs or {})), session.timeline, session.calibration
-    peaks, used = Peaks(session.gpu, session.gpu.sm_clock_mhz), harness.but(queue=False) if call.sync else harness
+    said, used = [*stated], harness.but(queue=False) if call.sync else harness
     if call.datapath:
-        peaks.of(call.datapath)  # raises where it isn't known
-    said = [*stated]
+        Peaks(session.gpu, session.gpu.sm_clock_mhz).of(call.datapath)  # raises where it isn't known
     said += [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     if call.timer:
         said.append(PARTLY)
     if call.sync:
         said.append(WAITS.format(bubble_us(timeline, harness)))
     said += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
-    datapath = (call.datapath or datapath_of(given, peaks) or "") if call.flops else ""
-    if datapath and not call.datapath:
-        said.append(BY_DTYPE.format(datapath))
     # The function and the baselines share out a round of the sets of inputs, if they alternate.
     sets: list[ArgumentSet] = [(given, {})]
     if harness.l2 == "rotate":
@@ -250,7 +243,7 @@ def ready_call(
     amounts = (call.flops, call.elements, call.reads, call.writes)
     work = Work(*(None if amount is None else round(amount) for amount in amounts))
     around = _waiting(session, launches, used) if call.sync else nullcontext()
-    how: dict[str, Any] = {"datapath": datapath, "witnesses": witnesses}
+    how: dict[str, Any] = {"datapath": call.datapath or "", "witnesses": witnesses}
     return Ready(used, work, said, verdict, launches, after, around, **how)
 
 
@@ -298,15 +291,6 @@ def arrays(value: Any) -> list[Any]:
     by_id: dict[int, Any] = {}
     _replaced(value, lambda array: by_id.setdefault(id(array), array))
     return list(by_id.values())
-
-
-def datapath_of(value: Any, peaks: Container[str]) -> str | None:
-    """The datapath, one of peaks, of the floating-point dtype that all GPU arrays in a value share; else None."""
-    names = {str(getattr(array, "dtype", "")).rpartition(".")[2] for array in arrays(value)}
-    paths = {OF_DTYPE.get(name, "fp8" if name.startswith("float8") else "") for name in names if "float" in name}
-    path = paths.pop() if len(paths) == 1 else ""
-    path = "fp64_tensor" if path == "fp64" and "fp64_tensor" in peaks else path
-    return path if path in peaks else None
 
 
 def rotation(given: Arguments, l2_bytes: int) -> list[ArgumentSet]:

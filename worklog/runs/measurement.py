@@ -205,11 +205,6 @@ class Measurement:
         """Median SM clock of the samples that count, where it is known."""
         return self.samples.sm_mhz
 
-    @property
-    def cycles(self) -> float | None:
-        """SM cycles of one launch, where the clock is known."""
-        return self.us * self.sm_mhz if self.us is not None and self.sm_mhz is not None else None
-
     @cached_property
     def hot(self) -> Estimate | None:
         """Microseconds of one of many launches in a row with a warm L2, if it was taken."""
