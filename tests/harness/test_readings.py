@@ -19,8 +19,8 @@ from tests.virtual.session import launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, Reading, time_in_turn
-from worklog.harness import rotating as in_rotation
 from worklog.harness.batches import Timed, as_graph, cross_check, input_sets
+from worklog.harness.batches import rotating as in_rotation
 from worklog.harness.rules import Evidence, Stopping, Window, is_steady, salykova_replays
 from worklog.harness.sampling import WARMUP_LIMIT_US
 from worklog.runs.estimates import median

@@ -29,9 +29,9 @@ from worklog.runner import measure
 from worklog.runner.declare import at, declared
 from worklog.runner.job import ABLATION_SIZES, ablation_jobs, grid_jobs
 from worklog.runner.session import calibrated
-from worklog.runs import live_runs
 from worklog.runs.ablation import effects, effects_frame, effects_text
 from worklog.runs.comparison import open_comparison
+from worklog.runs.run import live_runs
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 

@@ -21,7 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from worklog.errors import BadSetting
 from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import WIDTH, Run, Table, export, require_writable
+from worklog.runs import WIDTH, Run, Table
+from worklog.runs.documents import require_writable
+from worklog.runs.run import export
 from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:

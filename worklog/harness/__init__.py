@@ -4,24 +4,11 @@
 `time_in_turn` times a subject and its baselines.
 """
 
-from worklog.harness.batches import (
-    SPIN_US,
-    WALL_CLOCK,
-    Launch,
-    Stopwatch,
-    Timed,
-    blocked,
-    bubble_us,
-    cross_check,
-    input_sets,
-    nothing,
-    rotating,
-    take_batch,
-)  # fmt: skip
+from worklog.harness.batches import WALL_CLOCK, Launch, Stopwatch, Timed, blocked, cross_check, input_sets, nothing
 from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
 from worklog.settings import Harness
 
 __all__ = [
-    "ONE_PLACEMENT", "SPIN_US", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked",
-    "bubble_us", "cross_check", "input_sets", "nothing", "off_the_lock", "rotating", "take_batch", "time_in_turn",
+    "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked", "cross_check",
+    "input_sets", "nothing", "off_the_lock", "time_in_turn",
 ]  # fmt: skip

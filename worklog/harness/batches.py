@@ -86,7 +86,7 @@ class Timed:
 class Stopwatch:
     """For a launch that times a part of itself: start(), then stop(), once each; any other order is a BadSetting."""
 
-    def __init__(self, start: Launch, stop: Launch) -> None:
+    def __init__(self, start: Launch = nothing, stop: Launch = nothing) -> None:
         self._left = [("start", start), ("stop", stop)]
 
     def start(self, button: str = "start") -> None:

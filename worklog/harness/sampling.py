@@ -18,18 +18,8 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.gpu.device import THROTTLING, reason_names
-from worklog.harness.batches import (
-    LONGEST_BATCH,
-    Launch,
-    Timed,
-    Turns,
-    as_graph,
-    batch_size,
-    hot,
-    input_sets,
-    take_batch,
-    turns_us,
-)
+from worklog.harness import batches
+from worklog.harness.batches import LONGEST_BATCH, Launch, Timed, Turns
 from worklog.harness.rules import Evidence, Stopping, Window, is_known, is_steady, placements_needed, salykova_replays
 from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median, paired_ratio
 from worklog.settings import IDLE_S, WINDOW_US, Harness, split_rule
@@ -82,19 +72,19 @@ def time_in_turn(
     """
     of = [launch if isinstance(launch, Timed) else Timed(launch) for launch in launches]
     for launch in of if harness.l2 == "rotate" else ():
-        if not launch.set_bytes or launch.sets < input_sets(launch.set_bytes, timeline.l2_bytes):
+        if not launch.set_bytes or launch.sets < batches.input_sets(launch.set_bytes, timeline.l2_bytes):
             raise BadSetting(
                 f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while "
                 f"still in the L2 of {timeline.l2_bytes / 2**20:.0f} MiB: take l2 = flush"
             )
     if harness.timer == "graph":
-        of = [as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of]
+        of = [batches.as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of]
     moved = move if harness.placement == "varied" else None
     loop = _Loop(timeline, of, harness, size, offset_us, moved, [float("nan") for _ in of])
     reading, sides = loop.reading, range(len(of))
     if harness.warmup != "none":
         # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
-        take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
+        batches.take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
     steady = loop.until_steady() if harness.warmup == "steady" else loop.warm_up()
     started = timeline.host_us()
     if harness.order == "interleaved" or len(of) == 1:
@@ -112,9 +102,9 @@ def time_in_turn(
         for samples in loop.samples:
             samples[:] = [replace(s, counts=turn < len(both) and both[turn]) for turn, s in enumerate(samples)]
     rough = [float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples]
-    hot_us = hot(timeline, of, rough, harness, offset_us) if len(rough) == len(of) else []
+    hot_us = batches.hot(timeline, of, rough, harness, offset_us) if len(rough) == len(of) else []
     if hot_us:  # one more launch that is checked: a kernel may have stopped computing
-        take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
+        batches.take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
     kernels = [launch.kernels() for launch in of]
     names = [launch.name for launch in of]
     reading.samples = Samples.of_turns(names, loop.samples, hot_us, kernels, loop.throttle_mask)
@@ -169,7 +159,7 @@ class _Loop:
             timeline.pause(pause_ms / 1e3)
         started, enough = timeline.host_us(), name == "tensara"
         while not enough:
-            take_batch(timeline, self.launches, 1, self.harness, reading.warmup_launches)
+            batches.take_batch(timeline, self.launches, 1, self.harness, reading.warmup_launches)
             reading.warmup_launches += 1
             spent = timeline.host_us() - started
             enough = spent >= 1e3 * numbers[0] if name == "time" else reading.warmup_launches >= numbers[0]
@@ -197,10 +187,10 @@ class _Loop:
                 return []
             window, window_mask, spent, opened = Turns(), 0, 0.0, timeline.host_us()
             while spent < WINDOW_US:
-                size = batch_size(window, launches, WINDOW_US)
+                size = batches.batch_size(window, launches, WINDOW_US)
                 if window:  # no more than fit into the rest of it, flushes included
                     size = min(size, ceil((WINDOW_US - spent) * len(window) / max(spent, 1.0)))
-                batch, mask = take_batch(timeline, launches, size, self.harness, first=len(window))
+                batch, mask = batches.take_batch(timeline, launches, size, self.harness, first=len(window))
                 window += batch
                 window_mask |= mask
                 spent = timeline.host_us() - opened
@@ -252,12 +242,12 @@ class _Loop:
                 share = f"its share of the baseline is below {harness.least_share:.4g}, with its interval"
                 reading.degradations.append(f"{STOPPED} after {len(times)} samples: {share}")
                 break
-            wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), most - len(taken))
+            wanted = min(batches.batch_size(taken[-LONGEST_BATCH:], launches), most - len(taken))
             wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
             missing = harness.least_samples - len(times)
             if self.move:
                 if taken:
-                    four_us = PLACEMENT_TURNS * float(np.median(turns_us(taken[-LONGEST_BATCH:], launches)))
+                    four_us = PLACEMENT_TURNS * float(np.median(batches.turns_us(taken[-LONGEST_BATCH:], launches)))
                     roomy = min(most, rule.most or most) >= PILOT * PLACEMENT_TURNS
                     self.turns_in_placement = PLACEMENT_TURNS if four_us <= PLACEMENT_US and roomy else 1
                 turns = self.turns_in_placement
@@ -268,7 +258,7 @@ class _Loop:
                 wanted = min(wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1))))
             how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
             where = (self.move, self.turns_in_placement, self.placement)
-            batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), *where)
+            batch, mask = batches.take_batch(self.timeline, launches, wanted, how, len(taken), *where)
             self.placement = batch[-1][0].placement
             self.throttle_mask |= mask
             taken += [self.judged(turn, plateaus, mask) for turn in batch] if watching else batch

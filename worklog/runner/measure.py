@@ -17,18 +17,8 @@ from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, Solution, find_problem, rung, source_changed
 from worklog.runner.child import Ended, run_child
 from worklog.runner.job import ABLATION_SIZES, BASELINE, CASE, Job, Progress, Size, ablation_jobs, jobs_of, silent
-from worklog.runs import (
-    CHAPTERS,
-    Measurement,
-    Run,
-    Verdict,
-    claimed,
-    forced_source,
-    new_path,
-    newest_run,
-    read_line,
-    recordings,
-)
+from worklog.runs import CHAPTERS, Measurement, Run, Verdict, claimed, forced_source, new_path, newest_run, recordings
+from worklog.runs.record import read_line
 from worklog.settings import COMMAND, PITFALLS, Harness
 
 TIMEOUT_S = 120.0

@@ -19,21 +19,7 @@ from typing import Any
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clocks import DATAPATHS, Clocks, Peaks
 from worklog.gpu.device import bus_id, require_gpu
-from worklog.harness import (
-    ONE_PLACEMENT,
-    SPIN_US,
-    WALL_CLOCK,
-    Harness,
-    Reading,
-    Stopwatch,
-    Timed,
-    bubble_us,
-    cross_check,
-    input_sets,
-    nothing,
-    rotating,
-    take_batch,
-)
+from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches
 from worklog.runner.job import Job
 from worklog.runner.session import Ready, Session
 from worklog.runs import Context, Measurement, Stage, Verdict, Work, event_overhead_us
@@ -44,8 +30,8 @@ ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
 WAITS = (
-    f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then read "
-    "{:.1f} µs more, which is not subtracted"
+    "queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of "
+    f"{batches.SPIN_US} µs then read {{:.1f}} µs more, which is not subtracted"
 )
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
@@ -199,7 +185,7 @@ def ready_call(
     if call.timer:
         said.append(PARTLY)
     if call.sync:
-        said.append(WAITS.format(bubble_us(timeline, harness)))
+        said.append(WAITS.format(batches.bubble_us(timeline, harness)))
     said += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
     # The function and the baselines share out a round of the sets of inputs, if they alternate.
     sets: list[ArgumentSet] = [(given, {})]
@@ -224,7 +210,7 @@ def ready_call(
             launch = _launch(session, call, fn, [(given, {})]).launch  # doesn't rotate
 
             def alone(launch: Callable[..., Any] = launch) -> None:
-                launch(*([Stopwatch(nothing, nothing)] if call.timer else []))
+                launch(*([Stopwatch()] if call.timer else []))
 
             if not (left := session.idle_after(alone, used.queues, read_us)).passed:
                 raise LaunchFailed(f"{of}: {left.detail}: let the current stream wait for it")
@@ -232,7 +218,7 @@ def ready_call(
                 witnesses[WALL_CLOCK] = PART_ONLY if call.timer else WHOLE
             elif call.cross_check != "none":
                 constants = calibration.offset_us, calibration.launch_us
-                wall_us, disagreements = cross_check(timeline, alone, *constants, call.cross_check_limit)
+                wall_us, disagreements = batches.cross_check(timeline, alone, *constants, call.cross_check_limit)
                 said.extend(f"{of}: {words}" if number else words for words in disagreements)
                 witnesses.setdefault(WALL_CLOCK, wall_us)
         beyond_us = us - (calibration.offset_us if harness.timer == "events" else 0.0)
@@ -254,7 +240,7 @@ def _waiting(session: Session, launches: Sequence[Timed], harness: Harness) -> I
     stream of its own.
     """
     with session.device.loan("cupy").current():
-        take_batch(session.timeline, launches, 1, harness)
+        batches.take_batch(session.timeline, launches, 1, harness)
     with session.device.loan("cupy").current():
         yield
 
@@ -274,7 +260,7 @@ def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence
         dropped = [copies.get(id(tensor), tensor) for tensor in call.grad_to_none]
         launches.append(partial(enqueue, arguments, dropped))
     if len(sets) > 1:
-        return rotating(launches, sum(int(array.nbytes) for array in arrays(sets[0][0])))
+        return batches.rotating(launches, sum(int(array.nbytes) for array in arrays(sets[0][0])))
     return Timed(launches[0], partly=call.timer)
 
 
@@ -300,7 +286,7 @@ def rotation(given: Arguments, l2_bytes: int) -> list[ArgumentSet]:
     if not (size := sum(int(array.nbytes) for array in arrays(given))):
         raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
     sets: list[ArgumentSet] = [(given, {})]
-    for _ in range(input_sets(size, l2_bytes) - 1):
+    for _ in range(batches.input_sets(size, l2_bytes) - 1):
         copies = {id(array): _copy(array) for array in arrays(given)}
         sets.append((_replaced(given, lambda array, copies=copies: copies[id(array)]), copies))  # type: ignore[misc]
     return sets

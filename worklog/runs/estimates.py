@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -342,3 +342,47 @@ def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[flo
     rest = float(np.sum((y - slope * x) ** 2))
     half = NORMAL * math.sqrt(rest / free / squares) if free > 0 else math.inf
     return min(0.0, max(-1.0, slope)), half
+
+
+class Difference(NamedTuple):
+    """Of a second time from a first one, at the clock of the first. log: the logarithm of their ratio. noise: by how
+    much two equal times may differ. clock: the second median clock over the first one minus 1, None if it isn't known.
+    """
+
+    log: float
+    noise: float
+    clock: float | None
+
+    @property
+    def visible(self) -> bool:
+        """Whether the times differ by more than the noise."""
+        return abs(self.log) > self.noise
+
+    @property
+    def off(self) -> float:
+        """The second time over the first one minus 1."""
+        return math.expm1(self.log)
+
+
+def compare(first: Summary, second: Summary) -> Difference:
+    """The difference of two times at the clock of the first, by the slope that the samples of both determine, else by
+    SLOPE. The noise is PRECISION plus, in quadrature, both intervals, what the slope's uncertainty makes of the clocks'
+    difference, and for two times by a host clock their scatter between measurements.
+    """
+    log, clock = math.log(second.time.value / first.time.value), None
+    halves = [first.time.relative_half_width, second.time.relative_half_width]
+    if first.by_host and second.by_host:
+        halves.append(NORMAL * math.sqrt(2) * HOST_SD)
+    if first.samples.sm_mhz and second.samples.sm_mhz:
+        clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
+        clocks, times = list[Values](), list[Values]()
+        for timed in (first, second):
+            mhz, us = timed.samples.clocked()
+            clocks.append(np.log(mhz))
+            times.append(np.log(np.maximum(np.array(us) - timed.samples.overhead_us, SHORTEST_US)))
+        slope, half = fitted_slope(clocks, times)
+        if half > SLOPE_HALF:
+            slope, half = SLOPE, SLOPE_HALF
+        log -= slope * math.log1p(clock)
+        halves.append(half * clock)
+    return Difference(log, PRECISION + math.hypot(*halves), clock)

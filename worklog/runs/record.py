@@ -7,7 +7,6 @@ is read by worklog.runs.schema_1.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -18,26 +17,14 @@ from functools import cached_property
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
-import numpy as np
 
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
 from worklog.runs.documents import Date, read_text, require_schema, write_text
-from worklog.runs.estimates import (
-    CLOCK_OFF,
-    HOST_SD,
-    NORMAL,
-    PRECISION,
-    SHORTEST_US,
-    SLOPE,
-    SLOPE_HALF,
-    Summary,
-    Values,
-    fitted_slope,
-)  # fmt: skip
+from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare
 from worklog.runs.measurement import Context, Measurement, source_label
 from worklog.runs.records import Calibration, Gpu
 from worklog.runs.schema_1 import of_schema_1
@@ -46,50 +33,6 @@ from worklog.settings import PITFALLS, Harness
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
-
-
-class Difference(NamedTuple):
-    """Of a second time from a first one, at the clock of the first. log: the logarithm of their ratio. noise: by how
-    much two equal times may differ. clock: the second median clock over the first one minus 1, None if it isn't known.
-    """
-
-    log: float
-    noise: float
-    clock: float | None
-
-    @property
-    def visible(self) -> bool:
-        """Whether the times differ by more than the noise."""
-        return abs(self.log) > self.noise
-
-    @property
-    def off(self) -> float:
-        """The second time over the first one minus 1."""
-        return math.expm1(self.log)
-
-
-def compare(first: Summary, second: Summary) -> Difference:
-    """The difference of two times at the clock of the first, by the slope that the samples of both determine, else by
-    SLOPE. The noise is PRECISION plus, in quadrature, both intervals, what the slope's uncertainty makes of the clocks'
-    difference, and for two times by a host clock their scatter between measurements.
-    """
-    log, clock = math.log(second.time.value / first.time.value), None
-    halves = [first.time.relative_half_width, second.time.relative_half_width]
-    if first.by_host and second.by_host:
-        halves.append(NORMAL * math.sqrt(2) * HOST_SD)
-    if first.samples.sm_mhz and second.samples.sm_mhz:
-        clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
-        clocks, times = list[Values](), list[Values]()
-        for timed in (first, second):
-            mhz, us = timed.samples.clocked()
-            clocks.append(np.log(mhz))
-            times.append(np.log(np.maximum(np.array(us) - timed.samples.overhead_us, SHORTEST_US)))
-        slope, half = fitted_slope(clocks, times)
-        if half > SLOPE_HALF:
-            slope, half = SLOPE, SLOPE_HALF
-        log -= slope * math.log1p(clock)
-        halves.append(half * clock)
-    return Difference(log, PRECISION + math.hypot(*halves), clock)
 
 
 @dataclass(frozen=True)
