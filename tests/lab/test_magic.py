@@ -140,20 +140,18 @@ def virtual(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Virtual
 
 def test_an_expression_and_a_cell_are_timed(run: Typed, virtual: VirtualGpu) -> None:
     offset = virtual.offset_us - CALIBRATION.offset_us
-    alone, printed = run("%time_gpu --flops 2*n**3 --set l2=warm short(  )")
-    assert alone.us == approx(50.0 + offset) and alone.tflops == approx(2e3 / alone.us, rel=1e-6)
-    assert alone.kernel == "short(  )" and "l2: warm" in alone.degradations and "50.00 µs" in printed
-    compared, _ = run("%%time_gpu --against 'long( )' --set least_samples=20\nshort()\nlong()")
-    assert (compared.us, compared.kernel, compared.n >= 20) == (approx(130.0 + offset), "short() …", True)
-    assert compared.ratio == approx(80 / 130, rel=0.05)
+    alone, printed = run("%time_gpu short(  )")
+    assert (alone.us, alone.kernel) == (approx(50.0 + offset), "short(  )") and "50.00 µs" in printed
+    both, _ = run("%%time_gpu\nshort()\nlong()")
+    assert (both.us, both.kernel) == (approx(130.0 + offset), "short() …")
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("%time_gpu", "UsageError: %time_gpu needs an expression"),
-        ("%%time_gpu short()\nlong()", "UsageError: %%time_gpu takes options only"),
-        ("%time_gpu --set l2=hot short()", "%time_gpu: "),
+        ("%time_gpu", "UsageError: give an expression"),
+        ("%%time_gpu short()\nlong()", "UsageError: give an expression"),
+        ("%time_gpu 1 + 1", "%time_gpu: "),
         ("without a GPU", "%time_gpu: no GPU to measure on: "),
     ],
 )

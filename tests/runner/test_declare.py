@@ -165,8 +165,8 @@ def test_a_file_is_measured_into_a_run_like_any_other(
 
 def test_axes_make_points_together_or_in_all_combinations(file: Path) -> None:
     product, zipped, *_ = declared(file)
-    assert len(product.points()) == 33 and sum(p.skipped == "small" for p in product.points()) == 11
-    assert [list(p.values.values()) for p in zipped.points()] == [
+    assert len([*product.space.points()]) == 33 and sum(p.skipped == "small" for p in product.space.points()) == 11
+    assert [list(p.values.values()) for p in zipped.space.points()] == [
         [64, 80, "plain"],
         [64, 80, "rounded"],
         [128, 160, "plain"],
@@ -188,7 +188,7 @@ def test_values_have_the_type_of_their_axis() -> None:
     def several(state: State) -> None:
         pass
 
-    first = several.values(several.points()[0].values)
+    first = several.values(next(several.space.points()).values)
     assert first == {"N": 8, "x": 1.0, "T": "float", "n": 1, "y": 1.0, "f": sum}
     assert [type(first[name]) for name in ("N", "x", "n", "y")] == [int, float, int, float]
     state = State(first, 7, None)  # type: ignore[arg-type]
@@ -245,7 +245,7 @@ def test_a_cell_of_a_notebook_is_handed_to_the_child_as_source(monkeypatch: pyte
     names: dict[str, Benchmark] = {}
     exec(compile(cell, "<cell 1>", "exec"), names)  # type: ignore[arg-type]
     host = names["small"].kernel.host
-    assert host is not None and declare.benchmarks_of(host)["small"].points() == names["small"].points()
+    assert host is not None and declare.benchmarks_of(host)["small"].space.axes == names["small"].space.axes
     exec(compile(cell, "<gone>", "exec"), names)  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="define it in a file or a cell"):
         _ = names["small"].kernel

@@ -185,7 +185,7 @@ def bench(
     baselines = [declared(file, [name.strip()], axes)[0] for name in against.split(",") if name.strip()]
     benchmarks = declared(file, filters, axes)
     if listed:
-        points = {b.name: [{**p.values, "skipped": p.skipped} for p in b.points()] for b in benchmarks}
+        points = {b.name: [{**p.values, "skipped": p.skipped} for p in b.space.points()] for b in benchmarks}
         text = "\n".join(benchmark.table().text(options.terminal_width()) for benchmark in benchmarks)
         options.show(points, text, as_json)
         return

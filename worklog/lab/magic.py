@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -246,12 +246,6 @@ def _kernel_options(magic: Any) -> Any:
     return magic
 
 
-SET = _option(
-    "--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
-    help="Change one harness setting, e.g. clocks=locked or l2=warm (see `worklog doctor --settings`).",
-)  # fmt: skip
-
-
 @magics_class
 class RungMagics(Magics):
     """The magics that `%load_ext worklog` adds."""
@@ -263,7 +257,10 @@ class RungMagics(Magics):
     @_option("--beside", metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
-    @SET
+    @_option(
+        "--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
+        help="Change one harness setting, e.g. clocks=locked or l2=warm (see `worklog doctor --settings`).",
+    )  # fmt: skip
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
@@ -295,46 +292,18 @@ class RungMagics(Magics):
             raise MagicFailed(f"%%puzzle: {compile_errors(error, source)}") from None
 
     @no_var_expand
-    @magic_arguments()
-    @_option("--flops", metavar="N", help="Operations of one call, an expression without blanks: 2*n**3.")
-    @_option("--against", metavar="CODE", help="To alternate with; quote it if it has blanks: 'a @ b'.")
-    @argument("--sync", action="store_true", help="The code waits for the GPU.")
-    @SET
-    @argument("code", nargs="...", help="An expression, such as torch.mm(a, b); or the lines of a cell.")
     @line_cell_magic
     def time_gpu(self, line: str, cell: str | None = None) -> Measurement:
-        """Time what an expression, or a cell, enqueues on the GPU. worklog.time has more options."""
-        given = parse_argstring(self.time_gpu, line)
-        code = re.search(r"\s*".join(map(re.escape, given.code)) + r"\s*$", line)  # with its own white space
-        assert code is not None
-        if cell is not None and code[0].strip():
-            raise UsageError(f"%%time_gpu takes options only on its line, and the code below: {code[0].strip()!r}")
-        source = (code[0] if cell is None else cell).strip()
-        if not source:
-            raise UsageError("%time_gpu needs an expression, such as %time_gpu torch.mm(a, b)")
-        title, shell = source.splitlines()[0][:TITLE], cast("Any", self.shell)
+        """Time what an expression, or the lines of a cell, enqueue on the GPU. worklog.time has options."""
+        source, shell = (line if cell is None else cell).strip(), cast("Any", self.shell)
+        if not source or (cell is not None and line.strip()):
+            raise UsageError("give an expression, as %time_gpu torch.mm(a, b), or a cell's code below %%time_gpu")
+        code = compile(shell.transform_cell(source), "<time_gpu>", "exec")
+        title = source.splitlines()[0][:TITLE]
         try:
-            return timing.time(
-                self._function(source),
-                against=self._function(given.against) if given.against else None,
-                harness=Harness().but(**parse_settings(given.settings)),
-                flops=shell.ev(given.flops) if given.flops else None,
-                sync=given.sync,
-                name=title if title == source else f"{title} …",
-            )
+            return timing.time(lambda: exec(code, shell.user_ns), name=title if title == source else f"{title} …")
         except WorklogError as error:
             raise MagicFailed(f"%time_gpu: {error}") from None
-
-    def _function(self, source: str) -> Callable[[], None]:
-        """Runs the code in the user's namespace."""
-        shell: Any = self.shell
-        code, names = compile(shell.transform_cell(source), "<time_gpu>", "exec"), shell.user_ns
-
-        def run() -> None:
-            exec(code, names)
-
-        run.__name__ = source.splitlines()[0][:TITLE]
-        return run
 
 
 def one_line() -> Progress:

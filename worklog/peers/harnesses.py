@@ -120,7 +120,7 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     """Every point that isn't skipped, launched once. Raises BadSetting for one that other harnesses can't time."""
     session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
     works: list[Work] = []
-    for benchmark, point in ((declared, point) for declared in benchmarks for point in declared.points()):
+    for benchmark, point in ((declared, point) for declared in benchmarks for point in declared.space.points()):
         if point.skipped:
             continue
         try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from worklog.errors import BadRunFile, BadSetting, listed, meant
 from worklog.harness import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
-from worklog.problem import Axis, Point, Space
+from worklog.problem import Axis, Space
 from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runs import Gpu, Run, Table, newest_run
@@ -116,16 +116,12 @@ class Benchmark:
     state: type[State] = State
 
     def __call__(self, state: State) -> object:
-        """The decorated function."""
+        """The decorated function, for another benchmark that goes on from it."""
         return self.function(state)
 
     def values(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """A point's values, with the objects for their names."""
         return {axis: self.objects[axis][name] if axis in self.objects else name for axis, name in names.items()}
-
-    def points(self) -> list[Point]:
-        """Every point of the axes, skipped ones with their reason."""
-        return [*self.space.points()]
 
     def jobs(self, *against: str) -> list[Job]:
         """A job for each point. against: baselines that take turns with it there."""
@@ -154,7 +150,7 @@ class Benchmark:
         (chosen,) = at(axes, [self])
         if live_wanted():
             return measure([chosen], against, **how)
-        points = [point.values for point in chosen.points()]
+        points = [point.values for point in chosen.space.points()]
         run = newest_run(lambda run: all(at in [m.axes for m in run.select(self.name)] for at in points))
         run.measurements = [m for m in run.select(self.name) if m.axes in points]
         if not run.measurements:
@@ -260,11 +256,12 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
     by_name = benchmarks_of(HostFunction.of(f"{path}:benchmarks"))
     if not by_name:
         raise BadSetting(f"{path} declares no benchmark: write @worklog.bench() above a function of a state")
-    for pattern in filters:
-        if not fnmatch.filter(by_name, pattern):
+    matching = set[str]()
+    for pattern in filters or ["*"]:
+        if not (names := fnmatch.filter(by_name, pattern)):
             has = ", ".join(by_name)
             raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, by_name)}: it has {has}")
-    matching = {name for pattern in filters or ["*"] for name in fnmatch.filter(by_name, pattern)}
+        matching |= {*names}
     return at(axes, [benchmark for name, benchmark in by_name.items() if name in matching])
 
 
