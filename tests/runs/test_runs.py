@@ -63,7 +63,7 @@ def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_pa
     lines = [json.loads(text) | {"added": [{"deep": None}]} for text in path.read_text().splitlines()]
     del lines[0]["harness"]["placement"]
     lines[4]["overhead_us"] = lines[4]["throttle_mask"] = 2  # of the measurement, until November 2026
-    text = "\n".join(map(json.dumps, [*lines[:2], {"kind": "counters", "of": "tomorrow"}, *lines[2:]]))
+    text = "\n".join(map(json.dumps, [*lines[:2], {"kind": "unknown", "of": "tomorrow"}, *lines[2:]]))
     path.write_text(text)
     run = Run.load(path)
     assert run.harness["placement"] == "fixed", "what a run from before this setting did"

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,42 @@ def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
     for mark, kept, other in (("+", new, old), ("−", old, new)):
         yield from (f"{mark} {finding.at(now.kernel.file)}" for key, finding in kept.items() if key not in other)
     yield f"stages: {len(earlier)} → {len(now.verdict.stages)}; findings: {len(before.findings)} → {len(now.findings)}"
+
+
+@click.command()
+@options.kernel("what", "RUNG|FILE.cu")
+@options.launch
+@options.size("The shape to count at.", default="2048")
+@options.out()
+@options.JSON
+def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: Any) -> None:
+    """Check and time a kernel, then count one launch with Nsight Compute: units, stalls, occupancy, bytes, and its
+    counts beside the emulator's; the run keeps them. Without a GPU, show the recorded shares of a rung's units.
+
+    Exits with 1 if the kernel fails the check.
+    """
+    from worklog.analysis import counters, profile  # here: a check needs neither
+    from worklog.runner import measure
+
+    kernel = kernel_of(what, launch)
+    kernel.check(shape)
+    if kernel.host is not None:
+        raise BadSetting(f"{kernel.name} is a host function: profile its program with ncu itself")
+    if kernel.number is not None and not options.live_wanted(out=out):
+        recorded = counters.counters([kernel.name])
+        options.show(dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True)), recorded.text(), as_json)
+        return
+    with options.progress_bar() as progress:
+        run = measure.measure([kernel], [shape], progress=progress, out=out)
+    if run.measurements[0].status != "measured":
+        options.print_run(run, as_json=as_json)
+        sys.exit(1)
+    counted = profile.profiled(kernel, shape)
+    run.add_counters(counted)
+    parts = [run.text(), *(table.text() for table in profile.tables(counted, kernel))]
+    parts += [profile.limit(counted), f"run saved: {run.path}"]
+    document = {"limit": profile.limit(counted), "path": str(run.path), **asdict(counted)}
+    options.show(document, "\n\n".join(parts), as_json)
 
 
 @click.command()

@@ -27,6 +27,7 @@ COMMANDS = {
     "rerun": ("history", "Run the command of a saved run again."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
+    "profile": ("check", "Hardware counters of one launch, and what limits the kernel."),
     "new": ("check", "Write a kernel, a solution of a problem, or the notebooks."),
     "check": ("check", "Check your kernel at every stage of the gate."),
     "sweep": ("run", "Check and time the tiles of a rung."),

@@ -26,7 +26,7 @@ from worklog.problem import Shape
 from worklog.runs.documents import Date, read_text, require_schema, write_text
 from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare
 from worklog.runs.measurement import Context, Measurement, source_label
-from worklog.runs.records import Calibration, Gpu
+from worklog.runs.records import Calibration, Counters, Gpu
 from worklog.runs.schema_1 import of_schema_1
 from worklog.settings import PITFALLS, Harness
 
@@ -60,6 +60,7 @@ class RunRecord:
     cards: dict[str, Card] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
+    counters: list[Counters] = field(default_factory=list)
     complete: bool = False
     origin: str = "live"
     path: Path | None = None
@@ -191,6 +192,7 @@ class RunRecord:
         if target is None:
             raise BadRunFile("this run has no file yet: give save() a path")
         lines = self.head_lines() + [line("measurement", m) for m in self.measurements]
+        lines += [line("counters", counters) for counters in self.counters]
         lines += [line("end", {})] if self.complete else []
         write_text(target, "".join(f"{text}\n" for text in lines))
         self.path = target
@@ -213,6 +215,11 @@ class RunRecord:
         """A card on which measurements ran, by the name that they state; in the file too."""
         self.cards[name] = Card(gpu, calibration)
         self._append(line("card", {"name": name, "about": self.cards[name]}))
+
+    def add_counters(self, counters: Counters) -> None:
+        """Append what was counted of a kernel, to the file too."""
+        self.counters.append(counters)
+        self._append(line("counters", counters))
 
     def add_note(self, note: str) -> None:
         """Append a note, to the file too."""
@@ -276,7 +283,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
     """The same from the lines of a file; those of a kind that this version doesn't know say nothing."""
-    document: dict[str, Any] = {"kernels": {}, "cards": {}, "notes": [], "measurements": [], "complete": False}
+    document: dict[str, Any] = {"kernels": {}, "cards": {}, "notes": [], "complete": False}
+    document |= {"measurements": [], "counters": []}
     for number, text in enumerate(texts, 1):
         try:
             entry = msgspec.json.decode(text, type=dict[str, Any])
@@ -299,6 +307,8 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
                 if isinstance(samples, dict):
                     samples[name] = entry[name]
             document["measurements"].append(entry)
+        elif kind == "counters":
+            document["counters"].append(entry)
         elif kind == "end":
             document["complete"] = True
     require_schema(path, document.get("schema"), range(SCHEMA + 1), ADVICE)

@@ -5,7 +5,7 @@ GPU as its driver describes it; and what the harness measured about itself on it
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -192,6 +192,22 @@ class Gpu:
     def memory_peak_gbs(self) -> float:
         """Memory clock x 2 (double data rate) x bus width, in GB/s."""
         return self.memory_clock_mhz * 2 * self.memory_bus_bits / 8 / 1e3
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What Nsight Compute counted in one launch of a kernel at M, N and K. values: by the names of
+    worklog.analysis.profile: counts, bytes, and percent of peaks. stalls: by reason, the warps that wait per issued
+    instruction. lines: by line of the source, samples of its warps by reason. ncu: its version.
+    """
+
+    L2: ClassVar[str] = "bytes of L2"  # to and from L1, among the values
+    kernel: str
+    shape: tuple[Count, Count, Count]
+    values: dict[str, float]
+    stalls: dict[str, float]
+    lines: dict[str, dict[str, int]]
+    ncu: str
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from worklog.plots import figure, style
 from worklog.plots.figure import Chart, Point, beside, name_rows, on_axes, right_of, scale
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, WIDTH_IN
-from worklog.problem import FLOAT_BYTES
+from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Run
 
 ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.3, 0.2, 0.3, 0.4, 0.25, 0.15  # inches
@@ -180,6 +180,8 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     per_byte, source = "FLOP per byte that blocks fetch from L2, from the tile", ""
     how_counted = "counted from the tile: each block brings its rows of A and its columns of B once from L2"
     moved, label = moved_from_l2(shape)
+    if own := {c.kernel: int(c.values[c.L2]) for c in run.counters if Shape(*c.shape) == shape}:
+        moved, label = moved | own, f"{label}; " * bool(label) + f"bytes of {', '.join(own)}: this run's counters"
     if points.keys() <= moved.keys():
         points = {name: (shape.flops / moved[name], y) for name, (_, y) in points.items()}
         per_byte, source = "FLOP per byte between L2 and L1, by counters", label
