@@ -22,8 +22,8 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 WHY = "this test has no GPU"
 # The files that take longest, longest first.
-SLOW = ["notebooks/test_notebooks", "exploits/test_exploits", "browser/test_pages", "runner/test_check"]
-SLOW += ["tests/test_packaging", "runner/test_measure", "emulator/test_rungs", "emulator/test_tensor_rungs"]
+SLOW = ["notebooks/test_notebooks", "browser/test_site", "exploits/test_exploits", "browser/test_pages"]
+SLOW += ["tests/test_packaging", "runner/test_check", "emulator/test_rungs", "runner/test_measure"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -205,6 +205,8 @@ def test_each_setting_adds_a_step_in_the_tables_order(biased: dict[str, Any], st
     assert added == approx(list(steps.values()), abs=0.1)
     roles = ["grey" if us == 0 else "alert" if us < 0 else "accent" for us in steps.values()]
     assert [step.role for step in steps_of] == roles
+    signs = ["" if us == 0 else "−" if us < 0 else "+" for us in steps.values()]
+    assert [step.row[-1][: len(sign)] for step, sign in zip(steps_of, signs, strict=True)] == signs
     shown = answer(**biased).as_json()["steps"]
     assert [row[0] for row in shown] == ["unbiased", *steps, "this reading"]
     assert [row[2] for row in shown[1:]] == [row[3] for row in shown[:-1]], "each begins where the last one ends"

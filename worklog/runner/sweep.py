@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
-from worklog.analysis.inspection import inspect
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
@@ -233,6 +232,8 @@ def variant_of(
     if reason := _unmet(where, known, template):
         return reason
     if any(_names(condition) & {*COUNTED} for condition in where):
+        from worklog.analysis.inspection import inspect  # here: `worklog run --help` needs no emulator
+
         counts = inspect(own).counts
         shared = counts.shared_load + counts.shared_store
         conflicts = 100 * shared.conflicts // max(shared.wavefronts, 1)
