@@ -53,8 +53,9 @@ TYPES = "{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}"
 BAR = "{bar,bar.cta,barrier,barrier.cta}"
 ARRIVES = "{arrive,arrive_drop}.{,release,relaxed,noComplete,noComplete.release,release.noComplete}"
 ATOMICS = {
-    "{atom,red}.{add:ADD,min:MIN,max:MAX,and:AND,or:OR,xor:XOR,exch:EXCHANGE,cas:COMPARE,inc:INCREASE,dec:DECREASE}."
-    "{u32,s32,b32,u64,s64,b64,f32,f64}": "ACCESS/{1}",
+    "{atom,red}.{add.u32,add.s32,add.u64,add.s64,add.f32,add.f64,inc.u32,dec.u32}": "ACCESS/{1}",
+    "{atom,red}.{min,max}.{u32,s32,u64,s64}": "ACCESS/{1}.{2}",
+    "{atom,red}.{and,or,xor,exch,cas}.{b32,b64}": "ACCESS/{1}.{2}",
 }
 
 

@@ -31,6 +31,7 @@ TESTS = f"{{{','.join([*COMPARE, *UNSIGNED_COMPARE])},equ,neu,ltu,leu,gtu,geu,nu
 COMPARED = f"{ANY[:-1]},f16,bf16}}"
 # Functions whose calls become vector instructions; the others' code is made for single lanes alone.
 QUICK = {"fma", "fmaf", "sqrt", "sqrtf", "fabs", "fabsf", "least", "flush_f32", "limited", "wrapped", "joined_words"}
+REDUCING = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")  # of atomics and redux
 # What set gives where the comparison holds, as bits.
 YES = "{u32:4294967295,s32:4294967295,b32:4294967295,f32:1065353216,u16:65535,s16:65535,f16:15360,bf16:16256}"
 
@@ -60,6 +61,11 @@ TABLE = (
     ("sum.sub.{u32,u64}", "T T pred", "a - b - (c >> k & 1)"),
     ("carry.add.{u32,u64}", "T T pred", "c >> k & 1 ? (T)(a + b + 1) <= a : (T)(a + b) < a", "pred"),
     ("carry.sub.{u32,u64}", "T T pred", "a < b || (a == b && c >> k & 1)", "pred"),
+    # Of atomics: a is in memory.
+    ("exch.{b32,b64}", "T T", "b"),
+    ("cas.{b32,b64}", "T T T", "a == b ? c : a"),
+    ("inc.u32", "T T", "a >= b ? 0 : a + 1"),
+    ("dec.u32", "T T", "a == 0 || a > b ? b : a - 1"),
     # Bits.
     ("{and:&,or:|,xor:^}.{b16,b32,b64,pred}", "T T", "a {0} b"),
     ("not.{b16,b32,b64,pred}", "T", "~a"),
@@ -372,11 +378,15 @@ def code() -> str:
 
 
 def reductions() -> str:
-    """The cases of a switch that reduces two values, which are the first bytes of x and y, to the first bytes of x."""
+    """The cases of a switch that reduces values, the first bytes of x, y and maybe z, to the first bytes of x."""
     out = dict[str, list[int]]()
-    for op in OPS.values():
-        if op.sources == (op.result, op.result) and op.result in ("u32", "s32", "b32", "f32"):
-            type_ = C_TYPES[op.result]
-            text = f"{{ {type_} a, b; memcpy(&a, &x, 4), memcpy(&b, &y, 4); a = {op.expression}; memcpy(&x, &a, 4); }}"
-            out.setdefault(f"{text} return x;", []).append(op.number)
+    for opcode, op in OPS.items():
+        if (
+            opcode.split(".")[0] in REDUCING
+            and {*op.sources} == {op.result}
+            and re.fullmatch("[usbf](32|64)", op.result)
+        ):
+            copied = "".join(f"memcpy(&{a}, &{x}, sizeof a); " for a, x in zip("abc", "xyz", strict=True))
+            text = f"{C_TYPES[op.result]} a, b, c; {copied}(void)c; a = {op.expression}; memcpy(&x, &a, sizeof a);"
+            out.setdefault(f"{{ {text} }} return x;", []).append(op.number)
     return "\n".join(" ".join(f"case {number}:" for number in numbers) + text for text, numbers in out.items())

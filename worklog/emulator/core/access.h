@@ -103,22 +103,11 @@ static void zero(const Site *s, const Warp *w, uint32_t lanes) {
       if (registers[k] != NONE) memset(w->file + registers[k] + lane * s->width, 0, (size_t)s->width);
 }
 
-/* What an atomic makes of a value. Of 32 bits, they are extended. */
-static uint64_t applied(const Site *s, uint64_t old, uint64_t x, uint64_t other) {
-  int less = s->is_signed ? (int64_t)x < (int64_t)old : x < old;
-  switch (s->atomic) {
-  case ADD:
-    if (s->is_float && s->size == 4) return float_bits(as_float((uint32_t)old) + as_float((uint32_t)x));
-    return s->is_float ? bits_of(with_bits(old) + with_bits(x)) : old + x;
-  case MIN: return less ? x : old;
-  case MAX: return less ? old : x;
-  case AND: return old & x;
-  case OR: return old | x;
-  case XOR: return old ^ x;
-  case COMPARE: return old == x ? other : old;
-  case INCREASE: return old >= x ? 0 : old + 1;
-  case DECREASE: return old == 0 || old > x ? x : old - 1;
-  default: return x;
+/* x, y and z, of which the last may not count, by an operation of ops.py. */
+static uint64_t reduced(int op, uint64_t x, uint64_t y, uint64_t z) {
+  switch (op) {
+#include "reductions.inc"
+  default: __builtin_unreachable();
   }
 }
 
@@ -126,17 +115,14 @@ static uint64_t applied(const Site *s, uint64_t old, uint64_t x, uint64_t other)
 static int apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
   int changes = 0;
   for (int e = 0; e < s->count; e++, memory += s->size) {
-    uint64_t values[3] = {0}, new; /* in memory, and the operands */
-    for (int k = 0; k < 3; k++) {
-      int32_t offset = s->values[k == 2 ? 1 : e];
-      if (k == 2 && s->atomic != COMPARE) continue;
-      memcpy(&values[k], k ? w->file + offset + lane * s->width : memory, (size_t)s->size);
-      if (s->is_signed && s->size == 4) values[k] = (uint64_t)(int64_t)(int32_t)values[k];
-    }
-    new = applied(s, values[0], values[1], values[2]);
+    uint64_t old = 0, values[2] = {0}, new; /* values: the operands; with one, the second does not count */
+    memcpy(&old, memory, (size_t)s->size);
+    for (int k = 0; k < 2; k++)
+      memcpy(&values[k], w->file + s->values[k ? 1 : e] + lane * s->width, s->values[1] == NONE && k ? 0 : (size_t)s->size);
+    new = reduced(s->atomic, old, values[0], values[1]);
     changes |= memcmp(memory, &new, (size_t)s->size) != 0;
     memcpy(memory, &new, (size_t)s->size);
-    if (s->results[e] != NONE) memcpy(w->file + s->results[e] + lane * s->width, &values[0], (size_t)s->size);
+    if (s->results[e] != NONE) memcpy(w->file + s->results[e] + lane * s->width, &old, (size_t)s->size);
   }
   return changes;
 }

@@ -59,7 +59,7 @@ static void check_places(Launch *l, Block *b, int number, const uint32_t *releas
     if (b->arrivals[n].pc == other && released[b->arrivals[n].warp]) others += __builtin_popcount(b->arrivals[n].mask);
   if (other != INT32_MAX && (split || !counted)) {
     Event *event = TELL(DIVERGENT_BARRIER, first, other, thread, others, 0);
-    if (event) event->warps_differ = !split;
+    if (event && event->count == 1) event->warps_differ = !split;
   }
   for (int k = 0; k < b->warps_count; k++) exited[k] = 0;
   FOR_WARPS(k, number) exited[k] = b->warps[k].started & ~b->warps[k].live;

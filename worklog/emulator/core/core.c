@@ -50,25 +50,6 @@ static void series(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   }
 }
 
-/* Two words as one of twice the width, or back; c: the second word's register. */
-static void pack(const Warp *w, const Instruction *i, uint32_t mask) {
-  FOR_LANES(k, mask) {
-    if (i->kind == PACK && i->op == 8) {
-      AT(uint64_t, i->d)[k] = AT(uint32_t, i->a)[k] | (uint64_t)AT(uint32_t, i->c)[k] << 32;
-    } else if (i->kind == PACK) {
-      AT(uint32_t, i->d)[k] = AT(uint16_t, i->a)[k] | (uint32_t)AT(uint16_t, i->c)[k] << 16;
-    } else if (i->op == 8) {
-      uint64_t x = AT(uint64_t, i->a)[k];
-      if (i->d != NONE) AT(uint32_t, i->d)[k] = (uint32_t)x;
-      if (i->c != NONE) AT(uint32_t, i->c)[k] = (uint32_t)(x >> 32);
-    } else {
-      uint32_t x = AT(uint32_t, i->a)[k];
-      if (i->d != NONE) AT(uint16_t, i->d)[k] = (uint16_t)x;
-      if (i->c != NONE) AT(uint16_t, i->c)[k] = (uint16_t)(x >> 16);
-    }
-  }
-}
-
 /* trap and brkpt, and a failed assertion, with the address of its text. */
 static int trap(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   if (!l->values) return NEXT;
@@ -210,8 +191,6 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
         lanes = 0;
         continue;
       case BARRIER: then = barrier(l, b, w, pc, i, mask); break;
-      case PACK:
-      case UNPACK: pack(w, i, mask); break;
       case SHUFFLE:
       case WARP: then = together(l, b, w, &(Path){pc, mask}, 1); break;
       case TENSOR: then = tensor(l, b, w, pc, i, mask); break;

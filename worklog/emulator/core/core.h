@@ -13,13 +13,12 @@
 #define NONE (-1)
 
 enum kind {
-  ALU, ACCESS, BRANCH, EXIT, BARRIER, PACK, UNPACK, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE, REFUSED,
+  ALU, ACCESS, BRANCH, EXIT, BARRIER, SHUFFLE, WARP, TENSOR, TRAP, PRINT, SET_REGISTERS, FENCE, REFUSED,
   SERIES, WGMMA, ASYNC, CLOCK, CALL, RETURN
 };
 enum barrier { SYNC, ARRIVE, POPULATION, ALL_TRUE, ANY_TRUE, CLUSTER_ARRIVE, CLUSTER_RELAXED, CLUSTER_WAIT };
 enum space { GLOBAL, SHARED, LOCAL, CONSTANT, GENERIC };
 enum access { LOAD, STORE, ATOMIC };
-enum atomic { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, COMPARE, INCREASE, DECREASE };
 enum shuffle { UP, DOWN, BUTTERFLY, INDEX };
 enum warp {
   SYNCHRONISE, ANY, ALL, UNIFORM, BALLOT, ACTIVE, ELECT, MATCH_ANY, MATCH_ALL, WIDE_MATCH_ANY, WIDE_MATCH_ALL,
@@ -78,9 +77,9 @@ typedef struct {
   int32_t groups_count;
   int32_t read_only;              /* a load of memory that no thread may write during the launch */
   int32_t strong;                 /* an atomic or ordered access: no race with another one */
-  int32_t atomic, is_float;       /* the operation; values: of its operands; results: the old values' registers */
+  int32_t atomic;     /* the operation, of ops.py; values: of its operands; results: the old values' registers */
+  int32_t order;      /* how it takes part in a hand-over, see knowledge.h */
   int32_t results[4];
-  int32_t order, unused; /* order: how it takes part in a hand-over, see knowledge.h */
   int64_t offset;
   int64_t array_start, array_size; /* of the shared array that the address comes from; size NONE: unknown. Of a generic
                                     * access, array_start is the number of the first of its sites, one per memory */

@@ -28,7 +28,6 @@ from worklog.emulator.ptx import (
     Special,
     Sym,
     UnsupportedInstruction,
-    Vec,
     register_dtype,
     width_of,
 )
@@ -55,9 +54,9 @@ def number_of(operation: str) -> int:
     """The number of an operation in a form of isa.Row."""
     kind, _, name = operation.partition("/")
     name, _, opcode = name.partition("+")
-    if kind == "ALU" and name:
+    if kind in ("ALU", "ACCESS") and name:
         name, opcode = "", name
-    start = int(name or 0) if name.isdigit() or not name else enum("atomic" if kind == "ACCESS" else kind.lower())[name]
+    start = int(name or 0) if name.isdigit() or not name else enum(kind.lower())[name]
     return start + (OPS[opcode].number if opcode else 0)
 
 
@@ -163,8 +162,6 @@ class Decoder(RegisterFile):
         if form:
             handler = HANDLERS.get(form.partition("/")[0])
             return handler(self, i) if handler else self.record(i, form)
-        if i.op in ("mov.b64", "mov.b32") and any(isinstance(x, Vec) for x in i.operands):
-            return self.packed(i)
         if row := compose.row(self, i):
             return row
         if "none" in i.row.effects:
@@ -259,18 +256,6 @@ class Decoder(RegisterFile):
             return {"kind": KIND["CALL"], "target": listed, "site": functions[target.name]}
         return {"kind": KIND["CALL"], "target": listed, "a": self.source(target, "b64")}
 
-    def packed(self, i: Instruction) -> dict[str, int]:
-        """mov of two registers to one of twice the width, or back."""
-        half = "b32" if i.parts[-1] == "b64" else "b16"
-        packs = isinstance(i.operands[1], Vec)
-        wide, parts = i.operands if packs else i.operands[::-1]
-        halves = [NONE if x is None and not packs else self.source(x, half) for x in items_of(parts)]
-        if not isinstance(wide, Reg) or len(halves) != 2 or width_of(wide.type) != 2 * width_of(half):
-            raise i.unsupported()
-        own, (first, second) = self.registers[wide.name], halves
-        pairs = {"d": own, "a": first} if packs else {"d": first, "a": own}
-        return {"kind": KIND["PACK" if packs else "UNPACK"], "op": width_of(wide.type), **pairs, "c": second}
-
     def access(self, i: Instruction) -> dict[str, int]:
         """ld, st, atom and red."""
         if i.pc not in self.numbers:
@@ -293,7 +278,7 @@ class Decoder(RegisterFile):
         record = self.fill(number, site, ("ld", "st", "atom").index(site.op), width)
         record["values"][: len(values)] = values
         record["results"][: len(results)] = [self.registers[x.name] if isinstance(x, Reg) else NONE for x in results]
-        record["atomic"], record["is_float"], record["strong"] = number_of(record_of(i.op)), is_float, site.strong
+        record["atomic"], record["strong"] = number_of(record_of(i.op)), site.strong
         record["is_signed"], record["wide"], record["offset"] = i.parts[-1][0] == "s", wide, site.offset
         for word in i.parts:
             record["order"] |= ORDER.get(word, 0)

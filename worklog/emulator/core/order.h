@@ -51,21 +51,16 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
   }
   int early = shared && !b->shared.written[address / (uint64_t)l->grain]; /* the read was before any write */
   Event *event = tell(l, b, (Event){.kind = kind, .pc = second.pc, .other_pc = first.pc});
-  for (int32_t k = 0; !event && k < l->events_count; k++) {
-    Event *known = &l->events[k];
-    if (known->kind != kind || known->pc != second.pc || known->other_pc != first.pc) continue;
-    known->numbers[0] |= early;
-    if (!shared || !apart || known->warps_differ) {
-      known->warps_differ |= apart;
-      return;
-    }
-    event = known;
-  }
   if (!event) return;
+  event->numbers[0] |= early;
+  if (event->count > 1 && (!shared || !apart || event->warps_differ)) {
+    event->warps_differ |= apart;
+    return;
+  }
   /* The first pair, or the first of two warps. */
   event->thread = second.thread, event->other_thread = first.thread;
   event->block = second.block, event->other_block = first.block;
-  event->warps_differ = apart, event->value = (int64_t)address, event->numbers[0] |= early;
+  event->warps_differ = apart, event->value = (int64_t)address;
 }
 
 /* Whether what orders accesses beyond barriers leaves two of different threads unordered. */

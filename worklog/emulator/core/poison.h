@@ -39,8 +39,8 @@ static void use_all(Launch *l, Block *b, Warp *w, int32_t pc, const int32_t *reg
 
 static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   if (i->kind == SHUFFLE || i->kind == WARP) return; /* when the lanes have met */
-  int computes = i->kind == ALU || i->kind == PACK || i->kind == UNPACK;
-  const int32_t operands[4] = {i->a, i->b, i->kind == UNPACK ? NONE : i->c, i->kind == ALU ? i->site : NONE};
+  int computes = i->kind == ALU;
+  const int32_t operands[4] = {i->a, i->b, i->c, computes ? i->site : NONE};
   uint32_t passed[4] = {0}, bad = 0;
   int32_t cause = NONE;
   for (int k = 0; k < 4; k++) {
@@ -71,7 +71,6 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
       set_poison(w, s->op == LOAD ? s->values[k] : s->results[k], mask, 0, NONE);
   }
   set_poison(w, i->d, mask, bad, cause);
-  if (i->kind == UNPACK) set_poison(w, i->c, mask, bad, cause);
 }
 
 #endif

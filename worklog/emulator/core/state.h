@@ -226,14 +226,14 @@ static inline int next_path(const Warp *w) {
 /* Events. */
 
 /* Tell of a thread, or of lanes of its warp. The first event of a kind and place is kept, and counts the others; it is
- * returned where it is new. */
+ * returned, unless there is no room for it. */
 static Event *tell(Launch *l, const Block *b, Event new) {
   new.count = new.lanes ? __builtin_popcount(new.lanes) : 1;
   for (int32_t k = 0; k < l->events_count; k++) {
     Event *known = &l->events[k];
     if (known->kind != new.kind || known->pc != new.pc || known->other_pc != new.other_pc) continue;
     known->count += new.count;
-    return NULL;
+    return known;
   }
   if (l->events_count == l->events_room) {
     l->events_lost++;

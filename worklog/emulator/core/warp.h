@@ -98,14 +98,6 @@ static void shuffle(const Launch *l, Warp *w, const Meeting *m, uint32_t *out, u
   }
 }
 
-/* x and y reduced by an operation of ops.py. */
-static uint64_t reduced(int op, uint64_t x, uint64_t y) {
-  switch (op) {
-#include "reductions.inc"
-  default: __builtin_unreachable();
-  }
-}
-
 /* Of the lanes of one mask: votes, matches, reductions. second: the second result, a predicate. */
 static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *out, uint32_t *second) {
   int first = __builtin_ctz(lanes);
@@ -113,7 +105,7 @@ static void exchange(int op, const uint64_t *value, uint32_t lanes, uint32_t *ou
   uint64_t total = value[first];
   FOR_LANES(k, lanes) {
     votes |= (uint32_t)(value[k] != 0) << k;
-    if (k != first && op >= REDUCE) total = reduced(op - REDUCE, total, value[k]);
+    if (k != first && op >= REDUCE) total = reduced(op - REDUCE, total, value[k], 0);
   }
   FOR_LANES(k, lanes) {
     uint32_t same = 0;
