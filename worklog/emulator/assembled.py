@@ -176,13 +176,13 @@ def _explains(kernel: Kernel, found: Widths) -> bool:
 
 def counted_loops(kernel: Kernel) -> list[tuple[Block, int]]:
     """Loops of one block whose counter starts, steps and ends at literals of the PTX, with their iterations."""
-    blocks, out = basic_blocks(kernel), []
-    literals = _literals(kernel, blocks)
+    blocks, code, out = basic_blocks(kernel), kernel.instructions, []
+    times = Counter(register.name for i in code for register in i.defined)
     for block in blocks:
-        last = kernel.instructions[block.stop - 1]
+        last = code[block.stop - 1]
         if last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start:
-            before = [literals[b.index] for b in blocks if block.index in b.successors and b != block]
-            turns = _turns(kernel.instructions[block.start : block.stop], _common(before), *last.guard)
+            before = [_held(code, b, times) for b in blocks if block.index in b.successors and b != block]
+            turns = _turns(code[block.start : block.stop], _common(before), *last.guard)
             out += [(block, turns)] * (turns > 1)
     return out
 
@@ -204,20 +204,15 @@ def _turns(code: Sequence[Instruction], start: Mapping[str, int], predicate: Reg
     return 0
 
 
-def _literals(kernel: Kernel, blocks: Sequence[Block]) -> list[Mapping[str, int]]:
-    """The registers that hold a literal at the end of each block, on every path from the kernel's start."""
-    out: list[dict[str, int] | None] = [None] * len(blocks)
-    waiting = [blocks[0]]
-    while waiting:
-        block = waiting.pop()
-        before = [out[b.index] for b in blocks if block.index in b.successors]
-        held = _common([{}] * (block.index == 0) + [known for known in before if known is not None])
-        for instruction in kernel.instructions[block.start : block.stop]:
-            _follow(instruction, held)
-        if held != out[block.index]:
-            out[block.index] = held
-            waiting += [blocks[follower] for follower in block.successors]
-    return [held or {} for held in out]
+def _held(code: Sequence[Instruction], block: Block, times: Mapping[str, int]) -> dict[str, int]:
+    """The registers that hold a literal at the end of a block: what nothing else sets, and what the block sets. times:
+    how often each register is set.
+    """
+    held = dict[str, int]()
+    for i in code:
+        if block.start <= i.pc < block.stop or all(times[register.name] == 1 for register in i.defined):
+            _follow(i, held)
+    return held
 
 
 def _follow(i: Instruction, held: dict[str, int]) -> None:
