@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from worklog.emulator.ptx import Array
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
-Thread = tuple[tuple[int, int, int], int]  # a block, and a number in it
+Triple = tuple[int, int, int]
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
-ONE_STORE = "different values with one store"  # of a race
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
 # whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
 # for the others), instructions whose last bits only the hardware defines, reads of a clock, and the plain first read of
@@ -37,10 +33,6 @@ class TooLarge(OutOfMemory):
 
 class NotPredictable(WorklogError):
     """Traffic cannot be predicted without the data: an address or a branch depends on loaded values."""
-
-
-class Aborted(Exception):
-    """Ends a launch whose findings say why: a failed assertion, a trap, copies that never complete a phase."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,7 @@ def called(place: Any) -> str:
 @dataclass
 class Batch:
     """What a launch runs, and what it did wrong. source, counting, values, races, traced, progress: as for
-    worklog.emulator.launch. number: of the block whose mistake is told.
+    worklog.emulator.launch.
     """
 
     grid: tuple[int, int, int]
@@ -98,7 +90,6 @@ class Batch:
     races: bool = True
     traced: bool = False
     progress: Callable[[int, int], None] = lambda steps, budget: None
-    number: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
     found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)
@@ -133,32 +124,24 @@ class Batch:
         known = self.found.get(key)
         self.found[key] = replace(known, count=known.count + finding.count) if known else finding
 
-    def tell(self, kind: str, place: Any, lanes: Array | int, what: str, other: Any = None, count: int = 0) -> None:
-        """Record what a thread of the block, or those of a bool array, did wrong: "thread 3 of block (0, 0, 0) <what>".
-        place, and other, the other place concerned: instructions or access sites. count: how often, if not once or for
-        each of the lanes.
+    def tell(
+        self, kind: str, place: Any, block: int, threads: Sequence[int], what: str, other: Any = None, count: int = 1
+    ) -> None:
+        """Record what threads of a block did wrong: "thread 3 of block (0, 0, 0) <what>". place, and other, the other
+        place concerned: instructions or access sites. count: how often.
         """
-        block = self.place(self.number)
-        threads: list[int] = [lanes] if isinstance(lanes, int) else np.flatnonzero(lanes)[:32].tolist()
-        if not isinstance(lanes, int):
-            count = count or int(lanes.sum())
-        callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
-        message, text = f"thread {threads[0]} of block {block} {what}{called(place)}", self.text(place.line)
-        line = other.line if other else None
-        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count or 1, callers))
+        where = self.place(block)
+        self.report(
+            kind, f"thread {threads[0]} of block {where} {what}{called(place)}", place, other, where, threads, count
+        )
 
-    def tell_race(self, kind: str, sites: tuple[Any, Any], threads: Sequence[Thread], what: str, count: int) -> None:
-        """Record two unordered accesses. threads: block and thread of each. what: the bytes, and what is missing."""
-        (first, second), ((earlier, one), (block, two)) = sites, threads
-        if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
-            kind, what = "cas-read", what.partition(",")[0]
-            what += ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
-        text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
-        owner = "" if block == earlier else f" of block {block}"
-        message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}"
-        concerned, callers = (two,) if owner else (one, two), tuple(filter(None, (second.caller, first.caller)))
-        line = second.line
-        self.add(Finding(kind, line, self.text(line), message, block, concerned, first.line, count, callers))
+    def report(
+        self, kind: str, message: str, place: Any, other: Any, block: Triple, threads: Sequence[int], count: int
+    ) -> None:
+        """Record a finding with its whole message."""
+        callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
+        line, text = other.line if other else None, self.text(place.line)
+        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count, callers))
 
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""

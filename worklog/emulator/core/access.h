@@ -118,7 +118,8 @@ static int apply(const Site *s, const Warp *w, uint8_t *memory, int lane) {
     uint64_t old = 0, values[2] = {0}, new; /* values: the operands; with one, the second does not count */
     memcpy(&old, memory, (size_t)s->size);
     for (int k = 0; k < 2; k++)
-      memcpy(&values[k], w->file + s->values[k ? 1 : e] + lane * s->width, s->values[1] == NONE && k ? 0 : (size_t)s->size);
+      if (!k || s->values[1] != NONE)
+        memcpy(&values[k], w->file + s->values[k ? 1 : e] + lane * s->width, (size_t)s->size);
     new = reduced(s->atomic, old, values[0], values[1]);
     changes |= memcmp(memory, &new, (size_t)s->size) != 0;
     memcpy(memory, &new, (size_t)s->size);

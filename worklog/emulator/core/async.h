@@ -109,7 +109,8 @@ static int check_box(Launch *l, Block *b, Box *x, int tensor, int64_t along, int
   x->buffer = buffer_at(l, x->address);
   if (x->start & (unit - 1) || x->address % BULK_GRAIN || along % BULK_GRAIN)
     kind = tensor && along % BULK_GRAIN ? BOX_MISALIGNED : BULK_MISALIGNED;
-  else if (x->start < 0 || x->start % l->shared_stride > l->own_size - x->size || x->start >= l->shared_size) kind = BULK_OUTSIDE_SHARED;
+  else if (x->start < 0 || x->start >= l->shared_size || x->start % l->shared_stride > l->own_size - x->size)
+    kind = BULK_OUTSIDE_SHARED;
   else if (!x->buffer || reach_of(x) > (double)(x->buffer->base + x->buffer->size - x->address)) kind = BULK_OUTSIDE;
   else if (stores && !x->buffer->writable) kind = BULK_READ_ONLY;
   else if (stores && low < 0) kind = BOX_BEFORE; /* measured on an H200, which reads such a box */
@@ -148,34 +149,29 @@ static int box_of(Launch *l, Block *b, const Warp *w, int32_t pc, const Instruct
   return 1;
 }
 
-static void load_box(Launch *l, Block *b, Box *x, uint64_t barrier) {
-  Mbarrier *m = find(l, b, x->pc, x->thread, (int64_t)barrier);
-  if (!m) return;
-  if (!m->fenced) TELL(UNFENCED_INIT, x->pc, m->pc, x->thread, 0, m->start);
-  m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
-  x->barrier = (int32_t)(m - b->async->mbarriers), x->phase = m->phase, x->data = zeros(l, (size_t)x->size + 1);
-  if (!x->data) return;
-  move_box(l, x, x->data, 1);
-  FOR_CELLS(place, (uint64_t)x->start, l->checking ? (uint64_t)x->size : 0) {
-    order(l, b, &b->shared, place, x->pc, x->thread, place * (uint64_t)l->grain, 1, 0);
-    bring(b, x->pc, place, x->barrier, m->phase + 1);
-  }
-  APPEND(&b->chunks, b->async->loads, b->async->loads_count, *x);
-}
-
 /* The copy of a lane; a multicast has one in each block of the cluster that its mask names. */
-static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i, int lane, const Box *x) {
+static void load_boxes(Launch *l, Block *b, const Warp *w, const Instruction *i, int lane, Box x) {
   const Given *given = given_of(l, i);
   uint64_t barrier = near_of(l, b, w, given->barrier, lane, 8), stride = (uint64_t)l->shared_stride;
-  int mask = given->size == NONE ? 0 : AT(uint16_t, given->size)[lane];
-  for (int rank = 0; rank < l->blocks || (rank < 16 && mask >> rank); rank++) {
-    Box copy = *x;
-    if (given->size == NONE ? rank : !(mask >> rank & 1)) continue;
-    if (given->size != NONE) copy.start = rank * (int64_t)stride + x->start % (int64_t)stride;
-    int moved = given->size != NONE && barrier < NOWHERE;
-    uint64_t own = moved ? (uint64_t)rank * stride + barrier % stride : barrier;
-    if (rank < l->blocks) load_box(l, b, &copy, own);
-    else TELL(BULK_OUTSIDE_SHARED, x->pc, NONE, x->thread, l->own_size, copy.start, x->size, (int64_t)x->address);
+  int cast = given->size != NONE, mask = cast ? AT(uint16_t, given->size)[lane] : 1;
+  for (int rank = 0; mask >> rank; rank++) {
+    if (!(mask >> rank & 1)) continue;
+    if (cast) x.start = rank * (int64_t)stride + x.start % (int64_t)stride;
+    if (cast && barrier < NOWHERE) barrier = (uint64_t)rank * stride + barrier % stride;
+    const int64_t far = (int64_t)x.address;
+    if (rank >= l->blocks) TELL(BULK_OUTSIDE_SHARED, x.pc, NONE, x.thread, l->own_size, x.start, x.size, far);
+    Mbarrier *m = rank < l->blocks ? find(l, b, x.pc, x.thread, (int64_t)barrier) : NULL;
+    if (!m) continue;
+    if (!m->fenced) TELL(UNFENCED_INIT, x.pc, m->pc, x.thread, 0, m->start);
+    m->fenced = 1; /* told once: libcu++ itself leaves the fence out */
+    x.barrier = (int32_t)(m - b->async->mbarriers), x.phase = m->phase, x.data = zeros(l, (size_t)x.size + 1);
+    if (!x.data) return;
+    move_box(l, &x, x.data, 1);
+    FOR_CELLS(place, (uint64_t)x.start, l->checking ? (uint64_t)x.size : 0) {
+      order(l, b, &b->shared, place, x.pc, x.thread, place * (uint64_t)l->grain, 1, 0);
+      bring(b, x.pc, place, x.barrier, m->phase + 1);
+    }
+    APPEND(&b->chunks, b->async->loads, b->async->loads_count, x);
   }
 }
 
@@ -205,23 +201,7 @@ static void finish_copies(Launch *l, Block *b) {
   }
 }
 
-/* Land all copies in flight, where no thread can run; whether there were any. */
-static int stir_copies(Launch *l, Block *b) {
-  int any = 0;
-  for (int k = 0; b->async && k < b->async->mbarriers_count; k++) any |= land(l, b, k);
-  return any;
-}
-
 /* Instructions. */
-
-static void fence_mbarriers(Launch *l, Block *b, Warp *w, uint32_t mask, int of_init) {
-  for (int k = 0; k < b->async->mbarriers_count; k++) {
-    Mbarrier *m = &b->async->mbarriers[k];
-    m->fenced |= m->owner / LANES == number_of_warp(b, w) && mask >> m->owner % LANES & 1;
-  }
-  if (of_init) fence(l, b, w, 1, mask);
-  else fence_proxy(l, b, w, mask);
-}
 
 static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
   int warp = number_of_warp(b, w), number = i->target == NONE ? 0 : given_of(l, i)->number;
@@ -234,7 +214,15 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     note(l, b, w, NULL, pc, SHARED, mask, NULL);
     break;
   case BULK_WAIT: wait_stores(l, b, warp, mask, number); break;
-  case FENCE_PROXY: fence_mbarriers(l, b, w, mask, given_of(l, i)->how & OF_INIT); break;
+  case FENCE_PROXY:
+    for (int k = 0; k < own->mbarriers_count; k++) {
+      const Mbarrier *m = &own->mbarriers[k];
+      own->mbarriers[k].fenced |= m->owner / LANES == warp && mask >> m->owner % LANES & 1;
+    }
+    if (given_of(l, i)->how & OF_INIT) return fence(l, b, w, 1, mask);
+    FOR_LANES(k, mask) own->proxied[warp * LANES + k] = b->clock;
+    tick(b);
+    break;
   case COPY_COMMIT:
   case BULK_COMMIT:
     FOR_LANES(k, mask) (i->op == COPY_COMMIT ? own->group : own->bulk_group)[warp * LANES + k]++;
@@ -248,7 +236,7 @@ static int asynchronous(Launch *l, Block *b, Warp *w, int32_t pc, const Instruct
     FOR_LANES(k, mask) {
       Box x;
       if (l->status || !box_of(l, b, w, pc, i, k, &x)) continue;
-      if (i->op == BULK_LOAD) load_boxes(l, b, w, i, k, &x);
+      if (i->op == BULK_LOAD) load_boxes(l, b, w, i, k, x);
       if (i->op == BULK_LOAD) continue;
       if (l->checking) begin_reading(l, b, pc, x.thread, (uint64_t)x.start, (uint64_t)x.size);
       APPEND(&b->chunks, own->stores, own->stores_count, x);

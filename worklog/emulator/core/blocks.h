@@ -90,8 +90,14 @@ static void reduce(const Block *b, const Launch *l, int number, const uint32_t *
 static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arrived, const uint32_t *released) {
   uint32_t others = 0;
   for (int k = 0; k < b->warps_count; k++) others |= b->warps[k].live & ~released[k];
-  if (others) meet_some(l, b, number, arrived, released);
-  else meet_block(l, b);
+  if (!others) {
+    meet_block(l, b);
+    return;
+  }
+  FOR_WARPS(k, number)
+    if (arrived[k]) gather(l, b, &b->named[number], k, arrived[k]);
+  FOR_WARPS(k, number) learn(l, b, k, released[k], &b->named[number]);
+  tick(b);
 }
 
 /* Whole warps arrive without waiting. */
@@ -149,7 +155,8 @@ static int release_barrier(Launch *l, Block *b, int number) {
   if (reduces && !alone) reduce(b, l, number, released, 0, b->warps_count);
   if (!alone) order_barrier(l, b, number, released, released);
   go_on(b, number, released);
-  if (total > needed && !alone) tell_block(l, b, BARRIER_MORE, place, released, (int64_t)(number % BARRIERS) << 32 | wanted);
+  int64_t value = (int64_t)(number % BARRIERS) << 32 | wanted;
+  if (total > needed && !alone) tell_block(l, b, BARRIER_MORE, place, released, value);
   return 1;
 }
 
@@ -163,16 +170,6 @@ static int release(Launch *l, Block *b) {
     for (uint64_t rest = numbers[n]; rest; rest &= rest - 1)
       any |= release_barrier(l, b, 64 * n + __builtin_ctzll(rest));
   return any;
-}
-
-/* A barrier is complete at which no thread waits. */
-static void forget_arrivals(const Launch *l, Block *b, int number, int32_t wanted) {
-  int total = 0;
-  for (int n = 0; n < b->arrivals_count; n++)
-    if (b->arrivals[n].number == number) return;
-  FOR_WARPS(k, number) total += b->warps[k].arrived[number % BARRIERS];
-  FOR_WARPS(k, number)
-    if (total >= wanted / LANES) b->warps[k].arrived[number % BARRIERS] = 0;
 }
 
 /* barrier.cluster: lanes arrive, and later wait until all lanes of the cluster have arrived that have not exited. */
@@ -219,7 +216,8 @@ static void leave(Launch *l, Block *b, const Warp *w, int32_t pc) {
   b->left |= 1u << rank;
   for (int k = rank * count; k < (rank + 1) * count; k++) gather_view(l, b, &all, k, b->warps[k].started, b->clock);
   FOR_CELLS(place, start, l->checking ? (uint64_t)l->own_size : 0) {
-    const Stamp *stamps[] = {&b->shared.cells[place].write, &b->shared.cells[place].read, &b->shared.cells[place].other};
+    const Cell *cell = &b->shared.cells[place];
+    const Stamp *stamps[] = {&cell->write, &cell->read, &cell->other};
     for (int n = 0; n < 3; n++) {
       int agent = (int)(stamps[n]->thread - 1 - b->base), own = agent >= from && agent < from + count * LANES;
       if (!stamps[n]->thread || own || agent >= threads_of(b) || stamps[n]->time <= time_of(&all.own, agent)) continue;
@@ -258,7 +256,11 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
       b->arrivals[n] = b->arrivals[n - 1], b->arrivals[n - 1] = a;
     if (i->op != ARRIVE) continue;
     count_arrivals(l, b, a.number);
-    forget_arrivals(l, b, a.number, a.count);
+    int total = 0, waiting = 0;
+    for (int n = 0; n < b->arrivals_count; n++) waiting |= b->arrivals[n].number == a.number;
+    FOR_WARPS(k, a.number) total += b->warps[k].arrived[a.number % BARRIERS];
+    FOR_WARPS(k, a.number)
+      if (!waiting && total >= a.count / LANES) b->warps[k].arrived[a.number % BARRIERS] = 0;
   }
   note(l, b, w, NULL, pc, SHARED, mask, NULL);
   return l->status ? STOP : PARKED;

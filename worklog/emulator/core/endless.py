@@ -26,7 +26,7 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
     its findings. executed: of each block of code, in warps and threads; half: the same when half of the budget was
     over. more: of what its threads wait for.
     """
-    code, batch.number = program.kernel.instructions, int(launch.stuck_block)
+    code, thread, number = program.kernel.instructions, int(launch.stuck_thread), int(launch.stuck_block)
     block = next(block for block in program.flow.blocks if block.start <= launch.stuck_pc < block.stop)
     what, why = {
         STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
@@ -34,8 +34,7 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
         STATUS["DEADLOCK"]: ("deadlock: ", AT_BARRIER.format(launch.stuck_count, launch.stuck_number)),
     }[status]
     if any(finding.is_error for finding in batch.found.values()):
-        thread = int(launch.stuck_thread)
-        batch.tell("deadlock", code[block.stop - 1], thread, "waits forever: " + why.replace("\n", "; "))
+        batch.tell("deadlock", code[block.stop - 1], number, [thread], "waits forever: " + why.replace("\n", "; "))
         return
     # Of the loops around the block and all that ran in the second half of the budget, the smallest: an inner loop that
     # ends isn't the one that doesn't.
@@ -49,5 +48,4 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
     if lines:
         loop = loop_line(batch.source, min(lines), max(lines))
         at = f"{'in the loop of' if loop else 'near'} line {loop or lines[-1]}: {batch.text(loop or lines[-1])}"
-    thread, place = int(launch.stuck_thread), batch.place(batch.number)
-    raise BudgetExceeded(f"{what}thread {thread} of block {place} is still {at}\n{why}")
+    raise BudgetExceeded(f"{what}thread {thread} of block {batch.place(number)} is still {at}\n{why}")

@@ -126,14 +126,6 @@ static void meet_block(Launch *l, Block *b) {
   for (int k = 0; k < b->warps_count; k++) b->warps[k].time = b->time;
 }
 
-/* Lanes of a block, by warp, have come to the barrier of a number; those that are released learn it. */
-static void meet_some(Launch *l, Block *b, int number, const uint32_t *arrived, const uint32_t *released) {
-  for (int k = 0; k < b->warps_count; k++)
-    if (arrived[k]) gather(l, b, &b->named[number], k, arrived[k]);
-  for (int k = 0; k < b->warps_count; k++) learn(l, b, k, released[k], &b->named[number]);
-  tick(b);
-}
-
 /* Lanes of a warp have met. */
 static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
   int warp = number_of_warp(b, w), whole = lanes == w->started;

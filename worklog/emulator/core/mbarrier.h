@@ -341,7 +341,8 @@ static int explain(Launch *l, const Block *b) {
       return ABORTED;
     }
     if (m->alive && m->refused)
-      TELL(PHASE_LACKS, k, NONE, 0, 0, m->start % l->shared_stride, m->phase, llabs(m->bytes), m->pending, m->count, m->bytes);
+      TELL(PHASE_LACKS, k, NONE, 0, 0, m->start % l->shared_stride, m->phase, llabs(m->bytes), m->pending, m->count,
+           m->bytes);
   }
   return ENDLESS;
 }

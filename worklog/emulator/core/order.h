@@ -12,13 +12,6 @@
 
 #include "flight.h"
 
-/* A race of a copy that writes shared memory: the reader is early, or the copy. */
-static void tell_copy(Launch *l, const Block *b, int32_t pc, const Stamp *before, int thread, uint64_t address) {
-  int reader = (int)(before->thread - 1 - b->base);
-  if (b->shared.written[address / (uint64_t)l->grain]) TELL(REFILLED, pc, before->pc, thread, address, 0, reader % (own_warps(l, b) * LANES));
-  else TELL(READ_EARLY, before->pc, pc, reader, address, 0);
-}
-
 /* Two accesses without order. In which order warps run means nothing, so the first one is called that which a thread
  * reaches earlier after the last barrier; of different blocks, that with the lower pc. Where threads wait for others in
  * loops, or at barriers of some warps, the order does mean something. */
@@ -34,7 +27,10 @@ static void tell_race(Launch *l, Block *b, int32_t kind, int32_t pc, const Stamp
   Access second = {pc, l->numbers[two / (uint32_t)threads], (int32_t)(two % (uint32_t)threads), pc}, other = first;
   int apart = first.block != second.block || first.thread / LANES != second.thread / LANES;
   if (shared && l->orders_more && l->code[pc].kind == ASYNC && l->sites[l->code[before->pc].site].op == LOAD) {
-    tell_copy(l, b, pc, before, thread, address);
+    /* The reader is early, or the copy. */
+    int late = b->shared.written[address / (uint64_t)l->grain];
+    if (late) TELL(REFILLED, pc, before->pc, thread, address, 0, first.thread);
+    else TELL(READ_EARLY, before->pc, pc, (int)(one - b->base), address, 0);
     return;
   }
   if (first.block == second.block && before->pc != pc) {
@@ -140,13 +136,6 @@ static void end_reading(Launch *l, Block *b, int32_t pc, int thread, uint64_t st
     if (cell->read.thread != b->base + (uint32_t)thread + 1) cell->other = cell->read;
     cell->read = (Stamp){b->base + (uint32_t)thread + 1, b->clock, pc};
   }
-}
-
-/* fence.proxy.async. */
-static void fence_proxy(Launch *l, Block *b, const Warp *w, uint32_t lanes) {
-  Async *own = async_of(l, b);
-  FOR_LANES(k, own ? lanes : 0) own->proxied[first_of(b, w) + k] = b->clock;
-  tick(b);
 }
 
 #endif

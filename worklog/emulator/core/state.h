@@ -195,7 +195,7 @@ static int threads_of(const Block *b) { return b->warps_count * LANES; }
 static int number_of_warp(const Block *b, const Warp *w) { return (int)(w - b->warps); }
 static int first_of(const Block *b, const Warp *w) { return number_of_warp(b, w) * LANES; }
 
-/* Of a block of a cluster: how many warps it has; which one a warp is in; and the number of a thread's in the launch. */
+/* Of a block of a cluster: how many warps it has; which one a warp is in; the number of a thread's in the launch. */
 static int own_warps(const Launch *l, const Block *b) { return b->warps_count / l->blocks; }
 static int rank_of(const Launch *l, const Block *b, const Warp *w) { return number_of_warp(b, w) / own_warps(l, b); }
 static int64_t block_of(const Launch *l, const Block *b, int thread) {

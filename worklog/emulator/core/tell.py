@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core.records import enum
-from worklog.emulator.findings import ONE_STORE, Batch, called
+from worklog.emulator.findings import Batch, called
 from worklog.emulator.memory import GlobalMemory
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array, UnsupportedInstruction, plain_name
@@ -27,11 +27,12 @@ ALL = "all must reach the same __syncthreads()"
 BY_WARP = "a barrier counts warps, so this works while no warp is split; let all reach the same __syncthreads()"
 WAITS = "waits here, while {value} threads of its block wait at line {line}:"
 BLOCKS = (
-    "with nothing that orders the blocks: an index, such as a row length, is wrong if one of them alone should reach "
+    ", with nothing that orders the blocks: an index, such as a row length, is wrong if one of them alone should reach "
     "these; else it takes atomics, or a flag with __threadfence() before it is set and after it is seen"
 )
-CLUSTER = "with no barrier of the cluster (cluster.sync()) between them"
-READ_ONLY_LOAD = "with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
+CLUSTER = ", with no barrier of the cluster (cluster.sync()) between them"
+CAS_READ = ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
+READ_ONLY_LOAD = ", with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
 LEAVE = "all must pass the cluster's barrier (cluster.sync()) after such accesses"
 LACKS = f"\nphase {{1}} of {AT} lacks {{3}} of {{4}} arrivals"
 # By event, or event and variant: the kind of the finding, and what the thread does. {0} to {7}: the event's numbers;
@@ -169,7 +170,6 @@ UNSUPPORTED = {
 def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
     """Add the finding of an event to the batch. shared: bytes per block. Raises UnsupportedInstruction."""
     batch, name, code = memory.batch, EVENTS[event["kind"]], program.kernel.instructions
-    batch.number = int(event["block"])
     if name in RACES:
         _race(program, memory, event, RACES[name])
         return
@@ -198,12 +198,14 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
         event["value"], where = _byte(batch, int(event["value"]), shared)
         more = more or where
     fields = _fields(program, memory, event, name, place, other, shared)
-    lanes = lanes_of(batch, event) if event["lanes"] else int(event["thread"])
+    first, lanes = int(event["thread"]), int(event["lanes"]) or 1 << int(event["thread"]) % 32
+    threads = [first // 32 * 32 + k for k in range(32) if lanes >> k & 1]
     if f"{name} {variant}" == "UNINITIALISED wgmma":
         place = other
     other = None if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE") else other
     numbers, count = event["numbers"].tolist(), int(event["count"])
-    batch.tell(kind.format(**fields), place, lanes, text.format(*numbers, **fields) + more, other, count)
+    what = text.format(*numbers, **fields) + more
+    batch.tell(kind.format(**fields), place, int(event["block"]), threads, what, other, count)
 
 
 def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
@@ -217,13 +219,6 @@ def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
     if not 0x80 <= number < 0xC0:
         return own - (own >> 31 << 32), ""
     return own - (number << 24), f", in block {number - 0x80} of its cluster, which has {blocks}"
-
-
-def lanes_of(batch: Batch, event: Any) -> Array:
-    """The lanes of an event, of its block."""
-    lanes, first = np.zeros(batch.block_lanes, bool), int(event["thread"]) // 32 * 32
-    lanes[first : first + 32] = [int(event["lanes"]) >> k & 1 for k in range(32)]
-    return lanes
 
 
 def _fields(
@@ -277,20 +272,27 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     elif threads[0][0] != threads[1][0]:
         fix = CLUSTER if kind == "shared-race" else BLOCKS
     elif sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
-        fix = ONE_STORE
+        fix = ", different values with one store"
     elif kind == "shared-race" and not event["warps_differ"]:
-        kind, fix = "missing-syncwarp", "with no __syncwarp() between them"
+        kind, fix = "missing-syncwarp", ", with no __syncwarp() between them"
     elif kind == "shared-race" and program.flow.orders_more_than_barriers:
-        fix = "with neither an mbarrier nor __syncthreads() between them"
+        fix = ", with neither an mbarrier nor __syncthreads() between them"
     else:
-        fix = "with no __syncthreads() between them"
-    callers = tuple(filter(None, (sites[1].caller, sites[0].caller)))
-    if ("missing-wait", sites[1].line, sites[0].line, callers) in batch.found and kind in (
+        fix = ", with no __syncthreads() between them"
+    first, second = sites
+    callers = tuple(filter(None, (second.caller, first.caller)))
+    if ("missing-wait", second.line, first.line, callers) in batch.found and kind in (
         "shared-race",
         "missing-syncwarp",
     ):
         return  # the wait orders them
-    batch.tell_race(kind, sites, threads, f"{what}, {fix}", int(event["count"]))
+    if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
+        kind, fix = "cas-read", CAS_READ
+    (earlier, one), (block, two) = threads
+    text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
+    owner = "" if block == earlier else f" of block {block}"
+    message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}{fix}"
+    batch.report(kind, message, second, first, block, (two,) if owner else (one, two), int(event["count"]))
 
 
 def together(events: Array) -> Array:

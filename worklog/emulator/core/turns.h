@@ -184,13 +184,6 @@ static int repeats(Launch *l, int keep) {
   return same;
 }
 
-/* What happens only where no thread does anything else; whether anything did. */
-static int stir(Launch *l) {
-  int any = 0;
-  for (int n = 0; n < l->resident_count; n++) any |= force(l, l->resident[n]) | stir_copies(l, l->resident[n]);
-  return any;
-}
-
 /* The threads that wait for ever: the first that spins, else the first at a barrier. */
 static int stuck(Launch *l) {
   for (int n = 0; n < l->resident_count; n++)
@@ -223,11 +216,16 @@ static int quiet_round(Launch *l) {
   l->changes_before = l->changes;
   l->quiet++;
   l->vain = vain ? l->vain + 1 : 0;
-  int again = idle || (l->quiet > 1 && repeats(l, 0));
+  int again = idle || (l->quiet > 1 && repeats(l, 0)) || l->vain > MOST_VAIN;
   if (!(l->quiet & (l->quiet - 1))) repeats(l, 1);
-  if (!again && l->vain <= MOST_VAIN) return DONE;
+  if (!again) return DONE;
   l->quiet = 0;
-  return stir(l) ? DONE : stuck(l);
+  for (int n = 0; n < l->resident_count; n++) {
+    Block *b = l->resident[n];
+    again &= !force(l, b);
+    for (int k = 0; b->async && k < b->async->mbarriers_count; k++) again &= !land(l, b, k);
+  }
+  return again ? stuck(l) : DONE;
 }
 
 /* Start a block in a slot, if there is one left. */
