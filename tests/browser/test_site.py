@@ -288,5 +288,5 @@ def test_a_cell_that_shows_a_page_links_to_the_live_one(pages: dict[str, str]) -
 
 
 def test_a_run_without_an_unbiased_reading_is_no_panel() -> None:
-    with pytest.raises(WorklogError, match="no unbiased reading: make a grid with `worklog ablate --grid`"):
+    with pytest.raises(WorklogError, match="no unbiased reading: make one: "):
         data_of(replace(small_run(), measurements=[]))

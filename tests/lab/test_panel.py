@@ -18,6 +18,7 @@ from pytest import approx
 from tests.conftest import WHY
 from tests.lab.grid import BUBBLE, CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from tests.lab.waiting import until
+from tests.record.grid import grid_jobs
 from worklog import lab
 from worklog.errors import BadRunFile, BadSetting
 from worklog.gpu import device
@@ -25,7 +26,6 @@ from worklog.lab import readings
 from worklog.lab.readings import LAUNCHES, Answer, Answers, Held, NotRecorded, Reading, amount, axis, unbiased_settings
 from worklog.lab.widgets import Panel, places, why_not_live
 from worklog.problem.gemm import Shape, tflops
-from worklog.runner.job import grid_jobs
 from worklog.runs import recordings
 from worklog.runs.estimates import Estimate
 from worklog.runs.run import Run
@@ -138,7 +138,7 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("WORKLOG_SOURCE")
     assert why_not_live() is None
     monkeypatch.setattr(readings, "recordings", lambda part: {})
-    with pytest.raises(BadRunFile, match="worklog ablate --grid --out"):
+    with pytest.raises(BadRunFile, match="no recording for the panel: pass one"):
         lab.panel()
 
 

@@ -13,13 +13,14 @@ from unittest import mock
 import pytest
 
 from tests.helpers import measured, small_run, typed
+from tests.record.grid import grid_jobs
 from worklog import plots
 from worklog.errors import BadSetting, CompileFailed
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
 from worklog.runner import sweep as tuning
-from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, article_jobs, grid_jobs, jobs_of
+from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, article_jobs, jobs_of
 from worklog.runner.measure import held_by, holding, recorded, require_measurable
 from worklog.runner.sweep import Variants, results, variants
 from worklog.runs import recorded_run

@@ -132,7 +132,7 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
 
 @click.command()
 @RUN
-@click.option("--grid", type=options.PATH, help="A run file of `worklog ablate --grid` for the panel.")
+@click.option("--grid", type=options.PATH, help="A run file of tests/record/grid.py for the panel.")
 @options.folder("site", "Folder for index.html.")
 def site(file: Path | None, grid: Path | None, out: Path) -> None:
     """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""

@@ -27,7 +27,7 @@ from worklog.peers import exploits as table_of
 from worklog.problem import Shape
 from worklog.runner import measure
 from worklog.runner.declare import at, declared
-from worklog.runner.job import ABLATION_SIZES, ablation_jobs, grid_jobs
+from worklog.runner.job import ABLATION_SIZES, ablation_jobs
 from worklog.runner.session import calibrated
 from worklog.runs.ablation import effects, effects_frame, effects_text
 from worklog.runs.comparison import open_comparison
@@ -36,35 +36,27 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
 @click.command()
-@options.kernel("rung", "[RUNG]", required=False)
-@click.option("--grid", is_flag=True, help="Instead, record the combinations of settings that the panel shows.")
+@options.kernel("rung", "RUNG")
 @options.SIZES
 @click.option("--preview", is_flag=True, help="Show how much would be measured and how long it takes; needs no GPU.")
 @options.measuring
 def ablate(
-    rung: str | None, grid: bool, shapes: list[Shape], harness: Harness, preview: bool, out: Path | None,
-    as_json: bool, **shown: Any,
+    rung: str, shapes: list[Shape], harness: Harness, preview: bool, out: Path | None, as_json: bool, **shown: Any
 ) -> None:  # fmt: skip
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
-
-    Without a GPU, the recording is shown. --grid takes minutes on a GPU: `worklog site --grid FILE` shows its run.
+    Without a GPU, the recording is shown.
     """
-    if (rung is None) != grid or (grid and (shapes or harness != Harness())):
-        raise BadSetting("name a rung, or give --grid without a rung, --size and --set")
     shapes = shapes or [Shape.of(size) for size in ABLATION_SIZES]
-    jobs = ablation_jobs(rung, shapes) if rung is not None else grid_jobs()
+    jobs = ablation_jobs(rung, shapes)
     measure.require_measurable(jobs, harness)
     if preview:
         print_preview(jobs, as_json)
         return
-    if rung is None or options.live_wanted(out=out, set=harness != Harness()):
+    if options.live_wanted(out=out, set=harness != Harness()):
         with options.progress_bar() as progress:
             run = measure.carry_out(jobs, harness, progress=progress, out=out)
     else:
         run = measure.ablate(rung, shapes)
-    if rung is None:
-        options.print_run(run, as_json=as_json, **shown)
-        return
     if any(shown.values()):
         options.write_exports(effects_frame(run, rung), shown, title=f"{rung} · {run.label}")
     text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")

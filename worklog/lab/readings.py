@@ -59,7 +59,7 @@ def grid_runs(given: Run | Path | None = None) -> list[Run]:
     if given is None and forced_source() == "live":
         return []
     if given is None and not recordings("grid"):
-        raise BadRunFile("no recording for the panel: pass one as run=, from `worklog ablate --grid --out grid.jsonl`")
+        raise BadRunFile("no recording for the panel: pass one as run=, from `python -m tests.record.grid grid.jsonl`")
     return [given if isinstance(given, Run) else open_run(given or [*recordings("grid").values()][-1])]
 
 

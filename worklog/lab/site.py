@@ -78,12 +78,12 @@ def answers(given: Run | Path | None) -> bytes:
     grids = grid_runs(given)
     if not grids:
         raise BadRunFile(
-            "the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog ablate --grid` with --grid"
+            "the panel has no recording with WORKLOG_SOURCE=live: give one of `python -m tests.record.grid` with --grid"
         )
     of, grid = Answers([grids[0]]), grids[0]
     kernel, largest, parts = of.kernels[-1], of.shapes[-1], dict[str, int]()
     if not any(of.has(m.kernel, m.problem, of.unbiased) for m in grid.measurements):
-        raise NotRecorded(f"this {grid.origin} run has no unbiased reading: make a grid with `worklog ablate --grid`")
+        raise NotRecorded(f"this {grid.origin} run has no unbiased reading: make one: `python -m tests.record.grid`")
     four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
     panel = Panel(of, kernel, largest, four if of.has(kernel, largest, of.unbiased | four) else {})
     panel.reason = "the page measures nothing"

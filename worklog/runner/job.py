@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
-from itertools import combinations
 from typing import Any, Literal
 
 from worklog.errors import BadSetting, listed
@@ -26,8 +25,6 @@ ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0), ("hot_ms
 GRID_SIZES = (256, 1024, 4096)
 # At 4096 a launch of naive takes 0.28 s on an H200, so that its twelve settings alone would take 40 s.
 ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptiled": GRID_SIZES}
-# A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
-GRID_SAMPLING: Changes = (("most_samples", 40), ("budget_s", 1.0), ("hot_ms", 0.0))
 SECONDS_EACH = 1.5  # gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording
 
 
@@ -140,29 +137,6 @@ def article_jobs() -> list[Job]:
     cancel = (("l2", "warm"), ("queue", False))  # in the README's first picture
     jobs.append(Job("vectorized", Shape.of(1024), cancel + ABLATION_SAMPLING))
     return sorted(jobs, key=lambda job: job.problem.flops)
-
-
-def grid_jobs() -> list[Job]:
-    """The measurements that the panel answers from, for each rung at each size: each pitfall that needs launches alone,
-    each two of them together, every combination of the article's four fixes and the blocking kernel, and all together;
-    and from all together and from the article's four, each setting changed alone. What only changes the arithmetic on
-    samples is computed, and the gate doesn't change the launches.
-    """
-    every = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
-    fixes = [g for g in every if g.article or g.setting == "queue"]
-    chosen = [both for count in range(3) for both in combinations(every, count)]
-    chosen += [several for count in range(3, len(fixes) + 1) for several in combinations(fixes, count)]
-    for changed in every:
-        chosen.append(tuple(g for g in every if g is not changed))
-        chosen.append(tuple(g for g in every if (g.article is not None) != (g is changed)))
-    distinct = dict[Changes, None]()
-    for pitfalls in [*chosen, tuple(every)]:
-        biased = {g.setting: g.biased[0] for g in pitfalls}
-        if biased.get("timer") == "host":  # which needs no blocking kernel
-            biased.pop("queue", None)
-        distinct[tuple(biased.items())] = None
-    places = [(name, Shape.of(size)) for size in GRID_SIZES for name in ABLATION_RUNGS]
-    return [Job(name, shape, changes + GRID_SAMPLING) for name, shape in places for changes in distinct]
 
 
 def work_of(shape: Shape) -> Work:
