@@ -20,8 +20,8 @@ from worklog.cli.figures import markdown
 from worklog.plots.selection import sample_times
 from worklog.problem import Shape
 from worklog.runs import Estimate, Measurement, Run, Stage, Verdict, Work, recorded_run
+from worklog.runs.documents import Bar, Table, bound, duration, of_baseline, scaled, small
 from worklog.runs.measurement import cells
-from worklog.runs.table import Bar, Table, bound, duration, of_baseline, scaled, small
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 VERDICT = Verdict(

@@ -27,9 +27,9 @@ from worklog.runner.cluster import ATTEMPTS, Measured, Workers, card_name, on_ca
 from worklog.runner.job import BASELINE, Job, Progress, silent
 from worklog.runner.sweep import Variant, Variants, recorded
 from worklog.runs import Estimate, Measurement, Run, Table, Verdict, claimed, new_path, paired_ratio, recordings
+from worklog.runs.documents import of_baseline
 from worklog.runs.measurement import Ran
 from worklog.runs.run import live_runs
-from worklog.runs.table import of_baseline
 from worklog.settings import Harness
 
 STRATEGIES = ("exhaustive", "random", "optuna")

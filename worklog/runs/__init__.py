@@ -1,6 +1,22 @@
 """What was found: runs, measurements, statistics, tables and comparisons, as files and data frames."""
 
-from worklog.runs.documents import claimed, not_writable, read_text, require_file, write_bytes, write_text
+from worklog.runs.documents import (
+    WIDTH,
+    Bar,
+    Cell,
+    Table,
+    about,
+    bound,
+    claimed,
+    duration,
+    not_writable,
+    percent,
+    read_text,
+    require_file,
+    scaled,
+    write_bytes,
+    write_text,
+)
 from worklog.runs.estimates import (
     CLOCK_OFF,
     LEAST_SAMPLES,
@@ -22,7 +38,6 @@ from worklog.runs.measurement import Context, Measurement, Roof, Work, cells, so
 from worklog.runs.record import line, new_path, runs_dir
 from worklog.runs.records import Calibration, Gpu, KnownLengths, Stage, Verdict
 from worklog.runs.run import CHAPTERS, Run, forced_source, in_steps, newest_run, open_run, recorded_run, recordings
-from worklog.runs.table import WIDTH, Bar, Cell, Table, about, bound, duration, percent, scaled
 
 __all__ = [
     "CHAPTERS", "CLOCK_OFF", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Cell", "Context", "Difference",

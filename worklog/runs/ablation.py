@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
+from worklog.runs.documents import WIDE, Table, about, rounded
 from worklog.runs.estimates import PRECISION, Estimate, summarize
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.runs.table import WIDE, Table, about, rounded
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 if TYPE_CHECKING:

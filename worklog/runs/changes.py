@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting
+from worklog.runs.documents import Bar, Cell, Table, duration
 from worklog.runs.estimates import (
     HOST_SD,
     NORMAL,
@@ -27,7 +28,6 @@ from worklog.runs.estimates import (
 )
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
-from worklog.runs.table import Bar, Cell, Table, duration
 
 FASTER, SLOWER, SAME, UNKNOWN, FAILED = "faster", "slower", "same", "cannot tell", "failed"
 HOW_LONG = ("precision", "least_samples", "most_samples", "budget_s", "stopping", "hot_ms")  # settings that may differ

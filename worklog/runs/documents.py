@@ -1,4 +1,5 @@
-"""JSON documents: written atomically, and checked against declared types when they are read again.
+"""What users get: tables, numbers in words, and JSON documents, which are written atomically, and checked against
+declared types when they are read again.
 
 A file may have been cut, edited, or written by another tool. What is checked on opening needs no check later.
 """
@@ -6,12 +7,16 @@ A file may have been cut, edited, or written by another tool. What is checked on
 from __future__ import annotations
 
 import errno
+import math
 import os
+import re
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -26,6 +31,11 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
+WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
+WIDTH = 160  # characters of a terminal whose width is not known
+FEW = 5  # notes below a table of a page; more are folded
+# Bars are translucent, so that the words on them are readable on a light page and on a dark one.
+WITHIN, BEYOND = "#3b93d055", "#e0702455"
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
@@ -137,3 +147,148 @@ def claimed(path: Path) -> Iterator[None]:
     finally:
         if not path.stat().st_size:
             path.unlink()
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A cell with a bar behind its words. share: length of the bar as a share of the cell, drawn between 0 and 1;
+    beyond: drawn in the colour of what exceeds its limit.
+    """
+
+    words: str
+    share: float | None
+    beyond: bool = False
+
+    def __str__(self) -> str:
+        return self.words
+
+    def html(self) -> str:
+        """The words on their bar; without a share, the words alone."""
+        if self.share is None:
+            return escape(self.words)
+        length, colour = 100 * min(max(self.share, 0.0), 1.0), BEYOND if self.beyond else WITHIN
+        gradient = f"linear-gradient(90deg,{colour} {length:.1f}%,transparent 0)"
+        return f'<span style="display:block;background:{gradient}">{escape(self.words)}</span>'
+
+
+Cell = str | Bar
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Rows of cells under a title, for a notebook and a terminal. columns: headings, or () for a table of facts. left:
+    number of leading columns that are aligned to the left; the others are aligned to the right. notes: lines below.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left: int = 1
+    notes: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]], left: int = 1, notes: Sequence[str] = ()) -> Table:
+        """Rows that map columns to cells, all with the same columns; without rows, the title alone."""
+        return cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes) if rows else cls(title, (), ())
+
+    def text(self, width: int = WIDTH) -> str:
+        """For `width` characters: trailing columns that don't fit are left out and named, at most half of them."""
+        cells = [[str(cell) for cell in row] for row in (*([self.columns] if self.columns else ()), *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        fitting = len(widths)
+        while self.columns and fitting > len(widths) // 2 and sum(widths[:fitting]) + 2 * fitting > width:
+            fitting -= 1
+        lines = [self.title] if self.title else []
+        for row in cells:
+            padded = [
+                f"{cell:<{size}}" if place < self.left else f"{cell:>{size}}"
+                for place, (cell, size) in enumerate(zip(row, widths[:fitting], strict=False))
+            ]
+            lines.append((" " + "  ".join(padded)).rstrip())
+        if fitting < len(widths):
+            lines.append(f"  in a wider terminal: {', '.join(self.columns[fitting:])}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def html(self) -> str:
+        """For a notebook; the title is the caption that screen readers announce."""
+
+        def cell(tag: str, place: int, inner: str) -> str:
+            align = "left" if place < self.left else "right;white-space:nowrap"
+            return f'<{tag} style="text-align:{align}">{inner}</{tag[:2]}>'
+
+        heads = [cell('th scope="col"', place, escape(words)) for place, words in enumerate(self.columns)]
+        heads = [head if words else "<td></td>" for head, words in zip(heads, self.columns, strict=True)]
+        top = f"<thead><tr>{''.join(heads)}</tr></thead>" if heads else ""
+        body = ""
+        for row in self.rows:
+            inner = [words.html() if isinstance(words, Bar) else escape(words) for words in row]
+            cells = [cell("td" if place else 'th scope="row"', place, words) for place, words in enumerate(inner)]
+            body += f"<tr>{''.join(cells)}</tr>"
+        caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
+        notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
+        if len(self.notes) > FEW:
+            notes = f"<details><summary>{len(self.notes)} notes</summary>{notes}</details>"
+        return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
+
+    __repr__, _repr_html_ = text, html
+
+    def markdown(self) -> str:
+        """For the README, without the title and the notes."""
+        rule = ["---" if place < self.left else "--:" for place in range(len(self.columns))]
+        lines = [f"| {' | '.join(self.columns)} |", f"|{'|'.join(rule)}|"]
+        for row in self.rows:
+            lines.append("| " + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row) + " |")
+        return "\n".join(lines)
+
+
+def duration(microseconds: float, *, padded: bool = False) -> str:
+    """With the unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms. padded: always four, 8.400 µs."""
+    unit, scale = next((known for known in (("s", 1e6), ("ms", 1e3)) if microseconds >= known[1]), ("µs", 1.0))
+    value = microseconds / scale
+    return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
+
+
+def small(half_width: float) -> str:
+    """Two digits after the point, or as many as show the first digit that is not 0: 0.05, 0.002."""
+    digits = 2 if not 0 < half_width < 0.005 else -math.floor(math.log10(half_width))
+    return f"{half_width:.{digits}f}"
+
+
+def of_baseline(ratio: float, low: float, high: float) -> str:
+    """A share of the baseline in percent, and to the same digit its interval: 62.7 % ±0.3, 97.31 % ±0.08."""
+    half = 50 * (high - low)
+    words = f"{half:.1f}" if round(half, 2) >= 0.1 else small(half)
+    digits = len(words.partition(".")[2]) or 1
+    return f"{100 * ratio:.{digits}f} % ±{words}"
+
+
+def bound(value: float) -> str:
+    """An upper bound: two digits after the point, rounded up."""
+    return f"{math.ceil(100 * abs(value) - 1e-9) / 100:.2f}"
+
+
+def percent(share: float | None) -> str:
+    """65.0 %, or 0.74 % for less than a tenth; "" for None."""
+    return "" if share is None else f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+
+
+def scaled(count: float) -> str:
+    """A count in four digits: 8432, 84.32 k, 5.244 M."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):
+        if count >= scale:
+            return f"{count / (1e3 if unit == 'k' else scale):.4g} {unit}"
+    return f"{count:.4g}"
+
+
+def about(value: float, half: float, written: Callable[[float], str]) -> str:
+    """The number as `written` writes it; where its 95 % interval is wider than WIDE, to the first digit of the
+    half-width: "about 3000" for 3404 ±52 %. half: relative.
+    """
+    if 2 * half <= WIDE:
+        return written(value)
+    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half)))  # no zeros behind it
+
+
+def rounded(value: float, half: float) -> float:
+    """The value to the first digit of its half-width, at least to its own first digit."""
+    return round(value, -math.floor(math.log10(min(half, abs(value)))))

@@ -12,11 +12,10 @@ import msgspec
 
 from worklog.errors import BadRunFile, BadSetting, meant
 from worklog.runs.changes import Reading, Side, side_of
-from worklog.runs.documents import git
+from worklog.runs.documents import Table, git
 from worklog.runs.estimates import NORMAL
 from worklog.runs.record import runs_dir
 from worklog.runs.run import Run, live_runs, recordings
-from worklog.runs.table import Table
 
 if TYPE_CHECKING:
     import pandas

@@ -11,10 +11,21 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import Count, Positive, Whole
+from worklog.runs.documents import (
+    Bar,
+    Cell,
+    Count,
+    Positive,
+    Table,
+    Whole,
+    duration,
+    of_baseline,
+    percent,
+    scaled,
+    small,
+)
 from worklog.runs.estimates import Estimate, Samples, median, paired_ratio
 from worklog.runs.records import Calibration, Gpu, Verdict
-from worklog.runs.table import Bar, Cell, Table, duration, of_baseline, percent, scaled, small
 
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 COLUMNS = 9  # of a table of matrix products beside cuBLAS: they are shown even where they are empty

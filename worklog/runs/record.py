@@ -1,8 +1,8 @@
 """A run: what was measured, on which GPU, by which settings, from which sources; and its file, in which it grows.
 
 A run file is JSON Lines. First the head, then what is known, a line each; every line has a `kind`. It only grows, so a
-run that is cut short keeps every finished line. What can be derived is derived when it is read. A file of schema 1
-is read by worklog.runs.schema_1.
+run that is cut short keeps every finished line. What can be derived is derived when it is read. Users may
+still have files of schema 1.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import msgspec
 
 from worklog.errors import BadRunFile, BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import Date, read_text, require_schema, write_text
-from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare
-from worklog.runs.measurement import Context, Measurement, source_label
+from worklog.runs.documents import Date, read_json, read_text, require_schema, write_text
+from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
+from worklog.runs.measurement import Context, Measurement, Work, source_label
 from worklog.runs.records import Calibration, Counters, Gpu
-from worklog.runs.schema_1 import of_schema_1
 from worklog.settings import PITFALLS, Harness
 
 SCHEMA = 2
+AGAINST = "against"  # in schema 1 among the changed settings: another baseline than the first one
 ADVICE = "measure again, or give a file that `worklog run` wrote"
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 
@@ -278,7 +278,7 @@ def _read(path: Path) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         first = msgspec.json.decode(texts[0])
     whole_lines = isinstance(first, dict) and first.get("kind") == "head"
-    return _read_lines(texts, path) if whole_lines else of_schema_1(path, ADVICE)
+    return _read_lines(texts, path) if whole_lines else _of_schema_1(path)
 
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
@@ -324,3 +324,57 @@ def _sound(m: Measurement) -> Measurement:
     if m.status == "measured" and m.verdict and not (m.verdict.accepted and m.verdict.precision):
         raise ValueError(f"measurements: {m.title} is measured, but its verdict isn't passed with a precision")
     return m
+
+
+def _of_schema_1(path: Path) -> dict[str, Any]:
+    """The same from one JSON document with 47 fields for each measurement. Raises BadRunFile."""
+    document, _ = read_json(path, dict[str, Any], None, [1], ADVICE)
+    measurements = list[dict[str, Any]]()
+    try:
+        for old in document["measurements"]:
+            new = _measurement(old, document)
+            if AGAINST in old["changed"]:  # of the same turns as the one before
+                name, first = old["changed"][AGAINST], measurements[-1]
+                first["against"][name] = new["against"][old["baseline"]]
+                first["samples"]["sides"] += [{**side, "name": name} for side in new["samples"]["sides"][1:]]
+            else:
+                measurements.append(new)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        what = f"isn't a whole run (measurements {len(measurements)}: {error!r})"
+        raise BadRunFile(f"{path} {what}: {ADVICE}") from error
+    return {**document, "gpu": document.get("device"), "measurements": measurements}
+
+
+def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    baseline, columns = old.get("baseline", "cuBLAS"), old.get("samples", {})
+
+    def estimate(name: str) -> dict[str, Any] | None:
+        value = old.get(name) if old["status"] == "measured" else None
+        ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
+        return None if value is None else {"value": value, **ends, "process": old.get(f"{name}_process")}
+
+    sides, kernels = list[dict[str, Any]](), columns.get("kernels") or (None, None)
+    for name, prefix, count in ((old["kernel"], "", kernels[0]), (baseline, "baseline_", kernels[1])):
+        if columns.get(f"{prefix}us"):
+            side = {part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")}
+            sides.append({**side, "name": name, "hot_us": columns.get(f"hot_{prefix}us", ()), "kernels": count})
+    overhead_us = old.get("overhead_us")
+    if overhead_us is None:
+        made_with = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
+        overhead_us = event_overhead_us(made_with, document["calibration"]["offset_us"])
+    peak = old["tflops"] / old["of_roof"] if old.get("tflops") and old.get("of_roof") else None
+    return {
+        **old,
+        "status": "failed" if old["status"] == "refused" else old["status"],
+        "time": estimate("us"),
+        "against": {baseline: estimate("ratio")} if baseline else {},
+        "verdict": old.get("verdict") and {"precision": None, **old["verdict"]},
+        "work": {field.name: old.get(field.name) for field in fields(Work)},
+        "roof": peak and {"tflops": peak, "datapath": old.get("datapath")},
+        "samples": {
+            "sides": sides,
+            "counts": [*map(int, columns["counts"])] if sides else [],
+            "overhead_us": overhead_us,
+            "throttle_mask": old.get("throttle_mask", 0),
+        },
+    }

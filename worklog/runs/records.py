@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from worklog.runs.documents import Count, Positive
-from worklog.runs.table import Bar, Table
+from worklog.runs.documents import Bar, Count, Positive, Table
 from worklog.settings import allowed_us
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions

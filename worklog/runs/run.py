@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape
-from worklog.runs.documents import write_bytes, write_text
+from worklog.runs.documents import WIDTH, Bar, Cell, Table, duration, write_bytes, write_text
 from worklog.runs.estimates import over_shapes
 from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, share_cells
 from worklog.runs.record import RunRecord, runs_dir
-from worklog.runs.table import WIDTH, Bar, Cell, Table, duration
 
 if TYPE_CHECKING:
     import pandas
