@@ -85,7 +85,7 @@ def record(names: Sequence[str], limit_s: float) -> dict[str, Any]:
         readings = {
             m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness) for m in run.select()
         }
-        processes.append({"wall_s": round(wall_s, 2), "readings": readings})
+        processes.append({"wall_s": round(wall_s, 2), "card": run.gpu.uuid, "readings": readings})
     assert run is not None
     about = {"created": run.created, "gpu": run.gpu, "tool": run.tool, "software": run.software, "harness": run.harness}
     slowed = {str(size): {"cycles": cycles[size], "paired": round(share[size], 5)} for size in SIZES}
@@ -123,8 +123,8 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     processes, made = [process for document in documents for process in document["processes"]], dict[str, Any]()
 
     def readings(name: str, size: int) -> list[Reading]:
-        recorded = (process["readings"].get(f"{name} at {size}") for process in processes)
-        return [msgspec.convert(reading, Reading) for reading in recorded if reading]
+        recorded = ((process["readings"].get(f"{name} at {size}"), process["card"]) for process in processes)
+        return [msgspec.convert({**reading, "card": card}, Reading) for reading, card in recorded if reading]
 
     for what, names in (("false", [(name, name) for name in KERNELS]), ("found", [("warptiled", "slower")])):
         shares, pairs = dict[str, list[float]](), 0

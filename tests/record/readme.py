@@ -112,7 +112,11 @@ def changes() -> str:
     text = "The rates of its rule are not recorded."
     for path in recordings("compare").values():
         document = json.loads(path.read_text(encoding="utf-8"))
-        text = WORDS["text"]["rates"].strip().format(label=document["label"], **document["rates"])
+        text = (
+            WORDS["text"]["rates"]
+            .strip()
+            .format(label=document["label"].replace("live", "recorded"), **document["rates"])
+        )
     comment = "\n".join(f"> {line}".rstrip() for line in made.markdown().splitlines())
     return f"{comment}\n\n{textwrap.fill(f'Here the slowdown was planted in the recording. {text}', 120)}"
 

@@ -115,6 +115,14 @@ def changes(old: Run, *new: Run) -> Changes:
     return compare([side_of(old)], [side_of(run) for run in new])
 
 
+def test_a_short_kernel_has_no_verdict_between_two_cards() -> None:
+    first, second = Reading(35.0, 0.001, 1980.0, card="GPU-1"), Reading(36.6, 0.001, 1980.0, card="GPU-2")
+    said = change([first], [second])
+    assert said.verdict == UNKNOWN and "two cards" in said.reason
+    assert change([first], [replace(second, card="GPU-1")]).verdict == SLOWER
+    assert change([replace(first, us=350.0)], [replace(second, us=366.0)]).verdict == SLOWER
+
+
 def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression() -> None:
     old = run_with(measured("naive", us=100.0), measured("shared", us=100.0), measured("gone"))
     failed = Measurement("shared", (512, 512, 512), "failed", "failed at precision")
