@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import SIGNATURE
+from worklog.emulator.device import build
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.device_code import prepared
@@ -171,6 +172,67 @@ def test_the_launch_is_read_only_where_the_source_states_one(source: str, grid: 
     assert Kernel.from_source(source, block="128", grid="M").blocks(Shape.of(9)) == (9, 1), "an option replaces it"
     by_option = f"launch: grid M; block {block}; from --grid and {origin}"
     assert not grid or by_option in Kernel.from_source(source, grid="M").adapted
+
+
+LAUNCH = "gemm<<<dim3((N + 15) / 16, (M + 7) / 8), dim3(16, 8)>>>(A, B, C, M, N, K);"
+MEMBERS = "dim3 g, t(1, 1); t.x = 16; t.y = 8; g.x = (N + t.x - 1) / t.x; g = dim3(g.x, M / 8); gemm<<<g, t>>>"
+BY_CONFIG = """cudaLaunchConfig_t c = {0}; c.blockDim = dim3(16, 8); c.gridDim = dim3(N / 16, M / 8);
+cudaLaunchKernelEx(&c, gemm, A, B, C, M, N, K);"""
+ROUNDED = (
+    "auto up = [](int a, int b) { return a / b + (a % b ? 1 : 0); }; gemm<<<up(N, 16), 1 << 4>>>(A, B, C, M, N, K);"
+)
+OF_A_HELPER = f"""template <int X> void launch(dim3 blocks, {POINTERS}, int m, int n, int k) {{
+gemm<<<blocks, X>>>(A, B, C, m, n, k); }}
+void f(int M, int N, int K) {{ launch<64>(dim3(N / 64, M), A, B, C, M, N, K); }}"""
+POINTED = f"void launch(Kernel kernel) {{ {LAUNCH.replace('gemm', 'kernel')} }} void f() {{ launch(gemm); }}"
+FLOOR = """constexpr int ceil_div(int n, int size) { return n / size; }
+enum { Y = 8 }; struct Tile { static constexpr int X = ceil_div(33, 2); };"""
+OF_FUNCTIONS = "gemm<<<dim3(ceil_div(N, Tile::X), M / Y), dim3(Tile::X, Y)>>>(A, B, C, M, N, K);"
+
+
+@pytest.mark.parametrize(
+    ("code", "grid", "block"),
+    [
+        ("#define RUN(kernel, g, t, ...) kernel<<<g, t>>>(__VA_ARGS__)\nvoid f() { RUN({}) }", "N, M", "32"),
+        (f"void f() {{ {MEMBERS}(A, B, C, M, N, K); }}", "(N + 16 - 1) / 16, M / 8", "16, 8"),
+        (f"void f() {{ {BY_CONFIG} }}", "N / 16, M / 8", "16, 8"),
+        (f"void f() {{ {ROUNDED} }}", "N / 16 + (min(1, N % 16) * 1 + (1 - min(1, N % 16)) * 0)", "16"),
+        (OF_A_HELPER, "N / 64, M", "64"),
+        (POINTED, "(N + 15) / 16, (M + 7) / 8", "16, 8"),
+        (f"{FLOOR} void f() {{ {OF_FUNCTIONS} }}", "N / 16, M / 8", "16, 8"),
+        (f"struct S {{ void f() {{ {LAUNCH} }} }};", "(N + 15) / 16, (M + 7) / 8", "16, 8"),
+    ],
+)
+def test_a_launch_is_read_with_the_values_that_names_have_there(code: str, grid: str, block: str) -> None:
+    code = code.replace("RUN({})", "RUN(gemm, dim3(N, M), 32, A, B, C, M, N, K);")
+    found = Kernel.from_source(f"{GEMM} {{}}\n{code}")
+    assert (found.grid, found.block) == (grid, block) and found.adapted[-1].endswith("from the host code")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (
+            f"dim3 t(32, 8); if (N < 64) t = dim3(8, 8); {LAUNCH.replace('dim3(16, 8)', 't')}",
+            "line 2: .*cannot read 't'",
+        ),
+        (f"int t = 0; occupancy(&t); {LAUNCH.replace('dim3(16, 8)', 't')}", "line 2: .*cannot read 't'"),
+        (f"{LAUNCH} {LAUNCH.replace('16', '32')}", "launches differ: gemm with grid .* block 16, 8 or gemm with grid"),
+        (LAUNCH.replace("gemm", "table[0]"), r"line 2: .*table\[0\] isn't known as a kernel"),
+    ],
+)
+def test_what_of_a_launch_is_not_understood_is_said(code: str, why: str) -> None:
+    with pytest.raises(BadSetting, match=why):
+        Kernel.from_source(f"{GEMM} {{}}\nvoid f() {{ {code} }}").require_launch()
+
+
+def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found_as_the_compiler_does() -> None:
+    both = f"{GEMM} {{ C[0] = 1; }} void run() {{ {LAUNCH} }}".replace("\n", " ")
+    made = Kernel.from_source(f"#define BOTH(gemm) {both}\nBOTH(mine)\n")
+    assert (made.block, made.program.source.count("\n")) == ("16, 8", 2)
+    assert "mine" in build(made.program)[0].symbol
+    assert Kernel.from_source(f"template <class T> {GEMM.replace('float', 'T')} {{}} void f() {{ {LAUNCH} }}").block
+    assert Kernel.from_source(f"template <int T = 8> {GEMM} {{}} void f() {{ {LAUNCH} }}").entry == "gemm<>"
 
 
 def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too() -> None:

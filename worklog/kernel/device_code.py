@@ -84,10 +84,11 @@ def _without_host(source: str, host: Spans, own: Mapping[str, str]) -> str:
         name = match[1] or match[2]
         if name not in own and not _DEVICE_HEADERS.match(name):
             out[match.start() : match.end()] = blank(match[0])
-    for start, end in host:
+    for start, end, kept in host:
         for match in LINE.finditer(source, start, end):
             if not match["directive"]:
                 out[match.start() : match.end()] = blank(match[0])
+        out[start] = kept or out[start]
     return "".join(out)
 
 

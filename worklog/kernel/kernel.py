@@ -111,6 +111,9 @@ class Kernel:
         for macro in define:
             if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
                 raise BadSetting(f"cannot read -D {macro!r}: write NAME or NAME=VALUE")
+        for folder in include:
+            if not Path(folder).is_dir():
+                raise BadSetting(f"cannot read -I {folder}: there is no such folder")
         if shared < 0:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         code, unit = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
@@ -123,8 +126,14 @@ class Kernel:
         function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
         defined = unit.definition(function)
-        of_header = not instantiated and defined is not None and {*tile} <= {*defined.template}
+        if defined is None:
+            known = ", ".join(unit.kernels) or "none"
+            raise BadSetting(f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {known}")
+        of_header = not instantiated and {*tile} <= {*defined.template}
         template = tile if of_header else {}
+        pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
+        if not instance and not template and {*defined.template} <= pointed:
+            instance = ", ".join("float" for _ in defined.template)  # which the gate passes
         adapted, unread = [], list[str]()
         try:
             arguments = signature.order(args, file, function, defined)
@@ -142,7 +151,7 @@ class Kernel:
             adapted += unread
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")
-        elif defined is not None and defined.template and launch.function == function:
+        elif defined.template and launch.function == function:
             if all(defined.template.values()):
                 launch = replace(launch, function=f"{function}<>")
             elif arguments:
@@ -357,12 +366,8 @@ class Kernel:
         if self.host is not None or (self.grid and self.block):
             return
         advice = f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
-        if self.unit.definition(self.function) is not None:
-            unread = "; ".join((*(said for said in self.adapted if "launch" in said), advice))
-            raise BadSetting(f"{self.name} needs a launch, and {self.file} doesn't state one: {unread}")
-        names = self.unit.kernels
-        has = f"its kernels are {', '.join(names)}{meant(self.function, names)}"
-        raise BadSetting(f"{self.file} has no launch of {self.function} that can be read; {has}")
+        unread = "; ".join((*(said for said in self.adapted if "launch" in said), advice))
+        raise BadSetting(f"{self.name} needs a launch, and {self.file} doesn't state one: {unread}")
 
     @property
     def remarks(self) -> tuple[str, ...]:

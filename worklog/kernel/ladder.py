@@ -48,6 +48,10 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     """
     given = {name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]}
 
+    for name, value in given.items():
+        if isinstance(value, str) and not value.strip():
+            raise BadSetting(f"{OPTIONS[name].flags[-1]} is empty: give {OPTIONS[name].metavar}, or omit it")
+
     def require_no(options: Iterable[str], whose: str) -> None:
         for name in options:
             if name in given:

@@ -74,11 +74,11 @@ def launch_text(argument: str, given: Any) -> str:
     return ", ".join(sizes(", ".join(map(str, texts)), {}))
 
 
-def order(words: str, file: str, function: str, defined: Definition | None) -> tuple[str, ...]:
+def order(words: str, file: str, function: str, defined: Definition) -> tuple[str, ...]:
     """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
-    declared = defined.parameters if defined is not None else ()
+    declared = defined.parameters
     for parameter in declared:
-        kind, known = parameter.type, {*_PASSED, *(defined.template if defined is not None else ())}
+        kind, known = parameter.type, {*_PASSED, *defined.template}
         if kind.endswith(("*", "]")):
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major")
         numbers = ("float32",) if parameter.pointer else ("float32", "int", "uint", "bool")
@@ -86,9 +86,7 @@ def order(words: str, file: str, function: str, defined: Definition | None) -> t
             advice = "the gate passes float*, float and integers: give the kernel these instead"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
     if words:
-        values = _given(words, file, len(declared) if defined is not None else None)
-    elif defined is None:
-        values = [*LADDER]
+        values = _given(words, file, len(declared))
     elif declared and (declared[-1].type, declared[-1].name) == ("void", WORKSPACE):
         values = [*_by_name(declared[:-1], file, function, defined.body), WORKSPACE]
     else:
@@ -97,15 +95,15 @@ def order(words: str, file: str, function: str, defined: Definition | None) -> t
     return tuple(f"{WIDE}{value}" if n in wide else value for n, value in enumerate(values))
 
 
-def _given(words: str, file: str, declared: int | None) -> list[str]:
-    """The values of --args. declared: the number of parameters, if it is known."""
+def _given(words: str, file: str, declared: int) -> list[str]:
+    """The values of --args. declared: the number of parameters."""
     names = parts(words)
     for name in names:
         if name not in LADDER:
             raise BadSetting(f"--args {words}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}")
     if any(names.count(name) != 1 for name in MATRICES) or not any(name in SIZES for name in names):
         raise BadSetting(f"--args {words}: give A, B and C once each and at least one of M, N, K")
-    if declared not in (None, len(names)):
+    if declared != len(names):
         raise BadSetting(f"--args {words}: {file} declares {declared} parameters, and {len(names)} are given")
     return names
 
@@ -158,12 +156,12 @@ def _products(node: Any) -> list[set[str]]:
     return [found for product in nodes(node, "binary_expression") if len(found := factors(product)) > 1]
 
 
-def described(defined: Definition | None, values: Sequence[str]) -> list[str]:
+def described(defined: Definition, values: Sequence[str]) -> list[str]:
     """What is said of an order that isn't the ladder's."""
     plain = [value.removeprefix(WIDE) for value in values]
     if tuple(plain) == LADDER:
         return []
-    names = [parameter.name for parameter in defined.parameters] if defined is not None else plain
+    names = [parameter.name for parameter in defined.parameters]
     said = f"parameters ({', '.join(names)})" + ("" if names == plain else f": passed as ({', '.join(plain)})")
     said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
     return [said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else "")]
@@ -217,14 +215,12 @@ def covered(grid: str) -> tuple[list[str], bool]:
 
 
 def launch(
-    source: str, unit: Unit, function: str, defined: Definition | None, values: Sequence[str], instance: str
+    source: str, unit: Unit, function: str, defined: Definition, values: Sequence[str], instance: str
 ) -> tuple[Launch, str, list[str]]:
     """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; where it was
     read; and what wasn't understood. An empty one where it states none, or several. instance: arguments of the
     template, as in "32, 8".
     """
-    if defined is None:
-        return Launch(function), "", []
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
     known = {**unit.names(defined), **{name: value for name, value in defined.template.items() if value}, **template}
@@ -247,7 +243,8 @@ def launch(
                 passed[variable[1]] = size if passed.get(variable[1], size) == size else "?"
         names = {name: text for name, text in {**unit.names(call), **template}.items() if name not in passed}
         arguments = ", ".join(reduced(part, names) for part in call.template)
-        if instance and arguments != ", ".join(parts(instance)):
+        is_found_by_the_compiler = not arguments and not all(defined.template.values())
+        if instance and arguments != ", ".join(parts(instance)) and not is_found_by_the_compiler:
             return ""
         entry = f"{function}<{arguments}>" if arguments else function
         grid, block, shared = (*call.configuration, "0", "0")[:3]

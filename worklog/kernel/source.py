@@ -130,12 +130,16 @@ def reduced(text: str, names: Mapping[str, str]) -> str:
     as a number if that is all that is left. names: of a function that returns an expression, a lambda.
     """
     with suppress(RecursionError):
-        text = _of_text(text, names, DEPTH)
-        while text.startswith("(") and getattr(expression(text), "type", "") == "parenthesized_expression":
-            text = text[1:-1]
+        text = _folded(_of_text(text, names, DEPTH))
+        with suppress(SyntaxError):
+            return ast.unparse(ast.parse(text, mode="eval"))  # without needless brackets
+    return " ".join(text.split())
+
+
+def _folded(text: str) -> str:
     with suppress(BadSetting):
         return str(evaluate(text, {}))
-    return " ".join(text.split())
+    return text
 
 
 def _of_text(text: str, names: Mapping[str, str], depth: int) -> str:
@@ -151,15 +155,15 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
     if kind == "cast_expression":
         return plain(children[-1])
     if kind == "parenthesized_expression":
-        inner = plain(children[0])
-        return inner if re.fullmatch(r"\w+|\(.*\)", inner) and children[0].type != "binary_expression" else f"({inner})"
+        return f"({plain(children[0])})"
     if kind == "unary_expression" and node.children[0].type == "!":
         return f"(1 - {_is_true(plain(children[0]))})"
     if kind == "binary_expression":
         return _binary(node.children[1].type, *map(plain, children))
     if kind == "conditional_expression":
         condition, true, false = map(plain, children)
-        return f"({_is_true(condition)} * ({true}) + (1 - {_is_true(condition)}) * ({false}))"
+        holds = _is_true(condition)
+        return f"({holds} * ({true}) + (1 - {holds}) * ({false}))"
     if kind == "number_literal":
         return re.sub(r"\.0*[fF]?$", "", text_of(node).rstrip("uUlL"))
     if kind == "sizeof_expression" and (dtype := TYPES.get(text_of(children[0]).strip("() "))):
@@ -169,8 +173,7 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
     text = text_of(node)
     if text not in names or not depth:
         return text
-    value = _of_text(names[text], names, depth - 1)
-    return value if re.fullmatch(r"\w+|\(\w+\)", value) else f"({value})"
+    return f"({_folded(_of_text(names[text], names, depth - 1))})"
 
 
 def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> str:
@@ -202,7 +205,7 @@ def _binary(operator: str, left: str, right: str) -> str:
         if operator in ("<<", ">>"):
             operator, right = {"<<": "*", ">>": "/"}[operator], str(2 ** evaluate(right, {}))
     if operator in ("==", "!="):
-        differs = _is_true(f"({left}) - ({right})")
+        differs = _is_true(left) if right == "0" else f"min(1, max(({left}) - ({right}), ({right}) - ({left})))"
         return differs if operator == "!=" else f"(1 - {differs})"
     if operator in ("<", "<=", ">", ">="):
         more, less = (left, right) if operator[0] == ">" else (right, left)
@@ -211,7 +214,8 @@ def _binary(operator: str, left: str, right: str) -> str:
 
 
 def _is_true(text: str) -> str:
-    return f"min(1, max({text}, 0 - ({text})))"
+    """1 for a size that isn't 0, which is never negative."""
+    return text if re.match(r"\(*(?:1 - )?min\(1,", text) else f"min(1, {text})"
 
 
 def sizes_in(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,7 +22,7 @@ from worklog.problem import TYPES, Parameter
 _FOR_THE_DEVICE = "__CUDA_ARCH__=900"
 _DEVICE = re.compile(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b")
 _HOST = re.compile(
-    r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
+    r"<<<|\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
     r"\b(?:torch|at|pybind11)::|\bpthread_\w+|"
     r"\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
 )
@@ -38,7 +39,7 @@ _BY_CONFIG = ("cudaLaunchKernelEx", "cudaLaunchKernelExC")
 _CONFIGURED = {"gridDim": UNCLEAR, "blockDim": UNCLEAR, "dynamicSmemBytes": "0"}
 
 
-Spans = Sequence[tuple[int, int]]
+Spans = Sequence[tuple[int, int, str]]  # starts, ends and what is there instead
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ class Definition:
 @dataclass(frozen=True)
 class Unit:
     """functions: in order. constants: expressions of names that have one value each outside of functions, and by
-    #define; of a function that returns one, a lambda. defined: names of macros, types and functions. host: starts and
-    ends of what is for the host in each header, and in the source.
+    #define; of a function that returns one, a lambda. defined: names of macros, types and functions. host: in each
+    header, and in the source, what is for the host; a macro that defines something for the device too is expanded.
     """
 
     functions: tuple[Definition, ...]
@@ -151,11 +152,18 @@ class _Reader:
         self.code = preprocessed(self.whole, define)
         self.functions: list[Definition] = []
         self.types = dict[str, str]()  # by typedef and using; of a structure, ""
-        self.host: list[list[tuple[int, int]]] = [[] for _ in texts]
+        self.outer = defaultdict[int, list[tuple[Any, bool]]](list)  # by place: nodes, and whether for the host
         self.constants = {name: value for name, value in self.code.macros.items() if value}
         self._outside(tree_of(self.code.text), ())
         known = frozenset((*self.code.macros, *self.types, *(function.name for function in self.functions)))
-        self.unit = Unit(tuple(self.functions), self.constants, known, tuple(self.host))
+        host = [list[tuple[int, int, str]]() for _ in texts]
+        for start, defined in self.outer.items():
+            if any(is_host for _, is_host in defined):
+                number = bisect_right(self.starts, start) - 1
+                kept = " ".join(text_of(node) for node, is_host in defined if not is_host)
+                end = self.code.place(defined[-1][0].end_byte)
+                host[number].append((start - self.starts[number], end - self.starts[number], kept))
+        self.unit = Unit(tuple(self.functions), self.constants, known, tuple(host))
 
     def _line(self, at: int) -> int:
         """The line of the source of a place in the text; of a header, 0."""
@@ -178,7 +186,7 @@ class _Reader:
                 continue
             for record in (inner, *inner.named_children):
                 if record.type in _RECORDS and record.child_by_field_name("body") is not None:
-                    self._record(record)
+                    self._record(record, scope)
             if inner.type in ("type_definition", "alias_declaration"):
                 kind = inner.child_by_field_name("type")
                 name = text_of(inner.child_by_field_name("declarator") or inner.child_by_field_name("name"))
@@ -187,21 +195,22 @@ class _Reader:
                 self._function(inner, scope, template)
             elif inner.type == "declaration":
                 _declared(inner, self.constants)
-            if self._is_for_the_host(child, inner):
-                start, end = (self.code.place(at) for at in (child.start_byte, child.end_byte))
-                text = bisect_right(self.starts, start) - 1
-                self.host[text].append((start - self.starts[text], end - self.starts[text]))
+            self.outer[self.code.place(child.start_byte)].append((child, self._is_for_the_host(child, inner)))
 
-    def _record(self, node: Any) -> None:
-        """A structure or an enumeration with its constants."""
+    def _record(self, node: Any, scope: tuple[str, ...]) -> None:
+        """A structure or an enumeration with its constants and functions."""
         name = text_of(node.child_by_field_name("name"))
         self.types[name] = ""
         for member in node.child_by_field_name("body").named_children:
-            of_enum = member.type == "enumerator"
-            value = member.child_by_field_name("value" if of_enum else "default_value")
-            if value is not None:
-                own = text_of(member.child_by_field_name("name" if of_enum else "declarator"))
-                self.constants[own if of_enum else f"{name}::{own}"] = text_of(value)
+            if member.type == "function_definition":
+                self._function(member, (*scope, name), "")
+            elif member.type == "enumerator":
+                self.constants[text_of(member.child_by_field_name("name"))] = text_of(
+                    member.child_by_field_name("value")
+                )
+            own, values = (member.children_by_field_name(field) for field in ("declarator", "default_value"))
+            for declared, value in zip(own, values, strict=False):
+                self.constants[f"{name}::{text_of(declared)}"] = text_of(value)
 
     def _is_for_the_host(self, whole: Any, inner: Any) -> bool:
         text, body = whole.text.decode(), inner.child_by_field_name("body")
@@ -286,10 +295,11 @@ class _Reader:
             else:
                 if (call := self._call(child, names)) is not None:
                     yield call
+                left, right = (text_of(child.child_by_field_name(side)) for side in ("left", "right"))
+                own = {name: f"({value})" for name, value in names.items() if name.partition(".")[0] == left}
                 _forget(names, _targets(child))
                 if child.type == "assignment_expression" and child.children[1].type == "=":
-                    left, right = (child.child_by_field_name(side) for side in ("left", "right"))
-                    _assign(names, text_of(left), text_of(right))
+                    _assign(names, left, filled(right, own))
 
     def _call(self, node: Any, names: Mapping[str, str]) -> Call | None:
         """A launch, or a call of a function that launches."""
