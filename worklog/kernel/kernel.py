@@ -155,8 +155,8 @@ class Kernel:
             if all(defined.template.values()):
                 launch = replace(launch, function=f"{function}<>")
             elif arguments:
-                example = f"--entry '{function}<{', '.join(defined.template)}>'"
-                said = f"{function} is a template: give its arguments, as in {example}"
+                said = f"{function} is a template: give its arguments, as in --entry"
+                said += f" '{function}<{', '.join(defined.template)}>'"
                 arguments, adapted = (), ["; ".join((said, *unread))]
         bytes_ = shared or launch.shared or own_launch.shared
         launch = replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
@@ -210,7 +210,7 @@ class Kernel:
         if self.block:
             _ = self.threads
         if self.grid:
-            self.launch.blocks(self._names(Shape(1, 1, 1)))
+            self.blocks_at(1, 1, 1)
 
     def __repr__(self) -> str:
         if self.number is not None:
@@ -332,12 +332,10 @@ class Kernel:
         """As blocks(), without errors; of arrays, arrays."""
         return self.launch.blocks({"M": m, "N": n, "K": k, **self.template})
 
-    def _names(self, shape: Shape) -> dict[str, int]:
-        return {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
-
     def workspace_bytes(self, shape: Shape) -> int:
         """Of the workspace that a launch needs. Raises BadSetting."""
-        return evaluate(self.workspace, self._names(shape)) if self.workspace else 0
+        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
+        return evaluate(self.workspace, names) if self.workspace else 0
 
     def check(self, shape: Shape) -> None:
         """Raise BadSetting, with a shape that fits, for a shape that the kernel does not take."""

@@ -10,7 +10,7 @@ from typing import Any
 
 # What the grammar of CUDA doesn't know, and what says nothing of a definition, is nothing.
 _BUILT_IN = (
-    "__CUDACC__ 1", "__NVCC__ 1", "__cplusplus 201703L", "__grid_constant__ ", "__maxnreg__(n) ",
+    "__CUDACC__ 1", "__NVCC__ 1", "__CUDA_ARCH__ 900", "__cplusplus 201703L", "__grid_constant__ ", "__maxnreg__(n) ",
     "__cluster_dims__(...) ", "__block_size__(...) ", "__align__(n) ",
 )  # fmt: skip
 

@@ -27,6 +27,14 @@ _OPERATORS = {
     ast.Div: operator.floordiv,  # as in CUDA C++
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.LShift: lambda value, by: value << by % 64,  # more is undefined in C++
+    ast.RShift: operator.rshift,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
 }
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
 _OF_SM_90A = re.compile(r"setmaxnreg|wgmma\.|tensormap\.replace|FEAT_SM90")
@@ -66,8 +74,8 @@ def read_source(path: Path) -> str:
 
 
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
-    """Value of an integer expression with + - * / // %, min, max and names, which may have arrays of values; "/" rounds
-    down. Raises BadSetting.
+    """Value of an integer expression of Python with names, which may have arrays of values: + - * / // % << >>, min,
+    max, comparisons, not, and x if y else z; "/" rounds down. Raises BadSetting.
     """
     advice = f"use {', '.join(['integers', *names])} and + - * / %"
 
@@ -78,6 +86,13 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
             return names[node.id]
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPERATORS:
+            return _OPERATORS[type(node.ops[0])](value(node.left), value(node.comparators[0])) * 1
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return (value(node.operand) == 0) * 1
+        if isinstance(node, ast.IfExp):
+            holds = (value(node.test) != 0) * 1
+            return holds * value(node.body) + (1 - holds) * value(node.orelse)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("min", "max") and node.args and not node.keywords:
             less = ast.unparse(node.func) == "min"
             return reduce(lambda x, y: x + (y - x) * ((y < x) == less), map(value, node.args))
@@ -157,13 +172,12 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
     if kind == "parenthesized_expression":
         return f"({plain(children[0])})"
     if kind == "unary_expression" and node.children[0].type == "!":
-        return f"(1 - {_is_true(plain(children[0]))})"
+        return f"(not {plain(children[0])})"
     if kind == "binary_expression":
-        return _binary(node.children[1].type, *map(plain, children))
+        return f"{plain(children[0])} {node.children[1].type} {plain(children[1])}"
     if kind == "conditional_expression":
         condition, true, false = map(plain, children)
-        holds = _is_true(condition)
-        return f"({holds} * ({true}) + (1 - {holds}) * ({false}))"
+        return f"({true} if {condition} else {false})"
     if kind == "number_literal":
         return re.sub(r"\.0*[fF]?$", "", text_of(node).rstrip("uUlL"))
     if kind == "sizeof_expression" and (dtype := TYPES.get(text_of(children[0]).strip("() "))):
@@ -197,25 +211,6 @@ def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> 
         values, name = [_plain(part, names, depth) for part in quotient.named_children], "ceil_div"
     ceiling = len(values) == 2 and _CEILING.search(name)
     return f"(({values[0]} + {values[1]} - 1) / {values[1]})" if ceiling else f"{name}({', '.join(values)})"
-
-
-def _binary(operator: str, left: str, right: str) -> str:
-    """An expression of two others with + - * / % only; a comparison is 0 or 1."""
-    with suppress(BadSetting):
-        if operator in ("<<", ">>"):
-            operator, right = {"<<": "*", ">>": "/"}[operator], str(2 ** evaluate(right, {}))
-    if operator in ("==", "!="):
-        differs = _is_true(left) if right == "0" else f"min(1, max(({left}) - ({right}), ({right}) - ({left})))"
-        return differs if operator == "!=" else f"(1 - {differs})"
-    if operator in ("<", "<=", ">", ">="):
-        more, less = (left, right) if operator[0] == ">" else (right, left)
-        return f"min(1, max(0, ({more}) - ({less}){' + 1' * operator.endswith('=')}))"
-    return f"{left} {operator} {right}"
-
-
-def _is_true(text: str) -> str:
-    """1 for a size that isn't 0, which is never negative."""
-    return text if re.match(r"\(*(?:1 - )?min\(1,", text) else f"min(1, {text})"
 
 
 def sizes_in(text: str) -> list[str]:

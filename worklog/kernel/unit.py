@@ -19,7 +19,6 @@ from worklog.kernel.preprocessor import preprocessed
 from worklog.kernel.source import UNCLEAR, filled, nodes, parts, sizes_in, text_of, tree_of
 from worklog.problem import TYPES, Parameter
 
-_FOR_THE_DEVICE = "__CUDA_ARCH__=900"
 _DEVICE = re.compile(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b")
 _HOST = re.compile(
     r"<<<|\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
@@ -132,14 +131,7 @@ class Unit:
 @lru_cache(maxsize=128)
 def read(source: str, define: tuple[str, ...] = (), headers: tuple[str, ...] = ()) -> Unit:
     """The unit. define: macros of the command line, as "NAME=VALUE". headers: texts that it includes."""
-    device = _Reader((*headers, source), (_FOR_THE_DEVICE, *define)).unit
-    if not any("__CUDA_ARCH__" in text for text in (*headers, source)):
-        return device
-    host = _Reader((*headers, source), define).unit
-    kernels = [function for function in device.functions if function.is_kernel]
-    others = [function for function in host.functions if not function.is_kernel]
-    constants = {**host.constants, **device.constants}
-    return Unit((*kernels, *others), constants, host.defined | device.defined, device.host)
+    return _Reader((*headers, source), define).unit
 
 
 class _Reader:
@@ -205,12 +197,11 @@ class _Reader:
             if member.type == "function_definition":
                 self._function(member, (*scope, name), "")
             elif member.type == "enumerator":
-                self.constants[text_of(member.child_by_field_name("name"))] = text_of(
-                    member.child_by_field_name("value")
-                )
-            own, values = (member.children_by_field_name(field) for field in ("declarator", "default_value"))
-            for declared, value in zip(own, values, strict=False):
-                self.constants[f"{name}::{text_of(declared)}"] = text_of(value)
+                own, value = (text_of(member.child_by_field_name(field)) for field in ("name", "value"))
+                self.constants[own] = value or UNCLEAR
+            fields = (member.children_by_field_name(field) for field in ("declarator", "default_value"))
+            for declared, given in zip(*fields, strict=False):
+                self.constants[f"{name}::{text_of(declared)}"] = text_of(given)
 
     def _is_for_the_host(self, whole: Any, inner: Any) -> bool:
         text, body = whole.text.decode(), inner.child_by_field_name("body")
