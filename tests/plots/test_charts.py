@@ -32,8 +32,8 @@ from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
-from worklog.runs import recordings
-from worklog.runs.measurement import Measurement
+from worklog.runs import Estimate, recordings
+from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
 
@@ -71,6 +71,17 @@ def swept() -> Run:
     ]
     bad = [Measurement(name, SIZE, "failed", reason="at precision: no") for name in others]
     return small_run(measurements=[*found, *bad])
+
+
+def on_two_cards() -> Run:
+    """Three tiles and one loop of finalists: 6 of 8 seconds of two cards."""
+    run = small_run(measurements=[])
+    for card in ("a:0", "b:1"):
+        run.add_card(card, run.gpu, run.calibration)
+    for name, card, began, seconds in (("x", "a:0", 0, 2), ("y", "b:1", 0, 1), ("z", "b:1", 1, 1), ("x", "a:0", 2, 2)):
+        final = {"against": {"cuBLAS": Estimate(1, 1, 1), "y": Estimate(1, 1, 1)}} if began == 2 else {}
+        run.add(replace(measured(name, 512), ran=Ran(card, 1e9 + began, seconds), context=None, **final))
+    return run
 
 
 class Case(NamedTuple):
@@ -124,7 +135,7 @@ CASES = {
     "samples, slowed": Case(lambda: plots.samples(runs.sampled(9, 0x4), "naive", 512), "slowed: software power cap"),
     "sweep": Case(
         lambda: plots.sweep(tiles(), swept()),
-        "the best of 2 tiles is 3 times as fast | 45.81 | 90 | 15.27 | 30 | 50.9 | at precision: no",
+        "the best of 2 tiles is 3 times as fast | 45.81 | 15.27 | at precision: no",
         "not measured",
         "live · NVIDIA H200",
     ),
@@ -133,6 +144,10 @@ CASES = {
         "one tile measured | not measured",
         source="sm_90",
     ),
+    "heat map": Case(
+        lambda: plots.heat_map(tiles(), swept()), "30 | 90 | – | BM | BN | at precision: no", "", "live · NVIDIA H200"
+    ),
+    "cards": Case(lambda: plots.cards(on_two_cards()), "3 tiles in 4 s: 2 cards were busy 75 % | b:1", source="live"),
     "tile map": Case(lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240", source=EMULATED),
 }
 for name in ("tiles_2d", "naive", "split"):  # with shared memory, without, and with bulk copies
@@ -283,6 +298,9 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         (lambda: plots.peers(comparison({})), "no kernel of known length"),
         (lambda: plots.samples(full_run(), "unheard_of", 512), "no samples of unheard_of"),
         (lambda: plots.sweep(replace(tiles(), kept=()), of()), "no tile is left: vectorized: 2 BM x 2 BN"),
+        (lambda: plots.heat_map(tiles(), swept(), "BM" * 2), "a map needs two axes that vary: choose from BM, BN"),
+        (lambda: plots.heat_map(tiles(), of()), "no tile of these axes has a time"),
+        (lambda: plots.cards(of()), "the run is of no sweep"),
         (lambda: plots.lines(runs.benchmark(sizes=[8])), "measure two values"),
         (lambda: plots.lines(runs.benchmark(), y="tflops"), "states no work for TFLOP/s"),
         (lambda: plots.lines(runs.benchmark(), y="speed"), "choose from tflops, gbs, items, us, share"),

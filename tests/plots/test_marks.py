@@ -27,7 +27,7 @@ from pytest import approx
 from tests.helpers import measured
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
-from tests.plots.test_charts import EMULATED, boxes, drawn, said
+from tests.plots.test_charts import EMULATED, boxes, drawn
 from worklog import lab, plots
 from worklog.analysis import memory_counts
 from worklog.errors import NothingToDraw, WorklogError
@@ -108,11 +108,19 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> Non
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
 
 
-def test_bars_are_as_long_as_their_numbers_and_the_tiles_of_a_sweep_in_order() -> None:
+def test_bars_are_as_long_as_their_numbers() -> None:
     assert lengths(drawn("bars")) == [12.5, 1979.0, 0.0, 0.0]
     assert lengths(bars("", {"a": {"x": 2.0}, "b": {"y": 3.0}}, "")) == [2.0, 0.0, 0.0, 3.0]
-    words = said(drawn("sweep"))
-    assert words.index("45.81") < words.index("15.27")
+
+
+def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measurement() -> None:
+    sweep, cells = drawn("sweep"), drawn("heat map").axes[0]
+    *others, fastest = [line for line in sweep.axes[0].lines if len(line.get_xdata()) == 6]
+    assert len(others) == 3 and list(fastest.get_ydata())[:2] == [0, 1] and fastest.get_ydata()[-1] == 1
+    assert sweep.alt.index("45.8 TFLOP/s") < sweep.alt.index("15.3 TFLOP/s")
+    assert [text.get_text() for text in cells.texts] == ["30", "90", "–", "–"], "rows BM, columns BN"
+    boxes = [(box.get_x(), box.get_width()) for box in drawn("cards").axes[0].patches]
+    assert sorted(boxes) == [(0, 1), (0, 2), (1, 1), (2, 2)]
 
 
 def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars() -> None:

@@ -20,7 +20,8 @@ from worklog.plots.charts.harness import calibration, peers, samples
 from worklog.plots.charts.history import changes, history
 from worklog.plots.charts.lines import accuracy, error_growth, lines, sizes
 from worklog.plots.charts.memory import levels, levels_of, roofline, traffic
-from worklog.plots.charts.rates import bars, ladder, ladders, sweep
+from worklog.plots.charts.rates import bars, ladder, ladders
+from worklog.plots.charts.sweeps import cards, heat_map, sweep
 from worklog.plots.charts.tiles import ownership, tile_map
 from worklog.plots.charts.timeline import timeline
 from worklog.plots.diagrams import DIAGRAMS, headline
@@ -30,13 +31,13 @@ from worklog.runs import Run, write_bytes
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated", "ablation", "accuracy",
-    "bars", "calibration", "changes", "draw_all", "error_growth", "headline", "history", "ladder", "ladders", "levels",
-    "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "timeline",
-    "traffic", "write_gallery",
+    "bars", "calibration", "cards", "changes", "draw_all", "error_growth", "headline", "heat_map", "history", "ladder",
+    "ladders", "levels", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep",
+    "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip
 
 # The methods of `run.plot`.
-OF_A_RUN = (ladder, ladders, sizes, lines, roofline, levels, ablation, samples, accuracy, calibration)
+OF_A_RUN = (ladder, ladders, sizes, lines, roofline, levels, ablation, samples, accuracy, calibration, cards)
 
 
 class Plots:

@@ -1,4 +1,4 @@
-"""Rows of horizontal bars: any numbers, and rates beside cuBLAS: of the ladder, of both ladders, of a sweep's tiles."""
+"""Rows of horizontal bars: any numbers, and rates beside cuBLAS: of the ladder, and of both ladders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from worklog.runs import Measurement, Run
 if TYPE_CHECKING:
     import pandas
 
-    from worklog.runner.sweep import Variants
 
 NUMBER_ROW, NUMBER_BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
 RATES_RIGHT = 0.2
@@ -251,40 +250,3 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
             rate_bar(axes, m, y, TIGHT_BAR, said[m.kernel], SMALL_PT, colour, cublas)
         top -= panel + TIGHT_ROW * len(part)
     return new
-
-
-@style.styled()
-def sweep(variants: Variants, run: Run) -> Chart:
-    """One row per variant, fastest first, then cuBLAS: registers, spilled bytes, resident warps, TFLOP/s and % of
-    cuBLAS. A variant without a time in the run has a dash, and the footer says why. Raises NothingToDraw where no
-    variant can be built.
-    """
-    if not variants.kept:
-        raise NothingToDraw(f"no tile is left: {variants.preview()}")
-    times = {m.kernel: m for m in run.select(shape=variants.shape)}
-    rates = {name: m.tflops or 0.0 for name, m in times.items() if measured(m)}
-    order = sorted(variants.kept, key=lambda variant: -rates.get(variant.name, 0.0))
-    tiles = {variant.name: " ".join(f"{name} {value}" for name, value in variant.values.items()) for variant in order}
-    timed = [name for name in (*tiles, CUBLAS) if name in rates]
-    named = tiles | {CUBLAS: CUBLAS}
-    columns = {
-        "registers per thread": {tiles[v.name]: float(v.registers) for v in order},
-        "bytes spilled": {tiles[v.name]: float(v.spilled_bytes) for v in order},
-        "warps per SM": {tiles[v.name]: float(v.resident.warps) for v in order},
-        "TFLOP/s": {named[name]: rates[name] for name in timed},
-        "% of cuBLAS": {named[name]: 100 * (times[name].ratio or 0.0) for name in timed},
-    }
-    footer = [f"{run.full_label}; registers, spills and warps: compiled for {variants.arch}"]
-    labels = [m.label for m in times.values() if m.label not in ("", run.label)]
-    footer += [f"{label}: {labels.count(label)} of these tiles" for label in dict.fromkeys(labels)]
-    for name in (name for name in tiles if name not in rates):
-        footer.append(f"{tiles[name]}: {no_time(times[name]) if name in times else 'not measured'}")
-    ours, registers = [rates[name] for name in tiles if name in rates], [v.registers for v in order]
-    finding = f"{len(order)} tiles of {min(registers)} to {max(registers)} registers per thread"
-    if len(ours) == 1:
-        finding = f"one tile measured, {rate(ours[0])} TFLOP/s"
-    elif ours:
-        finding = f"the best of {len(ours)} tiles is {ours[0] / ours[-1]:.2g} times as fast as the worst"
-    subtitle = f"C = A·B in FP32, {dimensions(variants.shape)}. One row per tile."
-    title, how = f"{variants.rung.name}: {finding}", {"subtitle": subtitle, "written": "{:.4g}"}
-    return bars(title, columns, "; ".join(footer), accented=[*tiles.values()], **how)
