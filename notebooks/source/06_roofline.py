@@ -64,8 +64,8 @@ print(run.label)
 # - *compulsory:* A and B are read once, C is written once. No kernel can do better. This intensity grows with the
 #   size.
 #
-# - *blocks:* each block reads its rows of A and its columns of B once. This follows from the tile, and is the axis of
-#   the chart above.
+# - *blocks:* each block reads its rows of A and its columns of B once. This follows from the tile. (The axis of the
+#   chart above says whether it is this, or what counters found between L2 and L1.)
 #
 # - *sectors:* memory moves in sectors of 32 bytes. The emulator executes the kernel and counts the sectors that its
 #   loads and stores touch. On a GPU, a test compares these counts with Nsight Compute's.
@@ -73,14 +73,20 @@ print(run.label)
 # - *threads:* the bytes that each thread requests, as if it were alone.
 
 # %%
-plots.levels(run)
+import pandas as pd
+
+from worklog.analysis.memory_counts import memory_counts
+
+counted = memory_counts()
+print(f"FLOP per byte at {counted.shape}; sectors and threads: {counted.label}")
+pd.DataFrame(plots.levels_of(run), ["threads", "sectors", "blocks", "compulsory"]).T.round(2)
 
 # %% [markdown]
-# The compulsory intensity is far to the right of both ridges: this problem is *not* memory-bound, if each byte is
-# reused often enough. `naive` touches one sector for each float of A that a thread reads, so its sectors are left
-# even of what its threads request. In `coalesced`, the lanes of a warp share sectors. From `shared` on, a block moves
-# only the bytes that it needs: the diamond is on the dot. After that, the tile grows, and the rungs move right. Right
-# of the ridge no memory roof limits them, so moving right alone need not move a rung up.
+# The compulsory intensity is far above both ridges: this problem is *not* memory-bound, if each byte is reused often
+# enough. `naive` touches one sector for each float of A that a thread reads, so it makes fewer FLOP per byte of its
+# sectors than of what its threads request. In `coalesced`, the lanes of a warp share sectors. From `shared` on, a block
+# moves only the bytes that it needs: sectors and blocks agree. After that, the tile grows, and the rungs move right in
+# the chart. Right of the ridge no memory roof limits them, so moving right alone need not move a rung up.
 #
 # ## 3. The limit that is not on the chart
 #
@@ -89,9 +95,7 @@ plots.levels(run)
 # lanes, whatever its intensity. The emulator counts w, bank conflicts included.
 
 # %%
-from worklog.analysis.memory_counts import memory_counts
-
-counted, rates = memory_counts(), {m.kernel: m.tflops for m in run.measurements if m.tflops}
+rates = {m.kernel: m.tflops for m in run.measurements if m.tflops}
 for name, rung in counted.rungs.items():
     if rung.wavefronts and name in rates:
         roof = paper.fp32_peak_tflops / (4 * rung.wavefronts_per_fma)
@@ -125,7 +129,6 @@ for size in (2048, 4096):
 
 # %%
 import matplotlib.pyplot as plt
-import pandas as pd
 
 from worklog.runs import Run, recordings
 

@@ -117,7 +117,6 @@ CASES = {
     "traffic": Case(
         lambda: plots.traffic(COUNTED), "16.0 per load (float4) | no shared memory | 25 % conflicts", source=EMULATED
     ),
-    "levels": Case(lambda: plots.levels(full_run(), COUNTED), "ridge of L2 8.4", source=EMULATED),
     "accuracy": Case(lambda: plots.accuracy(runs.both()), "split is 3.80 times as fast as cuBLAS, with less error"),
     "error growth": Case(
         lambda: plots.error_growth("It grows", GROWTH, {128: 17.0, 1024: 42.0}, EMULATED), "never", source=EMULATED
@@ -179,7 +178,6 @@ for count in (1, 15):
         f"ladder of {count}": Case(partial(plots.ladder, run), every),
         f"roofline of {count}": Case(partial(plots.roofline, run), every),
         f"traffic of {count}": Case(partial(plots.traffic, many), every, source=EMULATED),
-        f"levels of {count}": Case(partial(plots.levels, run, many), every, source=EMULATED),
     }
 
 
@@ -272,7 +270,7 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         run = Run.load(path, origin="recorded")
         first, *_, last = (*run.shapes(), *run.shapes())
         kernel = [m.kernel for m in run.select(shape=first) if m.status == "measured"][-1]
-        charts = [draw(run) for draw in (plots.sizes, plots.ablation, plots.levels, plots.calibration)]
+        charts = [draw(run) for draw in (plots.sizes, plots.ablation, plots.calibration)]
         charts.append(plots.samples(run, kernel, first))
         charts += [draw(run, shape) for draw in (plots.ladder, plots.roofline) for shape in (first, last)]
         for chart in charts:
@@ -293,7 +291,6 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         (lambda: plots.ablation(full_run(), "warptiled", 100), "warptiled at 100, only at 256, "),
         (lambda: plots.ablation(full_run(), "shared"), "no ablation of shared"),
         (lambda: plots.ablation(of(*(m for m in full_run().measurements if len(m.changed) < 2))), "combined"),
-        (lambda: plots.levels(replace(full_run(), kernels={}), COUNTED), "rung with a tile"),
         (lambda: plots.bars("nothing", {"µs": {}}, "a source"), "no numbers"),
         (lambda: plots.peers(comparison({})), "no kernel of known length"),
         (lambda: plots.samples(full_run(), "unheard_of", 512), "no samples of unheard_of"),

@@ -195,7 +195,7 @@ def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         memory_counts.memory_counts.__wrapped__()
 
 
-@pytest.mark.parametrize("draw", [ladder, roofline, plots.levels, plots.calibration, plots.lines])
+@pytest.mark.parametrize("draw", [ladder, roofline, plots.calibration, plots.lines])
 def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw: Any) -> None:
     run = runs.over_sizes() if draw is plots.lines else full_run()
     figure, axes = subplots(figsize=(8, 5))

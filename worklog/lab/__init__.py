@@ -14,13 +14,11 @@ from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as find_rung
 from worklog.lab.climb import (
     climb,
-    counted_changes,
     counts,
     effect,
     fetched_ahead,
     power_cap,
     register_reads,
-    same_tile,
     step,
     steps,
 )
@@ -34,8 +32,8 @@ from worklog.runs import Run
 from worklog.settings import Value
 
 __all__ = [
-    "access", "check_answer", "climb", "counted_changes", "counts", "diff", "effect", "fetched_ahead", "ladder",
-    "panel", "power_cap", "register_reads", "same_tile", "source", "step", "steps", "timeline",
+    "access", "check_answer", "climb", "counts", "diff", "effect", "fetched_ahead", "ladder",
+    "panel", "power_cap", "register_reads", "source", "step", "steps", "timeline",
 ]  # fmt: skip
 
 

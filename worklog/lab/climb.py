@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -19,12 +18,11 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab.rungs import Code
 from worklog.problem import Shape
 from worklog.runner.measure import results
-from worklog.runs import Calibration, Cell, Run, Table, duration, percent, recordings
+from worklog.runs import Calibration, Cell, Table, duration, percent, recordings
 
 SIZE = Shape.of(4096)
 ALIKE = 1e-3  # floors that differ by less predict no change
 LOOPS = "the main loop in machine code of sm_90"
-LARGE, SQUARE = {"BN": 256, "MIN_BLOCKS": 1}, {"BN": 128, "MIN_BLOCKS": 2}  # tiles of autotuned, and of pipelined
 
 
 def step(after: str) -> Code:
@@ -76,15 +74,16 @@ def per_multiply_add(kernel: Kernel) -> dict[str, float]:
     totals = {
         "sectors": counted.global_sectors,
         "wavefronts": counted.shared_load.wavefronts + counted.shared_store.wavefronts,
-        "conflicts": counted.shared_load.conflicts + counted.shared_store.conflicts,
+        "conflicts of reads": counted.shared_load.conflicts,
+        "of writes": counted.shared_store.conflicts,
         "barriers": counted.instructions.get("barrier", 0),
     }
     return {name: number / counted.instructions["fma"] for name, number in totals.items()}
 
 
 def counts(*kernels: Kernel | str) -> Table:
-    """A row for each kernel or rung: global sectors, shared wavefronts, bank conflicts and barriers per multiply-add of
-    a warp, and the floor at 4096. Raises what worklog.analysis.prediction.bound raises.
+    """A row for each kernel or rung: global sectors, shared wavefronts, those due to conflicts, and barriers per
+    multiply-add of a warp, and the floor at 4096. Raises what worklog.analysis.prediction.bound raises.
     """
     rows, label = list[dict[str, Cell]](), ""
     for kernel in (rung(kernel) if isinstance(kernel, str) else kernel for kernel in kernels):
@@ -93,26 +92,6 @@ def counts(*kernels: Kernel | str) -> Table:
         rows.append({"kernel": kernel.name, **row, "at least": duration(1e3 * least.ms), "bound by": least.limit})
         label = least.label
     return Table.of(f"per multiply-add of a warp, and a bound at {SIZE}: {label}", rows)
-
-
-def counted_changes(name: str, changes: Mapping[str, tuple[str, str]]) -> Table:
-    """Shared wavefronts per multiply-add of a warp in a rung with changes in its source, a row for each: of reads and
-    writes, and those due to conflicts. changes: by words, the text to replace and the new one. The emulator counts, for
-    a product of 128.
-    """
-    kernel, rows, label = rung(name), [], ""
-    tile = ", ".join(f"{side} = {value}" for side, value in kernel.template.items())
-    code = re.sub(r"template <.*>", f"constexpr int {tile};", kernel.source)
-    for words, (old, new) in changes.items():
-        changed = Kernel.from_source(code.replace(old, new), file=kernel.file, grid="N // 128, M // 128", block="256")
-        inspected = inspect(changed, Shape.of(128))
-        counts, label = inspected.counts, inspected.label
-        row: dict[str, Cell] = {"": words}
-        for kind, access in (("reads", counts.shared_load), ("writes", counts.shared_store)):
-            row[kind] = f"{access.wavefronts / counts.instructions['fma']:.3f}"
-            row[f"conflicts of {kind}"] = f"{access.conflicts / counts.instructions['fma']:.3f}"
-        rows.append(row)
-    return Table.of(f"{label}, a product of 128", rows)
 
 
 def register_reads(*names: str) -> Table:
@@ -150,25 +129,6 @@ def main_loops(names: Sequence[str]) -> dict[str, resources.MainLoop]:
         compiled = compile_cuda(rung(name).program)
         loops[name] = resources.main_loop(resources.disassemble(compiled.cubin, tool), compiled.symbol)
     return loops
-
-
-def same_tile() -> Table:
-    """Pipelined beside autotuned at both tiles, as they were recorded in one run, and autotuned's bank conflicts."""
-    run = Run.load(next(path for name, path in recordings("chapters").items() if name.endswith("_tiles")), "recorded")
-    us = {(m.kernel, m.shape[0]): m.us for m in run.measurements if m.us and m.shape}
-    pairs = {"128 x 128": ("autotuned BN=128 MIN_BLOCKS=2", "pipelined")}
-    pairs["128 x 256"] = ("autotuned", "pipelined BN=256 MIN_BLOCKS=1")
-    rows, tool = [], resources.disassembler()
-    for tile, (before, after) in pairs.items():
-        row = {"tile": tile}
-        for size in sorted({size for _, size in us}):
-            row[f"speedup at {size}"] = f"{us[before, size] / us[after, size]:.3f}"
-        template = {**rung("autotuned").template, **(SQUARE if tile == "128 x 128" else LARGE)}
-        compiled = compile_cuda(replace(rung("autotuned"), template=template).program)
-        loop = resources.main_loop(resources.disassemble(compiled.cubin, tool), compiled.symbol) if tool else None
-        row["autotuned in conflict"] = f"{loop.bank_conflicts:.1%}" if loop else "–"
-        rows.append(row)
-    return Table.of(f"pipelined beside autotuned at one tile: {run.label}", rows)
 
 
 def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:

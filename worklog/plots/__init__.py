@@ -19,7 +19,7 @@ from worklog.plots.charts.ablation import ablated, ablation
 from worklog.plots.charts.harness import calibration, peers, samples
 from worklog.plots.charts.history import changes, history
 from worklog.plots.charts.lines import accuracy, error_growth, lines, sizes
-from worklog.plots.charts.memory import levels, levels_of, roofline, traffic
+from worklog.plots.charts.memory import levels_of, roofline, traffic
 from worklog.plots.charts.rates import bars, ladder, ladders
 from worklog.plots.charts.sweeps import cards, heat_map, sweep
 from worklog.plots.charts.tiles import ownership, tile_map
@@ -32,12 +32,12 @@ from worklog.runs import Run, write_bytes
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated", "ablation", "accuracy",
     "bars", "calibration", "cards", "changes", "draw_all", "error_growth", "headline", "heat_map", "history", "ladder",
-    "ladders", "levels", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep",
+    "ladders", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep",
     "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip
 
 # The methods of `run.plot`.
-OF_A_RUN = (ladder, ladders, sizes, lines, roofline, levels, ablation, samples, accuracy, calibration, cards)
+OF_A_RUN = (ladder, ladders, sizes, lines, roofline, ablation, samples, accuracy, calibration, cards)
 
 
 class Plots:

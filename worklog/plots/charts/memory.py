@@ -104,59 +104,6 @@ def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels
     return rungs
 
 
-@style.styled()
-def levels(run: Run, counted: LadderCounts | None = None, *, ax: Axes | None = None) -> Any:
-    """One row per rung, FLOP per byte on a log scale, a mark per level, and the ridges of this GPU's measured roofs.
-    Returns a Chart, or `ax`.
-
-    counted: the counts to draw (default: those that come with the package). Raises NothingToDraw for a run without
-    measured roofs or without the tile of any counted rung.
-    """
-    counted, roofs = counted or shipped(), run.calibration
-    rungs = levels_of(run, counted)
-    # FLOP per byte at which a measured memory roof meets the measured FP32 ceiling.
-    bandwidths = {"L2": roofs.l2_gbs, "memory": roofs.copy_gbs}
-    ridges = {name: 1e3 * roofs.fp32_tflops / gbs for name, gbs in bandwidths.items() if roofs.fp32_tflops and gbs}
-    if not rungs or not ridges:
-        raise NothingToDraw("the run has no measured roofs, or no rung with a tile: measure again with `worklog run`")
-    subtitle = (
-        f"C = A·B in FP32, {dimensions(counted.shape)}. FLOP per byte, log scale: ○ that each thread requests for "
-        "itself; ◇ moved in 32-byte sectors for them; ● that blocks fetch, from the tile; | if A, B and C pass once. "
-        "Left of a ridge, that roof is lower than FP32's."
-    )
-    alt = [f"FLOP per byte of each rung by level at {dimensions(counted.shape)}"]
-    for name, at in rungs.items():
-        alt.append(
-            f"{name}: {at.threads:.2g} as threads request, {at.sectors:.2g} in sectors, {at.blocks:.3g} as blocks "
-            f"fetch, {at.compulsory:.3g} if A, B and C pass once"
-        )
-    alt += [f"ridge of {name} {at:.1f}" for name, at in ridges.items()]
-    first, last = next(iter(rungs)), next(reversed(rungs))
-    finding = f"{first} makes {rungs[first].sectors:.2g} FLOP of each byte that moves"
-    if first != last:
-        times = rungs[last].sectors / rungs[first].sectors
-        finding = f"From {first} to {last}, {times:.0f} times as many FLOP for each byte that moves"
-
-    def draw(axes: Axes) -> None:
-        values = [value for at in rungs.values() for value in at]
-        limits = min(values) / 2, 2 * max(values)
-        scale(axes.xaxis, LogLocator(4), "FLOP per byte, log scale", limits, log=4, written="{x:.4g}")
-        how = {"va": "bottom", "color": MUTED, "annotation_clip": False}
-        for y, at in zip(name_rows(axes, list(rungs), ROW), rungs.values(), strict=True):
-            axes.plot([at.sectors, at.blocks], [y, y], color=FAINT, linewidth=1.2, zorder=0.8)
-            axes.plot([at.compulsory], [y], "|", color=INK, markersize=9)
-            axes.plot([at.threads], [y], "o", color=MUTED, markersize=5, markerfacecolor=PAPER)
-            axes.plot([at.sectors], [y], "D", color=ALERT, markersize=6.4, markerfacecolor=PAPER)
-            axes.plot([at.blocks], [y], "o", color=ACCENT, markersize=4.4)
-            beside(axes, f"{at.blocks:.3g}", (at.blocks, y), 7)
-        for name, dashes, gap in zip(sorted(ridges, key=ridges.__getitem__), ("-", "--"), (-4, 4), strict=False):
-            axes.axvline(ridges[name], color=INK, linewidth=0.8, linestyle=dashes, zorder=0.5)
-            beside(axes, f"ridge of {name} {ridges[name]:.1f}", (ridges[name], 0), gap, 6, **how)
-
-    words = "levels", finding, subtitle, [run.full_label, f"○ ◇ {counted.label}, counted"], alt
-    return on_axes(ax, draw, *words, height=ROW * len(rungs), left=right_of(rungs), right=0.25, above=0.3)
-
-
 HEIGHT, LEFT, BETWEEN, ROOFS = 3.77, 0.76, 0.42, 0.55  # inches; the part of the width that has the roofs
 ARROW = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
 MARKER: Any = {"markersize": 5, "markeredgewidth": 0.8, "zorder": 4}
