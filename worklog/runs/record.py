@@ -30,7 +30,6 @@ from worklog.runs.records import Calibration, Counters, Gpu
 from worklog.settings import PITFALLS, Harness
 
 SCHEMA = 2
-AGAINST = "against"  # in schema 1 among the changed settings: another baseline than the first one
 ADVICE = "measure again, or give a file that `worklog run` wrote"
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 
@@ -329,19 +328,10 @@ def _sound(m: Measurement) -> Measurement:
 def _of_schema_1(path: Path) -> dict[str, Any]:
     """The same from one JSON document with 47 fields for each measurement. Raises BadRunFile."""
     document, _ = read_json(path, dict[str, Any], None, [1], ADVICE)
-    measurements = list[dict[str, Any]]()
     try:
-        for old in document["measurements"]:
-            new = _measurement(old, document)
-            if AGAINST in old["changed"]:  # of the same turns as the one before
-                name, first = old["changed"][AGAINST], measurements[-1]
-                first["against"][name] = new["against"][old["baseline"]]
-                first["samples"]["sides"] += [{**side, "name": name} for side in new["samples"]["sides"][1:]]
-            else:
-                measurements.append(new)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        what = f"isn't a whole run (measurements {len(measurements)}: {error!r})"
-        raise BadRunFile(f"{path} {what}: {ADVICE}") from error
+        measurements = [_measurement(old, document) for old in document["measurements"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadRunFile(f"{path} isn't a whole run (measurements: {error!r}): {ADVICE}") from error
     return {**document, "gpu": document.get("device"), "measurements": measurements}
 
 
