@@ -19,7 +19,6 @@ from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_b
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.source import evaluate
 from worklog.problem import Axis, Point, Shape, Space, Value
-from worklog.runner.check import check
 from worklog.runner.job import BASELINE, SECONDS_EACH
 from worklog.runner.measure import CHANGED, live_wanted, measure
 from worklog.runs import Measurement, Run, recorded_run, recordings
@@ -239,8 +238,11 @@ def variant_of(
         conflicts = 100 * shared.conflicts // max(shared.wavefronts, 1)
         if reason := _unmet(where, {"conflicts": conflicts}, template | known):
             return reason
-    if checked and not (verdict := check(own, on="emulated", quick=True).verdict).accepted:
-        return f"it fails the check on the emulator at {verdict.reason}"
+    if checked:
+        from worklog.runner.check import check
+
+        if not (verdict := check(own, on="emulated", quick=True).verdict).accepted:
+            return f"it fails the check on the emulator at {verdict.reason}"
     return Variant(point.values, own, out.registers, spilled, out.shared_bytes, resident)
 
 
