@@ -35,6 +35,7 @@ class Target(NamedTuple):
 
 
 RECORDINGS = "worklog/recordings/**/*.json*"
+CORE = ("worklog/emulator/core/*.c", "worklog/emulator/core/*.h")
 TARGETS = {
     "figures": Target(
         "python -m worklog article",
@@ -45,7 +46,7 @@ TARGETS = {
     "notebooks": Target(
         "python -m tests.record.notebooks",
         ("worklog",),
-        (RECORDINGS, "kernels/*", "notebooks/source/*.py", "tests/record/notebooks.py"),
+        (RECORDINGS, "kernels/*", "notebooks/source/*.py", "tests/record/notebooks.py", *CORE, "constraints.txt"),
         ("notebooks/*.ipynb",),
     ),
     "ptx": Target(

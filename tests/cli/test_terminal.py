@@ -55,6 +55,14 @@ print(*{heavy} & {{*sys.modules}})"""
     assert set(done.stdout.splitlines()[-1].split()) == needed
 
 
+def test_a_bar_is_on_standard_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal
+    with options.progress_bar() as report:
+        report(1, 2, "half of it")
+    out, err = capsys.readouterr()
+    assert out == "" and "half of it" in err
+
+
 def test_help_lists_the_commands_in_whole_lines() -> None:
     lines = worklog("-h").stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in lines] == [*COMMANDS]
