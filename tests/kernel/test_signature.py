@@ -326,6 +326,21 @@ def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fai
     assert not wrong.verdict.accepted and wrong.as_dict()["adapted"]
 
 
+def test_a_kernel_whose_blocks_and_threads_have_three_dimensions_passes_the_gate(few_shapes: None) -> None:
+    body = f"""{ROW} {COL} if (row >= M || col >= N || (row + col) % 2 != blockIdx.z || threadIdx.z) return;
+    float s = 0; for (int i = 0; i < K; ++i) s += A[row * K + i] * B[i * N + col]; C[row * N + col] = s;"""
+    host = "void f() { dim3 g((N + 7) / 8, (M + 3) / 4, 2), t(8, 4, 2); gemm<<<g, t>>>(A, B, C, M, N, K); }"
+    right = check(Kernel.from_source(f"{GEMM} {{ {body} }} {host}"), SMALL, on="emulated")
+    assert right.verdict.accepted, str(right)
+    assert not check(
+        Kernel.from_source(f"{GEMM} {{ {body} }} {host.replace('4, 2', '4')}").with_launch(
+            grid="(N + 7) / 8, (M + 3) / 4"
+        ),
+        SMALL,
+        on="emulated",
+    ).verdict.accepted
+
+
 def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate(few_shapes: None) -> None:
     element = f"{ROW} {COL} if (row >= M || col >= N) return; float s = 0; for (int i = 0; i < K; ++i) s += "
     body = element + "A[row * M + i] * B[i * M + col]; C[row * M + col] = s;"
@@ -418,6 +433,7 @@ LONG = " + ".join(["1"] * 3000)
         f"#define T {LONG}\n{SQUARE} {{ C[0] = {LONG}; }} void f() {{ gemm<<<T, 32>>>(a, b, c, n); }}",
         f"{SQUARE} {{ {ROW} if (row ) < N) C[row @ < N] = 1; }}",
         f"{SQUARE} {{ }} void f() {{ gemm<<<n, 32>>(a, b",
+        f"{SQUARE} {{ float2 a; a.x = C[0]; float2 b; b = a; C[0] = b.y; }}",
     ],
 )
 def test_code_of_any_length_and_with_mistakes_is_read_as_far_as_possible(source: str) -> None:

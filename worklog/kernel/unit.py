@@ -165,10 +165,7 @@ class _Reader:
     def _outside(self, node: Any, scope: tuple[str, ...]) -> None:
         """What a node outside of functions defines."""
         for child in node.named_children:
-            inner, template = child, ""
-            while inner.type in ("template_declaration", "linkage_specification"):
-                template = text_of(inner.child_by_field_name("parameters"))[1:-1]
-                inner = inner.named_children[-1]
+            inner, template = _untemplated(child)
             if inner.type == "namespace_definition":
                 name = text_of(inner.child_by_field_name("name"))
                 self._outside(inner.child_by_field_name("body"), (*scope, name) if name else scope)
@@ -193,9 +190,9 @@ class _Reader:
         """A structure or an enumeration with its constants and functions."""
         name = text_of(node.child_by_field_name("name"))
         self.types[name] = ""
-        for member in node.child_by_field_name("body").named_children:
+        for member, template in map(_untemplated, node.child_by_field_name("body").named_children):
             if member.type == "function_definition":
-                self._function(member, (*scope, name), "")
+                self._function(member, (*scope, name), template)
             elif member.type == "enumerator":
                 own, value = (text_of(member.child_by_field_name(field)) for field in ("name", "value"))
                 self.constants[own] = value or UNCLEAR
@@ -326,6 +323,15 @@ class _Reader:
         return Call(name.strip("& "), given, tuple(configuration), tuple(values), dict(names), at, node)
 
 
+def _untemplated(node: Any) -> tuple[Any, str]:
+    """What is declared, without `template <…>` and `extern "C"`; and the template's parameters."""
+    template = ""
+    while node.type in ("template_declaration", "linkage_specification"):
+        template = text_of(node.child_by_field_name("parameters"))[1:-1]
+        node = node.named_children[-1]
+    return node, template
+
+
 def _targets(node: Any) -> set[str]:
     """What an expression changes: by an assignment, or by a call that gets an address, where it isn't a launch."""
     if node.type != "call_expression":
@@ -351,7 +357,7 @@ def _assign(names: dict[str, str], name: str, text: str) -> None:
     names[name] = text
     given = sizes_in(text) if f"{name}.x" in names or text.startswith("dim3") else []
     if f"{text}.x" in names:
-        given = [names[f"{text}.{axis}"] for axis in "xyz"]
+        given = [names.get(f"{text}.{axis}", UNCLEAR) for axis in "xyz"]
     for axis, size in zip("xyz", [*given, "1", "1"] if given else (), strict=False):
         names[f"{name}.{axis}"] = size
 
