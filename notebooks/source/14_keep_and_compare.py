@@ -186,8 +186,36 @@ Markdown(made.markdown())
 # %% [markdown]
 # ## 7. A sweep on a cluster
 #
-# `worklog sweep` measures on all GPUs of a machine or of a Dask cluster; each card has a process of its own, and a
-# ratio is always of one card.
+# One card measures one tile at a time. `worklog sweep` uses all GPUs of a machine, or with `--scheduler` those of a
+# Dask cluster: one worker per card measures, others compile and check. A worker that dies loses its current tile only,
+# which another card takes over. Each share of cuBLAS is of one card, and at the end the best tiles are timed against
+# each other, in one loop on each card.
+#
+# Here two workers answer from the recording in place of two cards (extra `cluster`). `where` leaves out tiles before
+# anything is launched, here those that spill registers:
+
+# %%
+from functools import partial
+from pathlib import Path
+
+from worklog import problem
+from worklog.runner import search
+from worklog.runner.cluster import Cluster
+from worklog.runner.sweep import variants
+
+sides = {"BM": (64, 128), "BN": (64, 128, 256), "TN": (8, 16), "MIN_BLOCKS": (1, 2)}
+axes = [problem.Axis(name, values) for name, values in sides.items()]
+chosen = variants(worklog.rung("autotuned"), axes, where=["spilled == 0"])
+print(chosen.preview().replace("; ", "\n"))
+with tempfile.TemporaryDirectory() as folder, Cluster(cards=["0", "1"]) as workers:
+    file, recorded = Path(folder) / "sweep.jsonl", partial(search.replayed, chosen=chosen)
+    swept = search.search(chosen, workers, how=recorded, out=file)
+best = max(swept.measurements, key=lambda m: m.ratio)
+print(f"{len(swept.measurements)} tiles by {len(swept.cards)} workers; the best: {best.kernel}")
+plots.heat_map(chosen, swept)
+
+# %% [markdown]
+# On GPUs, `worklog.plots.cards(run)` shows when each card was busy. A sweep that was cut short goes on where it was.
 #
 # **Where next:** [07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) sweeps tiles on one card, and
 # [09_harnesses_compared](09_harnesses_compared.ipynb) compares harnesses instead of runs.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -154,6 +155,9 @@ class Cluster(Workers):
         self.own, cards = not scheduler, visible_cards() if cards is None else cards
         dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1})
         if self.own:
+            vars(sys.modules["__main__"]).setdefault(
+                "__spec__", None
+            )  # read where a process starts; IPython's has none
             common = {"memory_limit": 0, "silence_logs": 50}
             of_card = [{"CUDA_VISIBLE_DEVICES": card} for card in cards]
             options = [{"nthreads": 1, "resources": {"gpu": 1}, "env": env, **common} for env in of_card]
