@@ -244,6 +244,11 @@ def test_a_throttled_half_is_seen_and_taken_again() -> None:
     biased = timed(VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer.but(clocks="ignored"), us=2000.0)
     assert max(biased.reading.samples.counted()) == approx(2500.0 + OFFSET_US)
     assert all(biased.reading.samples.counts)
+    gpu, power_cap = VirtualGpu(), 0x4  # of NVML's reasons
+    timed(gpu, longer.but(hot_ms=0.0), us=2000.0)
+    late = VirtualGpu(mask=lambda now: power_cap * (now > 0.8 * gpu.machine.host_now))
+    samples = timed(late, longer, us=2000.0).reading.samples
+    assert samples.throttle_mask == power_cap, "the reason is kept, also of the last samples"
 
 
 @pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
