@@ -22,7 +22,7 @@ from tests.helpers import GPU, measured, small_run
 from worklog.errors import BadRunFile, BadSetting
 from worklog.runs import Run, claimed, new_path, runs_dir
 from worklog.runs.changes import compare
-from worklog.runs.history import named_run, prune, saved, sides
+from worklog.runs.history import named_run, saved, sides
 
 
 @pytest.fixture(autouse=True)
@@ -59,15 +59,6 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame() 
     (runs_dir() / "2026-11-26.jsonl").write_text('{"kind":"head","schema":2}\n')
     with pytest.warns(UserWarning, match="skipped a run of this machine: .*2026-11-26.jsonl"):
         assert len(saved()) == 3
-
-
-def test_pruning_keeps_the_newest_and_asks_before() -> None:
-    paths = [keep(day) for day in ("20", "23", "25")]
-    asked = list[list[Path]]()
-    assert prune(1, lambda old: bool(asked.append(old))) == [] and len(saved()) == 3
-    assert asked == [[paths[1], paths[0]]]
-    assert prune(1, lambda old: True) == [paths[1], paths[0]] and [run.path for run in saved()] == [paths[2]]
-    assert prune(1, lambda old: False) == []
 
 
 def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revision(tmp_path: Path) -> None:
@@ -119,7 +110,7 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path: Path) -> None:
     files = [nvbench(tmp_path / f"{us}.json", us) for us in (100.0, 104.0)]
     made = compare(sides(files[0]), sides(files[1]))
     row, skipped = made.rows
-    assert (row.kernel, row.place, row.old_us, row.new_us) == ("sort", "N=512", approx(100.0), approx(104.0))
+    assert (row.kernel, row.place, row.old_us, row.new_us) == ("sort", "Device=0 N=512", approx(100.0), approx(104.0))
     assert (row.change.verdict, skipped.change.verdict, made.exit_code()) == ("slower", "cannot tell", 1)
     assert compare(sides(files[0]), sides(nvbench(tmp_path / "x.json", 104.0, card="NVIDIA H100"))).exit_code() == 2
     (tmp_path / "cut.json").write_text('{"benchmarks": [{}]}')

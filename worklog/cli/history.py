@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from worklog.cli import options
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import tool
-from worklog.runs.changes import Changes
+from worklog.runs import Table, runs_dir, write_text
 from worklog.runs.changes import compare as compare_sides
-from worklog.runs.documents import write_bytes, write_text
-from worklog.runs.history import history, log_table, named_run, prune, saved, sides
+from worklog.runs.history import history, log_rows, named_run, saved, sides
+from worklog.runs.run import live_runs
 
 NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each takes a file that must not exist
 
@@ -29,7 +30,7 @@ NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each t
 )  # fmt: skip
 @click.option("--strict", is_flag=True, help="Exit with 2 where the driver, compiler or harness differs.")
 @click.option("--markdown", type=options.FILE, callback=options.new_file, help="Also write it for a pull request.")
-@click.option("--chart", type=options.FILE, callback=options.new_file, help="Also draw it: a name in .svg or .png.")
+@click.option("--chart", type=options.FILE, metavar="NAME", help="Also draw it: NAME.svg, NAME.png, and both in dark.")
 @options.JSON
 def compare(
     old: str, new: str, threshold: float, strict: bool, markdown: Path | None, chart: Path | None, as_json: bool
@@ -42,25 +43,18 @@ def compare(
     now; with 2 where the GPU model, the settings or the inputs differ. Before you believe it, measure once more and
     pool: `worklog compare OLD NEW1,NEW2`.
     """
-    made = compare_sides(sides(old), sides(new), threshold / 100)
-    show_changes(made, as_json, markdown, chart)
-    sys.exit(made.exit_code(strict))
-
-
-def show_changes(made: Changes, as_json: bool, markdown: Path | None = None, chart: Path | None = None) -> None:
-    """Print changes, and write them to files."""
+    made, written = compare_sides(sides(old), sides(new), threshold / 100), list[Path]()
     if markdown is not None:
         write_text(markdown, made.markdown())
+        written.append(markdown)
     if chart is not None:
-        from worklog.plots import changes  # here: matplotlib is slow to import
+        from worklog import plots  # here: matplotlib is slow to import
 
-        if chart.suffix not in (".svg", ".png"):
-            raise BadSetting(f"--chart {chart}: give a name that ends in .svg or .png")
-        drawn = changes(made)
-        write_bytes(chart, drawn.svg().encode() if chart.suffix == ".svg" else drawn.png())
-    for path in filter(None, (markdown, chart)):
+        written += plots.save(plots.changes(made), chart)
+    for path in written:
         click.echo(f"written: {path}", err=True)
-    options.show(made.as_dict(), made.table().text(options.terminal_width()), as_json)
+    options.show(asdict(made), made.table().text(options.terminal_width()), as_json)
+    sys.exit(made.exit_code(strict))
 
 
 @click.command()
@@ -81,16 +75,16 @@ def log(keep: int | None, yes: bool, as_json: bool, **words: Any) -> None:
     if keep is not None:
         if any(words.values()):
             raise BadSetting("--keep counts all runs: omit --kernel, --gpu, --since, --until and --commit")
-
-        def confirmed(paths: list[Path]) -> bool:
-            return yes or click.confirm(f"remove {len(paths)} runs, the newest of them {paths[0].stem}?", err=True)
-
-        click.echo(f"removed: {len(prune(keep, confirmed))} runs", err=True)
+        old = live_runs()[keep:]
+        if old and not yes and not click.confirm(f"remove {len(old)} runs, the newest {old[0].stem}?", err=True):
+            raise Interrupted("nothing is removed")
+        for path in old:
+            path.unlink(missing_ok=True)
+        click.echo(f"removed: {len(old)} runs", err=True)
     if any(files.values()):
         options.write_exports(history(**words), files, title="runs of this machine")
-    table = log_table(saved(**words))
-    rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
-    options.show(rows, table.text(options.terminal_width()), as_json)
+    rows = log_rows(saved(**words))
+    options.show(rows, Table.of(f"runs in {runs_dir()}", rows, left=5).text(options.terminal_width()), as_json)
 
 
 @click.command()

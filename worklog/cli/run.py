@@ -58,8 +58,7 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
 )  # fmt: skip
 @click.option(
     "--against-revision", "revision", metavar="REV",
-    help="Also take turns with each kernel as it was in this git revision, say which became faster or slower, and exit "
-    "with 1 if one became slower.",
+    help="Take turns with the kernel as it was in this git revision, and exit with 1 if it became slower.",
 )  # fmt: skip
 @options.PROBLEM
 @options.DTYPE
@@ -104,15 +103,14 @@ def run(
     chosen = kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
     baselines = [kernel for kernel in named if kernel != BASELINE]
+    if revision is not None:
+        from worklog.kernel.revision import at_revision  # here: other runs need no git
+
+        if len(kernels) != 1 or given:
+            raise BadSetting("--against-revision takes one kernel, and no --axis: run the kernels one by one")
+        chosen, baselines = chosen[:1], [*baselines, at_revision(kernels[0], revision, launch)]
     options.print_adapted([*chosen, *baselines])
     jobs, own = jobs_of(chosen or None, at, against=baselines)
-    if revision is not None:
-        if not kernels or given:
-            raise BadSetting(
-                "--against-revision needs kernels without --axis: worklog run warptiled --against-revision HEAD"
-            )
-        jobs, builds = against_revision(jobs, kernels, revision, launch)
-        own += builds
     measure.require_measurable(jobs, harness, own)
     if preview:
         for kernel in own:
@@ -122,8 +120,7 @@ def run(
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
-    needing: dict[str, Any] = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
-    needing["against-revision"] = revision
+    needing = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
     if len(rungs) < len(chosen) or options.live_wanted(**needing):
         with options.progress_bar() as progress:
             measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
@@ -139,21 +136,6 @@ def run(
         if not as_json:
             click.echo(f"\n{changes.table().text(options.terminal_width())}")
         sys.exit(changes.exit_code())
-
-
-def against_revision(
-    jobs: list[Job], words: Sequence[str], revision: str, launch: Mapping[str, Any]
-) -> tuple[list[Job], list[Kernel]]:
-    """The jobs of these kernels, each with its build of the revision as one more baseline, and those builds."""
-    from worklog.kernel.revision import at_revision  # here: other runs need no git
-
-    names = [word for listed in words for word in ([listed] if Path(listed).exists() else listed.split(","))]
-    builds = [at_revision(name.strip(), revision, launch) for name in names if name.strip() != BASELINE]
-    for place, job in enumerate(jobs):
-        name = f"{job.kernel}@{revision}"
-        if any(build.name == name for build in builds):
-            jobs[place] = replace(job, against=(*job.against, name))
-    return jobs, builds
 
 
 def _finish(measured: Run, **shown: Any) -> None:

@@ -10,7 +10,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog import __version__
-from worklog.errors import NoGpu, install_command
+from worklog.errors import BadSetting, NoGpu, install_command
 
 if TYPE_CHECKING:
     from worklog.runs.records import Gpu
@@ -173,6 +172,8 @@ def tool() -> dict[str, Any]:
     whether that was changed since. For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has
     none. harness: a hash of the files that decide how a launch is timed.
     """
+    from worklog.runs.documents import git
+
     package, timing = Path(__file__).resolve().parents[1], hashlib.sha256()
     for path in sorted(path for pattern in TIMING for path in package.glob(pattern)):
         timing.update(path.read_bytes())
@@ -181,13 +182,8 @@ def tool() -> dict[str, Any]:
         commit = os.environ.get("WORKLOG_COMMIT")
         return {**named, "commit": commit} if commit else named
 
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-
     try:
-        changed = bool(git("status", "--porcelain", "--untracked-files=no"))
-        return {**named, "commit": git("rev-parse", "HEAD"), "dirty": changed}
-    except (OSError, subprocess.SubprocessError):
+        changed = bool(git("status", "--porcelain", "--untracked-files=no", folder=root))
+        return {**named, "commit": git("rev-parse", "HEAD", folder=root).decode().strip(), "dirty": changed}
+    except BadSetting:
         return named

@@ -278,10 +278,9 @@ def _without_a_race(source: str) -> Graded:
 
 def _false_alarms(answer: float) -> Graded:
     rows, false = 78, 0.003
-    some_have_two = "that is the number of false verdicts per 100 runs, and some runs have two of them"
-    mistakes = {some_have_two: 100 * rows * false, "that is the share of runs that pass": 100 * (1 - false) ** rows}
-    hint = "a run passes if each of the rows is right"
-    return _number(answer, 100 * (1 - (1 - false) ** rows), "% of the runs", hint, mistakes, "")
+    mistakes = {"that is the number of false verdicts per 100 runs, and some runs have two of them": 100 * rows * false}
+    right, hint = 100 * (1 - (1 - false) ** rows), "a run passes if each of the rows is right"
+    return _number(answer, right, "% of the runs", hint, mistakes, "")
 
 
 # By notebook: what the answer is, in words; the type that it must have; and its grader, which may raise WorklogError.

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.runs.documents import Bar, Cell, Table, duration
+from worklog.runs.documents import Bar, Cell, Table, a_few, duration
 from worklog.runs.estimates import (
     HOST_SD,
     NORMAL,
     OVERHEAD_SD_US,
     SLOPE,
     SLOPE_HALF,
-    Estimate,
-    Samples,
     fitted_slope,
     over_shapes,
 )
@@ -31,7 +29,7 @@ from worklog.runs.run import Run
 
 FASTER, SLOWER, SAME, UNKNOWN, FAILED = "faster", "slower", "same", "cannot tell", "failed"
 HOW_LONG = ("precision", "least_samples", "most_samples", "budget_s", "stopping", "hot_ms")  # settings that may differ
-MOST_NAMED = 4  # kernels and places in a note
+MARKS = {SLOWER: "▲ slower", FASTER: "▼ faster", FAILED: "✗ failed"}
 PAIRED = "use --against-revision, which times both builds in one loop"
 ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
 
@@ -40,9 +38,10 @@ ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
 class Rule:
     """The constants of the rule. overhead_us: standard deviation of the event overhead between processes. scatter: the
     least relative standard deviation of a difference. slope_sd: of a time's slope over the clock. seen, equal: standard
-    errors for a change and for its absence. short_us: below this, work of several kernels differs between processes by
-    the gaps between them, and a kernel's time between two cards of one model: `warptiled` at 256 by 5 % between two
-    H200 (recordings/compare). source: where they come from.
+    errors for a change and for its absence. several_us: below this, work of several kernels differs between processes
+    by the gaps between them. cards_us: below this, a time differs between two cards of one model: of `warptiled` by 5 %
+    at 256 between two H200 (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024 between two recorded days.
+    source: where they come from.
     """
 
     overhead_us: float = OVERHEAD_SD_US
@@ -50,7 +49,8 @@ class Rule:
     slope_sd: float = 0.35
     seen: float = 2.33
     equal: float = 1.645
-    short_us: float = 60.0
+    several_us: float = 60.0
+    cards_us: float = 100.0
     source: str = "25 processes x 16 readings on an H100 (recordings/intervals/h100.json), resampled"
 
 
@@ -74,22 +74,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class Change:
-    """The logarithm of the new time over the old one at one clock, its standard error, and what follows from them."""
+    """The new time over the old one at one clock minus 1, the ends of its 95 % interval, and what follows from them."""
 
-    log: float
-    error: float
+    share: float
+    low: float
+    high: float
     verdict: str
     reason: str = ""
 
-    @property
-    def interval(self) -> tuple[float, float, float]:
-        """The change and the ends of its 95 % interval: 0.02 is a time 2 % longer."""
-        middle, low, high = (math.expm1(self.log + sign * NORMAL * self.error) for sign in (0, -1, 1))
-        return middle, low, high
-
     def __str__(self) -> str:
-        middle, low, high = self.interval
-        return f"{100 * middle:+.2f} % ±{50 * (high - low):.2f}".replace("-", "−")
+        return f"{100 * self.share:+.2f} % ±{50 * (self.high - self.low):.2f}".replace("-", "−")
 
 
 def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02, rule: Rule = RULE) -> Change:
@@ -99,7 +93,7 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     if not (old and new):
         raise BadSetting("a change needs a reading of each side: measure both")
     slopes = [reading.slope for reading in (*old, *new) if reading.slope is not None]
-    slope = min(0.0, max(-1.0, float(np.mean(slopes)))) if slopes else SLOPE
+    slope = float(np.mean(slopes)) if slopes else SLOPE
     clocked = all(reading.sm_mhz for reading in (*old, *new))
     logs, clocks, shares = [], [], list[float]()
     for side in (old, new):
@@ -116,27 +110,26 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     between *= math.sqrt(1 / len(old) + 1 / len(new))
     error = math.hypot(*shares, between, rule.slope_sd * (clocks[1] - clocks[0]), rule.scatter)
     log = float(logs[1].mean() - logs[0].mean())
+    made = judged(log, error, threshold, rule)
     several = any((reading.kernels or 1) > 1 for reading in (*old, *new))
-    if us < rule.short_us and (several or len({reading.card or "" for reading in (*old, *new)} - {""}) > 1):
-        short = f"less than {rule.short_us:.0f} µs: {PAIRED}"
-        return Change(log, error, UNKNOWN, f"{'several kernels' if several else 'two cards'}, and {short}")
-    return judged(log, error, threshold, rule)
+    cards = {reading.card for reading in (*old, *new) if reading.card}
+    if several and us < rule.several_us:
+        return replace(made, verdict=UNKNOWN, reason=f"several kernels in less than {rule.several_us:.0f} µs: {PAIRED}")
+    if len(cards) > 1 and us < rule.cards_us:
+        return replace(made, verdict=UNKNOWN, reason=f"two cards, and less than {rule.cards_us:.0f} µs: {PAIRED}")
+    return made
 
 
-def paired(ratio: Estimate, threshold: float = 0.02, rule: Rule = RULE) -> Change:
-    """The same for two builds that took turns in one loop. ratio: the old build's time over the new one's."""
-    return judged(-math.log(ratio.value), ratio.relative_half_width / NORMAL, threshold, rule)
-
-
-def judged(log: float, error: float, threshold: float, rule: Rule) -> Change:
-    """The verdict on a change of this logarithm, with this standard error: it counts from half of the threshold on, if
-    it exceeds the error; it is absent where even the end of its interval is below the threshold.
+def judged(log: float, error: float, threshold: float = 0.02, rule: Rule = RULE) -> Change:
+    """The verdict on a time whose logarithm has changed by `log`, with this standard error: it counts from half of the
+    threshold on, if it exceeds the error; it is absent where even the end of its interval is below the threshold.
     """
+    share, low, high = (math.expm1(log + sign * NORMAL * error) for sign in (0, -1, 1))
     if abs(log) > max(threshold / 2, rule.seen * error):
-        return Change(log, error, SLOWER if log > 0 else FASTER)
+        return Change(share, low, high, SLOWER if log > 0 else FASTER)
     if abs(log) + rule.equal * error < threshold:
-        return Change(log, error, SAME)
-    return Change(log, error, UNKNOWN, f"the interval reaches the threshold: {ONCE_MORE}")
+        return Change(share, low, high, SAME)
+    return Change(share, low, high, UNKNOWN, f"the interval reaches the threshold: {ONCE_MORE}")
 
 
 @dataclass(frozen=True)
@@ -168,18 +161,11 @@ def reading_of(m: Measurement, harness: Mapping[str, Any], card: str | None = No
     half = math.sqrt(max(0.0, m.time.half_width**2 - (m.time.process or 0.0) ** 2)) / m.time.value
     if harness.get("timer") == "host":
         half = math.hypot(half, NORMAL * HOST_SD)
-    kernels = m.samples.sides[0].kernels if m.n else None
-    return Reading(m.time.value, half, m.sm_mhz, _slope(m.samples), kernels, card)
-
-
-def _slope(samples: Samples) -> float | None:
-    clocks, times = samples.clocked() if samples.sides else ([], [])
-    above = [(mhz, us - samples.overhead_us) for mhz, us in zip(clocks, times, strict=True)]
-    logs = [np.log(column) for column in zip(*((mhz, us) for mhz, us in above if us > 0), strict=True)]
-    if not logs:
-        return None
-    slope, half = fitted_slope(logs[:1], logs[1:])
-    return slope if half <= SLOPE_HALF else None
+    kernels, slope = m.samples.sides[0].kernels if m.samples.sides else None, None
+    if m.sm_mhz:
+        fitted, of_fit = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
+        slope = fitted if of_fit <= SLOPE_HALF else None
+    return Reading(m.time.value, half, m.sm_mhz, slope, kernels, card)
 
 
 @dataclass(frozen=True)
@@ -224,45 +210,26 @@ class Changes:
         counts = {verdict: verdicts.count(verdict) for verdict in (FAILED, SLOWER, FASTER, SAME, UNKNOWN)}
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know beside the rows."""
-        reasons = dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
-        notes = [f"old: {self.old}", f"new: {self.new}", *self.versions, *reasons]
-        if self.only:
-            more = f" and {len(self.only) - MOST_NAMED} more" if len(self.only) > MOST_NAMED else ""
-            notes.append(f"on one side only: {', '.join(self.only[:MOST_NAMED])}{more}")
-        return notes
-
     def table(self) -> Table:
         """A row per kernel and place, those that need a look first."""
-        shown = list[dict[str, Cell]]()
-        for row in sorted(self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.log)):
-            known, times = row.change.verdict != FAILED and row.old_us, (row.old_us, row.new_us)
-            cells: list[Cell] = [duration(us, padded=True) if us else "–" for us in times]
-            bar = Bar(str(row.change), abs(row.change.log) / (5 * self.threshold), beyond=row.change.verdict == SLOWER)
-            verdict = {SLOWER: "▲ slower", FASTER: "▼ faster", FAILED: "✗ failed"}.get(row.change.verdict)
-            cells += [bar if known else "–", verdict or row.change.verdict]
-            names = ("kernel", "size", "old", "new", "change (95 %)", "verdict")
-            shown.append(dict(zip(names, [row.kernel, row.place, *cells], strict=True)))
+        names, shown = ("kernel", "size", "old", "new", "change (95 %)", "verdict"), list[list[Cell]]()
+        for row in sorted(self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share)):
+            times = [duration(us, padded=True) if us else "–" for us in (row.old_us, row.new_us)]
+            bar = Bar(str(row.change), abs(row.change.share) / (5 * self.threshold), row.change.verdict == SLOWER)
+            changed = bar if row.old_us and row.new_us else "–"
+            shown.append([row.kernel, row.place, *times, changed, MARKS.get(row.change.verdict, row.change.verdict)])
+        notes = [f"old: {self.old}", f"new: {self.new}", *self.versions]
+        notes += dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
+        if self.only:
+            notes.append(f"on one side only: {a_few(self.only)}")
         title = f"{self.headline} · threshold {100 * self.threshold:g} %"
-        return Table.of(title, shown, left=2, notes=self.notes)
+        return Table(title, names if shown else (), shown, left=2, notes=notes)
 
     def markdown(self) -> str:
         """For a pull request."""
         table = self.table()
         notes = "".join(f"- {note}\n" for note in table.notes)
         return f"### worklog: {table.title}\n\n" + (f"{table.markdown()}\n\n" if self.rows else "") + notes
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a command's JSON: each row with its change and the ends of its interval as shares."""
-        rows = list[dict[str, Any]]()
-        for row in self.rows:
-            ends = dict(zip(("change", "low", "high"), row.change.interval, strict=True))
-            about = {"verdict": row.change.verdict, "reason": row.change.reason}
-            times = {"old_us": row.old_us, "new_us": row.new_us}
-            rows.append({"kernel": row.kernel, "place": row.place, **times, **ends, **about})
-        return {**{name: value for name, value in asdict(self).items() if name != "rows"}, "rows": rows}
 
     def __repr__(self) -> str:
         return self.table().text()
@@ -294,47 +261,36 @@ def of_one_loop(run: Run, suffix: str, threshold: float = 0.02) -> Changes:
     for m in run.select():
         ratio = m.against.get(m.kernel + suffix)
         if ratio is not None and m.us is not None:
-            rows.append(Row(m.kernel, m.place, m.us * ratio.value, m.us, paired(ratio, threshold)))
-        elif m.kernel + suffix in m.against:
-            why = m.reason or f"{m.kernel}{suffix} has no time: {'; '.join(m.degradations)}"
-            rows.append(Row(m.kernel, m.place, None, m.us, Change(0.0, 0.0, UNKNOWN, f"{m.title}: {why}")))
+            made = judged(-math.log(ratio.value), ratio.relative_half_width / NORMAL, threshold)
+            rows.append(Row(m.kernel, m.place, m.us * ratio.value, m.us, made))
     return Changes(f"builds of {suffix[1:]}, in one loop", run.label, threshold, tuple(rows))
 
 
 def _differing(what: str, first: Side, others: Sequence[Side]) -> list[str]:
     """What both know and isn't the same, with both values."""
-    differ = dict[str, None]()
-    for other in others:
-        mine, theirs = getattr(first, what), getattr(other, what)
-        for name in mine.keys() & theirs.keys():
-            if mine[name] != theirs[name]:
-                differ[f"{name} ({mine[name]} → {theirs[name]})"] = None
+    mine, differ = getattr(first, what), set[str]()
+    for theirs in (getattr(other, what) for other in others):
+        same = mine.keys() & theirs.keys()
+        differ |= {f"{name} ({mine[name]} → {theirs[name]})" for name in same if mine[name] != theirs[name]}
     return sorted(differ)
 
 
 def _row(
     place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], threshold: float, rule: Rule, unknown: bool
 ) -> Row:
-    """unknown: whether versions differ, so that a change has no verdict."""
-    before, why_before = _pooled(place, old)
-    after, why_after = _pooled(place, new)
-    if before and after:
-        made = change(before, after, threshold, rule)
-        made = Change(made.log, made.error, UNKNOWN) if unknown else made
+    """unknown: whether versions differ, so that a change has no verdict. Without a time on each side, the reason."""
+    times, reasons = list[list[Reading]](), list[str]()
+    for sides in (old, new):
+        known = [side.readings[place] for side in sides if place in side.readings]
+        reasons.append(next((reading for reading in known if isinstance(reading, str)), ""))
+        times.append([reading for reading in known if isinstance(reading, Reading)])
+    before, after = (
+        None if why else over_shapes([r.us for r in of])[1] for of, why in zip(times, reasons, strict=True)
+    )
+    if before is None or after is None:
+        verdict = FAILED if before and reasons[1].startswith("failed") else UNKNOWN
+        made = Change(0.0, 0.0, 0.0, verdict, f"{' at '.join(place)}: {reasons[1] or reasons[0]}")
     else:
-        verdict = FAILED if before and why_after.startswith("failed") else UNKNOWN
-        made = Change(0.0, 0.0, verdict, f"{' at '.join(place)}: {why_after or why_before}")
-    return Row(*place, _mean_us(before), _mean_us(after), made)
-
-
-def _pooled(place: tuple[str, str], sides: Sequence[Side]) -> tuple[list[Reading], str]:
-    """Each process's reading of a kernel; none where one of them has no time, and its reason."""
-    readings = [side.readings[place] for side in sides if place in side.readings]
-    for reading in readings:
-        if isinstance(reading, str):
-            return [], reading
-    return [reading for reading in readings if isinstance(reading, Reading)], ""
-
-
-def _mean_us(readings: Sequence[Reading]) -> float | None:
-    return over_shapes([reading.us for reading in readings])[1] if readings else None
+        made = change(times[0], times[1], threshold, rule)
+        made = replace(made, verdict=UNKNOWN, reason="") if unknown else made
+    return Row(*place, before, after, made)

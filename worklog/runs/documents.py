@@ -13,7 +13,7 @@ import re
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -54,9 +54,9 @@ def require_file(path: Path) -> None:
 def git(*words: str, folder: Path = Path()) -> bytes:
     """What a git command prints. Raises BadSetting with git's own first line."""
     try:
-        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=True).stdout
-    except OSError as error:
-        raise BadSetting(f"cannot run git: {error.strerror}; install it, or name files") from error
+        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadSetting(f"cannot run git: {error}; install it, or name files") from error
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
         raise BadSetting(f"git {words[0]}: {said[0]}; give a revision and a path that it holds") from error
@@ -246,6 +246,12 @@ def duration(microseconds: float, *, padded: bool = False) -> str:
     unit, scale = next((known for known in (("s", 1e6), ("ms", 1e3)) if microseconds >= known[1]), ("µs", 1.0))
     value = microseconds / scale
     return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
+
+
+def a_few(names: Iterable[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    every = [*names]
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def small(half_width: float) -> str:

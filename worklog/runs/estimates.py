@@ -133,6 +133,11 @@ class Samples:
         clocks, times = self.counted(column="sm_mhz"), self.counted()
         return [mhz for mhz in clocks if mhz], [us for mhz, us in zip(clocks, times, strict=False) if mhz]
 
+    def clock_logs(self) -> tuple[Values, Values]:
+        """Logarithms of the same, the times without the event overhead."""
+        clocks, times = self.clocked()
+        return np.log(clocks), np.log(np.maximum(np.array(times) - self.overhead_us, SHORTEST_US))
+
     @cached_property
     def sm_mhz(self) -> float | None:
         """Median SM clock of the kernel's launches that count, None if it could not be read."""
@@ -375,12 +380,7 @@ def compare(first: Summary, second: Summary) -> Difference:
         halves.append(NORMAL * math.sqrt(2) * HOST_SD)
     if first.samples.sm_mhz and second.samples.sm_mhz:
         clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
-        clocks, times = list[Values](), list[Values]()
-        for timed in (first, second):
-            mhz, us = timed.samples.clocked()
-            clocks.append(np.log(mhz))
-            times.append(np.log(np.maximum(np.array(us) - timed.samples.overhead_us, SHORTEST_US)))
-        slope, half = fitted_slope(clocks, times)
+        slope, half = fitted_slope(*zip(first.samples.clock_logs(), second.samples.clock_logs(), strict=True))
         if half > SLOPE_HALF:
             slope, half = SLOPE, SLOPE_HALF
         log -= slope * math.log1p(clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,8 @@ import msgspec
 
 from worklog.errors import BadRunFile, BadSetting, meant
 from worklog.runs.changes import Reading, Side, side_of
-from worklog.runs.documents import Table, git
+from worklog.runs.documents import a_few, git
 from worklog.runs.estimates import NORMAL
-from worklog.runs.record import runs_dir
 from worklog.runs.run import Run, live_runs, recordings
 
 if TYPE_CHECKING:
@@ -38,8 +37,13 @@ def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", c
 
     rows = list[dict[str, Any]]()
     for run in saved(kernel, gpu, since, until, commit):
-        about: dict[str, Any] = {"run": name_of(run), "created": run.created, "gpu": run.gpu.name, "uuid": run.gpu.uuid}
-        about |= {"commit": run.tool.get("commit"), "driver": run.gpu.driver}
+        about: dict[str, Any] = {
+            "run": run.path and run.path.stem,
+            "created": run.created,
+            "gpu": run.gpu.name,
+            "uuid": run.gpu.uuid,
+        }
+        about |= {"commit": run.tool.get("commit")}
         rows += [about | row for row in run.rows() if kernel in ("", row["kernel"])]
     return pandas.DataFrame(rows)
 
@@ -65,34 +69,19 @@ def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", com
     return runs
 
 
-def name_of(run: Run) -> str:
-    """The name of a run that this machine keeps: its file's, without the ending."""
-    return run.path.stem if run.path else ""
-
-
-def log_table(runs: Sequence[Run]) -> Table:
-    """A row per run."""
+def log_rows(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """What `worklog log` prints of each run."""
     rows = []
     for run in runs:
         kernels, sizes = (dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place"))
-        words = {"run": name_of(run), "GPU": run.gpu.name, "commit": str(run.tool.get("commit") or "")[:9]}
-        words |= {"kernels": _few([*kernels]), "sizes": _few([*sizes]), "measurements": str(len(run.measurements))}
-        rows.append(words | {"": "" if run.complete else "cut short"})
-    return Table.of(f"runs in {runs_dir()}", rows, left=5)
-
-
-def _few(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def prune(keep: int, confirm: Callable[[list[Path]], bool]) -> list[Path]:
-    """Remove all runs of this machine but the newest `keep`, if `confirm` says so of them, and return their files."""
-    old = live_runs()[keep:]
-    if not old or not confirm(old):
-        return []
-    for path in old:
-        path.unlink(missing_ok=True)
-    return old
+        words = {"run": run.path.stem if run.path else "", "GPU": run.gpu.name}
+        words |= {
+            "commit": str(run.tool.get("commit") or "")[:9],
+            "kernels": a_few([*kernels]),
+            "sizes": a_few([*sizes]),
+        }
+        rows.append(words | {"measurements": str(len(run.measurements)), "": "" if run.complete else "cut short"})
+    return rows
 
 
 def named_run(word: str) -> Run:
@@ -105,7 +94,7 @@ def named_run(word: str) -> Run:
     if len(kept) == 1:
         return Run.load(kept[0])
     if len(kept) > 1:
-        raise BadSetting(f"{word} names {len(kept)} runs ({_few([path.stem for path in kept])}): give more of the name")
+        raise BadSetting(f"{word} names {len(kept)} runs ({a_few(path.stem for path in kept)}): give more of the name")
     if word in recordings():
         return Run.load(recordings()[word], "recorded")
     if ":" in word:
@@ -141,24 +130,20 @@ def side_of_nvbench(document: Any, file: str) -> Side:
     """What NVBench's --json of one process says: each benchmark's mean GPU time at each state. Raises BadRunFile."""
     readings = dict[tuple[str, str], Reading | str]()
     try:
-        cards = {device["id"]: device["name"] for device in document["devices"]}
+        cards = ", ".join(device["name"] for device in document["devices"])
+        version = str(document["meta"]["version"]["nvbench"]["string"])
         for benchmark in document["benchmarks"]:
             for state in benchmark["states"]:
-                axes = [f"{axis['name']}={axis['value']}" for axis in state["axis_values"] or ()]
-                place = benchmark["name"], " ".join([f"GPU {state['device']}"] * (len(cards) > 1) + axes)
-                values = {
-                    summary["tag"]: float(part["value"])
-                    for summary in state["summaries"] or ()
-                    for part in summary["data"]
-                    if part["name"] == "value" and summary["tag"] in NVBENCH
-                }
-                mean, noise, count, hertz = (values.get(tag) for tag in NVBENCH)
-                if mean is None:
-                    readings[place] = f"skipped: {state.get('skip_reason') or 'no time'}"
-                else:
-                    half = NORMAL * (noise or 0.0) / max(count or 1.0, 1.0) ** 0.5
-                    readings[place] = Reading(1e6 * mean, half, hertz / 1e6 if hertz else None)
-        version = str(document["meta"]["version"]["nvbench"]["string"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+                values = dict[str, float]()
+                for summary in state["summaries"] or ():
+                    said = {part["name"]: part["value"] for part in summary["data"]}
+                    values |= {summary["tag"]: float(said["value"])} if summary["tag"] in NVBENCH else {}
+                place = benchmark["name"], state["name"]
+                readings[place] = f"skipped: {state.get('skip_reason') or 'no time'}"
+                if NVBENCH[0] in values:
+                    mean, noise, count = (values[tag] for tag in NVBENCH[:3])
+                    mhz = values.get(NVBENCH[3], 0.0) / 1e6
+                    readings[place] = Reading(1e6 * mean, NORMAL * noise / count**0.5, mhz or None)
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise BadRunFile(f"{file} isn't a whole file of NVBench's --json ({error!r}): write it again") from error
-    return Side(f"NVBench · {', '.join(cards.values())} · {file}", {"GPU": cards}, {"NVBench": version}, readings)
+    return Side(f"NVBench · {cards} · {file}", {"GPU": cards}, {"NVBench": version}, readings)

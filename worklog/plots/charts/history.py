@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
 from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
-from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED, OTHER
-from worklog.runs import Measurement, Run
+from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
+from worklog.runs import Run
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes
 from worklog.runs.history import saved
 
@@ -31,7 +31,7 @@ def changes(made: Changes, *, ax: Axes | None = None) -> Any:
     rows = [row for row in made.rows if row.change.verdict != FAILED and row.old_us and row.new_us]
     if not rows:
         raise NothingToDraw(f"there is no change to draw: {made.headline or 'no kernel has a time on both sides'}")
-    rows.sort(key=lambda row: -row.change.log)
+    rows.sort(key=lambda row: -row.change.share)
     names = [f"{row.kernel} {row.place}".strip() for row in rows]
     alt = ["Changes of the time with their 95 % intervals"]
     alt += [f"{name}: {row.change}, {row.change.verdict}" for name, row in zip(names, rows, strict=True)]
@@ -40,7 +40,7 @@ def changes(made: Changes, *, ax: Axes | None = None) -> Any:
 
     def draw(axes: Axes) -> None:
         for y, row in zip(name_rows(axes, names, PITCH), rows, strict=True):
-            middle, low, high = (100 * end for end in row.change.interval)
+            middle, low, high = (100 * share for share in (row.change.share, row.change.low, row.change.high))
             colour = COLOURS.get(row.change.verdict, GREY)
             axes.plot([low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
             axes.plot([middle], [y], "o", color=colour, markersize=4, zorder=3)
@@ -59,52 +59,35 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
     time at one size.
     """
     runs = sorted(runs or saved(kernel), key=lambda run: run.created)
-    over, labels = dict[str, list[tuple[float, ...]]](), dict[str, None]()
+    over, said, labels = dict[str, list[tuple[float, ...]]](), dict[str, list[str]](), dict[str, None]()
+    first = dict[str, float]()
     for run in runs:
         when = float(date2num(datetime.fromisoformat(run.created)))  # type: ignore[no-untyped-call]
         for m in run.select(kernel) if run.gpu.name == runs[-1].gpu.name else ():
             if m.time is not None:
+                of = first.setdefault(m.place, m.time.value)
+                change, low, high = (100 * (us / of - 1) for us in (m.time.value, m.time.low, m.time.high))
+                over.setdefault(m.place or kernel, []).append((when, change, low, high))
+                said.setdefault(m.place or kernel, []).append(f"{change:+.1f} % on {run.created[:10]}")
                 labels[run.label.rpartition(" · ")[0]] = None
-                over.setdefault(m.place or kernel, []).append((when, *_ends(m)))
     over = {place: points for place, points in over.items() if len(points) > 1}
     if not over:
-        raise NothingToDraw(
-            f"no two runs hold a time of {kernel} at one size: measure it twice with `worklog run {kernel}`"
-        )
-    relative = {
-        place: [(when, *(100 * (us / points[0][1] - 1) for us in ends)) for when, *ends in points]
-        for place, points in over.items()
-    }
-    moved = {place: points[-1][1] for place, points in relative.items()}
-    most = max(moved, key=lambda place: abs(moved[place]))
-    finding = f"{kernel} at {most}: {moved[most]:+.1f} % since the first run"
-    subtitle = (
-        "Change of the time since the first run at that size, as measured, not at one clock; bands: 95 % interval."
-    )
-    alt = [f"Line chart of {kernel}'s time over the runs"]
-    for place, points in relative.items():
-        alt.append(f"{place}: " + ", ".join(f"{point[1]:+.1f} % on {_day(point[0])}" for point in points))
+        raise NothingToDraw(f"no two runs of one GPU have {kernel} at one size: measure it twice with `worklog run`")
+    most = max(over, key=lambda place: abs(over[place][-1][1]))
+    finding = f"{kernel} at {most}: {over[most][-1][1]:+.1f} % since the first run"
+    subtitle = "Change of the time since the first run at that size, each at its own clock; bands: 95 % interval."
+    alt = [f"Line chart of {kernel}'s time over the runs", *(f"{place}: {', '.join(said[place])}" for place in over)]
     colours = dict.fromkeys(over, GREY) | {most: ACCENT}
-    colours |= dict.fromkeys([place for place in over if place != most][:1], OTHER)
 
     def draw(axes: Axes) -> None:
         leave_room(axes, over, BODY_PT)
         axes.axhline(0, color=MUTED, linewidth=0.9, zorder=1)
         axes.grid(True, zorder=0)
         scale(axes.yaxis, MaxNLocator(7), "% of the first time", written="{x:+g}")
-        last = draw_lines(axes, relative, colours)
+        last = draw_lines(axes, over, colours)
         dates: Any = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(dates)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
-        name_points(axes, last, {place: {"color": colours[place]} for place in over})
+        name_points(axes, last, {most: {"color": ACCENT}})
 
     return on_axes(ax, draw, "history", finding, subtitle, [*labels], alt, height=HEIGHT, left=0.69)
-
-
-def _ends(m: Measurement) -> tuple[float, float, float]:
-    assert m.time is not None
-    return m.time.value, m.time.low, m.time.high
-
-
-def _day(date: float) -> str:
-    return f"{num2date(date):%Y-%m-%d}"  # type: ignore[no-untyped-call]
