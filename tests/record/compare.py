@@ -38,7 +38,7 @@ FIRST = {256: 1400, 1024: 5600, 2048: 13600, 4096: 27000}  # cycles: about 2 % o
 HARNESS = Harness().but(hot_ms=0.0)
 DRAWS, SEED = 2000, 40  # pairs of processes for each rate
 MORE = {SLOWER: 1, FASTER: 1, UNKNOWN: 2}  # further processes of the new side that the recipe measures (regression.yml)
-Process = dict[str, Any]  # "wall_s", and readings by "kernel at size"
+Process = dict[str, Any]  # "card", "wall_s", and readings by "kernel at size"
 
 
 def slower(size: int, cycles: int) -> Kernel:
@@ -85,11 +85,18 @@ def record(names: Sequence[str], limit_s: float) -> dict[str, Any]:
         readings = {
             m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness) for m in run.select()
         }
-        processes.append({"wall_s": round(wall_s, 2), "card": run.gpu.uuid, "readings": readings})
+        processes.append({"card": run.gpu.uuid, "wall_s": round(wall_s, 2), "readings": readings})
     assert run is not None
     about = {"created": run.created, "gpu": run.gpu, "tool": run.tool, "software": run.software, "harness": run.harness}
     slowed = {str(size): {"cycles": cycles[size], "paired": round(share[size], 5)} for size in SIZES}
-    made = {"kind": "compare", "schema": 1, "label": run.label, **about, "slowed": slowed, "processes": processes}
+    made = {
+        "kind": "compare",
+        "schema": 1,
+        "label": replace(run, origin="recorded").label,
+        **about,
+        "slowed": slowed,
+        "processes": processes,
+    }
     return dict(msgspec.to_builtins(made, str_keys=True))
 
 
@@ -116,31 +123,40 @@ def verdicts(old: Sequence[Reading], new: Sequence[Reading], same: bool) -> Iter
 
 
 def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Over all kernels and sizes, the share of pairs with a "false" verdict, of a kernel against itself, and of slower
-    kernels that are "found" against warptiled; each with the share without a verdict ("unknown"), by size too, and a
-    95 % interval, low to high, for as many pairs as share no process.
+    """Over all kernels and sizes, the share of pairs on one card with a "false" verdict, of a kernel against itself,
+    and of slower kernels that are "found" against warptiled; each with the share without a verdict ("unknown"), by size
+    too, and a 95 % interval, low to high, for as many pairs as share no process. cards: by kernel and size, the largest
+    difference between the mean times of two cards.
     """
     processes, made = [process for document in documents for process in document["processes"]], dict[str, Any]()
+    cards, apart = dict.fromkeys(process["card"] for process in processes), dict[str, float]()
 
-    def readings(name: str, size: int) -> list[Reading]:
-        recorded = ((process["readings"].get(f"{name} at {size}"), process["card"]) for process in processes)
-        return [msgspec.convert({**reading, "card": card}, Reading) for reading, card in recorded if reading]
+    def readings(name: str, card: str) -> list[Reading]:
+        recorded = (process["readings"].get(name) for process in processes if process["card"] == card)
+        return [msgspec.convert({**reading, "card": card}, Reading) for reading in recorded if reading]
 
     for what, names in (("false", [(name, name) for name in KERNELS]), ("found", [("warptiled", "slower")])):
         shares, pairs = dict[str, list[float]](), 0
         for (old, new), size in product(names, SIZES):
-            if not readings(new, size):  # of `--found`
-                continue
-            said = [*verdicts(readings(old, size), readings(new, size), same=old == new)]
+            said, means = list[str](), list[float]()
+            for card in cards:
+                sides = readings(f"{old} at {size}", card), readings(f"{new} at {size}", card)
+                if sides[1]:  # `--found` has two kernels
+                    said += verdicts(*sides, same=old == new)
+                    pairs += len(sides[1]) // (2 if old == new else 1)
+                    means.append(float(np.mean([reading.us for reading in sides[1]])))
             wrong = said.count(FASTER) if old == new else 0
-            shares[f"{new} at {size}"] = [(said.count(SLOWER) + wrong) / DRAWS, said.count(UNKNOWN) / DRAWS]
-            pairs += len(readings(new, size)) // (2 if old == new else 1)
+            shares[f"{new} at {size}"] = [(said.count(SLOWER) + wrong) / len(said), said.count(UNKNOWN) / len(said)]
+            if len(means) > 1:
+                apart[f"{new} at {size}"] = max(means) / min(means) - 1
         share, unknown = np.mean([*shares.values()], axis=0)
         low, high = wilson(round(share * pairs), pairs)
         made[what] = {"share": float(share), "low": low, "high": high, "unknown": float(unknown), "pairs": pairs}
         made[what]["by size"] = shares
-    seconds = [process["wall_s"] for process in processes]
-    return made | {"processes": len(seconds), "seconds": float(np.median(seconds)), "source": RULE.source}
+    most = max(len(process["readings"]) for process in processes)
+    seconds = [process["wall_s"] for process in processes if len(process["readings"]) == most]
+    about = {"processes": len(processes), "readings": most, "seconds": float(np.median(seconds))}
+    return made | about | {"source": RULE.source, "cards": apart}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import json
 import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -17,7 +16,7 @@ from worklog.cli.figures import at_4096, markers, rewrite, share
 from worklog.kernel import FP32, TENSOR
 from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.runs import CHAPTERS, Measurement, Run, Table, recordings
-from worklog.runs.changes import compare, side_of
+from worklog.runs.changes import Reading, Side, compare
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -26,6 +25,7 @@ WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("readme.toml").re
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
 SIZE = 1024
+RATES = ("share", "low", "high", "unknown")
 PICTURE = """\
 <picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}_dark.png">
 <img src="figures/{name}.png" width="700" alt="{alt}"></picture>"""
@@ -98,27 +98,22 @@ def picture(name: str, measurements: Iterable[Measurement], numbers: Mapping[str
 
 
 def changes() -> str:
-    """What `worklog compare` writes for a pull request, of a slowdown of 2 % that is planted in the recording, and how
-    often its rule is wrong, as far as that is recorded.
+    """What `worklog compare` writes for a pull request, of two recorded processes, the new one with the slower kernel;
+    and how often the rule is wrong.
     """
-    recording = Run.load(next(iter(recordings().values())), "recorded")
-    old = [
-        m
-        for m in recording.select()
-        if m.kernel in ("warptiled", CUBLAS) and m.shape and m.shape[0] in (256, 1024, 4096)
-    ]
-    new = [replace(m, time=m.time.shifted(0.02 * m.time.value)) if m.kernel != CUBLAS and m.time else m for m in old]
-    made = compare(*([side_of(replace(recording, measurements=of))] for of in (old, new)))
-    text = "The rates of its rule are not recorded."
-    for path in recordings("compare").values():
-        document = json.loads(path.read_text(encoding="utf-8"))
-        text = (
-            WORDS["text"]["rates"]
-            .strip()
-            .format(label=document["label"].replace("live", "recorded"), **document["rates"])
-        )
-    comment = "\n".join(f"> {line}".rstrip() for line in made.markdown().splitlines())
-    return f"{comment}\n\n{textwrap.fill(f'Here the slowdown was planted in the recording. {text}', 120)}"
+    document = json.loads(recordings("compare")["h200"].read_text(encoding="utf-8"))
+    sides = []
+    for process, build in zip(document["processes"], ("warptiled", "slower"), strict=False):
+        readings = {
+            ("warptiled", str(n)): Reading(**process["readings"][f"{build} at {n}"]) for n in (256, SIZE, 2048, 4096)
+        }
+        sides.append(Side(document["label"], {}, {}, readings))
+    comment = "\n".join(f"> {line}".rstrip() for line in compare(sides[:1], sides[1:]).markdown().splitlines())
+    rates = document["rates"]
+    percent = {f"{what}_{name}": 100 * rates[what][name] for what in ("false", "found") for name in RATES}
+    numbers = {**rates, **percent, "apart": 100 * rates["cards"]["warptiled at 256"]}
+    text = WORDS["text"]["rates"].strip().format(label=document["label"], **numbers)
+    return f"{comment}\n\n{textwrap.fill(text, 120)}"
 
 
 def comparison_table(comparison: Comparison) -> str:

@@ -24,7 +24,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda, of_nvidia
 from worklog.runner import declare
 from worklog.runner.measure import carry_out
-from worklog.runs import Estimate, Measurement
+from worklog.runs import Estimate, Measurement, recordings
 from worklog.runs.comparison import open_comparison
 from worklog.runs.estimates import NORMAL, process_half_us
 
@@ -271,9 +271,21 @@ def test_the_rates_of_the_rule_come_from_pairs_of_different_processes(monkeypatc
     for _ in range(10):
         names = {f"{name} at {size}": 1 + 0.02 * (name == "slower") for size in compare.SIZES for name in KERNELS}
         readings = {name: {"us": 1000 * by * (1 + 0.001 * rng.random()), "half": 0.001} for name, by in names.items()}
-        processes.append({"wall_s": 10.0, "readings": readings})
+        processes.append({"card": "a", "wall_s": 10.0, "readings": readings})
     rates = compare.rates([{"processes": processes}])
     assert (rates["false"]["share"], rates["found"]["share"], rates["found"]["pairs"]) == (0, 1, 40)
     assert 0 == rates["false"]["low"] < rates["false"]["high"] < 0.1
     processes[0]["readings"]["shared at 256"]["us"] *= 1.5
     assert 0.04 < compare.rates([{"processes": processes}])["false"]["by size"]["shared at 256"][0] < 0.3
+    others = [{**process, "card": "b"} for process in processes[1:]]
+    for process in others:
+        process["readings"] = {name: {**r, "us": 1.05 * r["us"]} for name, r in process["readings"].items()}
+    both = compare.rates([{"processes": [*processes[1:], *others]}])
+    assert both["false"]["share"] == 0 and both["cards"]["warptiled at 256"] == approx(0.05), "no pair of two cards"
+
+
+def test_the_recorded_rates_are_those_of_the_rule() -> None:
+    for path in recordings("compare").values():
+        document = json.loads(path.read_text(encoding="utf-8"))
+        assert compare.rates([document]) == document["rates"]
+        assert document["rates"]["false"]["share"] <= 0.02 and document["rates"]["found"]["share"] >= 0.9

@@ -151,7 +151,8 @@ def side_of(run: Run) -> Side:
     versions = {"driver": run.gpu.driver, "NVRTC": software.get("nvrtc", ""), "cuBLAS": software.get("cublas", "")}
     versions["harness"] = str(tool.get("harness") or tool.get("commit") or tool.get("version", ""))[:12]
     readings = {(m.kernel, m.place): reading_of(m, run.harness, run.gpu.uuid) for m in run.select()}
-    return Side(run.label, {"GPU": run.gpu.name, **conditions}, versions, readings)
+    known = {name: version for name, version in versions.items() if version}
+    return Side(run.label, {"GPU": run.gpu.name, **conditions}, known, readings)
 
 
 def reading_of(m: Measurement, harness: Mapping[str, Any], card: str | None = None) -> Reading | str:
