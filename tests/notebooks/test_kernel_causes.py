@@ -14,6 +14,7 @@ import pytest
 from pytest import approx
 
 import worklog
+from worklog.analysis.counters import moved_from_l2
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import rung_bounds
@@ -214,3 +215,26 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
     tf32_error, cublas_error = (float(re.search(r"rms (\S+) u·D", text)[1]) for text in details.values())  # type: ignore[index]
     assert tf32_error == approx(4300, rel=0.03) and tf32_error / cublas_error == approx(230, rel=0.01)
     assert found["tf32x3"].ratio == approx(0.927, abs=1e-3)
+
+
+def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap() -> None:
+    document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
+    made = {(row["format"], row["size"]): row["in_a_row"] for row in document["rows"]}
+    faster = [made["FP16", size]["us"] / made["INT8", size]["us"] for size in (4096, 8192)]
+    assert faster == approx([1.3, 1.37], abs=0.02)
+    assert [6 / 3 / times for times in faster] == approx([1.5, 1.5], abs=0.05)
+    watts = [made[name, 4096]["watts"] for name in ("INT8", "FP16")]
+    assert watts == approx([692, 692], abs=0.6) and document["limit_watts"] == 700
+
+
+def test_what_l1_and_l2_serve_by_counted_bytes() -> None:
+    shape = worklog.Shape.of(4096)
+    moved, _ = moved_from_l2(shape)
+    sectors = {name: 32 * (counts.load_sectors + counts.store_sectors) for name, counts in COUNTED.rungs.items()}
+    assert [1 - moved[name] / sectors[name] for name in ("naive", "warptiled")] == approx([0.99, 0.29], abs=0.005)
+    warptiled = worklog.rung("warptiled")
+    built = compile_cuda(warptiled.program)
+    assert occupancy("sm_90", warptiled.thread_count, built.registers, built.shared_bytes).blocks == 2
+    bytes_of = json.loads(recordings("bytes")["h200"].read_text(encoding="utf-8"))["kernels"]
+    of_dram = [bytes_of[name]["bytes"]["DRAM"] / 1e9 for name in ("equal_shares", "bulk_copies")]
+    assert of_dram == approx([1.67, 0.39], abs=0.005)

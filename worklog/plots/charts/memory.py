@@ -140,7 +140,7 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         finding = f"From {next(iter(points))} to {best}, the climb ends {height}"
     subtitle = (
         f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are {how_counted}. Solid roofs: measured; dashed: "
-        "computed from the highest clocks. Right: the rungs with the largest tiles, enlarged."
+        "computed from the highest clocks. Right: the rungs with most FLOP per byte, enlarged."
     )
     cublas = cublas_tflops(kernels)
     alt = [f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}"]
