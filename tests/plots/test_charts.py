@@ -140,7 +140,7 @@ CASES = {
     ),
     "sweep with one time": Case(
         lambda: plots.sweep(tiles(), small_run(measurements=swept().measurements[:1])),
-        "one tile measured | not measured",
+        "1 of 4 tiles measured | not measured",
         source="sm_90",
     ),
     "heat map": Case(

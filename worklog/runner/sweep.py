@@ -52,11 +52,6 @@ class Variant:
         """As in runs."""
         return self.kernel.name
 
-    def compiles_to(self, about: Mapping[str, Any]) -> bool:
-        """Whether a kernel in a run, maybe of an earlier source, has this entry, registers and shared memory."""
-        compiled = {"registers": self.registers, "shared_bytes": self.shared_bytes}
-        return {"entry": self.kernel.entry, **compiled}.items() <= about.items()
-
 
 @dataclass(frozen=True)
 class Variants:
@@ -70,15 +65,6 @@ class Variants:
     arch: str
     kept: tuple[Variant, ...]
     skipped: tuple[Point, ...]
-
-    @classmethod
-    def of(
-        cls, record: Kernel, space: Space, shape: Shape, arch: str, made: Sequence[tuple[Point, Variant | str]]
-    ) -> Variants:
-        """From each point's variant, or the reason why it is skipped."""
-        kept = tuple(variant for _, variant in made if isinstance(variant, Variant))
-        skipped = tuple(Point(point.values, why) for point, why in made if isinstance(why, str))
-        return cls(record, space, shape, arch, kept, skipped)
 
     def preview(self) -> str:
         """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU."""
@@ -96,7 +82,8 @@ class Variants:
             if variant.kernel.program.measured_as(about):
                 return variant.name, ""
         for variant in self.kept:
-            if variant.compiles_to(about):
+            compiled = {"registers": variant.registers, "shared_bytes": variant.shared_bytes}
+            if {"entry": variant.kernel.entry, **compiled}.items() <= about.items():
                 return variant.name, f" · {CHANGED}"
         return "", ""
 
@@ -146,7 +133,10 @@ def variants(
     with ThreadPoolExecutor() as threads:
         how = shape, arch, here.multiprocessors, where, checked
         made = [(point, (cpu or threads).submit(variant_of, record, point, *how)) for point in space.points()]
-        return Variants.of(record, space, shape, arch, [(point, future.result()) for point, future in made])
+        results = [(point, future.result()) for point, future in made]
+    kept = tuple(result for _, result in results if isinstance(result, Variant))
+    skipped = tuple(Point(point.values, why) for point, why in results if isinstance(why, str))
+    return Variants(record, space, shape, arch, kept, skipped)
 
 
 def space_of(record: Kernel, axes: Sequence[Axis], where: Sequence[str] = ()) -> Space:

@@ -23,30 +23,24 @@ CELL_WIDE, CELL_HIGH, CELLS_ABOVE, CELLS_BELOW = 0.9, 0.42, 0.1, 0.45
 ROW, BAR = 0.4, 0.26
 
 
-def _times(variants: Variants, run: Run) -> dict[str, Measurement]:
-    """By tile, its loop beside cuBLAS alone. Raises NothingToDraw where no variant can be built."""
+def _told(variants: Variants, run: Run) -> tuple[dict[str, Measurement], str, list[str]]:
+    """By tile, its loop beside cuBLAS alone; the finding; and the footer, which says why others have no time. Raises
+    NothingToDraw where no variant can be built.
+    """
     if not variants.kept:
         raise NothingToDraw(f"no tile is left: {variants.preview()}")
-    return {m.kernel: m for m in run.select(shape=variants.shape) if len(m.against) < 2}
-
-
-def _words(variants: Variants, run: Run, times: dict[str, Measurement]) -> tuple[str, list[str]]:
-    """The finding, and the footer: labels, and the tiles without a time."""
-    names = [variant.name for variant in variants.kept]
-    rates = sorted((m.tflops or 0.0 for name, m in times.items() if name in names and measured(m)), reverse=True)
-    registers = [variant.registers for variant in variants.kept]
-    finding = f"{len(names)} tiles of {min(registers)} to {max(registers)} registers per thread"
-    if len(rates) == 1:
-        finding = f"one tile measured, {rate(rates[0])} TFLOP/s"
-    elif rates:
+    there = {m.kernel: m for m in run.select(shape=variants.shape) if len(m.against) < 2}
+    times = {variant.name: there[variant.name] for variant in variants.kept if variant.name in there}
+    rates = sorted((m.tflops or 0.0 for m in times.values() if measured(m)), reverse=True)
+    finding = f"{len(rates)} of {len(variants.kept)} tiles measured"
+    if len(rates) > 1:
         finding = f"the best of {len(rates)} tiles is {rates[0] / rates[-1]:.2g} times as fast as the worst"
     footer = [f"{run.full_label}; compiled for {variants.arch}"]
     labels = [m.label for m in times.values() if m.label not in ("", run.label)]
     footer += [f"{label}: {labels.count(label)} of these tiles" for label in dict.fromkeys(labels)]
-    for name in names:
-        if name not in times or not measured(times[name]):
-            footer.append(f"{name}: {no_time(times[name]) if name in times else 'not measured'}")
-    return f"{variants.rung.name}: {finding}", footer
+    footer += [f"{name}: {no_time(m)}" for name, m in times.items() if not measured(m)]
+    footer += [f"{variant.name}: not measured" for variant in variants.kept if variant.name not in times]
+    return times, f"{variants.rung.name}: {finding}", footer
 
 
 @style.styled()
@@ -55,7 +49,7 @@ def sweep(variants: Variants, run: Run) -> Chart:
     TFLOP/s, the fastest in the accent colour. The alt text has the numbers, the fastest first. The footer says why a
     tile has no time. Raises NothingToDraw where no variant can be built.
     """
-    times = _times(variants, run)
+    times, title, footer = _told(variants, run)
     rates = {name: m.tflops or 0.0 for name, m in times.items() if measured(m)}
     order = sorted(variants.kept, key=lambda variant: -rates.get(variant.name, 0.0))
     columns: dict[str, list[float]] = {}
@@ -65,7 +59,6 @@ def sweep(variants: Variants, run: Run) -> Chart:
     columns["bytes\nspilled"] = [float(variant.spilled_bytes) for variant in order]
     columns["warps\nper SM"] = [float(variant.resident.warps) for variant in order]
     columns["TFLOP/s"] = [rates.get(variant.name, float("nan")) for variant in order]
-    title, footer = _words(variants, run, times)
     alt = ["Parallel coordinates of tiles"]
     for variant in order:
         of = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {variant.resident.warps} warps"
@@ -99,8 +92,8 @@ def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes
     """The best share of cuBLAS for each two values of two axes (default: the first two that vary), over all others.
     Returns a Chart, or `ax`. Raises NothingToDraw without two such axes or a time.
     """
-    times, varying = _times(variants, run), [axis for axis in variants.space.axes if len(axis.values) > 1]
-    named = {axis.name: axis for axis in varying}
+    times, title, footer = _told(variants, run)
+    named = {axis.name: axis for axis in variants.space.axes if len(axis.values) > 1}
     y = y or next((name for name in named if name != x), "")
     x = x or next((name for name in named if name != y), "")
     if not {x, y} <= named.keys() or x == y:
@@ -113,7 +106,6 @@ def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes
             best[place] = np.fmax(best[place], 100 * (times[variant.name].ratio or 0.0))
     if np.isnan(best).all():
         raise NothingToDraw("no tile of these axes has a time: sweep them on a GPU")
-    title, footer = _words(variants, run, times)
     alt = [f"Map of {y} and {x}: the best share of {CUBLAS} in percent"]
     for value, row in zip(down, best, strict=True):
         alt.append(f"{y} = {value}: " + ", ".join("–" if cell != cell else f"{cell:.3g}" for cell in row))
