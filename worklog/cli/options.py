@@ -87,7 +87,7 @@ DTYPE = click.option("--dtype", default="", metavar="TYPE", help="Type of a prob
 
 
 def exports(command: Any) -> Any:
-    """--csv, --markdown and --parquet, each a parameter of the command: see output.write_exports()."""
+    """--csv, --markdown and --parquet, each a parameter of the command: see write_exports()."""
     for kind, what in (("parquet", "measurements"), ("markdown", "tables"), ("csv", "measurements")):
         option = click.option(f"--{kind}", type=FILE, callback=new_file, help=f"Also write the {what} to a file.")
         command = option(command)
@@ -95,7 +95,7 @@ def exports(command: Any) -> Any:
 
 
 def measuring(command: Any) -> Any:
-    """The options of every command that measures into a run: --set, --out, and those of output.print_run()."""
+    """The options of every command that measures into a run: --set, --out, and those of print_run()."""
     return HARNESS(out()(exports(JSON(command))))
 
 

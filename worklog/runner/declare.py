@@ -42,7 +42,7 @@ class State:
 
     `state["N"]` or `state.N`: the value of an axis, as int, float, str, or the object that the axis names. stream: the
     harness's CUDA stream as an integer handle; it is the current one of CuPy and PyTorch. device: the GPU
-    (worklog.gpu.device.Gpu). Example: `x = torch.rand(state.N, device="cuda"); state.reads(x.nbytes)`.
+    (worklog.runs.Gpu). Example: `x = torch.rand(state.N, device="cuda"); state.reads(x.nbytes)`.
     """
 
     def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
