@@ -82,7 +82,7 @@ from worklog.analysis.memory_counts import memory_counts
 counted = memory_counts()
 moved, label = moved_from_l2(counted.shape)
 print(f"FLOP per byte at {counted.shape}; sectors and threads: {counted.label}; L2: {label}")
-table = pd.DataFrame(plots.levels_of(run), ["threads", "sectors", "blocks", "compulsory"]).T
+table = pd.DataFrame(plots.levels_of(run)).T
 table.assign(L2=[counted.shape.flops / moved[name] for name in table.index]).round(2)
 
 # %% [markdown]

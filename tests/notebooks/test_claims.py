@@ -114,9 +114,9 @@ def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None
 def test_the_roofs_of_06() -> None:
     run = worklog.results(shapes=[4096])
     at, fp32 = levels_of(run), run.calibration.fp32_tflops
-    assert at["naive"].sectors < at["naive"].threads and at["coalesced"].sectors > at["coalesced"].threads
-    assert all(0.85 < at[name].sectors / at[name].blocks < 1.01 for name in list(at)[2:])
-    assert all(one.sectors < 1.01 * one.blocks and one.blocks < one.compulsory for one in at.values())
+    assert at["naive"]["sectors"] < at["naive"]["threads"] and at["coalesced"]["sectors"] > at["coalesced"]["threads"]
+    assert all(0.85 < at[name]["sectors"] / at[name]["blocks"] < 1.01 for name in list(at)[2:])
+    assert all(of["sectors"] < 1.01 * of["blocks"] and of["blocks"] < of["compulsory"] for of in at.values())
     rates = {m.kernel: m.tflops or 0.0 for m in run.measurements}
     roofs = {n: run.gpu.fp32_peak_tflops / (4 * COUNTED.rungs[n].wavefronts_per_fma) for n in list(at)[2:]}
     assert all(0.5 * roofs[name] < rates[name] < roofs[name] < fp32 for name in RUNGS[2:6])

@@ -151,12 +151,10 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
 
 def power_cap() -> Table:
     """cuBLAS's products in INT8, FP16 and FP32, launched in a row on a card at its power limit; and how much of FP32's
-    time the 6 and the 3 take that come near FP32's error. Without the recording, a note says so.
+    time the 6 and the 3 take that come near FP32's error.
     """
-    path = next(iter(recordings("int8").values()), None)
-    if path is None:
-        return Table.of("not recorded: `python -m tests.record.int8 FILE` records it on a GPU", [])
-    document, rows, needed = json.loads(path.read_text(encoding="utf-8")), [], {"INT8": 6, "FP16": 3, "FP32": 1}
+    document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
+    rows, needed = [], {"INT8": 6, "FP16": 3, "FP32": 1}
     us = {(made["format"], made["size"]): made["in_a_row"]["us"] for made in document["rows"]}
     for made in document["rows"]:
         name, size, launched = made["format"], made["size"], made["in_a_row"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -79,28 +79,18 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     return new
 
 
-class Levels(NamedTuple):
-    """FLOP per byte of one rung: of what each thread requests for itself; of the 32-byte sectors that this takes; of
-    what its blocks fetch if each brings its rows of A and columns of B once; and of A, B and C passing once.
+def levels_of(run: Run) -> dict[str, dict[str, float]]:
+    """FLOP per byte by rung, in the ladder's order, of those that are counted and whose tile is in the run: of what
+    each `threads` requests for itself; of the 32-byte `sectors` that this takes; of what `blocks` fetch if each brings
+    its rows of A and columns of B once; and `compulsory`, of A, B and C passing once.
     """
-
-    threads: float
-    sectors: float
-    blocks: float
-    compulsory: float
-
-
-def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels]:
-    """By rung, in the ladder's order: those that are counted and whose tile is in the run."""
-    counted = counted or shipped()
-    shape, rungs = counted.shape, {}
-    for name, counts in counted.rungs.items():
+    shape, rungs = shipped().shape, {}
+    for name, counts in shipped().rungs.items():
         if blocks := intensity(run, name, shape):
             requested = counts.load_bytes + FLOAT_BYTES * shape.m * shape.n
             moved = SECTOR * (counts.load_sectors + counts.store_sectors)
-            rungs[name] = Levels(
-                shape.flops / requested, shape.flops / moved, blocks, shape.flops / shape.compulsory_bytes
-            )
+            rungs[name] = {"threads": shape.flops / requested, "sectors": shape.flops / moved, "blocks": blocks}
+            rungs[name]["compulsory"] = shape.flops / shape.compulsory_bytes
     return rungs
 
 
