@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -19,12 +17,6 @@ from worklog.cli.commands import COMMANDS, main
 from worklog.runs import cells
 
 ROOT = Path(__file__).parents[2]
-
-
-def in_a_shell(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "worklog", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more.pop("env", {})}
-    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, **more)
 
 
 def test_a_terminal_narrower_than_a_table_wraps_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:

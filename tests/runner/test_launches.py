@@ -177,12 +177,16 @@ def test_each_move_is_to_another_place_allocates_nothing_and_is_guarded(kind: st
         spilled.loop.stage()
 
 
-def test_a_gpu_without_room_has_no_pool() -> None:
+def test_a_gpu_without_room_has_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     device: Any = NumpyDevice()
     device.free_bytes = lambda: 2**28 + 4 * 1000
     assert Pool.to_hold(device, 1000) is None
     found = Pool.to_hold(device, 500)
     assert found is not None and np.isclose(found.elements, 1000, atol=128)
+    device.free_bytes = lambda: 2**40
+    monkeypatch.setattr("worklog.runner.launches.POOL_BYTES", 4 * 2000)
+    roomy = Pool.to_hold(device, 10)
+    assert roomy is not None and np.isclose(roomy.elements, 2000, atol=128)
 
 
 class CodeInPlaces(NumpyDevice):
