@@ -273,8 +273,8 @@ class Option(NamedTuple):
 
 
 OPTIONS = {
-    "grid": Option(("--grid",), None, "X,Y", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
-    "block": Option(("--block",), None, "X[,Y]", "Threads per block: 256, or 32,8 (default: the source's)."),
+    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
+    "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: the source's)."),
     "entry": Option(("--entry",), None, "NAME", "Its name, with template arguments (default: the only kernel)."),
     "args": Option(("--args",), "", "NAMES",
                    "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."),

@@ -312,7 +312,7 @@ class Kernel:
 
     @cached_property
     def threads(self) -> Block:
-        """Threads per block: along x, or along x and y. Raises BadSetting."""
+        """Threads per block: along x, or along x, y and z. Raises BadSetting."""
         return self.launch.threads(self.template)
 
     @property

@@ -53,7 +53,9 @@ class Launch:
         """Blocks along x and y, and along z if the grid has that. names: values of names. Raises BadSetting."""
         sizes = tuple(evaluate(part, names) for part in parts(self.grid))
         if len(sizes) > 3:
-            raise BadSetting(f"cannot read the grid {self.grid!r}: give blocks along x and y, such as {EXAMPLE_GRID}")
+            raise BadSetting(
+                f"cannot read the grid {self.grid!r}: give blocks along x, y and z, such as {EXAMPLE_GRID}"
+            )
         return sizes if len(sizes) > 1 else (*sizes, 1)
 
     def threads(self, names: Mapping[str, int]) -> Block:

@@ -196,10 +196,8 @@ def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> 
     if known.startswith("[") and depth and (function := expression(known)) is not None:
         listed, returned = (next(nodes(function, kind), None) for kind in ("parameter_list", "return_statement"))
         if listed is not None and returned is not None:
-            own = {
-                text_of(parameter.named_children[-1]): f"({value})"
-                for parameter, value in zip(listed.named_children, values, strict=False)
-            }
+            declared = (text_of(parameter.named_children[-1]) for parameter in listed.named_children)
+            own = {name: f"({value})" for name, value in zip(declared, values, strict=False)}
             inner = {name: text for name, text in names.items() if name not in own}
             return f"({filled(_plain(returned.named_children[0], inner, depth - 1), own)})"
     if name.partition("<")[0] in _CASTS and len(values) == 1:
@@ -225,8 +223,9 @@ def sizes_in(text: str) -> list[str]:
 def sizes(words: str, names: Mapping[str, str]) -> list[str]:
     """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or numbers."""
     name = words.strip()
-    while f"{name}.x" not in names and re.fullmatch(r"[A-Za-z_]\w*", names.get(name, "")):
-        name = names[name]  # a dim3 that another one is copied to
+    for _ in range(DEPTH):
+        if f"{name}.x" not in names and names.get(name, "").isidentifier():
+            name = names[name]  # a dim3 that another one is copied to
     listed = sizes_in(names.get(name, name))
     if f"{name}.x" in names:
         listed = [names.get(f"{name}.{axis}", f"{name}.{axis}") for axis in "xyz"]
