@@ -100,26 +100,13 @@ static void order_barrier(Launch *l, Block *b, int number, const uint32_t *arriv
   tick(b);
 }
 
-/* Whole warps arrive without waiting. */
-static void count_arrivals(Launch *l, Block *b, int number) {
-  uint32_t waiting[MOST_WARPS], passing[MOST_WARPS], again[MOST_WARPS] = {0}, none[MOST_WARPS] = {0}, any = 0;
-  int32_t pc = NONE;
-  assemble(l, b, number, waiting, passing);
-  for (int n = 0; n < b->arrivals_count; n++)
-    if (b->arrivals[n].number == number && passing[b->arrivals[n].warp]) pc = b->arrivals[n].pc;
-  for (int k = 0; k < b->warps_count; k++) {
-    if (passing[k] && b->warps[k].arrived[number % BARRIERS]++) again[k] = passing[k];
-    any |= passing[k];
-  }
-  go_on(b, number, passing);
-  tell_block(l, b, BARRIER_AGAIN, pc, again, (int64_t)(number % BARRIERS) << 32);
-  if (any) order_barrier(l, b, number, passing, none);
-}
-
-/* Let threads continue that wait at a barrier for which all have arrived; whether any do. */
-static int release_barrier(Launch *l, Block *b, int number) {
-  uint32_t released[MOST_WARPS], passing[MOST_WARPS], with_count[MOST_WARPS] = {0}, any = 0;
-  int32_t wanted = 0, total = 0, everyone = 0, place = INT32_MAX;
+/* Count whole warps that arrive without waiting, and let threads continue that wait at a barrier for which all have
+ * arrived, unless more may arrive: late. Whether any do. */
+static int release_barrier(Launch *l, Block *b, int number, int late) {
+  uint32_t released[MOST_WARPS], passing[MOST_WARPS], with_count[MOST_WARPS] = {0}, again[MOST_WARPS] = {0};
+  const uint32_t none[MOST_WARPS] = {0};
+  uint32_t any = 0, pass = 0;
+  int32_t wanted = 0, total = 0, everyone = 0, place = INT32_MAX, passes_at = NONE;
   int concerned = 0, reduces = 0, counted = 0, uncounted = 0;
   assemble(l, b, number, released, passing);
   for (int n = 0; n < b->arrivals_count; n++) {
@@ -127,6 +114,7 @@ static int release_barrier(Launch *l, Block *b, int number) {
     if (a->number != number || !(released[a->warp] | passing[a->warp])) continue;
     concerned = 1;
     if (a->count > wanted) wanted = a->count;
+    if (passing[a->warp]) passes_at = a->pc;
     if (a->op == ARRIVE) continue;
     reduces |= a->op >= POPULATION;
     if (a->pc < place) place = a->pc;
@@ -134,15 +122,19 @@ static int release_barrier(Launch *l, Block *b, int number) {
     else uncounted = 1;
   }
   if (!concerned) return 0;
-  count_arrivals(l, b, number);
-  assemble(l, b, number, released, passing);
   FOR_WARPS(k, number) {
-    any |= released[k];
-    total += b->warps[k].arrived[number % BARRIERS] + (released[k] != 0);
-    everyone += b->warps[k].live || b->warps[k].arrived[number % BARRIERS];
+    uint16_t *arrived = &b->warps[k].arrived[number % BARRIERS];
+    if (passing[k] && (*arrived)++) again[k] = passing[k];
+    if (passing[k]) released[k] = 0; /* the rest of the warp waits for these lanes */
+    pass |= passing[k], any |= released[k];
+    total += *arrived + (released[k] != 0);
+    everyone += b->warps[k].live || *arrived;
   }
+  go_on(b, number, passing);
+  tell_block(l, b, BARRIER_AGAIN, passes_at, again, (int64_t)(number % BARRIERS) << 32);
+  if (pass) order_barrier(l, b, number, passing, none);
   int32_t needed = wanted ? wanted / LANES : everyone, alone = wanted == LANES;
-  if (total < needed) return 0;
+  if (total < needed || (any && !late)) return 0;
   FOR_WARPS(k, number) b->warps[k].arrived[number % BARRIERS] = 0;
   if (!any) return 0;
   check_places(l, b, number, released, counted);
@@ -162,13 +154,13 @@ static int release_barrier(Launch *l, Block *b, int number) {
 
 /* Of all barriers of a block. */
 static int release(Launch *l, Block *b) {
-  uint64_t numbers[2] = {0}; /* of up to 8 blocks */
   int any = 0;
-  for (int n = 0; n < b->arrivals_count; n++)
-    numbers[b->arrivals[n].number / 64] |= (uint64_t)1 << b->arrivals[n].number % 64;
-  for (int n = 0; n < 2; n++)
-    for (uint64_t rest = numbers[n]; rest; rest &= rest - 1)
-      any |= release_barrier(l, b, 64 * n + __builtin_ctzll(rest));
+  for (int n = 0; n < b->arrivals_count; n++) {
+    int count = b->arrivals_count, number = b->arrivals[n].number;
+    if (n && number == b->arrivals[n - 1].number) continue;
+    any |= release_barrier(l, b, number, 1);
+    if (b->arrivals_count < count) n = -1;
+  }
   return any;
 }
 
@@ -250,17 +242,11 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
     rest &= ~a.mask;
     a.predicate = predicate & a.mask;
     /* Threads that wait are released when the other warps have had their turns, since more may arrive than wanted. */
-    if (i->op == ARRIVE && w->arrived[a.number % BARRIERS]) release_barrier(l, b, a.number);
+    if (i->op == ARRIVE && w->arrived[a.number % BARRIERS]) release_barrier(l, b, a.number, 1);
     APPEND(&b->chunks, b->arrivals, b->arrivals_count, a);
     for (int n = b->arrivals_count - 1; n > 0 && b->arrivals[n - 1].warp > a.warp; n--)
       b->arrivals[n] = b->arrivals[n - 1], b->arrivals[n - 1] = a;
-    if (i->op != ARRIVE) continue;
-    count_arrivals(l, b, a.number);
-    int total = 0, waiting = 0;
-    for (int n = 0; n < b->arrivals_count; n++) waiting |= b->arrivals[n].number == a.number;
-    FOR_WARPS(k, a.number) total += b->warps[k].arrived[a.number % BARRIERS];
-    FOR_WARPS(k, a.number)
-      if (!waiting && total >= a.count / LANES) b->warps[k].arrived[a.number % BARRIERS] = 0;
+    if (i->op == ARRIVE) release_barrier(l, b, a.number, 0);
   }
   note(l, b, w, NULL, pc, SHARED, mask, NULL);
   return l->status ? STOP : PARKED;

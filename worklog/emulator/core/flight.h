@@ -89,13 +89,6 @@ static Async *async_of(Launch *l, Block *b) {
   return b->async;
 }
 
-static void forget_mbarriers(Block *b) {
-  for (int k = 0; b->async && k < b->async->mbarriers_count; k++) {
-    forget_others(b, &b->async->mbarriers[k].gathered, 1);
-    forget_others(b, &b->async->mbarriers[k].done, 1);
-  }
-}
-
 /* The mbarrier, as an agent, that a cell was last written for; 0 if a thread wrote it. */
 static inline int bringer(const Block *b, uint64_t place) {
   int64_t agent = (int64_t)b->shared.cells[place].write.thread - 1 - b->base;

@@ -44,10 +44,21 @@ static void add_times(Launch *l, Chunk **chunks, Times *t, const Times *more, in
   for (int k = from; k < more->size; k++) t->time[k] = more->time[k] > t->time[k] ? more->time[k] : t->time[k];
 }
 
+static void renew(const Launch *l, View *v) {
+  if (v->forgotten != l->forgotten) v->others.size = 0;
+  v->forgotten = l->forgotten;
+}
+
+static const Times *others_of(const Launch *l, const View *v) {
+  static const Times none = {0};
+  return v->forgotten == l->forgotten ? &v->others : &none;
+}
+
 /* A view also has what another one has, of agents of the block from a number on. */
 static void join(Launch *l, Chunk **chunks, View *v, const View *more, int from) {
   add_times(l, chunks, &v->own, &more->own, from);
-  add_times(l, chunks, &v->others, &more->others, 0);
+  renew(l, v);
+  add_times(l, chunks, &v->others, others_of(l, more), 0);
 }
 
 static void clear(View *v) { v->own.size = v->others.size = 0; }
@@ -100,7 +111,7 @@ static int handed_over(const Launch *l, const Block *b, int block, int thread, u
   const View *views[] = {&own->known, &all->known, &own->shown, &all->shown};
   if (block != b->order && l->fences && time <= l->between->blocks[block].until) return 1;
   for (int k = 0; k < (lenient ? 4 : 2); k++) {
-    uint32_t rows = time_of(&views[k]->others, block - l->between->first);
+    uint32_t rows = time_of(others_of(l, views[k]), block - l->between->first);
     if (block == b->order && time <= time_of(&views[k]->own, thread)) return 1;
     if (rows && time <= l->between->blocks[block].rows[rows - 1][thread]) return 1;
   }
@@ -141,8 +152,6 @@ static void meet_lanes(Launch *l, Block *b, Warp *w, uint32_t lanes) {
 }
 
 /* Fences and flags. */
-
-static void forget_mbarriers(Block *b);
 
 /* What threads did is released by their next strong write. wide: for other blocks, too. */
 static void release_fence(const Launch *l, Block *b, const Warp *w, uint32_t lanes, int wide) {
@@ -216,11 +225,6 @@ static uint32_t published(Launch *l, Block *b, int thread) {
   return (uint32_t)own->count;
 }
 
-static void forget_others(Block *b, Knowledge *k, int count) {
-  for (; count > 0; count--, k++) k->known.others.size = k->shown.others.size = 0;
-  b->news = 1;
-}
-
 /* Keeps memory bounded: what blocks have done so far counts as handed over, so a missing fence may be missed. */
 static void forget(Launch *l) {
   Between *all = l->between;
@@ -232,11 +236,6 @@ static void forget(Launch *l) {
     all->blocks[b->order].until = b->clock;
     if (b->order < all->first) all->first = b->order;
     tick(b);
-    forget_others(b, b->knowledge, threads_of(b));
-    forget_others(b, b->named, BARRIERS * l->blocks);
-    forget_others(b, &b->common, 1), forget_others(b, &b->meeting, 1), forget_others(b, &b->cluster, 1);
-    for (int64_t k = 0; k < b->flags.size; k++) b->flags.all[k].view.others.size = 0;
-    forget_mbarriers(b);
   }
   l->times = 0, l->forgotten++;
 }
@@ -261,14 +260,15 @@ static void hand_over(Launch *l, Block *b, Warp *w, const Site *s, int lane, uin
   if (s->op == LOAD) return;
   uint32_t rows = published(l, b, thread);
   for (int k = 0; k < 2 - shared; k++) {
-    int gives = k ? rows || own->known.others.size || b->common.known.others.size : own->fence != 0;
+    int gives = k ? rows || others_of(l, &own->known)->size || others_of(l, &b->common.known)->size : own->fence != 0;
     Flag *flag = flag_at(l, chunks[k], flags[k], key, gives);
     if (!flag) continue;
     if (s->op == STORE) clear(&flag->view); /* the value that is read counts; an atomic hands on what was there */
     if (!k && own->fence) gather_view(l, b, &flag->view, number_of_warp(b, w), 1u << lane, own->fence);
     if (!k && !shared) continue;
-    add_times(l, chunks[k], &flag->view.others, &own->known.others, 0);
-    add_times(l, chunks[k], &flag->view.others, &b->common.known.others, 0);
+    renew(l, &flag->view);
+    add_times(l, chunks[k], &flag->view.others, others_of(l, &own->known), 0);
+    add_times(l, chunks[k], &flag->view.others, others_of(l, &b->common.known), 0);
     if (rows) know(l, chunks[k], &flag->view.others, b->order - l->between->first, rows);
   }
   tick(b);

@@ -74,9 +74,11 @@ typedef struct { /* a time for each of a number of agents; 0 for those beyond */
   int32_t size, room;
 } Times;
 
-/* Up to which times what agents of the block did is known (see knowledge.h), and how many rows of other blocks. */
+/* Up to which times what agents of the block did is known (see knowledge.h), and how many rows of other blocks, unless
+ * these have been forgotten since. */
 typedef struct {
   Times own, others;
+  int64_t forgotten;
 } View;
 
 /* Of a thread, of all threads of a block, or of those that meet. shown: by flags, until a fence follows. */
