@@ -17,7 +17,8 @@ has views, as have barriers, mbarriers and flags; so what orders accesses joins 
 
 Warps run one after the other until they wait. Which order they run in means nothing, so of two accesses without order
 the first is that which a thread reaches earlier after the last barrier. Each block has one clock, which ticks at what
-orders threads; where more than barriers does, each thread has a row of the times that it knows of the others.
+orders threads; where more than barriers does, each thread has a row of the times that it knows of the others. The
+blocks of a cluster are one Block, whose warps follow each other: one clock, and one shared memory with a part of each.
 
 native.py runs a launch, and returns every few million instructions for progress and Ctrl-C. The core tells events, each
 kind and place once; tell.py words them, endless.py what does not end.
