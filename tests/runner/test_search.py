@@ -131,6 +131,17 @@ def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(
     assert any("finalists" in doing for doing in seen)
 
 
+def test_a_tile_that_kills_each_of_its_workers_fails_and_the_others_are_measured(
+    eight: Variants, home: Path, two_cards: Cluster, dying: Path
+) -> None:
+    dying.write_text(f"{eight.kept[0].name}: every")
+    run = searched(replace(eight, kept=eight.kept[:3]), two_cards)
+    dying.unlink()
+    [failed] = [m for m in run.measurements if m.status == "failed"]
+    assert failed.kernel == eight.kept[0].name and "each of 2 workers that took it died" in str(failed.reason)
+    assert sum(m.us is not None and len(m.against) == 1 for m in run.measurements) == 2
+
+
 def test_without_a_gpu_a_cluster_checks_on_the_emulator_and_survives_a_worker(two_cards: Cluster) -> None:
     axes = [Axis(name, (32,)) for name in ("BM", "BN")] + [Axis(name, (4,)) for name in ("TM", "TN")]
     axes.append(Axis("MIN_BLOCKS", (1, 2, 3)))

@@ -88,9 +88,10 @@ def on_card(
             _child, head = Child(sweep, stop, answers), answer["head"]
         if job is None:
             return Measured(card_name(), head)
-        answer = next(_child.answers)  # it is waiting, or has ended since
+        answers = _child.answers
+        answer = next(answers)  # it is waiting, or has ended since
         if not isinstance(answer, Ended):
-            answer = _child.answers.send((job, kernels))
+            answer = answers.send((job, kernels))
     except KeyboardInterrupt:
         raise Interrupted("interrupted: the sweep has ended") from None
     if isinstance(answer, Ended):
@@ -155,9 +156,8 @@ class Cluster(Workers):
         self.own, cards = not scheduler, visible_cards() if cards is None else cards
         dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1})
         if self.own:
-            vars(sys.modules["__main__"]).setdefault(
-                "__spec__", None
-            )  # read where a process starts; IPython's has none
+            # A process that starts reads it; an IPython in another program has none.
+            vars(sys.modules["__main__"]).setdefault("__spec__", None)
             common = {"memory_limit": 0, "silence_logs": 50}
             of_card = [{"CUDA_VISIBLE_DEVICES": card} for card in cards]
             options = [{"nthreads": 1, "resources": {"gpu": 1}, "env": env, **common} for env in of_card]
@@ -175,7 +175,7 @@ class Cluster(Workers):
         self.require_workers()
         self.count = len(self.client.scheduler_info(n_workers=-1)["workers"])
         self.cpu = self.client.get_executor(pure=False, resources={"cpu": 1})
-        self.gpu = self.client.get_executor(pure=False, resources={"gpu": 1}, retries=1)
+        self.gpu = self.client.get_executor(pure=False, resources={"gpu": 1})
 
     def with_resource(self, name: str) -> list[str]:
         """Addresses of the workers that have it."""
@@ -204,7 +204,7 @@ class Cluster(Workers):
             address = self.client.scheduler_info()["address"]
             command = f"CUDA_VISIBLE_DEVICES=0 dask worker {address} --nthreads 1 --resources gpu=1"
             raise BadSetting(f"no worker of the cluster measures: start one for each card: {command}")
-        how: dict[str, Any] = {"pure": False, "resources": {"gpu": 1}, "allow_other_workers": True, "retries": 1}
+        how: dict[str, Any] = {"pure": False, "resources": {"gpu": 1}, "allow_other_workers": True}
         return [self.client.get_executor(workers=[address], **how) for address in cards]
 
     def __exit__(self, *_: object) -> None:
