@@ -117,7 +117,7 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
-    body = re.sub(r'<a href="[^":]+\.md">(.*?)</a>', r"\1", body)  # a page of the checkout
+    body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)  # a page of the checkout
     body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)  # a header without words isn't one
     body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png)))', r'\g<0> tabindex="0"', body)  # may scroll sideways
     for term, words in GLOSSARY.items():  # the first use in a paragraph is linked, with its meaning on hover
