@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 
@@ -11,13 +12,23 @@ import pytest
 from tests.emulator.helpers import compiled, edited, gemm, kernel, run, rung_kernel
 from tests.record.ncu import emulated, with_replays
 from worklog.analysis.prediction import predict
-from worklog.emulator import Access, Counts, NotPredictable, costs_of
+from worklog.emulator import Access, Counts, NotPredictable
+from worklog.emulator.core.native import library
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 
 LANES = np.arange(32)
 ALL = np.ones(32, bool)
+
+
+def costs_of(addresses: np.ndarray, active: np.ndarray, width: int, *, shared: bool) -> tuple[int, ...]:
+    """Requests, sectors, wavefronts, bank conflicts, bytes and lines of a warp: `width` bytes per lane."""
+    out, mask = np.zeros(6, np.int64), sum(1 << int(lane) for lane in np.flatnonzero(active))
+    if mask:
+        given = np.where(active, addresses, addresses[active.argmax()]).astype(np.uint64)
+        library().costs_of(ctypes.c_void_p(given.ctypes.data), mask, width, shared, ctypes.c_void_p(out.ctypes.data))
+    return tuple(out.tolist())
 
 
 def wave(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[int, int, int]:

@@ -4,7 +4,6 @@ It gives results, findings and counts, never a time. `launch` needs only PTX tex
 with NVRTC, imported at the first compilation.
 """
 
-from worklog.emulator.core.native import costs_of
 from worklog.emulator.counts import WARP, Access, Counts, caveats, total
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
 from worklog.emulator.findings import BadLaunch, BudgetExceeded, Finding, NotPredictable, TooLarge
@@ -17,6 +16,6 @@ from worklog.emulator.reader import load
 __all__ = [
     "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SPACING", "WARP", "Access", "BadLaunch",
     "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Kernel", "NotPredictable", "Pointer",
-    "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats", "costs_of",
+    "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
     "launch", "load", "naming", "plain_name", "tensor_map", "total",
 ]  # fmt: skip

@@ -40,17 +40,6 @@ def library() -> Any:
     return ctypes.CDLL(str(target))
 
 
-def costs_of(addresses: Array, active: Array, width: int, *, shared: bool) -> tuple[int, ...]:
-    """Requests, sectors, wavefronts, bank conflicts, bytes and L1 lines of one access of a warp. addresses, active: by
-    lane. width: bytes per lane.
-    """
-    out, mask = np.zeros(6, np.int64), sum(1 << int(lane) for lane in np.flatnonzero(active))
-    if mask:
-        given = np.where(active, addresses, addresses[active.argmax()]).astype(np.uint64)
-        library().costs_of(ctypes.c_void_p(given.ctypes.data), mask, width, shared, ctypes.c_void_p(out.ctypes.data))
-    return tuple(out.tolist())
-
-
 def run(
     program: Program,
     memory: GlobalMemory,
