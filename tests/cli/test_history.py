@@ -32,7 +32,6 @@ def keep(name: str, us: float, **parts: Any) -> None:
 def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request() -> None:
     keep("old", 100.0)
     keep("new", 104.0)
-    keep("other", 100.0, gpu=replace(GPU, name="NVIDIA H100"))
     keep("later", 104.0, gpu=replace(GPU, driver="9"))
     slower = worklog("compare", "old", "new", "--markdown", "pr.md", "--chart", "changes")
     assert slower.exit_code == 1 and slower.stdout.startswith("1 slower, 1 same · threshold 2 %")
@@ -42,10 +41,7 @@ def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request()
     assert "<svg" in Path("changes.svg").read_text() and Path("changes_dark.png").is_file()
     assert worklog("compare", "new", "old").exit_code == worklog("compare", "old", "old").exit_code == 0
     assert worklog("compare", "old", "new", "--threshold", "10").exit_code == 0
-    assert worklog("compare", "old", "other").exit_code == 2
-    named = worklog("compare", "old", "later")
-    assert named.exit_code == 0 and "another driver (580.159.04 → 9)" in named.stdout
-    assert worklog("compare", "old", "later", "--strict").exit_code == 2
+    assert [worklog("compare", "old", "later", *strict).exit_code for strict in ([], ["--strict"])] == [0, 2]
     document = json.loads(worklog("compare", "old,old", "new,new", "--json").stdout)
     (naive,) = (row for row in document["rows"] if row["kernel"] == "naive")
     change = naive["change"]
@@ -105,12 +101,9 @@ def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository: P
     assert naive.source.startswith("// then")
     for name in ("entry", "grid", "block", "domain", "arguments", "claimed"):
         assert getattr(naive, name) == getattr(rung("naive"), name)
-    for what, says in (
-        ("mine.py:f", "is a host function"),
-        ("best", "takes several launches"),
-        ("kernels/x.cu", "x.cu isn't in"),
-    ):
-        with pytest.raises(BadSetting, match=says):
+    says = {"mine.py:f": "is a host function", "best": "takes several launches", "kernels/x.cu": "x.cu isn't in"}
+    for what, why in says.items():
+        with pytest.raises(BadSetting, match=why):
             revision.at_revision(what, "HEAD", {})
 
 

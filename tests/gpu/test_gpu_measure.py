@@ -273,3 +273,15 @@ def test_the_gpu_that_is_current_is_the_one_that_measures() -> None:
             assert run.gpu == gpu() and run.measurements[0].us
             sessions.append(own_session())
     assert sessions[0] is sessions[2] is not sessions[1]
+
+
+def test_a_build_of_a_revision_takes_turns_with_the_same_source_and_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text(rung("warptiled").source)
+    for words in ("init -q", "add mine.cu", "-c user.name=x -c user.email=x@x commit -qm x"):
+        subprocess.run(["git", *words.split()], check=True, cwd=tmp_path)
+    command = [sys.executable, "-m", "worklog", "run", "mine.cu", "--size", "1024", "--against-revision", "HEAD"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^1 (same|cannot tell) · threshold 2 %$", done.stdout, re.MULTILINE), done.stdout
+    (run,) = (Run.load(Path(name)) for name in re.findall(r"run saved: (.*)", done.stdout))
+    assert run.tool["command"] == command[3:] and run.gpu.uuid.startswith("GPU-")

@@ -18,6 +18,7 @@ from worklog.runs import Estimate, Measurement, Run
 from worklog.runs.changes import (
     FAILED,
     FASTER,
+    RULE,
     SAME,
     SLOWER,
     UNKNOWN,
@@ -99,6 +100,13 @@ def test_a_verdict_never_contradicts_its_interval(log: float, error: float, thre
         assert made.reason
 
 
+def test_the_interval_of_a_short_kernel_holds_the_event_overheads_of_both_processes() -> None:
+    short = Reading(12.0, 0.0, 1980.0)
+    both = 2 * 1.96 * RULE.overhead_us / 12 * 2**0.5
+    assert both < width(change([short], [short])) < 1.2 * both
+    assert width(change([short] * 4, [short] * 4)) < 0.7 * both
+
+
 def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop() -> None:
     old, new = Reading(8.0, 0.001, 1980.0, kernels=2), Reading(9.0, 0.001, 1980.0, kernels=2)
     made = change([old], [new])
@@ -139,6 +147,8 @@ def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression() 
     assert "| naive | 512 | 100.0 µs | 90.00 µs | −10.00 % ±" in made.markdown()
     assert any("failed at precision" in note for note in made.table().notes)
     assert changes(old, old).exit_code() == 0
+    pooled, alone = (changes(old, *[run_with(measured("naive", us=101.9))] * count).rows[0] for count in (3, 1))
+    assert width(pooled.change) < width(alone.change) and pooled.new_us == approx(101.9)
     with pytest.raises(BadSetting, match="no kernel and size in common"):
         changes(old, run_with(measured("other")))
 
@@ -166,10 +176,3 @@ def test_other_conditions_are_not_compared_and_other_versions_get_no_verdict(
     assert named in "; ".join([made.headline, *made.versions])
     assert (not made.rows) == (codes[0] == 2)
     assert all(row.change.verdict == (SLOWER if codes[0] else UNKNOWN) for row in made.rows)
-
-
-def test_runs_of_one_side_are_pooled_as_processes() -> None:
-    old, new = (run_with(measured("naive", us=us)) for us in (100.0, 101.9))
-    (one,), (three,) = changes(old, new).rows, changes(old, new, new, new).rows
-    assert width(three.change) < width(one.change)
-    assert three.new_us == approx(101.9)

@@ -15,15 +15,7 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.runs.documents import Bar, Cell, Table, a_few, duration
-from worklog.runs.estimates import (
-    HOST_SD,
-    NORMAL,
-    OVERHEAD_SD_US,
-    SLOPE,
-    SLOPE_HALF,
-    fitted_slope,
-    over_shapes,
-)
+from worklog.runs.estimates import HOST_SD, NORMAL, OVERHEAD_SD_US, SLOPE, SLOPE_HALF, fitted_slope, over_shapes
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 

@@ -19,12 +19,7 @@ from worklog.runs.run import Run, live_runs, recordings
 if TYPE_CHECKING:
     import pandas
 
-NVBENCH = (
-    "nv/cold/time/gpu/mean",
-    "nv/cold/time/gpu/stdev/relative",
-    "nv/cold/sample_size",
-    "nv/cold/sm_clock_rate/mean",
-)
+NVBENCH = [f"nv/cold/{of}" for of in ("time/gpu/mean", "time/gpu/stdev/relative", "sample_size", "sm_clock_rate/mean")]
 
 
 def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> pandas.DataFrame:
@@ -37,13 +32,8 @@ def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", c
 
     rows = list[dict[str, Any]]()
     for run in saved(kernel, gpu, since, until, commit):
-        about: dict[str, Any] = {
-            "run": run.path and run.path.stem,
-            "created": run.created,
-            "gpu": run.gpu.name,
-            "uuid": run.gpu.uuid,
-        }
-        about |= {"commit": run.tool.get("commit")}
+        about: dict[str, Any] = {"run": run.path and run.path.stem, "created": run.created}
+        about |= {"gpu": run.gpu.name, "uuid": run.gpu.uuid, "commit": run.tool.get("commit")}
         rows += [about | row for row in run.rows() if kernel in ("", row["kernel"])]
     return pandas.DataFrame(rows)
 
@@ -75,11 +65,7 @@ def log_rows(runs: Sequence[Run]) -> list[dict[str, str]]:
     for run in runs:
         kernels, sizes = (dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place"))
         words = {"run": run.path.stem if run.path else "", "GPU": run.gpu.name}
-        words |= {
-            "commit": str(run.tool.get("commit") or "")[:9],
-            "kernels": a_few([*kernels]),
-            "sizes": a_few([*sizes]),
-        }
+        words |= {"commit": str(run.tool.get("commit") or "")[:9], "kernels": a_few(kernels), "sizes": a_few(sizes)}
         rows.append(words | {"measurements": str(len(run.measurements)), "": "" if run.complete else "cut short"})
     return rows
 
