@@ -120,10 +120,10 @@ def test_a_mistake_is_shown_with_file_line_and_text() -> None:
 @pytest.mark.parametrize(
     ("program", "arch", "first_line"),
     [
-        (Program("two.cu", TWO, "small<1, 2>"), "sm_90", r"two\.cu: there is no kernel small<1, 2>; .*spilling.*"),
+        (Program("two.cu", TWO, "small<1, 2>"), "sm_90", r"two\.cu: there is no kernel small<1, 2>"),
         (Program("two.cu", TWO, "small"), "sm_90", r".* a template needs its arguments, as in name<32, 32>"),
-        (Program("k.cu", BOUNDS, "c"), "sm_90", r"k\.cu: there is no kernel c; its kernels are a, b"),
-        (Program("k.cu", NO_KERNEL, "f"), "sm_90", r"k\.cu: there is no kernel f; it has no __global__ function"),
+        (Program("k.cu", BOUNDS, "c"), "sm_90", r"k\.cu: there is no kernel c"),
+        (Program("k.cu", NO_KERNEL, "f"), "sm_90", r"k\.cu: there is no kernel f"),
         (Program("two.cu", TWO, "spilling"), "sm_35", r"two\.cu: spilling does not compile; the compiler printed:"),
         (replace(SHARED, entry="sgemm_shared<32, 32, 16>"), "sm_90", r"03_shared\.cu:\d+: static assertion failed.*"),
         (SPECIALIZED, "sm_80", r"16_spec.*\.cu: .* for this architecture: .*setmaxnreg.* the rung best runs on all"),

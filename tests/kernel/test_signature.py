@@ -218,6 +218,7 @@ def test_a_launch_is_read_with_the_values_that_names_have_there(code: str, grid:
         ),
         (f"int t = 0; occupancy(&t); {LAUNCH.replace('dim3(16, 8)', 't')}", "line 2: .*cannot read 't'"),
         (f"{LAUNCH} {LAUNCH.replace('16', '32')}", "launches differ: gemm with grid .* block 16, 8 or gemm with grid"),
+        ("/* grid: blocks(N), block: 32 */", r"in a comment isn't read: cannot read 'blocks\(N\)'"),
         (LAUNCH.replace("gemm", "table[0]"), r"line 2: .*table\[0\] isn't known as a kernel"),
     ],
 )

@@ -31,8 +31,8 @@ from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
-from worklog.kernel.source import reduced, uncommented
-from worklog.kernel.unit import UNCLEAR, read
+from worklog.kernel.source import UNCLEAR, reduced, uncommented
+from worklog.kernel.unit import read
 from worklog.runner.check import check
 from worklog.runs import documents
 
@@ -42,7 +42,7 @@ RECORDED = Path(__file__).parents[2] / "worklog" / "recordings" / "corpus" / "pu
 MOST_TILE, TILE_K = 256, 64
 # What the compiler misses for a kernel that is counted apart, or for another one in its file.
 LEFT_OUT = {
-    "there is no kernel": "left out by #if",
+    "(?:there is|has) no kernel": "left out by #if",
     r'function "(?:tex|surf)[123C]\w*" matches': "textures",
     r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined': "removed intrinsics",
     r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
@@ -232,17 +232,18 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
         for name in own.kernels:
             declared = own.definition(name)
             launches = [
-                (other, function, call)
+                (other, call)
                 for other in near
                 for function in units[other].functions
                 for call in function.calls
-                if f"::{name}".endswith(f"::{call.function}")
+                if call.configuration and f"::{name}".endswith(f"::{call.function}")
             ]
             instance = host = ""
-            for other, function, launch in launches[:1]:
-                scope = function_around(uncommented(texts[other]), launch.node.start_byte)
-                host = scope if other != path else ""
-                names = units[other].names(function)
+            for other, launch in launches[:1]:
+                bare = uncommented(texts[other])
+                before = bare.splitlines(keepends=True)[: launch.line - 1]
+                host = function_around(bare, len("".join(before))) if other != path else ""
+                names = units[other].names(launch)
                 instance = arguments(reduced(part, names).strip("() ") for part in launch.template)
             template = bool(declared is not None and declared.template and not instance)
             yield PublicKernel(folder, path, name + instance, texts[path], host, template, constants)

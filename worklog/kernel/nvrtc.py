@@ -24,7 +24,6 @@ from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Compiled as Compiled
 from worklog.kernel.resources import shared_widths
 from worklog.kernel.source import demangled, needs_sm_90a
-from worklog.kernel.unit import read
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
@@ -190,8 +189,6 @@ def compile_error(program: Program, log: str) -> CompileFailed:
 
 
 def _no_entry(program: Program, log: str = "") -> CompileFailed:
-    kernels = read(program.source).kernels
-    there = f"its kernels are {', '.join(kernels)}" if kernels else "it has no __global__ function"
-    if "template" in program.source and "<" not in program.entry:
-        there += ", and a template needs its arguments, as in name<32, 32>"
-    return CompileFailed(f"{program.name}: there is no kernel {program.entry}; {there}\n{log}".strip())
+    is_bare = "template" in program.source and "<" not in program.entry
+    advice = ": a template needs its arguments, as in name<32, 32>" if is_bare else ""
+    return CompileFailed(f"{program.name}: there is no kernel {program.entry}{advice}\n{log}".strip())

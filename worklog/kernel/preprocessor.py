@@ -18,7 +18,8 @@ _BUILT_IN = (
 @dataclass(frozen=True)
 class Code:
     """The text of a source behind the preprocessor. starts, places: of its tokens, there and in the source; the place
-    of what a macro expands to is the macro's. macros: what is left of a name's definition at the end.
+    of what a macro expands to is the macro's. macros: names, with what each stands for at the end; "" for one
+    with parameters.
     """
 
     text: str
@@ -65,7 +66,8 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
         places.append(token.lineno)
         text.append(str(token.value))
         length += len(text[-1])
-    macros = {name: macro for name, macro in preprocessor.macros.items() if macro.arglist is None}
-    values = {name: "".join(str(token.value) for token in macro.value).strip() for name, macro in macros.items()}
-    named = {**dict.fromkeys(preprocessor.macros, ""), **values}
-    return Code("".join(text), (*starts, length), (*places, len(source)), named)
+    macros = dict[str, str]()
+    for name, macro in preprocessor.macros.items():
+        value = "".join(str(token.value) for token in macro.value).strip()
+        macros[name] = value if macro.arglist is None and not name.startswith("__") else ""
+    return Code("".join(text), (*starts, length), (*places, len(source)), macros)

@@ -227,10 +227,12 @@ def launch(
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
     known = {**unit.names(defined), **{name: value for name, value in defined.template.items() if value}, **template}
     free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
-    launches, blocks, unread = dict[Launch, str](), set[str](), list[str]()
+    launches, blocks, unread, prose = dict[Launch, str](), set[str](), list[str](), list[str]()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
-        with suppress(BadSetting):
+        try:
             launches[_readable(function, sizes(grid, free), sizes(block, free), own)] = "a comment"
+        except BadSetting as error:
+            prose = [f"the launch in a comment isn't read: {str(error).partition(': use integers')[0]}"]
 
     def why_not(call: Call) -> str:
         """Read a launch of the host; why it can't be read."""
@@ -266,13 +268,14 @@ def launch(
         why = why_not(call)
         for other in by_others if why else ():
             why = why_not(other)
-        unread += [f"line {call.line}: a launch isn't read: {why}"] if why else []
+        where = f"line {call.line}" if call.line else "a header"
+        unread += [f"{where}: a launch isn't read: {why}"] if why else []
     if len(launches) > 1:
         differ = " or ".join(f"{read.function} with grid {read.grid}, block {read.block}" for read in launches)
         return Launch(function), "", [f"its launches differ: {differ}", *unread]
     if launches:
         return (*launches.popitem(), unread)
-    guessed = _by_tile(function, defined, free, own)
+    guessed, unread = _by_tile(function, defined, free, own), [*prose, *unread]
     if guessed is None:
         return Launch(function), "", unread
     tile, origin = guessed
