@@ -119,7 +119,7 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
     body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)  # a page of the checkout
     body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)  # a header without words isn't one
-    body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png)))', r'\g<0> tabindex="0"', body)  # may scroll sideways
+    body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png|markdown)))', r'\g<0> tabindex="0"', body)  # may scroll
     for term, words in GLOSSARY.items():  # the first use in a paragraph is linked, with its meaning on hover
         link = f'<a class="term" href="index.html#{_place(term)}" title="{escape(words)}">'
         body = re.sub(rf"(<p>[^<]*?)\b({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{link}\2</a>", body, count=1)
