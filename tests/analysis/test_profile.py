@@ -76,6 +76,7 @@ def test_units_stalls_occupancy_and_lines_are_read() -> None:
     assert (values["issue slots"], values["L1 and shared"], values["warps resident"]) == (41.03, 89.82, 98.39)
     assert values["pipe lsu"] == 76.61 and values["bytes of DRAM"] == pytest.approx(45.7e6, rel=0.01)
     assert max(counted.stalls, key=lambda name: counted.stalls[name]) == "mio_throttle"
+    assert not any("Issued" in name for of in counted.lines.values() for name in of)
     where = tables(counted, rung("shared"))[2].rows[0]
     assert list(map(str, where))[0::3] == ["39", "acc += As[row][k] * Bs[k][col];"] and str(where[2]) == "mio"
 

@@ -136,7 +136,7 @@ def _measure(
     alike = len({card.gpu.name for card in run.cards.values()}) == 1
     try:
         while known < most or waiting:
-            while known < most and len(waiting) < 2 * cards:  # none waits for this process
+            while known < most and len(waiting) < cards:  # one that is queued at a worker would be lost with it, too
                 variant, known = order.ask(), known + 1
                 if kept := before.get(key(variant.kernel.describe(), shape)):
                     run.add(replace(kept[0], kernel=variant.name), about=kept[1])
