@@ -1,6 +1,6 @@
 """`worklog …`: the list of commands, and what becomes of their errors.
 
-Exit codes: 0 done, 1 a failed check, 2 a usage error, 130 interrupted.
+Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs that cannot be compared, 130 interrupted.
 """
 
 from __future__ import annotations
