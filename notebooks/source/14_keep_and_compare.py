@@ -183,9 +183,7 @@ for count in (1, 2, 4):
 # compares with main's record, measures again what looks slower, and writes this comment:
 
 # %%
-from IPython.display import Markdown
-
-Markdown(made.markdown())
+print(made.markdown())
 
 # %% [markdown]
 # ## 7. A sweep on a cluster
