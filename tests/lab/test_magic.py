@@ -33,7 +33,7 @@ from worklog.runner import measure as bench
 from worklog.runner.check import Checked, compile_for
 from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
-from worklog.runs.records import Stage, Verdict
+from worklog.runs.records import NeverRan, Stage, Verdict
 from worklog.runs.run import Run
 
 # Cells as a person types them: right, wrong, racy, and one that takes long.
@@ -223,6 +223,9 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
     trial = try_kernel(PLAIN, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
     assert trial.passed and trial.kernel.name == "plain" and trial.kernel.threads == (16, 8)
     assert trial.shown.select("plain")[0].reason.startswith("only checked; passed") and trial.run is None
+    verdict = replace(trial.checked.verdict, never_ran=(NeverRan(2, 2),))
+    partly = replace(trial, checked=replace(trial.checked, verdict=verdict))
+    assert partly.marked() == f"\n▸    2  {PLAIN.splitlines()[1]}"
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
     launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
     assert [(kernel.threads, kernel.blocks(shape)) for kernel in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]

@@ -119,7 +119,9 @@ CASES = {
     ),
     "accuracy": Case(lambda: plots.accuracy(runs.both()), "split is 3.80 times as fast as cuBLAS, with less error"),
     "error growth": Case(
-        lambda: plots.error_growth("It grows", GROWTH, {128: 17.0, 1024: 42.0}, EMULATED), "never", source=EMULATED
+        lambda: plots.error_growth("It grows", GROWTH, {128: 17.0, 1024: 42.0}, EMULATED),
+        "never | 128 | 1024",
+        source=EMULATED,
     ),
     "bars": Case(lambda: plots.bars("Two", NUMBERS, "some", accented=["one"]), "12.50 | 1979 | 0.000 | –", "", "some"),
     "calibration with a broken promise": Case(
