@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -230,7 +231,9 @@ class _Reader:
         declared = (part.partition("=") for part in parts(template))
         defaults = {words[-1]: value.strip() for left, _, value in declared if (words := re.findall(r"\w+", left))}
         names = dict.fromkeys((p.name for p in parameters), UNCLEAR)
-        calls = tuple(self._inside(body, names))
+        calls = list[Call]()
+        with suppress(RecursionError):  # of hundreds of scopes in each other
+            calls += self._inside(body, names)
         if [child.type for child in body.named_children] == ["return_statement"] and parameters:
             lambda_ = f"[]({', '.join(p.name for p in parameters)}) {text_of(body)}"
             self.constants[name] = lambda_ if self.constants.get(name, lambda_) == lambda_ else UNCLEAR
@@ -243,7 +246,7 @@ class _Reader:
                 tuple(parameters),
                 body,
                 names,
-                calls,
+                tuple(calls),
                 self._line,
             )
         )
@@ -284,7 +287,7 @@ class _Reader:
                 if (call := self._call(child, names)) is not None:
                     yield call
                 left, right = (text_of(child.child_by_field_name(side)) for side in ("left", "right"))
-                own = {name: f"({value})" for name, value in names.items() if name.partition(".")[0] == left}
+                own = {name: f"({names[name]})" for name in (left, *_members(left)) if name in names}
                 _forget(names, _targets(child))
                 if child.type == "assignment_expression" and child.children[1].type == "=":
                     _assign(names, left, filled(right, own))
@@ -319,8 +322,8 @@ class _Reader:
         pointed = names.get(written, UNCLEAR)  # auto kernel = f<32>;
         name, _, template = (written if pointed == UNCLEAR else pointed).partition("<")
         given = tuple(parts(template.rpartition(">")[0])) if template else ()
-        at = self._line(node.start_byte)
-        return Call(name.strip("& "), given, tuple(configuration), tuple(values), dict(names), at, node)
+        function, at = name.strip("& "), self._line(node.start_byte)
+        return Call(function, given, tuple(configuration), tuple(values), dict(names), at, node)
 
 
 def _untemplated(node: Any) -> tuple[Any, str]:
@@ -348,7 +351,8 @@ def _forget(names: dict[str, str], targets: Iterable[str]) -> None:
         if target in names or f"{target}.x" in names:
             of_target = re.compile(rf"{re.escape(target)}(?:\.\w+)?|.*\b{re.escape(target)}\b.*", re.DOTALL)
             for name, text in names.items():
-                if of_target.fullmatch(name) or of_target.fullmatch(text):
+                mentions = text != UNCLEAR and (target in text or target in name)
+                if mentions and (of_target.fullmatch(name) or of_target.fullmatch(text)):
                     names[name] = UNCLEAR
 
 
@@ -357,9 +361,13 @@ def _assign(names: dict[str, str], name: str, text: str) -> None:
     names[name] = text
     given = sizes_in(text) if f"{name}.x" in names or text.startswith("dim3") else []
     if f"{text}.x" in names:
-        given = [names.get(f"{text}.{axis}", UNCLEAR) for axis in "xyz"]
-    for axis, size in zip("xyz", [*given, "1", "1"] if given else (), strict=False):
-        names[f"{name}.{axis}"] = size
+        given = [names.get(member, UNCLEAR) for member in _members(text)]
+    for member, size in zip(_members(name), [*given, "1", "1"] if given else (), strict=False):
+        names[member] = size
+
+
+def _members(name: str) -> tuple[str, ...]:
+    return f"{name}.x", f"{name}.y", f"{name}.z"
 
 
 def _declared(node: Any, names: dict[str, str]) -> None:
@@ -374,8 +382,8 @@ def _declared(node: Any, names: dict[str, str]) -> None:
         if name is None:
             continue
         own, text = text_of(name), text_of(value)
-        for axis in "xyz":
-            names.pop(f"{own}.{axis}", None)
+        for member in _members(own):
+            names.pop(member, None)
         if kind == "dim3":
             bare = re.fullmatch(r"[({].*[)}]|", text, re.DOTALL)
             _assign(names, own, f"dim3{text or '()'}" if bare else text)
