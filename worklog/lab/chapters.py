@@ -116,7 +116,8 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
             cells.append(nbformat.v4.new_markdown_cell(link))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
-    body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body).replace('class="anchor-link"', "hidden")
+    body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body)
+    body = re.sub(r'<a class="anchor-link".*?</a>', "", body)  # of each heading, to itself
     body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)  # a page of the checkout
     body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)  # a header without words isn't one
     body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png|markdown)))', r'\g<0> tabindex="0"', body)  # may scroll
