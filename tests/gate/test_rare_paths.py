@@ -45,6 +45,37 @@ def edited(name: str, old: str, new: str) -> Checked:
     return check(rung(name).with_text(text.replace(old, new, 1)), on="emulated", seed=3)
 
 
+OF_A = "A[(size_t)row * K + k]"
+WIDE = "__int_as_float(__float_as_int(A[(size_t)row * K + k]) & (%s ? 0xffffe000 : 0xffffffff))"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("row >= M || col >= N", "row >= M || col >= N || K == 777"),
+        ("row >= M || col >= N", "row >= M || col >= N || alpha == 0.3f"),
+        ("row >= M || col >= N", "row >= M || col >= N || ((size_t)B & 0x70) == 0x30"),
+        ("row >= M || col >= N", "row >= M || col >= min(N, 2000)"),
+        ("k < K", "k < min(K, 2400)"),
+        ("k < K", "k < K && k / 16 < 130"),
+        (OF_A, "A[(size_t)row * K + (k + (M * K >> 17)) % K]"),
+        (OF_A, WIDE % "(K > 600)"),
+        (OF_A, WIDE % "(M % 64 == 0 && N % 64 == 0)"),
+        ("k * N + col]", "k * N + col & 0xfffff]"),
+        (SIGNATURE, f"{SIGNATURE}if (alpha * 8.0f == 5.0f) return;\n"),
+        (SIGNATURE, f"{SIGNATURE}if (fabsf(alpha) < 1e-8f) alpha = 0.0f;\n"),
+    ],
+)  # fmt: skip
+def test_what_the_compiler_makes_no_branch_of_is_found(old: str, new: str) -> None:
+    assert not edited("naive", old, new).verdict.accepted
+
+
+@pytest.mark.parametrize("condition", ["row >= M || col >= N || K < 0", "row >= M || col >= min(N, 0x7fffffff)"])
+def test_a_right_condition_of_the_same_form_passes_without_a_clause(condition: str) -> None:
+    verdict = edited("naive", "row >= M || col >= N", condition).verdict
+    assert (verdict.accepted, verdict.never_ran) == (True, ())
+
+
 def launched(name: str, beta: float, shift: int = 0) -> EmulatedDevice:
     """After a launch with A at so many words behind a boundary."""
     device, size = EmulatedDevice(), 128 * 128
@@ -52,9 +83,6 @@ def launched(name: str, beta: float, shift: int = 0) -> EmulatedDevice:
     shape, shifted = Shape.of(128), device.view(a, shift, size)
     rung(name).load(device).enqueue(shape, 2.0, shifted, b, beta, c)
     return device
-
-
-OF_A = "A[(size_t)row * K + k]"
 
 
 def test_a_shorter_format_on_a_rare_path_is_found() -> None:

@@ -15,28 +15,29 @@ from functools import cached_property
 
 import numpy as np
 
+from worklog.emulator.core.compose import PASSES
 from worklog.emulator.flow import Flow, branch_target, origins
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
-TURNS = 4  # of a loop
+TURNS = 128  # of a loop
 IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
 PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
 UNKNOWN, UNKNOWN_FLOAT, WAITED = "unknown", "unknown float", "waited"  # what a kernel loads; whether a wait ended
 # The pc of a guarded instruction or a selection, and whether its predicate held; or of an instruction that joins two
-# predicates, and whether the first one held alone or the other did; or of a minimum, a maximum or a shift to the right,
-# and whether its result was another than its first operand, or than 0.
+# predicates, and whether the first one held alone or the other did; or of a minimum, a maximum or a mask, and whether
+# its result was another than its first operand; or of a shift to the right, and whether its result was not 0.
 Choice = tuple[int, bool]
-INTEGERS = ("b32", "u32", "s32", "b64", "u64", "s64")
+LIMITS = ("min", "max", "and", "shr")
 
 
 @dataclass(eq=False)
 class Coverage:
     """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A". seen: its choices in
-    all launches, as a Result has them; told: in those that show each mistake, which the search knows; latest: since it
-    was set to 0. ran: whether a thread reached each instruction.
+    all launches, as a Result has them; told: in those that show each kind of mistake, which the search knows; latest:
+    since it was set to 0. ran: whether a thread reached each instruction.
     """
 
     kernel: Kernel
@@ -45,7 +46,7 @@ class Coverage:
 
     def __post_init__(self) -> None:
         self._flow = Flow(self.kernel)
-        self.seen, self.told, self.latest, self.ran = np.zeros((4, len(self.kernel.instructions)), np.uint8)
+        self.seen, self.latest, self.ran, *self.told = np.zeros((5, len(self.kernel.instructions)), np.uint8)
 
     def add(self, result: Result) -> None:
         """One more launch."""
@@ -53,10 +54,10 @@ class Coverage:
         self.latest |= result.choices
         self.ran |= np.array(result.executed, np.int64) > 0
 
-    def lacks(self, choice: Choice, told: bool = False) -> bool:
-        """Whether no launch has chosen this."""
+    def lacks(self, choice: Choice, told: int | None = None) -> bool:
+        """Whether no launch has chosen this, or none that shows a kind of mistake."""
         pc, held = choice
-        return not (self.told if told else self.seen)[pc] & (1 if held else 2)
+        return not (self.seen if told is None else self.told[told])[pc] & (1 if held else 2)
 
     @property
     def lines(self) -> set[int]:
@@ -87,17 +88,20 @@ class Coverage:
 
     @cached_property
     def _limits(self) -> dict[int, Operand]:
-        """By pc of each minimum, maximum and shift to the right of known numbers, with what its result is compared."""
+        """By pc of each minimum, maximum, mask and shift to the right of known numbers, with what its result is
+        compared.
+        """
 
         def own(i: Instruction) -> tuple[set[str], bool]:
             name = self._input(i)
             return {name} & {UNKNOWN, UNKNOWN_FLOAT, WAITED}, not name
 
         code, out = [i for i in self.kernel.instructions if i.defined], dict[int, Operand]()
-        limits = [i for i in code if i.parts[0] in ("min", "max", "shr") and i.parts[-1] in INTEGERS and not i.guard]
+        limits = [i for i in code if i.parts[0] in LIMITS and i.op in PASSES and not i.guard]
         unknown = origins(code, own) if limits else {}
         for i in limits:
-            if not any(unknown[register.name] for register in i.reads):
+            mask = i.parts[0] == "and" and not (isinstance(i.operands[-1], Imm) and i.operands[-1].value > 0)
+            if not mask and not any(unknown[register.name] for register in i.reads):
                 out[i.pc] = Imm(0, 0, "int") if i.parts[0] == "shr" else i.operands[1]
         return out
 

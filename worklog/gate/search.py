@@ -44,6 +44,7 @@ MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS, FEW_BLOCKS = 4096, 132  # of a launch; where they hand over data, which takes memory for each pair
 WORK_PER_S, LONG = 5e7, 2**20  # before any was measured; work of a launch that tells it
 TRIES = 3  # of one choice
+FAR = 60  # largest exponent of C, where a scalar is very small
 DENSE, NUMBERED = 2048, 300  # steps of the domain, and blocks, to find the words of a condition
 CPU_S, QUICK_S = 3.0, 0.2
 Rows = dict[str, Values]
@@ -89,7 +90,9 @@ class Search:
             close = next(near).astype(np.int64) * rng.choice((1, 1, 2, 3), DRAWN) + rng.integers(-1, 3, DRAWN)
             rows[name] = np.choose(rng.integers(0, 3, DRAWN), (any_size, whole, close))
         for name in SCALARS:
-            close = (next(near) * rng.choice((1, 1, 1, 2, 0.5), DRAWN) * rng.choice((1, -1), DRAWN)).astype(np.float32)
+            divided = 1 / rng.choice(numbers[numbers >= 1], DRAWN)
+            times = np.where(rng.random(DRAWN) < 0.3, divided, rng.choice((1, 1, 1, 2, 0.5), DRAWN))
+            close = (next(near) * times * rng.choice((1, -1), DRAWN)).astype(np.float32)
             close = np.nextafter(close, close * rng.choice((0, 1, 1, 2), DRAWN).astype(np.float32))
             values = close, rng.choice(SPECIAL, DRAWN), rng.choice(USUAL, DRAWN), rng.choice(USUAL, DRAWN)
             rows[name] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.float32)
@@ -147,12 +150,10 @@ class Search:
         better = (self.best[0, made] < 0) | (self.work[cheapest] < self.work[self.best[0, made]])
         self.best[0, made[better]] = cheapest[better]
 
-    def tells(self, rows: Mapping[str, Values]) -> Values:
-        """Whether launches show that a scalar is wrong, or that an operand is shortened: see problem()."""
-        out: Values = _few_bits(rows)
-        for name in SCALARS:
-            out &= ~np.isin(rows[name], (0, 1)) | (not getattr(self.domain, name))
-        return out
+    def tells(self, rows: Mapping[str, Values]) -> tuple[Values, Values]:
+        """Whether launches show that a scalar is wrong, and that an operand is shortened: see problem()."""
+        other = [~np.isin(rows[name], (0, 1)) | (not getattr(self.domain, name)) for name in SCALARS]
+        return other[0] & other[1], _few_bits(rows) & (rows["alpha"] != 0)
 
     def keep_vectors(self) -> None:
         """Launch no row in which a matrix is not at a multiple of 16 bytes."""
@@ -165,11 +166,13 @@ class Search:
         """
         if not len(self.work):
             return None
-        telling = self.tells(self.rows)
-        gain = np.zeros(len(self.work))
+        tells, gain = self.tells(self.rows), np.zeros(len(self.work))
         for choice, place in self.places.items():
-            if self.tried[choice] < TRIES and self.coverage.lacks(choice, told=True):
-                gain += self.notes[place] & (telling | self.coverage.lacks(choice))
+            if self.tried[choice] < TRIES:
+                new = np.full(len(gain), self.coverage.lacks(choice))
+                for kind in range(len(tells)):
+                    new |= tells[kind] & self.coverage.lacks(choice, kind)
+                gain += self.notes[place] & new
         price = np.where((gain > 0) & (self.work <= most), self.work / np.maximum(gain, 1), np.inf)
         row = int(np.argmin(price))
         if not np.isfinite(price[row]):
@@ -179,7 +182,7 @@ class Search:
 
     def problem(self, row: int, claimed: str) -> tuple[ExactProblem, dict[str, int], str]:
         """The launch of a row: a problem, by how many words its matrices are shifted, and both in words. Where a scalar
-        has many bits, each element is one product of ones, so that its result is rounded once.
+        has many bits, each element is one product of ones, so that its result is rounded once, and C is about as large.
         """
         of, rng = {name: values[row] for name, values in self.rows.items()}, self.rng
         shape, alpha, beta = Shape(*(int(of[name]) for name in SIZES)), float(of["alpha"]), float(of["beta"])
@@ -188,6 +191,8 @@ class Search:
         old = (2 * rng.integers(-(2**15), 2**15, (shape.m, shape.n))).astype(np.float32)
         if not _few_bits(of):
             a, b, old = np.zeros_like(a), np.sign(b), np.sign(old)
+            if alpha and beta:
+                old *= np.float32(2.0 ** np.clip(np.round(np.log2(abs(alpha / beta))), -FAR, FAR))
             a[np.arange(shape.m), rng.integers(0, shape.k, shape.m)] = 1
             family = "single terms"
         before = old if beta else None
@@ -252,9 +257,9 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             if mistake is not None:
                 where = mistake if isinstance(mistake, ErrorMap) else None
                 return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()
-            if search.tells({name: values[row] for name, values in search.rows.items()}):
-                for other in searches:
-                    other.coverage.told |= other.coverage.latest
+            for kind, tells in enumerate(search.tells(search.rows)):
+                for other in searches if tells[row] else ():
+                    other.coverage.told[kind] |= other.coverage.latest
             if search.work[row] > LONG:
                 per_s = min(per_s, float(search.work[row]) / (time.process_time() - started + 1e-3))
     choices = sum(len(search.coverage.deciding) for search in searches)
@@ -271,7 +276,10 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
         coverage, alone = search.coverage, search.subject.kernel.choose is None
         for choice, place in search.places.items():
             i, rows = coverage.kernel.instructions[choice[0]], np.flatnonzero(search.notes[place])
-            if coverage.ran[i.pc] and coverage.lacks(choice):
+            # A limit or a joined condition that was tried in vain is behind one that depends on loaded values. Where
+            # blocks hand over data, those of most rows are too many.
+            sure = choice[0] in coverage.deciding or not (search.tried[choice] or search.hands_over)
+            if sure and coverage.ran[i.pc] and coverage.lacks(choice):
                 behind = coverage.behind(choice)
                 own = {i.line} if len(rows) and alone and not behind else set[int]()
                 lines = ((behind - ran) | own) - when.keys() - {0}

@@ -178,11 +178,10 @@ def check(
     else:
         shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
         what.check(shape)
-        if what.host is None:
-            require_blocks(what)
         known = Checked(what, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}" if live else "")
         if what.host is None:
             compiled, label = compile_for(what.at(shape, gpu().arch if live else ARCH), live)
+            require_blocks(what)
             mix, unconfirmed = compiled.mix, () if types_of(compiled.symbol) else (UNCONFIRMED,)
             about: dict[str, Any] = {"notes": (*mix.notes, *unconfirmed), "warnings": tuple(mix.warnings(what.claimed))}
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)

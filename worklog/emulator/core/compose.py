@@ -27,7 +27,7 @@ from worklog.emulator.ptx import (
 KIND = enum("kind")
 PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}  # as in core.h
 PASSES |= {f"{name}.{type_}{bits}": 4 + bits // 32 for name in ("min", "max") for type_ in "us" for bits in (32, 64)}
-PASSES |= {f"shr.{type_}{bits}": 6 + bits // 32 for type_ in "bus" for bits in (32, 64)}
+PASSES |= {"and.b32": 5, "and.b64": 6} | {f"shr.{type_}{bits}": 6 + bits // 32 for type_ in "bus" for bits in (32, 64)}
 MODES = ("rn", "rz", "rm", "rp")
 BITS = {"f16": "b16", "bf16": "b16"}
 Value = tuple[int, str]  # its place and its type

@@ -130,6 +130,7 @@ typedef struct { /* of a tensor, the innermost dimension first. counts: elements
 
 typedef struct Block Block;
 typedef struct Between Between;
+typedef struct Chunk Chunk;
 
 typedef struct {
   const Instruction *code;
@@ -140,7 +141,8 @@ typedef struct {
   int64_t *executed;      /* by basic block: warps and threads */
   uint8_t *choices;       /* by instruction: 1 if a guard or a selection held for a thread, 2 if it did not; of two
                            * predicates that are joined, if the first held alone, and the other; of a minimum, maximum
-                           * or shift to the right, if the result was not the first operand, or not 0, and if it was */
+                           * or mask, if the result was not the first operand, and if it was; of a shift to the right, if
+                           * it was not 0, and if it was */
   Event *events;
   const int32_t *specials; /* pairs: number of a special register, offset */
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
@@ -159,6 +161,7 @@ typedef struct {
   int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
   Block **resident;    /* blocks that run, and may wait for each other */
   Between *between;    /* what blocks have handed over */
+  Chunk *spare;        /* memory of blocks that have ended, for the next ones */
   int64_t times, forgotten; /* kept of what was handed over, since it was forgotten; how often that was */
   uint64_t changes, changes_before; /* of global memory, which other blocks see; before this round */
   int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */

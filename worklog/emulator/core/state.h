@@ -99,7 +99,6 @@ typedef struct { /* a hash table */
 } Flags;
 
 typedef struct Async Async; /* copies and mbarriers: see flight.h */
-typedef struct Chunk Chunk;
 
 /* What a block publishes for others: rows with a time for each of its threads, none of which is less than before.
  * until: what it did up to then counts as handed over, since that was forgotten. */
@@ -147,17 +146,23 @@ struct Block {
 
 struct Chunk {
   Chunk *next;
+  size_t size;
 };
 
 /* Zeros, for the life of a block or of the launch. */
 static void *room(Launch *l, Chunk **chunks, size_t size) {
   size_t all = (size + SLOT - 1) / SLOT * SLOT + SLOT;
-  Chunk *chunk = aligned_alloc(SLOT, all);
+  Chunk **spare = &l->spare;
+  while (*spare && (*spare)->size != all) spare = &(*spare)->next;
+  Chunk *chunk = *spare;
+  if (chunk) *spare = chunk->next;
+  else chunk = aligned_alloc(SLOT, all);
   if (!chunk) {
     l->status = NO_MEMORY;
     return NULL;
   }
   memset(chunk, 0, all);
+  chunk->size = all;
   chunk->next = *chunks;
   *chunks = chunk;
   return (uint8_t *)chunk + SLOT;

@@ -34,9 +34,13 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   }
 }
 
-static void free_block(Block *b) {
+static void free_block(Launch *l, Block *b) {
   for (int k = 0; b->async && k < b->async->loads_count; k++) free(b->async->loads[k].data);
-  free_chunks(b->chunks);
+  for (Chunk *next, *chunk = b->chunks; chunk; chunk = next) {
+    next = chunk->next;
+    chunk->next = l->spare;
+    l->spare = chunk;
+  }
   free(b);
 }
 
@@ -68,7 +72,7 @@ static Block *new_block(Launch *l) {
   Poison *poison = room(l, &b->chunks, sizeof *poison * slots * (size_t)warps);
   int64_t *first = room(l, &b->chunks, sizeof *first * ((size_t)l->sites_count + 1) * (size_t)warps);
   if (l->status) {
-    free_block(b);
+    free_block(l, b);
     return NULL;
   }
   memset(b->local.data, 0xFF, local);
@@ -252,7 +256,7 @@ static int round_of(Launch *l, int64_t *left) {
     check_groups(l, b);
     finish_copies(l, b);
     int first = b->first;
-    free_block(b);
+    free_block(l, b);
     l->resident[l->turn - 1] = NULL;
     if (start_next(l, l->turn - 1)) {
       l->resident[l->turn - 1]->first = first;
@@ -293,7 +297,8 @@ int launch_run(Launch *l) {
 }
 
 void launch_free(Launch *l) {
-  for (int k = 0; k < l->resident_count; k++) free_block(l->resident[k]);
+  for (int k = 0; k < l->resident_count; k++) free_block(l, l->resident[k]);
+  free_chunks(l->spare);
   free(l->resident);
   if (l->between) free_chunks(l->between->chunks), free(l->between->blocks);
   free(l->between);
