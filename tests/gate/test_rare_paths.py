@@ -5,9 +5,10 @@ import pytest
 
 from worklog.emulator import EmulatedDevice
 from worklog.errors import LaunchFailed
-from worklog.gate import exact
+from worklog.gate import Memory, exact
+from worklog.gate.edges import check_old_c
 from worklog.kernel import Kernel, rung
-from worklog.problem import Shape
+from worklog.problem import Domain, Shape
 from worklog.runner.check import Checked, check
 from worklog.runs.records import NeverRan
 
@@ -137,3 +138,14 @@ def test_a_right_kernel_passes_without_a_clause_and_with_its_range() -> None:
     verdict = check(rung("shared"), on="emulated", seed=3).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
     assert verdict.result.startswith("passed as fp32 for M up to 1,1")
+
+
+@pytest.mark.parametrize(("rules", "accepted"), [("any", True), ("any M, N, K, any data", False)])
+def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(rules: str, accepted: bool) -> None:
+    device, kernel = EmulatedDevice(), rung("naive")
+    text = kernel.source.replace("beta == 0.0f ? alpha * acc : ", "")
+    loaded = kernel.with_text(text).load(device)
+    loaded.domain = Domain.of(rules)
+    stage = check_old_c(loaded, Memory(device, np.random.default_rng(1)))
+    assert (stage.passed, "NaN" in (stage.note or stage.detail)) == (accepted, True)
+    assert not check_old_c(kernel.load(device), Memory(device, np.random.default_rng(1))).note
