@@ -74,6 +74,7 @@ LIMITS = {
     "short_scoreboard": ("the latency of shared memory", "pipelined"),
     "mio_throttle": ("the queue of shared-memory instructions", "tiles_2d"),
     "lg_throttle": ("the queue of global-memory instructions", "vectorized"),
+    "no_instruction": ("the fetch of instructions", ""),
     "barrier": ("barriers at which the block waits", "barriers"),
     "dispatch": ("operands in one register bank", "register_banks"),
     "wait": ("dependent instructions one after the other", "tiles_1d"),

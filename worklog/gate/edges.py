@@ -17,12 +17,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from worklog.errors import LaunchFailed
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import exact
 from worklog.gate.exact import ExactProblem, error_map, if_rounded
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.verdict import failed, passed
-from worklog.kernel import Runnable
+from worklog.kernel import Kernel, Runnable
+from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs.records import ErrorMap, Stage
 
@@ -34,6 +35,7 @@ Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
 ONES = (0.0, 1.0, -1.0)  # alpha and beta, all pairs
 FEW_TERMS = 8
+MOST_BLOCKS = 2**16  # of a grid that doesn't depend on the shape
 FEW_BITS = (1 + 2.0**-12, 1 - 2.0**-12, 2.0**-12, 2.0**-20)  # alpha; exact with sums of few bits
 
 # Around warps and tiles, down to a single element; M, N and K all different.
@@ -85,6 +87,16 @@ def edge_shapes(domain: Domain) -> list[Shape]:
             fine = [size if step <= FINE else step * tiles for step, size in zip(steps, sizes, strict=True)]
             shapes.append(domain.padded(Shape(*fine)))
     return [shape for shape in dict.fromkeys(shapes) if domain.square or shape.m != shape.n]
+
+
+def require_blocks(kernel: Kernel) -> None:
+    """Raise BadSetting for a grid with more blocks than products of elements, which would run for minutes."""
+    small = edge_shapes(kernel.domain)[-1]
+    for part in kernel.at(small).passes:
+        blocks, most = math.prod(part.blocks(small)), MOST_BLOCKS + small.m * small.n * small.k
+        if blocks > most:
+            grid = f"the grid {part.grid} has {blocks:,} blocks at {small}, more than there are products of elements"
+            raise BadSetting(f"{grid}: give the right one, such as --grid {EXAMPLE_GRID}")
 
 
 def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False) -> list[Shape]:

@@ -22,6 +22,7 @@ from worklog.emulator.flow import Flow
 from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gate import ALIGNMENT, OLD_C, READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
+from worklog.gate.edges import require_blocks
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable
 from worklog.kernel.nvrtc import Compiled, compile_cuda
@@ -39,11 +40,9 @@ if TYPE_CHECKING:
 
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 UNCONFIRMED = "types of the parameters as the source has them: the compiler's name of the kernel doesn't confirm them"
-TIMEOUT_S, GPU_SIZE = 60.0, 1024
+TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
-LIMIT_S = 60.0  # of CPU time beside a GPU
-MOST_BLOCKS = 2**16  # of a grid that doesn't depend on the shape
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
 BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
@@ -208,16 +207,6 @@ def check(
         printed=getattr(device, "printed", ()),
         warnings=(*known.warnings, *inferred),
     )
-
-
-def require_blocks(kernel: Kernel) -> None:
-    """Raise BadSetting for a grid with more blocks than products of elements, which would run for minutes."""
-    small = edge_shapes(kernel.domain)[-1]
-    for part in kernel.at(small).passes:
-        blocks, most = math.prod(part.blocks(small)), MOST_BLOCKS + small.m * small.n * small.k
-        if blocks > most:
-            grid = f"the grid {part.grid} has {blocks:,} blocks at {small}, more than there are products of elements"
-            raise BadSetting(f"{grid}: give the right one, such as --grid {EXAMPLE_GRID}")
 
 
 def _naming_unset_values(verdict: Verdict, compiled: Compiled) -> Verdict:
