@@ -280,6 +280,7 @@ def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pa
     assert {"sector", "rung"} <= {term.removesuffix("s") for _, term in terms} and len(
         {words for words, _ in terms}
     ) == len(terms)
+    assert not any("pull <a" in page for page in pages.values())  # a pull request is no request
 
 
 def test_a_cell_that_shows_a_page_links_to_the_live_one(pages: dict[str, str]) -> None:

@@ -123,7 +123,7 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
     body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png|markdown)))', r'\g<0> tabindex="0"', body)  # may scroll
     for term, words in GLOSSARY.items():  # the first use in a paragraph is linked, with its meaning on hover
         link = f'<a class="term" href="index.html#{_place(term)}" title="{escape(words)}">'
-        body = re.sub(rf"(<p>[^<]*?)\b({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{link}\2</a>", body, count=1)
+        body = re.sub(rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{link}\2</a>", body, count=1)
     return Chapter(f"{file.stem}.html", title.removeprefix("# "), summary, body)
 
 
