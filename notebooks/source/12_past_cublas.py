@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Past cuBLAS on FP32 lanes
 #
-# `warptiled` does as well as cuBLAS. We try seven more ideas. Two of them pay, one costs 7 % and makes the next two
-# possible, and two we built for nothing: they are here with what they taught.
+# `warptiled` does as well as cuBLAS. We try seven more ideas. Two of them pay, two change little, one costs 7 % and
+# makes the next ones possible, and two lose at most sizes: they are here with what they taught.
 
 # %%
 from IPython.display import display
@@ -69,7 +69,7 @@ lab.timeline("lane_map")
 # %% [markdown]
 # The order is that of `warptiled`: only addresses differ.
 #
-# **What came:** about half a percent at each size, and not always in the same direction. And the table shows a second
+# **What came:** at most 0.6 % at each size, and not always in the same direction. And the table shows a second
 # change: ptxas allocates other registers, and the share of multiply-adds that read two of them from one bank falls
 # from 23 to 1 %. The step doesn't isolate the lane map, and neither effect can be read from it.
 #
@@ -197,9 +197,11 @@ lab.timeline("equal_shares", few, block=2)
 # workspace, since neither is a whole tile.
 #
 # **What came:** no gain at 8192, and a loss at the other two sizes. At 2048, where every tile is in parts, 11 % is
-# lost, and not in the product: its launch keeps the FP32 cores as busy as that of `bulk_copies` (83 and 82 %, below).
-# At 4096, its launch moves 1.67 GB from and to DRAM, and that of `bulk_copies` 0.39 (Nsight Compute, 2026-11-27). The
-# parts are at most 0.07 of them, written and read, so more of A and B is fetched again.
+# lost. The product's launch keeps the FP32 cores as busy as that of `bulk_copies` (83 and 82 %, below), so we suspect
+# the launch that adds the parts, but the recordings don't have the times of the two launches. At 4096, the product's
+# launch moves 1.67 GB from and to DRAM, and that of `bulk_copies` 0.39 (Nsight Compute, 2026-11-27); the parts are at
+# most 0.07 of them. This rung also walks its tiles in bands of rows, which `bulk_copies` doesn't, so the step has two
+# changes. At 2048, DRAM is 4 % busy.
 #
 # `ragged` takes any shape: only its copying warps know about edges, and where rows don't begin at multiples of 16
 # bytes, a first launch copies the matrix. **What we believed:** it takes the time of `equal_shares` at sizes of whole
@@ -212,9 +214,10 @@ lab.timeline("ragged", few, block=2)
 # The order is that of `equal_shares`, one step later: the shares are cut at other places. **What came:** the same time
 # at 2048, and 4 % more at 4096 and 8192. The recordings don't show why.
 #
-# What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain, and the parts, whose cost
-# we had left open, took 11 % at 2048. They stay because rung 26 is made of both: its blocks stay on their SMs, share
-# out K only where tiles are few, and take any shape, and it is 1.9 to 2.5 times as fast as the rung before.
+# What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain, and with the parts, whose
+# cost we had left open, the step loses 11 % at 2048. They stay because rung 26 is made of both: its blocks stay on
+# their SMs, share out K only where tiles are few, and take any shape, and it is 1.9 to 2.5 times as fast as the rung
+# before.
 #
 # ## Every shape
 #
@@ -250,8 +253,8 @@ for row in busy.rows:
 busy
 
 # %% [markdown]
-# **What came:** the share is largest in `warptiled` and `lane_map`. What rises is how many slots are used at all. That
-# isn't speed by itself: `barriers` uses more than `warptiled`, for its waits and addresses, and is slower.
+# **What came:** these upper limits hardly order the rungs. What rises is how many slots are used at all. That isn't
+# speed by itself: `barriers` uses more than `warptiled`, for its waits and addresses, and is slower.
 #
 # ## Graded exercise
 #

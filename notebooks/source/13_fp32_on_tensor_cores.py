@@ -238,7 +238,8 @@ pd.DataFrame.from_dict(shares, orient="index")
 # allows the card 700 W. `tf32` takes the most, 724 W, and `split` takes 713 W at the lowest clock. A launch of `split`
 # needs the least energy all the same, since it takes at most 1.25 times the power of any other kernel, for 0.61 times
 # its time or less. These times are energy over power, of launches in a row: 0.75 ms for `split`, which takes 0.65 ms in
-# turns with cuBLAS. So in a row it is 3.6 times as fast as cuBLAS, not 4.1 times:
+# turns with cuBLAS in this recording. So in a row it is 3.6 times as fast as cuBLAS, not 4.1 times (4.19 in the
+# recording of the table above):
 
 # %%
 from worklog.runs import Run, recordings
@@ -265,8 +266,9 @@ lab.power_cap()
 
 # %% [markdown]
 # **What came:** at 4096, the card takes 692 of its 700 W with either format, and INT8 is 1.3 times as fast; at 8192,
-# 1.4 times. So six products of INT8 take about 1.5 times as long as three of halves. We built no such rung. A peak at
-# the highest clock says little about a card at its power cap.
+# 1.4 times. So six products of INT8 take about 1.5 times as long as three of halves. We built no such rung. INT8
+# reaches a smaller share of its peak than FP16 does, and the recording doesn't say whether the card's power cap or
+# cuBLAS's product of INT8 is the cause: another kernel may do better.
 #
 # ## FP32's range
 #

@@ -117,8 +117,8 @@ plots.changes(made)
 
 # %% [markdown]
 # All four are found, and the command exits with 1, so that a pull request fails. The interval is wider than that of a
-# measurement: two processes read the same kernel a little differently, by where their memory lies and by the event
-# overhead that each has measured. The rule is one function, `worklog.runs.changes.change`, and does four things:
+# measurement, since two processes read the same kernel a little differently. The rule is one function,
+# `worklog.runs.changes.change`, and does four things:
 #
 # 1. It brings both times to one clock, by the slope that the samples show.
 # 2. It adds the errors: both intervals, the difference between processes, and that of the clocks.
@@ -138,7 +138,8 @@ for by in (0.005, 0.01, 0.015, 0.02, 0.04):
 # ## 4. How often the rule is wrong
 #
 # A rule that is never wrong says nothing. So pairs of processes on one card are drawn and compared: a kernel with
-# itself, which must not be called slower or faster, and with the slower build, which must be found.
+# itself, which must not be called slower or faster, and with the slower build, which must be found. A verdict other
+# than "same" is confirmed with one more process, or two, as below:
 
 # %%
 for what in ("false", "found"):
@@ -147,8 +148,8 @@ for what in ("false", "found"):
 print(f"{rates['seconds']:.0f} s for a process with {rates['readings']} kernels and sizes")
 
 # %% [markdown]
-# Most of "cannot tell" is one cell: cuBLAS at 256 launches several kernels in less than 60 µs, and the gaps between
-# them differ between processes. Section 5 has the way out.
+# Most of "cannot tell" is one cell: cuBLAS at 256 launches several kernels in less than 60 µs. Section 5 has the way
+# out.
 #
 # **Exercise.** Your table has 78 kernels and sizes, and each of them is falsely called slower in 0.3 % of all runs,
 # independently. In how many percent of the pull requests that change nothing does the command exit with 1?
@@ -163,7 +164,8 @@ lab.check_answer("14", answer)
 
 # %% [markdown]
 # That is why a verdict is confirmed. Measure once more, in a new process, and give both runs: `worklog compare OLD
-# NEW1,NEW2`. A real slowdown persists. Its interval narrows little, because the rule never trusts less than 0.2 %:
+# NEW1,NEW2`. A real slowdown persists. Its interval narrows little: the old side stays one process, its clock counts,
+# and the rule never trusts less than 0.2 %:
 
 # %%
 for count in (1, 2, 4):

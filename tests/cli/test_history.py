@@ -41,6 +41,7 @@ def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request()
     assert "<svg" in Path("changes.svg").read_text() and Path("changes_dark.png").is_file()
     assert worklog("compare", "new", "old").exit_code == worklog("compare", "old", "old").exit_code == 0
     assert worklog("compare", "old", "new", "--threshold", "10").exit_code == 0
+    assert worklog("compare", "old", "new", "--threshold", "nan").exit_code == 2
     assert [worklog("compare", "old", "later", *strict).exit_code for strict in ([], ["--strict"])] == [0, 2]
     document = json.loads(worklog("compare", "old,old", "new,new", "--json").stdout)
     (naive,) = (row for row in document["rows"] if row["kernel"] == "naive")

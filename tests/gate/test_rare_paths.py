@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from worklog.emulator import EmulatedDevice
+from worklog.emulator import EmulatedDevice, build, load
+from worklog.emulator.coverage import Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import Memory, exact
 from worklog.gate.edges import check_old_c
-from worklog.kernel import Kernel, rung
+from worklog.gate.words import condition
+from worklog.kernel import Kernel, Program, rung
 from worklog.problem import Domain, Shape
 from worklog.runner.check import Checked, check
 from worklog.runs.records import NeverRan
@@ -116,21 +118,21 @@ def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path() -> None:
 )
 def test_what_no_launch_can_reach_is_named_with_its_condition(condition: str, when: str) -> None:
     result, line = checked(condition)
-    assert result.verdict.never_ran == (NeverRan(line, line, when),)
-    assert f"; line {line} never ran: {when}" in str(result).splitlines()[-1]
-    assert list(result.as_dict()["never_ran"]) == [{"first": line, "last": line, "when": when}]
+    assert result.verdict.never_ran == (NeverRan(line, line, when, True),)
+    assert f"; part of line {line} never ran: {when}" in str(result).splitlines()[-1]
+    assert list(result.as_dict()["never_ran"]) == [{"first": line, "last": line, "when": when, "partly": True}]
 
 
 def test_a_selection_by_loaded_values_that_no_launch_made_is_named() -> None:
     result, line = checked("A[0] == 12345.625f", "beta += 1.0f;")
     assert result.verdict.accepted
-    assert result.verdict.never_ran == (NeverRan(line, line),)
+    assert result.verdict.never_ran == (NeverRan(line, line, "", True),)
 
 
 def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_would_run() -> None:
     condition = "M > 1500 && N > 1300"
     result, line = checked(condition, quick=True)
-    assert result.verdict.never_ran == (NeverRan(line, line, "M >= 1501 and N >= 1301"),)
+    assert result.verdict.never_ran == (NeverRan(line, line, "M >= 1501 and N >= 1301", True),)
     assert not checked(condition)[0].verdict.accepted
 
 
@@ -149,3 +151,20 @@ def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(rules: str, a
     stage = check_old_c(loaded, Memory(device, np.random.default_rng(1)))
     assert (stage.passed, "NaN" in (stage.note or stage.detail)) == (accepted, True)
     assert not check_old_c(kernel.load(device), Memory(device, np.random.default_rng(1))).note
+
+
+def test_the_long_way_of_a_division_is_no_path_of_its_own() -> None:
+    """The compiler divides numbers of 64 bits as such of 32 where they are small."""
+    text = 'extern "C" __global__ void k(long long* x, long long a, long long b) { if (a > 7) x[0] = a / b; }'
+    compiled = build(Program("k.cu", text, "k"))[0]
+    coverage = Coverage(load(compiled.ptx, compiled.symbol), ("x", "a", "b"), (32,))
+    branches = [i.pc for i in coverage.kernel.instructions if i.parts[0] == "bra" and i.guard]
+    divided = [coverage.divides((pc, held)) for pc in branches for held in (False, True)]
+    assert len(branches) == 2 and divided.count(True) == 1
+
+
+def test_a_size_that_matters_in_other_launches_is_named_too() -> None:
+    tried = {name: 128 * np.arange(1, 200) for name in ("M", "N", "K")}
+    row = {"M": 2**14, "N": 2**14, "K": 256}
+    said = condition(lambda rows: rows["M"] * rows["N"] > 2**20, row, tried, np.random.default_rng(1))
+    assert said == "a condition on M and N"

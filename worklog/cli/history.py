@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from dataclasses import asdict
@@ -43,6 +44,8 @@ def compare(
     now; with 2 where the GPU model, the settings or the inputs differ. Before you believe it, measure once more and
     pool: `worklog compare OLD NEW1,NEW2`.
     """
+    if math.isnan(threshold):
+        raise click.BadParameter("a number is meant", param_hint="--threshold")
     made, written = compare_sides(sides(old), sides(new), threshold / 100), list[Path]()
     if markdown is not None:
         write_text(markdown, made.markdown())

@@ -79,6 +79,18 @@ class Coverage:
         lines = {i.line for number in reached for i in code[blocks[number].start : blocks[number].stop]}
         return lines - self.lines - {0}
 
+    def divides(self, choice: Choice) -> bool:
+        """Whether this choice of a branch leads to a division of 64 bits, for which the compiler has a shorter way on
+        the same line where both numbers have 32: either gives the same quotient.
+        """
+        code, blocks, (pc, held) = self.kernel.instructions, self._flow.blocks, choice
+        branch = next(block for block in blocks if block.start <= pc < block.stop)
+        if code[pc].parts[0] != "bra" or len(branch.successors) < 2:
+            return False
+        way = blocks[branch.successors[0 if held else -1]]
+        lengths = ("b64", "u64", "s64")
+        return any(i.parts[0] in ("div", "rem") and i.parts[-1] in lengths for i in code[way.start : way.stop])
+
     @cached_property
     def deciding(self) -> dict[int, tuple[Reg, bool]]:
         """By pc of each guarded instruction and each selection, its predicate, and whether that is negated."""

@@ -281,11 +281,12 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
             sure = choice[0] in coverage.deciding or not (search.tried[choice] or search.hands_over)
             if sure and coverage.ran[i.pc] and coverage.lacks(choice):
                 behind = coverage.behind(choice)
-                own = {i.line} if len(rows) and alone and not behind else set[int]()
+                whole = behind or coverage.divides(choice)
+                own = {i.line} if len(rows) and alone and not whole else set[int]()
                 lines = ((behind - ran) | own) - when.keys() - {0}
                 known = lines and len(rows) and not search.tried[choice]  # if tried, it depends on loaded values
                 words = search.words(choice, int(rows[0])) if known and time.process_time() < until else ""
                 when |= dict.fromkeys(lines, words)
-    runs = groupby(enumerate(sorted(when)), key=lambda pair: (pair[1] - pair[0], when[pair[1]]))
+    runs = groupby(enumerate(sorted(when)), key=lambda pair: (pair[1] - pair[0], when[pair[1]], pair[1] in ran))
     parts = ([line for _, line in run] for _, run in runs)
-    return tuple(NeverRan(part[0], part[-1], when[part[0]]) for part in parts)
+    return tuple(NeverRan(part[0], part[-1], when[part[0]], part[0] in ran) for part in parts)

@@ -27,13 +27,19 @@ def condition(truth: Truth, row: Mapping[str, Any], tried: Mapping[str, Values],
             words[spoken] = _described(spoken, values % 256 if name in "ABC" else values, where)
             holds[name] = values, values[where]
     drawn = {name: np.full(CHECKED, value) for name, value in row.items()}
-    expected = np.full(CHECKED, True)
+    expected, others = np.full(CHECKED, True), [name for name in tried if name not in holds]
+    for name in others:  # what makes no difference in this row may make one in others
+        drawn[name] = rng.choice(tried[name], CHECKED)
     for name, (values, chosen) in holds.items():
         drawn[name] = np.where(rng.random(CHECKED) < 0.8, rng.choice(chosen, CHECKED), rng.choice(values, CHECKED))
         expected &= np.isin(drawn[name], chosen)
-    if all(words.values()) and np.array_equal(truth(drawn), expected):
+    given = truth(drawn)
+    if all(words.values()) and np.array_equal(given, expected):
         return " and ".join(words.values())
-    return f"a condition on {' and '.join(words)}"
+    for name in others:
+        if not np.array_equal(truth({**drawn, name: np.full(CHECKED, row[name])}), given):
+            holds[name] = tried[name], tried[name]
+    return f"a condition on {' and '.join(SPOKEN.get(name, name) for name in tried if name in holds)}"
 
 
 def _described(name: str, values: Values, where: Values) -> str:

@@ -62,16 +62,17 @@ class Stage:
 @dataclass(frozen=True)
 class NeverRan:
     """Lines of the source, the first and the last, that no launch of a check ran. when: the condition under which they
-    run, in words, or "". A single line that ran, but never when this is true, counts too.
+    run, in words, or "". partly: they ran, but not all of their instructions, or never when this is true.
     """
 
     first: int
     last: int
     when: str = ""
+    partly: bool = False
 
     def __str__(self) -> str:
         lines = f"line {self.first}" if self.first == self.last else f"lines {self.first} to {self.last}"
-        return f"{lines} never ran" + (f": {self.when}" if self.when else "")
+        return f"{'part of ' * self.partly}{lines} never ran" + (f": {self.when}" if self.when else "")
 
 
 @dataclass(frozen=True, repr=False)
