@@ -107,6 +107,14 @@ def test_one_sentence_says_what_limits_and_which_rung_attacked_it(
     assert said.startswith("mine is limited by ") and cause in said and f"; {attacked} attacked that" in said
 
 
+def test_few_blocks_are_named_before_what_their_warps_wait_for() -> None:
+    """As of warptiled at 1024: 64 blocks on 132 SMs."""
+    counted = recorded("shared")
+    few = {"L1 and shared": 24.0, "warps resident": 6.3, "warps possible": 12.5}
+    said = limit(replace(counted, values=counted.values | few))
+    assert "too few blocks" in said and "6 % of the warps resident where 12 % are possible" in said
+
+
 def test_a_counter_that_is_no_number_or_missing_is_refused_by_name() -> None:
     name = COUNTS["shared_load.wavefronts"]
     for value, why in (("nan", f"counts NaN for {name}"), ("", f"has no counter {name}")):

@@ -60,6 +60,7 @@ SECTIONS = ("WarpStateStats", "SourceCounters", "ComputeWorkloadAnalysis", "Occu
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)(?:_stall)?_per_issue_active\.ratio")
 PIPE = re.compile(r"sm__inst_executed_pipe_([a-z0-9]+)\.avg\.pct_of_peak_sustained_active")
 BUSY, CONFLICTS, SCATTERED, OF_ISSUED = 80.0, 0.1, 8.0, 0.9  # percent; of the wavefronts; sectors per request; share
+FILLED = 0.75  # of the possible warps
 # What limits a kernel, by the busiest unit or the most frequent stall, and the rung that attacked it.
 LIMITS = {
     "FP32 cores": ("the multiply-adds themselves", "split"),
@@ -74,6 +75,7 @@ LIMITS = {
     "short_scoreboard": ("the latency of shared memory", "pipelined"),
     "mio_throttle": ("the queue of shared-memory instructions", "tiles_2d"),
     "lg_throttle": ("the queue of global-memory instructions", "vectorized"),
+    "blocks": ("too few blocks, or blocks that end at different times", ""),
     "no_instruction": ("the fetch of instructions", ""),
     "barrier": ("barriers at which the block waits", "barriers"),
     "dispatch": ("operands in one register bank", "register_banks"),
@@ -206,7 +208,11 @@ def limit(counters: Counters) -> str:
     elif busiest == "issue slots" and values["FP32 cores"] > OF_ISSUED * values[busiest]:
         cause = "FP32 cores"
     waiting = {name: count for name, count in counters.stalls.items() if name not in ("selected", "not_selected")}
-    if values[busiest] < BUSY and waiting:
+    resident, possible = (values[name] for name in OCCUPANCY)
+    if values[busiest] < BUSY and resident < FILLED * possible:
+        cause = "blocks"
+        said += f", and {resident:.0f} % of the warps resident where {possible:.0f} % are possible"
+    elif values[busiest] < BUSY and waiting:
         cause = max(waiting, key=lambda name: waiting[name])
         share = 100 * waiting[cause] / sum(counters.stalls.values())
         said += f", and {share:.0f} % of the warps' cycles wait for {cause}"

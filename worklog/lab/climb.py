@@ -160,7 +160,7 @@ def power_cap() -> Table:
         name, size, launched = made["format"], made["size"], made["in_a_row"]
         row = {"product": f"{name} at {size}", "time": duration(launched["us"], padded=True)}
         row["T(FL)OP/s"] = f"{2e-6 * size**3 / launched['us']:.0f}"
-        row |= {"SM MHz": f"{launched['sm_mhz']:.0f}", "W": f"{launched['watts']:.0f}"}
+        row["W"] = f"{launched['watts']:.0f}"
         rows.append(row | {"of FP32's time, x 6, 3, 1": percent(needed[name] * us[name, size] / us["FP32", size])})
     return Table.of(f"{document['label']}, power limit {document['limit_watts']:.0f} W", rows)
 
