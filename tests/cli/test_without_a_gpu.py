@@ -238,3 +238,12 @@ def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, mon
     assert alone.startswith(f"{label}2026-11-23") and mixed.startswith(f"{label}2026-11-22")
     for text, size in ((alone, 96), (mixed, 4096)):
         assert f"  {label}2026-11-23 · source changed since (split at {size})" in text, "best was measured as it is"
+
+
+def test_of_drawn_shapes_the_recording_shows_those_that_it_holds() -> None:
+    answer = worklog("run", "best", "split", "--shapes", "48")
+    assert answer.exit_code == 0, answer.output
+    sizes = re.findall(r"^ \d+(?:x\d+x\d+)? .* % ", answer.stdout, re.MULTILINE)
+    assert len(sizes) == 24 and "the recording doesn't hold 24 more of these sizes: measure on a GPU" in answer.stdout
+    none = one_line(worklog("run", "best", "--shapes", "3", "--seed", "5"))
+    assert "is not in the recorded run (it holds sizes " in none

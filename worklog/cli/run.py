@@ -125,12 +125,13 @@ def run(
         with options.progress_bar() as progress:
             measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
     else:
-        measured = measure.results(rungs or None, at, **biased)
+        measured = measure.results(rungs or None, at, some=bool(count), **biased)
     stale = best.table().stale(measured.gpu.name, measured.gpu.driver) if "best" in rungs else None
     for note in (f"{count} shapes drawn: --shapes {count} --seed {seed}" if count else None, stale):
         if note and note not in measured.notes:
             measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)
-    _finish(measured, as_json=as_json, kinds=kinds, **shown)
+    held = {m.problem for m in measured.measurements}
+    _finish(measured, as_json=as_json, kinds={shape: kind for shape, kind in kinds.items() if shape in held}, **shown)
     if revision is not None:
         changes = of_one_loop(measured, f"@{revision}")
         if not as_json:

@@ -89,6 +89,7 @@ def results(
     kernels: Iterable[str] | str | None = None,
     shapes: Iterable[Size] | Size = (4096,),
     *,
+    some: bool = False,
     progress: Progress = silent,
     **settings: Any,
 ) -> Run:
@@ -96,8 +97,9 @@ def results(
 
     kernels: names of rungs and "cuBLAS"; None for the whole ladder and cuBLAS. With a user kernel's name among them,
     the newest saved run that has all of them. The run's notes name the rungs that the recording doesn't hold. shapes:
-    as for measure(). settings: biased ones, such as l2="warm". Raises what measure() raises, and BadSetting or
-    BadRunFile if a kernel that you name was never measured or recorded at these sizes.
+    as for measure(). some: the recording need not hold all sizes; a note counts the others. settings: biased ones,
+    such as l2="warm". Raises what measure() raises, and BadSetting or BadRunFile if a kernel that you name was never
+    measured or recorded at these sizes.
     """
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
     rungs = {known.name for known in RUNGS} | {BASELINE}
@@ -111,7 +113,7 @@ def results(
         names = ", ".join(dict.fromkeys(job.kernel for job in jobs)) + meant(own.kernel, rungs)
         advice = f"worklog.measure and %%rung measure it on a GPU; open_run(kernels=[{own.kernel!r}]) takes any size"
         raise BadSetting(f"no saved run has {names} at {own.shape}: {advice}")
-    return recorded(jobs, run, partly=kernels is None)
+    return recorded(jobs, run, partly=kernels is None, some=some)
 
 
 def holding(jobs: Sequence[Job]) -> Run:
@@ -125,11 +127,11 @@ def held_by(run: Run, job: Job) -> list[Measurement]:
     return run.select(job.kernel, job.shape, job.pitfalls) if biased <= job.pitfalls.keys() else []
 
 
-def recorded(jobs: Sequence[Job], run: Run, partly: bool = False) -> Run:
+def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = False) -> Run:
     """The run with the jobs' measurements only. What it doesn't hold comes from the recordings of the chapters past the
     ladder, each measurement with its label, which states that the rung's source has changed since. partly: kernels that
-    were never recorded are only named in the run's notes. Raises BadRunFile, naming the recorded sizes, if a
-    measurement is missing.
+    were never recorded are only named in the run's notes. some: so are sizes, counted, if it holds some. Raises
+    BadRunFile, naming the recorded sizes, if a measurement is missing.
     """
     runs = [run]
     if not all(held_by(run, job) for job in jobs):
@@ -138,6 +140,10 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False) -> Run:
     absent = list(dict.fromkeys(job.kernel for job in jobs if partly and job.kernel not in known))
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
+    missing = {job.shape for job in jobs if some and not any(held_by(held, job) for held in runs)}
+    if missing and len(missing) < len({job.shape for job in jobs}):
+        run.notes = [*run.notes, f"the recording doesn't hold {len(missing)} more of these sizes: measure on a GPU"]
+        jobs = [job for job in jobs if job.shape not in missing]
     measurements, kernels = list[Measurement](), dict[str, dict[str, Any]]()
     for job in jobs:
         if job.kernel in absent:
