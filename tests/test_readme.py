@@ -79,7 +79,7 @@ def test_the_numbers_beside_the_first_picture_are_the_runs() -> None:
     assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
     assert re.search(r"Source: [^;]+2026-10-01 \(`split`\); [^;]+2026-11-21 \(`best`\); recorded", text)
     assert "ragged" not in text
-    assert "TFLOP/s in the less precise class tf32" in text and "in the class fp32." in text
+    assert ") tf32, whose operands" in text and "in the class fp32." in text
 
 
 def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(drawn_before: None) -> None:

@@ -228,7 +228,7 @@ for m in run.measurements:
     row = {"TFLOP/s": f"{m.tflops:.1f}", "of cuBLAS": f"{m.ratio:.1%}", "of the limit": f"{of_limit:.0%}"}
     at_clock = of_limit * gpu.sm_clock_mhz / m.sm_mhz
     shares[m.kernel] = row | {"SM MHz": f"{m.sm_mhz:.0f}", "at its clock": f"{at_clock:.0%}"}
-print(run.label)
+print(*dict.fromkeys(m.label for m in run.measurements), sep="; ")
 pd.DataFrame.from_dict(shares, orient="index")
 
 # %% [markdown]

@@ -51,6 +51,7 @@ def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request()
 
 
 def test_log_lists_exports_and_removes_runs_and_show_takes_their_names() -> None:
+    assert worklog("log").stdout.endswith("runs: none; recorded ones: worklog show h200\n")
     keep("10", 100.0)
     keep("11", 101.0)
     listed = worklog("log", "--csv", "all.csv").stdout.splitlines()
@@ -122,6 +123,8 @@ def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
             ]
         )
 
+    without_gpu = worklog("run", "naive", "--against-revision", "HEAD")
+    assert without_gpu.exit_code == 2 and "--against-revision needs a live measurement" in without_gpu.stderr
     monkeypatch.setattr(bench, "carry_out", carry_out)
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
     result = worklog("run", "naive", "--size", "512", "--against-revision", "HEAD")

@@ -70,6 +70,7 @@ MISTAKES = [
     ("peers --axis N=1", "--axis is for declared benchmarks"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),
     ("sweep best --axis BM=64", "worklog sweep takes any rung but best"),
+    ("sweep naive --axis BM=64", r"no tile is left to measure \(more than 1024 threads per block\)"),
     # Files
     ("check none.cu", "cannot read none.cu: No such file or directory"),
     ("new mine.cu", "mine.cu exists already: give another name$"),
@@ -85,6 +86,7 @@ MISTAKES = [
     ),
     ("run naive --out kept.json", EXISTS),
     ("show --csv kept.json", "kept.json exists already: give --csv another name"),
+    ("show h200 --markdown none/h200.md", "there is no folder none for --markdown: make it"),
     ("peers --out taken/run.json", "cannot write taken/run.json: taken: Not a directory; give --out another name$"),
 ]
 

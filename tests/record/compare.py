@@ -13,7 +13,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -107,16 +107,18 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     return (share + weight / 2 - half) / (1 + weight), (share + weight / 2 + half) / (1 + weight)
 
 
-def verdicts(old: Sequence[Reading], new: Sequence[Reading], same: bool) -> Iterator[str]:
-    """What the rule says of pairs of processes drawn at random, none against itself, with the further processes that it
-    asks for. same: both are the same processes' readings.
+def verdicts(
+    old: Sequence[Reading], new: Sequence[Reading], same: bool, more: Mapping[str, int] = MORE
+) -> Iterator[str]:
+    """What the rule says of pairs of processes drawn at random, none against itself, with as many further processes
+    after a verdict as `more` says. same: both are the same processes' readings.
     """
     rng = np.random.default_rng(SEED)
     for _ in range(DRAWS):
         first, *others = rng.permutation(len(old))
         left = others if same else [int(place) for place in rng.permutation(len(new))]
         said, taken = change([old[first]], [new[left[0]]]).verdict, 1
-        while taken <= MORE.get(said, 0) and taken < len(left):
+        while taken <= more.get(said, 0) and taken < len(left):
             taken += 1
             said = change([old[first]], [new[place] for place in left[:taken]]).verdict
         yield said
@@ -125,8 +127,8 @@ def verdicts(old: Sequence[Reading], new: Sequence[Reading], same: bool) -> Iter
 def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Over all kernels and sizes, the share of pairs on one card with a "false" verdict, of a kernel against itself,
     and of slower kernels that are "found" against warptiled; each with the share without a verdict ("unknown"), by size
-    too, and a 95 % interval, low to high, for as many pairs as share no process. cards: by kernel and size, the largest
-    difference between the mean times of two cards.
+    too, a 95 % interval, low to high, for as many pairs as share no process, and the share of the first verdict, before
+    further processes ("at once"). cards: by kernel and size, the largest difference between two cards' mean times.
     """
     processes, made = [process for document in documents for process in document["processes"]], dict[str, Any]()
     cards, apart = dict.fromkeys(process["card"] for process in processes), dict[str, float]()
@@ -138,21 +140,23 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for what, names in (("false", [(name, name) for name in KERNELS]), ("found", [("warptiled", "slower")])):
         shares, pairs = dict[str, list[float]](), 0
         for (old, new), size in product(names, SIZES):
-            said, means = list[str](), list[float]()
+            said, first, means = list[str](), list[str](), list[float]()
             for card in cards:
                 sides = readings(f"{old} at {size}", card), readings(f"{new} at {size}", card)
                 if sides[1]:  # `--found` has two kernels
                     said += verdicts(*sides, same=old == new)
+                    first += verdicts(*sides, same=old == new, more={})
                     pairs += len(sides[1]) // (2 if old == new else 1)
                     means.append(float(np.mean([reading.us for reading in sides[1]])))
-            wrong = said.count(FASTER) if old == new else 0
-            shares[f"{new} at {size}"] = [(said.count(SLOWER) + wrong) / len(said), said.count(UNKNOWN) / len(said)]
+            counted = (SLOWER, FASTER) if old == new else (SLOWER,)
+            final, at_once = (sum(map(of.count, counted)) / len(of) for of in (said, first))
+            shares[f"{new} at {size}"] = [final, said.count(UNKNOWN) / len(said), at_once]
             if len(means) > 1:
                 apart[f"{new} at {size}"] = max(means) / min(means) - 1
-        share, unknown = np.mean([*shares.values()], axis=0)
+        share, unknown, at_once = np.mean([*shares.values()], axis=0)
         low, high = wilson(round(share * pairs), pairs)
         made[what] = {"share": float(share), "low": low, "high": high, "unknown": float(unknown), "pairs": pairs}
-        made[what]["by size"] = shares
+        made[what] |= {"at once": float(at_once), "by size": shares}
     most = max(len(process["readings"]) for process in processes)
     seconds = [process["wall_s"] for process in processes if len(process["readings"]) == most]
     about = {"processes": len(processes), "readings": most, "seconds": float(np.median(seconds))}

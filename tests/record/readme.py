@@ -111,9 +111,10 @@ def changes() -> str:
     comment = "\n".join(f"> {line}".rstrip() for line in compare(sides[:1], sides[1:]).markdown().splitlines())
     rates = document["rates"]
     percent = {f"{what}_{name}": 100 * rates[what][name] for what in ("false", "found") for name in RATES}
+    percent["false_once"] = 100 * rates["false"]["at once"]
     numbers = {**rates, **percent, "apart": 100 * rates["cards"]["warptiled at 256"]}
     text = WORDS["text"]["rates"].strip().format(label=document["label"], **numbers)
-    return f"{comment}\n\n{textwrap.fill(text, 120)}"
+    return f"{comment}\n\n{textwrap.fill(text, 120, break_on_hyphens=False)}"
 
 
 def comparison_table(comparison: Comparison) -> str:

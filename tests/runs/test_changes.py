@@ -14,7 +14,7 @@ from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog.errors import BadSetting
-from worklog.runs import Estimate, Measurement, Run
+from worklog.runs import Estimate, Measurement, Run, recorded_run
 from worklog.runs.changes import (
     FAILED,
     FASTER,
@@ -112,6 +112,9 @@ def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop() -> None:
     made = change([old], [new])
     assert made.verdict == UNKNOWN and "--against-revision" in made.reason
     assert change([replace(old, us=80.0)], [replace(new, us=90.0)]).verdict == SLOWER
+    assert change([replace(old, kernels=1)], [replace(new, kernels=1)]).verdict == SLOWER
+    uncounted = change([replace(old, kernels=1)], [replace(new, kernels=None)])
+    assert uncounted.verdict == UNKNOWN and "unknown number" in uncounted.reason
     loop = [measured("naive", us=9.0), measured("naive", us=9.0)]
     loop = [
         replace(m, against={"naive@x": Estimate(by, by - 0.005, by + 0.005)})
@@ -131,7 +134,7 @@ def changes(old: Run, *new: Run) -> Changes:
 
 
 def test_a_short_kernel_has_no_verdict_between_two_cards() -> None:
-    first, second = Reading(35.0, 0.001, 1980.0, card="GPU-1"), Reading(36.6, 0.001, 1980.0, card="GPU-2")
+    first, second = (Reading(us, 0.001, 1980.0, None, 1, card) for us, card in ((35.0, "GPU-1"), (36.6, "GPU-2")))
     said = change([first], [second])
     assert said.verdict == UNKNOWN and "two cards" in said.reason
     assert change([first], [replace(second, card="GPU-1")]).verdict == SLOWER
@@ -176,3 +179,9 @@ def test_other_conditions_are_not_compared_and_other_versions_get_no_verdict(
     assert named in "; ".join([made.headline, *made.versions])
     assert (not made.rows) == (codes[0] == 2)
     assert all(row.change.verdict == (SLOWER if codes[0] else UNKNOWN) for row in made.rows)
+
+
+def test_a_recording_that_counted_no_kernels_has_a_verdict_for_a_short_rung_and_none_for_cublas() -> None:
+    side = side_of(recorded_run())
+    verdicts = {row.kernel: row.change.verdict for row in compare([side], [side]).rows if row.place == "256"}
+    assert verdicts["shared"] == SAME and verdicts["cuBLAS"] == UNKNOWN

@@ -183,7 +183,8 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
         rows.append((m.kernel, idea, rate, of_cublas, *(others.get((m.kernel, small), "") for small in beside)))
     columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS", *(f"at {small}" for small in beside)]
     table = Table("", columns, rows, left=2).markdown()
-    return f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}. {run.full_label}.\n\n{table}"
+    about = f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the same loop."
+    return f"{about} {run.full_label}.\n\n{table}"
 
 
 def share(m: Measurement) -> str:

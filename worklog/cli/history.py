@@ -14,7 +14,7 @@ import click
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import tool
-from worklog.runs import Table, runs_dir, write_text
+from worklog.runs import Table, recordings, runs_dir, write_text
 from worklog.runs.changes import compare as compare_sides
 from worklog.runs.history import history, log_rows, named_run, saved, sides
 from worklog.runs.run import live_runs
@@ -87,7 +87,8 @@ def log(keep: int | None, yes: bool, as_json: bool, **words: Any) -> None:
     if any(files.values()):
         options.write_exports(history(**words), files, title="runs of this machine")
     rows = log_rows(saved(**words))
-    options.show(rows, Table.of(f"runs in {runs_dir()}", rows, left=5).text(options.terminal_width()), as_json)
+    title = f"runs in {runs_dir()}" + ("" if rows else f": none; recorded ones: worklog show {' '.join(recordings())}")
+    options.show(rows, Table.of(title, rows, left=5).text(options.terminal_width()), as_json)
 
 
 @click.command()

@@ -65,6 +65,8 @@ def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Pa
     if path is not None:
         if path.exists():
             raise BadSetting(f"{path} exists already: give {option.opts[0]} another name, or remove it first")
+        if not path.parent.exists():
+            raise BadSetting(f"there is no folder {path.parent} for {option.opts[0]}: make it, or give another one")
         require_writable(path.parent, str(path), f"give {option.opts[0]} another name")
     return path
 

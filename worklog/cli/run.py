@@ -120,8 +120,8 @@ def run(
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
-    needing = {"out": out, "set": harness != Harness().but(**biased), "against": baselines}
-    if len(rungs) < len(chosen) or options.live_wanted(**needing):
+    needing = {"out": out, "set": harness != Harness().but(**biased), "against-revision": revision}
+    if len(rungs) < len(chosen) or options.live_wanted(**needing, against=baselines):
         with options.progress_bar() as progress:
             measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
     else:
@@ -244,6 +244,8 @@ def sweep(
     cluster = Cluster(scheduler.replace("local", "")) if scheduler or several else Workers()
     with cluster as workers, options.progress_bar() as progress:
         chosen = tiles.variants(record, given, shape=shape, where=where, checked=checked, cpu=workers.cpu)
+        if not preview:
+            chosen.require_some()
         click.echo(chosen.preview(), err=True)
         if live:
             measured = search(chosen, workers, harness=harness, progress=progress, out=out, **how)

@@ -74,7 +74,8 @@ class Variants:
     def require_some(self) -> None:
         """Raise BadSetting where no variant is left."""
         if not self.kept:
-            raise BadSetting(f"nothing to measure: {self.preview()}")
+            why = "; ".join(dict.fromkeys(str(point.skipped) for point in self.skipped))
+            raise BadSetting(f"no tile is left to measure ({why}): choose other values, or fewer conditions")
 
     def same(self, about: Mapping[str, Any]) -> tuple[str, str]:
         """The name of the variant that a kernel in a run is, "" for none, and what its label says."""

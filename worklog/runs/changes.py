@@ -30,9 +30,10 @@ ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
 class Rule:
     """The constants of the rule. overhead_us: standard deviation of the event overhead between processes. scatter: the
     least relative standard deviation of a difference. slope_sd: of a time's slope over the clock. seen, equal: standard
-    errors for a change and for its absence. several_us: below this, work of several kernels differs between processes
-    by the gaps between them. cards_us: below this, a time differs between two cards of one model: of `warptiled` by 5 %
-    at 256 between two H200 (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024 between two recorded days.
+    errors for a change and for its absence. several_us: below this, work of several kernels, or of an unknown number,
+    differs between processes by the gaps between them. cards_us: below this, a time differs between two cards of one
+    model: of `warptiled` by 5 % at 256 between two H200 (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024
+    between two recorded days.
     source: where they come from.
     """
 
@@ -103,10 +104,11 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     error = math.hypot(*shares, between, rule.slope_sd * (clocks[1] - clocks[0]), rule.scatter)
     log = float(logs[1].mean() - logs[0].mean())
     made = judged(log, error, threshold, rule)
-    several = any((reading.kernels or 1) > 1 for reading in (*old, *new))
+    counts = {reading.kernels for reading in (*old, *new)}
     cards = {reading.card for reading in (*old, *new) if reading.card}
-    if several and us < rule.several_us:
-        return replace(made, verdict=UNKNOWN, reason=f"several kernels in less than {rule.several_us:.0f} µs: {PAIRED}")
+    if counts != {1} and us < rule.several_us:
+        what = "an unknown number of kernels" if None in counts else "several kernels"
+        return replace(made, verdict=UNKNOWN, reason=f"{what} in less than {rule.several_us:.0f} µs: {PAIRED}")
     if len(cards) > 1 and us < rule.cards_us:
         return replace(made, verdict=UNKNOWN, reason=f"two cards, and less than {rule.cards_us:.0f} µs: {PAIRED}")
     return made
@@ -142,7 +144,12 @@ def side_of(run: Run) -> Side:
     conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
     versions = {"driver": run.gpu.driver, "NVRTC": software.get("nvrtc", ""), "cuBLAS": software.get("cublas", "")}
     versions["harness"] = str(tool.get("harness") or tool.get("commit") or tool.get("version", ""))[:12]
-    readings = {(m.kernel, m.place): reading_of(m, run.harness, run.gpu.uuid) for m in run.select()}
+    readings = dict[tuple[str, str], Reading | str]()
+    for m in run.select():
+        reading, about = reading_of(m, run.harness, run.gpu.uuid), run.kernels.get(m.kernel, {})
+        if isinstance(reading, Reading) and not reading.kernels and "grid" in about and "choices" not in about:
+            reading = replace(reading, kernels=1)  # an older file doesn't count them, and a rung's source is known
+        readings[m.kernel, m.place] = reading
     known = {name: version for name, version in versions.items() if version}
     return Side(run.label, {"GPU": run.gpu.name, **conditions}, known, readings)
 
