@@ -12,8 +12,7 @@ from tests.emulator.helpers import HEAD, kernel, run
 from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
 from worklog.emulator import UnsupportedInstruction, launch, load
-from worklog.emulator.core import native
-from worklog.emulator.core.records import record
+from worklog.emulator.core import native, record
 from worklog.kernel.ladder import LADDER
 
 RUNGS = [*(record.name for record in LADDER), "lane_map"]

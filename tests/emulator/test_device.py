@@ -129,3 +129,9 @@ def test_a_vector_of_parameters_and_registers_that_are_declared_without_a_space(
     out = np.zeros(4, np.uint32)
     launch(load(HEAD + ptx("vector")), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
     assert out.tolist() == [5, 6, 7, 8]
+
+
+def test_a_load_behind_the_end_of_a_parameter_is_found() -> None:
+    text = ".visible .entry k(.param .u32 n) { .reg .b32 %r; ld.param.u32 %r, [n+4]; ret; }"
+    (finding,) = launch(load(HEAD + text), (1,), 1, [5]).findings
+    assert finding.message.endswith("reads 4 bytes just past the end of n (4 bytes)")

@@ -23,8 +23,8 @@ import pandas as pd
 
 from tests.record import recording
 from worklog.emulator import UnsupportedInstruction, load
+from worklog.emulator.core import enum
 from worklog.emulator.core.decode import decoded
-from worklog.emulator.core.records import enum
 from worklog.emulator.device import build
 from worklog.emulator.program import program_of
 from worklog.errors import BadSetting, CompileFailed, WorklogError

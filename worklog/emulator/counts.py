@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from worklog.emulator.program import Program, Site, with_sources
+from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Kernel
 
 WARP = 32
@@ -90,18 +90,20 @@ def combined(factor: int, first: Any, other_factor: int, other: Any) -> Any:
     return factor * first + other_factor * other
 
 
-def tally(program: Program, executed: Iterable[Sequence[int]]) -> dict[int, Counts]:
-    """Counts by source line. executed: (warps, threads) of each block."""
+def tally(
+    program: Program, executed: Iterable[Sequence[int]], costs: Iterable[tuple[Site, Sequence[int]]]
+) -> dict[int, Counts]:
+    """Counts by source line. executed: (warps, threads) of each block. costs: of access sites, the fields of Access."""
     lines: dict[int, dict[str, Any]] = defaultdict(lambda: {"instructions": Counter(), "thread_fma": 0})
     for block, (warps, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if warps else ():
             line = lines[instruction.line]
             line["instructions"][instruction.row.counted] += warps
             line["thread_fma"] += threads if instruction.row.counted == "fma" else 0
-    for site in with_sources(program.sites.values()):
+    for site, numbers in costs:
         if name := _kind(site):
             line = lines[site.line]
-            line[name] = line.get(name, Access()) + Access(*site.costs.tolist())
+            line[name] = line.get(name, Access()) + Access(*numbers)
     for line in lines.values():
         line["instructions"] = dict(sorted(line["instructions"].items()))
     return {number: Counts(**line) for number, line in sorted(lines.items())}

@@ -108,7 +108,7 @@ INSTRUCTIONS = (
     ("cp.async.bulk", Row("load", "cp", "void parts", COPIES, "read", {
         "cp.async.bulk.commit_group": "ASYNC/BULK_COMMIT",
         "cp.async.bulk.wait_group": "ASYNC/BULK_WAIT number#",
-        "*": "BULK",
+        "*": "ASYNC/BULK",
     })),
     ("cp.reduce", Row("load", "", "void parts", "copies that reduce: use atomics, or a GPU")),
     ("bra", Row("control", "", "void", forms={"*": "BRANCH"})),
@@ -178,16 +178,16 @@ INSTRUCTIONS = (
     # A cache policy only reaches cache hints, which the emulator ignores.
     ("createpolicy", Row(forms={"*": "ALU/mov.b64 d:b64 a:b64=0 ..."})),
     ("prefetch prefetchu nanosleep griddepcontrol pmevent applypriority", Row("other", "", "void none")),
-    ("mma wmma.mma", Row("tensor", "", "", TENSOR, forms={"*": "MULTIPLY"})),
-    ("ldmatrix wmma.load", Row("load", "ld", "", TENSOR, forms={"*": "MATRICES"})),
-    ("stmatrix wmma.store", Row("store", "st", "void", TENSOR, forms={"*": "MATRICES"})),
-    ("movmatrix", Row("other", "", "", TENSOR, forms={"movmatrix.sync.aligned.m8n8.trans.b16": "TURN"})),
+    ("mma wmma.mma", Row("tensor", "", "", TENSOR, forms={"*": "TENSOR/MULTIPLY"})),
+    ("ldmatrix wmma.load", Row("load", "ld", "", TENSOR, forms={"*": "TENSOR/MATRICES"})),
+    ("stmatrix wmma.store", Row("store", "st", "void", TENSOR, forms={"*": "TENSOR/MATRICES"})),
+    ("movmatrix", Row("other", "", "", TENSOR, forms={"movmatrix.sync.aligned.m8n8.trans.b16": "TENSOR/TURN"})),
     ("wmma tcgen05", Row("other", "", "", TENSOR)),
     ("wgmma", Row("other", "", "", GROUP, forms={
         "wgmma.{fence:0,commit_group:1}.sync.aligned": "WGMMA/{0}",
         "wgmma.wait_group.sync.aligned": "WGMMA/2 target#",
     })),
-    ("wgmma.mma_async", Row("tensor", "wgmma", "", GROUP, forms={"*": "MMA_ASYNC"})),
+    ("wgmma.mma_async", Row("tensor", "wgmma", "", GROUP, forms={"*": "WGMMA/MMA_ASYNC"})),
     ("brx", Row(hint="jump tables: replace the switch with if and else")),
     ("tex tld4 suld sust", Row(hint="textures and surfaces: read global memory")),
 )  # fmt: skip

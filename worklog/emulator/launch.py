@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import native
-from worklog.emulator.core.records import STEP
-from worklog.emulator.counts import Counts, tally, total
+from worklog.emulator.core import STEP, native
+from worklog.emulator.counts import WARP, Counts, tally, total
 from worklog.emulator.findings import INVALID, BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.memory import FIRST_ADDRESS, MAP_SIZE, SPACING, Buffer, GlobalMemory, Pointer, TensorMap
-from worklog.emulator.program import Program, Site, load_variables, program_of, with_sources
+from worklog.emulator.program import Program, Site, load_variables, program_of
 from worklog.emulator.ptx import Array, Kernel, Param
 from worklog.kernel import MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
@@ -45,7 +44,7 @@ class Result:
     lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
     executed: threads that reached each instruction of the PTX. choices: of each, 1 if its guard or selection held for
     some thread, plus 2 if it did not for some. trace: with `trace`, what each warp did, in the order of the emulator: a
-    record (worklog.emulator.core.records.STEP) per access to shared or global memory, bulk copy, barrier and wait.
+    record (worklog.emulator.core.STEP) per access to shared or global memory, bulk copy, barrier and wait.
     sites: of accesses, by pc.
     """
 
@@ -153,7 +152,7 @@ def launch(
 
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
-    params |= {name: value.to_bytes(4, "little") for name, value in _constants(shared, shared_bytes, memory).items()}
+    specials = _specials(batch, kernel, shared, shared_bytes, memory)
     reserved = RESERVED if flow.specials & {*RESERVED_OFFSETS} else 0
     if reserved:
         shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
@@ -162,19 +161,16 @@ def launch(
         places = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
         bases = {buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None}
         memory.checked = bases if flow.written is None else bases & {places[name] for name in flow.written}
-    with program.lock:
-        for site in with_sources(program.sites.values()):
-            site.costs[:] = 0
-        executed, coverage, steps = native.run(
-            program, memory, params, shared, program.local, numbers, budget, reserved, together, schedule
-        )
-        for number, instruction, kind, message in flow.notes:
-            if threads := executed[number][1]:
-                line, text = instruction.line, batch.text(instruction.line)
-                batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
-        lines = tally(program, executed) if count else {}
-    findings, printed = batch.findings(), memory.lines()
-    return Result(kernel.name, label, len(numbers), findings, lines, printed, *coverage, steps, program.sites)
+    executed, costs, reached, choices, steps = native.run(
+        program, memory, specials, shared, numbers, budget, reserved, together, schedule
+    )
+    for number, instruction, kind, message in flow.notes:
+        if threads := executed[number][1]:
+            line, text = instruction.line, batch.text(instruction.line)
+            batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
+    lines = tally(program, executed, costs) if count else {}
+    found, printed, sites = batch.findings(), memory.lines(), program.sites
+    return Result(kernel.name, label, len(numbers), found, lines, printed, reached, choices, steps, sites)
 
 
 def _numbers(batch: Batch, only: Sequence[int] | None) -> Sequence[int]:
@@ -216,24 +212,30 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
 def _place_variables(
     program: Program, memory: GlobalMemory, variables: Mapping[str, Array], params: Mapping[str, bytes]
 ) -> None:
-    """Make __device__ and __constant__ variables accessible, and parameters that are structs, by their address."""
+    """Make __device__ and __constant__ variables, and parameters, accessible by their address."""
     addresses = program.addresses
     for variable in program.kernel.variables:
         if variable.name in variables:
             base, writable = addresses[variable.name], variable.space == "global"
             memory.buffers.append(Buffer(variable.name, base, variable.size, variables[variable.name], writable))
     for param in program.kernel.params:
-        if param.name in addresses:
-            data = np.frombuffer(params[param.name], np.uint8)
-            memory.buffers.append(Buffer(param.name, addresses[param.name], param.size, data, writable=False))
+        data = np.frombuffer(params[param.name], np.uint8)
+        memory.buffers.append(Buffer(param.name, addresses[param.name], param.size, data, writable=False))
 
 
-def _constants(shared: int, dynamic: int, memory: GlobalMemory) -> dict[str, int]:
-    """The special registers of CONSTANT. shared: bytes of the block's arrays."""
+def _specials(batch: Batch, kernel: Kernel, shared: int, dynamic: int, memory: GlobalMemory) -> dict[str, int]:
+    """The special registers that are the same for all threads. The %envreg are the driver's: two of them say where the
+    barrier of a cooperative grid is. shared: bytes of the block's arrays.
+    """
     total = -(-shared // SMEM_UNIT) * SMEM_UNIT
     workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
     memory.buffers.append(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
-    return {
+    out = {"%nwarpid": batch.block_lanes // WARP, "%cluster_nctarank": math.prod(batch.cluster)}
+    for axis, threads, blocks, size in zip("xyz", batch.block, batch.grid, batch.cluster, strict=True):
+        out |= {f"%ntid.{axis}": threads, f"%nctaid.{axis}": blocks}
+        out |= {f"%cluster_nctaid.{axis}": size, f"%nclusterid.{axis}": blocks // size}
+    return out | {
+        "%is_explicit_cluster": bool(kernel.cluster),
         "%dynamic_smem_size": dynamic,
         "%total_smem_size": total,
         "%aggr_smem_size": total + RESERVED,

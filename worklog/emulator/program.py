@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
@@ -33,7 +31,7 @@ FIRST_PARAM = 1 << 51
 FIRST_FUNCTION = 1 << 50
 
 
-@dataclass
+@dataclass(frozen=True)
 class Site:
     """op: "ld", "st", "atom", "cp" (a cp.async's shared side) or "wgmma". A lane accesses `count` elements of `size`
     bytes.
@@ -41,7 +39,7 @@ class Site:
     array: the shared array that the address belongs to, if known; start: its address. groups: the wide accesses that
     ptxas may make it part of. source: the global side of a cp.async, a load of 32-bit words that counts as one access
     of the whole width. guess: a plain read of what a compare-and-swap compares. text, parts, caller: as an
-    instruction's. costs: requests, sectors, wavefronts, conflicts and bytes, summed over the launch, and lines of L1.
+    instruction's.
     """
 
     pc: int
@@ -59,16 +57,10 @@ class Site:
     groups: tuple[Group, ...] = ()
     source: Site | None = None
     guess: bool = False
-    costs: Array = field(default_factory=lambda: np.zeros(6, np.int64))
-    memories: dict[str, Site] = field(default_factory=dict)  # of a generic site, its accesses to each memory
 
     def at(self, space: str) -> Site:
-        """The site that counts the accesses to a memory: a generic address may be in several."""
-        if self.space != "generic":
-            return self
-        if space not in self.memories:
-            self.memories[space] = replace(self, space=space, costs=np.zeros(6, np.int64), memories={})
-        return self.memories[space]
+        """The site of its accesses to one memory: a generic address may be in several."""
+        return replace(self, space=space) if self.space == "generic" else self
 
     @property
     def width(self) -> int:
@@ -96,11 +88,6 @@ class Site:
         return f"the same bytes of {plain_name(self.array.name)}" if self.array else "the same shared bytes"
 
 
-def with_sources(sites: Iterable[Site]) -> list[Site]:
-    """The sites, the global sides of asynchronous copies, and the memories of generic accesses."""
-    return [side for site in sites for side in (site, site.source, *site.memories.values()) if side]
-
-
 class Program:
     """A kernel with so many bytes of dynamic shared memory, which is last. addresses: of variables; those of shared and
     local memory start at 0. shared: bytes per block; local: per thread. Raises BadLaunch.
@@ -108,8 +95,6 @@ class Program:
 
     def __init__(self, kernel: Kernel, dynamic: int) -> None:
         self.kernel, self.flow, self.addresses = kernel, Flow(kernel), dict[str, int]()
-        # The counters of the access sites belong to the program: one launch at a time.
-        self.lock = threading.Lock()
         ends, self.shared = {"shared": 0, "local": 0}, dynamic
         for variable in sorted(kernel.variables, key=lambda v: v.extern):
             if variable.space not in ends:
@@ -121,8 +106,7 @@ class Program:
                 self.shared = max(self.shared, start + dynamic)
             else:
                 ends[variable.space] = start + variable.size
-        structs = (param.name for param in kernel.params if param.type == "b8")
-        self.addresses |= {name: FIRST_PARAM + number * SPACING for number, name in enumerate(structs)}
+        self.addresses |= {param.name: FIRST_PARAM + n * SPACING for n, param in enumerate(kernel.params)}
         self.addresses |= {name: FIRST_FUNCTION + pc for name, pc in kernel.functions.items()}
         self.shared, self.local = max(self.shared, ends["shared"]), ends["local"]
         limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
@@ -140,8 +124,6 @@ class Program:
                     out[i.pc] = self._site(i, groups.get(i.pc, ()))
                 except UNEXPECTED as error:
                     raise i.unsupported() from error
-        for pc in self.flow.guesses & out.keys():
-            out[pc].guess = True
         return out
 
     def _site(self, i: Instruction, groups: tuple[Group, ...]) -> Site:
@@ -163,7 +145,8 @@ class Program:
             raise i.unsupported("it has no address")
         op, space = i.row.memory, i.row.space
         if i.parts[0] not in ("ldmatrix", "stmatrix", "wmma"):
-            return in_array(op, space, size_of(i.parts[-1]), i.row.elements, places[0], groups=groups)
+            guess = i.pc in self.flow.guesses
+            return in_array(op, space, size_of(i.parts[-1]), i.row.elements, places[0], groups=groups, guess=guess)
         if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and space == "shared"):
             return in_array(op, space, form.size, form.count, places[0])
         return in_array(op, space, 4, 4, places[0])

@@ -75,13 +75,6 @@ class Vec:
     items: tuple[Operand | None, ...]
 
 
-# Special registers that are the same for all threads of a launch. The %envreg are the driver's; in two of them,
-# cooperative groups find the address of the grid's barrier.
-CONSTANT = (
-    "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size", "%envreg1", "%envreg2", "%reserved_smem_offset_begin",
-    "%reserved_smem_offset_end", "%reserved_smem_offset_cap", "%reserved_smem_offset_0", "%reserved_smem_offset_1",
-)  # fmt: skip
-
 # Clocks, with the bits of the count that they give. The emulator has no time: see Machine.clock.
 TIMES = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
 
@@ -89,7 +82,9 @@ VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%
 SPECIALS = (
     *(f"{name}.{axis}" for name in VECTORS for axis in "xyz"),
     "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "WARP_SZ", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", *CONSTANT, *TIMES,
+    "WARP_SZ", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", "%dynamic_smem_size",
+    "%total_smem_size", "%aggr_smem_size", "%envreg1", "%envreg2", "%reserved_smem_offset_begin", *TIMES,
+    "%reserved_smem_offset_end", "%reserved_smem_offset_cap", "%reserved_smem_offset_0", "%reserved_smem_offset_1",
 )  # fmt: skip
 
 Operand = Reg | Imm | Sym | Special | Mem | Vec
@@ -146,9 +141,13 @@ class Instruction:
 
     @property
     def accesses(self) -> bool:
-        """Whether it accesses memory; a parameter by its name is none."""
-        by_register = any(isinstance(x, Mem) and isinstance(x.base, Reg) for x in self.operands)
-        return bool(self.row.memory) and len(self.operands) > 1 and (by_register or "param" not in self.parts)
+        """Whether it accesses memory."""
+        return bool(self.row.memory) and len(self.operands) > 1
+
+
+def items(operand: Operand) -> tuple[Operand | None, ...]:
+    """The elements of a vector, or the operand alone."""
+    return operand.items if isinstance(operand, Vec) else (operand,)
 
 
 def registers(*operands: Operand | None, addresses: bool = True) -> Iterator[Reg]:

@@ -1,7 +1,7 @@
 """The core: an interpreter of decoded PTX in C, one warp at a time, and what fills its records and words its events.
 
 decode.py makes records of a program: a register is 32 lanes in the warp's file, a predicate a mask of 32 bits, and each
-operand an offset; register_file.py has the offsets, compose.py the steps of what computes a value. ops.py is the table
+operand an offset; compose.py has the offsets, and the steps of what computes a value. ops.py is the table
 of instructions that compute a value of a lane, and writes the C code of these; isa.py has the rows of all others;
 build.py compiles one unit:
 
@@ -21,5 +21,52 @@ orders threads; where more than barriers does, each thread has a row of the time
 blocks of a cluster are one Block, whose warps follow each other: one clock, and one shared memory with a part of each.
 
 native.py runs a launch, and returns every few million instructions for progress and Ctrl-C. The core tells events, each
-kind and place once; tell.py words them, endless.py what does not end.
+kind and place once; tell.py words them, and what does not end.
 """
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TYPES = {"int32_t": "i4", "uint32_t": "u4", "int64_t": "i8", "uint64_t": "u8"}
+
+
+@cache
+def _header() -> str:
+    text = Path(__file__).with_name("core.h").read_text(encoding="utf-8")
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+@cache
+def enum(name: str) -> dict[str, int]:
+    """By name, the number of each value of an enumeration."""
+    listed = re.search(rf"enum {name} \{{(.*?)\}}", _header(), re.DOTALL)
+    assert listed is not None, name
+    out: dict[str, int] = {}
+    for value, number in re.findall(r"(\w+)(?:\s*=\s*(\d+))?", listed[1]):
+        out[value] = int(number) if number else max(out.values(), default=-1) + 1
+    return out
+
+
+@cache
+def record(name: str) -> np.dtype[Any]:
+    """The dtype of a struct. A pointer is a number of 64 bits."""
+    body = re.search(rf"typedef struct \{{([^}}]*)\}} {name};", _header())
+    assert body is not None, name
+    fields: list[Any] = []
+    for type_, names in re.findall(r"(?:const )?(\w+)\s+([^;]+);", body[1]):
+        if pointed := re.match(r"\(\*(\w+)\)", names):
+            fields.append((pointed[1], "u8"))
+            continue
+        for star, field, sizes in re.findall(r"(\*?)(\w+)((?:\[\w+\])*)(?:,|$)", names):
+            shape = tuple(32 if size == "LANES" else int(size) for size in re.findall(r"\w+", sizes))
+            fields.append((field, "u8" if star else TYPES.get(type_) or record(type_), shape))
+    return np.dtype(fields, align=True)
+
+
+STEP = record("Step")

@@ -215,7 +215,7 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   int shift = __builtin_ctz((unsigned)l->grain);
   uintptr_t memory = (uintptr_t)m->data - m->base;
   uint32_t missing = 0, concerned = mask;
-  if (!m->data || !l->values) {
+  if (!m->data || !(l->values || s->space == CONSTANT)) {
     zero(s, w, mask);
     return;
   }
@@ -261,7 +261,7 @@ static void resolved(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, const ui
   uint32_t good = valid(l, b, w, s, pc, p, address, mask, &in), counted = s->space == SHARED ? good : mask;
   if (l->counting && s->space != LOCAL && counted)
     count(s, counted == mask ? p : pattern_of(s, address, counted), address, counted);
-  if (s->space != SHARED && s->space != LOCAL) {
+  if (s->space == GLOBAL) {
     note(l, b, w, s, pc, GLOBAL, mask, address);
     l->changes += s->op == STORE;
   }

@@ -1,26 +1,30 @@
-"""Decodes instructions that compute a value of a lane: by a C expression of ops.TABLE, or by the steps of a row of
-ops.COMPOSED, which the core runs as one instruction.
+"""Where values are in a warp's registers, and instructions that compute them: by a C expression of ops.TABLE, or by the
+steps of a row of ops.COMPOSED, which the core runs as one instruction.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from heapq import heappop, heappush
 from typing import Any
 
-from worklog.emulator.core.records import enum
+import numpy as np
+
+from worklog.emulator.core import enum
 from worklog.emulator.ops import OPS, Form, composed
+from worklog.emulator.program import Program
 from worklog.emulator.ptx import (
-    DTYPES,
     TIMES,
+    Array,
     Imm,
     Instruction,
-    Mem,
     Operand,
     Reg,
     Special,
     Sym,
     Vec,
+    items,
     register_dtype,
-    size_of,
     width_of,
 )
 
@@ -31,6 +35,122 @@ PASSES |= {"and.b32": 5, "and.b64": 6} | {f"shr.{type_}{bits}": 6 + bits // 32 f
 MODES = ("rn", "rz", "rm", "rp")
 BITS = {"f16": "b16", "bf16": "b16"}
 Value = tuple[int, str]  # its place and its type
+LANES, SLOT = 32, 128
+# As in turns.h: special registers that differ between blocks or threads of a launch.
+SPECIALS = (
+    *(f"%{name}.{axis}" for name in ("tid", "ctaid", "cluster_ctaid", "clusterid") for axis in "xyz"),
+    "%warpid", "%cluster_ctarank",
+)  # fmt: skip
+# Those that are the same in all launches: one value, or one by lane.
+LANE = np.arange(LANES)
+FIXED = {
+    "WARP_SZ": 32, "%laneid": LANE, "%lanemask_eq": 1 << LANE, "%lanemask_lt": (1 << LANE) - 1,
+    "%lanemask_le": (2 << LANE) - 1, "%lanemask_gt": -(2 << LANE), "%lanemask_ge": -(1 << LANE),
+}  # fmt: skip
+
+
+class RegisterFile:
+    """Offsets in a warp's register file. The core writes special registers that depend on the block and the thread
+    (specials); those of the launch (launched) are the same for all.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.size = program, 0
+        self.constants: dict[bytes, int] = {}
+        self.launched: dict[str, int] = {}
+        self.specials: dict[str, int] = {}
+        self.temporaries: list[int] = []
+        self.registers = self.allocate()
+
+    def started(self) -> Array:
+        """Its bytes before the first instruction."""
+        out = np.full(self.size, 0xFF, np.uint8)
+        out[: self.predicates] = 0
+        for data, offset in self.constants.items():
+            out[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        return out
+
+    def room(self, size: int) -> int:
+        """The offset of new bytes."""
+        at, self.size = self.size, self.size + -(-size // SLOT) * SLOT
+        return at
+
+    def allocate(self) -> dict[str, int]:
+        """A place for each register, which others may have where it is not live."""
+        spans: dict[str, list[int]] = {}
+        self.types: dict[str, str] = {}
+        types = self.types
+
+        def touch(name: str, pc: int) -> None:
+            span = spans.setdefault(name, [pc, pc])
+            span[0], span[1] = min(span[0], pc), max(span[1], pc)
+
+        flow = self.program.flow
+        for block in flow.blocks:
+            for name in flow.live_in[block.index]:
+                touch(name, block.start)
+            for name in flow.live_out[block.index]:
+                touch(name, block.stop)
+        for i in self.program.kernel.instructions:
+            for reg in (*i.used, *i.defined):
+                touch(reg.name, i.pc)
+                types[reg.name] = reg.type
+        predicates = [name for name in spans if types[name] == "pred"]
+        places = {name: SLOT * number for number, name in enumerate(predicates)}
+        self.room(SLOT * len(predicates))
+        self.predicates = self.size
+        # By width: a lane must not share its bytes with another lane's of a wider or narrower register.
+        free: dict[int, list[int]] = defaultdict(list)
+        active: list[tuple[int, int, int]] = []
+        for name in sorted(spans.keys() - places.keys(), key=lambda name: (spans[name], name)):
+            start, stop = spans[name]
+            while active and active[0][0] < start:
+                _, width, place = heappop(active)
+                free[width].append(place)
+            width = width_of(types[name])
+            places[name] = free[width].pop() if free[width] else self.room(LANES * width)
+            heappush(active, (stop, width, places[name]))
+        return places
+
+    def constant(self, lane: bytes, lanes: int = LANES) -> int:
+        """The place of bytes that each lane has."""
+        data = lane * lanes
+        if data not in self.constants:
+            self.constants[data] = self.room(len(data))
+        return self.constants[data]
+
+    def special(self, name: str) -> int:
+        """The place of a special register of 32 bits."""
+        if name in FIXED:
+            return self.constant(np.broadcast_to(np.asarray(FIXED[name]).astype(np.uint32), LANES).tobytes(), 1)
+        known = self.specials if name in SPECIALS else self.launched
+        if name not in known:
+            known[name] = self.room(SLOT)
+        return known[name]
+
+    def temporary(self, number: int) -> int:
+        """A register for a step of an instruction."""
+        if number == len(self.temporaries):
+            self.temporaries.append(self.room(2 * SLOT))
+        return self.temporaries[number]
+
+    def source(self, operand: Operand | None, type_: str) -> int:
+        """The place of an operand as a value of a type. Raises LookupError."""
+        width = width_of(type_)
+        if isinstance(operand, Reg) and width_of(operand.type) == width:
+            return self.registers[operand.name]
+        if isinstance(operand, Special) and width == 4 and operand.name not in TIMES:
+            return self.special(operand.name)
+        if isinstance(operand, Sym):
+            operand = Imm(self.program.addresses[operand.name], 0, "int")
+        if not isinstance(operand, Imm):
+            raise LookupError(operand)
+        if type_ in ("f32", "f64"):
+            return self.constant(np.array(float(operand.value), f"f{width}").tobytes())
+        bits = int(operand.value) if operand.kind == "int" else operand.bits
+        if type_ == "pred":
+            return self.constant(bytes(4) if bits == 0 else b"\xff" * 4, 1)
+        return self.constant((bits % 2 ** (8 * width)).to_bytes(width, "little"))
 
 
 def form_of(i: Instruction) -> Form | None:
@@ -53,29 +173,6 @@ def row(decoder: Any, i: Instruction) -> dict[str, int] | None:
         return None
     form = composed(scalar, len(i.operands) - 1) or form_of(Instruction(i.pc, scalar, i.operands, None, 0, ""))
     return Composer(decoder, i).pairs(form, scalar) if form else None
-
-
-def parameter(decoder: Any, i: Instruction) -> dict[str, int]:
-    """ld.param of a parameter by its name."""
-    target, address = i.operands
-    targets = target.items if isinstance(target, Vec) else (target,)
-    dtype, size = DTYPES[i.parts[-1]], size_of(i.parts[-1])
-    name = address.base.name if isinstance(address, Mem) and isinstance(address.base, Sym) else ""
-    whole = next((param.size for param in decoder.program.kernel.params if param.name == name), 0)
-    if not isinstance(address, Mem) or len(targets) != i.row.elements:
-        raise i.unsupported()
-    if not 0 <= address.offset <= whole - len(targets) * size:
-        raise i.unsupported()
-    composer = Composer(decoder, i)
-    for k, register in enumerate(targets):
-        if isinstance(register, Reg):
-            composer.require(register, i.parts[-1])
-            type_ = f"b{8 * width_of(register.type)}"
-            place = decoder.param(name, address.offset + k * size, dtype, width_of(register.type))
-            composer.move((place, type_), type_, decoder.registers[register.name])
-        elif register is not None:
-            raise i.unsupported("the destination is not a register")
-    return composer.record()
 
 
 class Composer:
@@ -197,7 +294,7 @@ class Composer:
         by its own sign.
         """
         target = self.i.operands[0]
-        targets = target.items if isinstance(target, Vec) else (target,)
+        targets = items(target)
         if isinstance(target, Vec) and len(targets) == 2 and types in (("b32",), ("b64",)):
             values = [self.step(f"{half}.{types[0]}", values) for half in ("low", "high")]
         if len(targets) > len(values):

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import compose, decode_tensor
-from worklog.emulator.core.decode_tensor import items as items_of
-from worklog.emulator.core.records import enum, record
-from worklog.emulator.core.register_file import SLOT, RegisterFile
+from worklog.emulator import tensor
+from worklog.emulator.core import compose, enum, record
+from worklog.emulator.core.compose import SLOT, RegisterFile
 from worklog.emulator.flow import branch_target
 from worklog.emulator.isa import record_of
 from worklog.emulator.ops import OPS
@@ -28,6 +27,7 @@ from worklog.emulator.ptx import (
     Special,
     Sym,
     UnsupportedInstruction,
+    items,
     register_dtype,
     width_of,
 )
@@ -61,7 +61,7 @@ def number_of(operation: str) -> int:
 
 
 class Decoder(RegisterFile):
-    """A program for the core. records: of its instructions. sites: of `owners`. image, params: see RegisterFile. lists:
+    """A program for the core. records: of its instructions. sites: of `owners`. image: see RegisterFile. lists:
     what instructions have beyond their records. scratch: the place of registers of no instruction. refused: by pc, what
     is said where an instruction runs.
 
@@ -158,10 +158,10 @@ class Decoder(RegisterFile):
 
     def instruction(self, i: Instruction) -> dict[str, int]:
         """The record of an instruction by its row in the table."""
-        form = record_of(i.op)
-        if form:
-            handler = HANDLERS.get(form.partition("/")[0])
-            return handler(self, i) if handler else self.record(i, form)
+        if form := record_of(i.op):
+            kind = form.partition("/")[0]
+            handler = HANDLERS.get(form, HANDLERS.get(kind))
+            return {"kind": KIND[kind], **handler(self, i)} if handler else self.record(i, form)
         if row := compose.row(self, i):
             return row
         if "none" in i.row.effects:
@@ -190,7 +190,7 @@ class Decoder(RegisterFile):
                     generic = name == "near" and not any(part.startswith("shared") for part in i.parts)
                     places[name] = place, wide | GENERIC * generic, offset
                 elif name == "d":
-                    first, second = (*items_of(operand), None)[:2]
+                    first, second = (*items(operand), None)[:2]
                     out |= {"d": self.target(i, first, type_), "target": self.target(i, second, "pred")}
                 elif name[-1] == "#" and isinstance(operand, Imm):
                     out[name[:-1]] = int(operand.value)
@@ -238,43 +238,39 @@ class Decoder(RegisterFile):
         """bra. Its site says whether its loop may wait."""
         head, blocks = branch_target(self.program.kernel, i), self.program.flow.blocks
         polls = any(blocks[block].start == head for block in self.program.flow.polling)
-        return {"kind": KIND["BRANCH"], "target": head, "site": int(polls)}
+        return {"target": head, "site": int(polls)}
 
     def call(self, i: Instruction) -> dict[str, int]:
         """call.function. Listed: the registers that the caller keeps, and where functions begin."""
         results, target, _ = i.operands
         block = next(block for block in self.program.flow.blocks if block.start <= i.pc < block.stop)
-        kept = sorted(
-            self.program.flow.live_out[block.index] - {x.name for x in items_of(results) if isinstance(x, Reg)}
-        )
+        kept = sorted(self.program.flow.live_out[block.index] - {x.name for x in items(results) if isinstance(x, Reg)})
         places = [number for name in kept for number in (self.registers[name], width_of(self.types[name]))]
         functions = self.program.kernel.functions
         listed = self.listed([len(kept), *places, len(functions), *functions.values()])
         if isinstance(target, Sym):
             if target.name not in functions:
                 raise i.unsupported(f"there is no code of {target.name}")
-            return {"kind": KIND["CALL"], "target": listed, "site": functions[target.name]}
-        return {"kind": KIND["CALL"], "target": listed, "a": self.source(target, "b64")}
+            return {"target": listed, "site": functions[target.name]}
+        return {"target": listed, "a": self.source(target, "b64")}
 
     def access(self, i: Instruction) -> dict[str, int]:
         """ld, st, atom and red."""
-        if i.pc not in self.numbers:
-            return compose.parameter(self, i)
         site, number, is_float = self.program.sites[i.pc], self.numbers[i.pc], i.parts[-1][0] == "f"
         operands, atomic = [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]], site.op == "atom"
         if atomic and site.space in ("local", "generic"):
             self.refused[i.pc] = str(i.unsupported(LOCAL))
-        results = items_of(operands.pop(0)) if i.parts[0] == "atom" else ()
+        results = items(operands.pop(0)) if i.parts[0] == "atom" else ()
         address, *given = operands[::-1] if site.op == "ld" else operands
         start, wide, _ = self.address(i, address)
-        items = [x for operand in given for x in items_of(operand)]
-        widths = {width_of(x.type) for x in items if isinstance(x, Reg)}
+        moved = [x for operand in given for x in items(operand)]
+        widths = {width_of(x.type) for x in moved if isinstance(x, Reg)}
         width = widths.pop() if widths else site.size if atomic else max(site.size, 4)
         fits = width == site.size or (width > site.size and not is_float and not atomic)
-        if widths or not fits or len(items) != (2 if "cas" in i.parts else site.count):
+        if widths or not fits or len(moved) != (2 if "cas" in i.parts else site.count):
             raise i.unsupported()
         type_ = f"{'f' if is_float else 'b'}{8 * width}"
-        values = [NONE if x is None and site.op == "ld" else self.source(x, type_) for x in items]
+        values = [NONE if x is None and site.op == "ld" else self.source(x, type_) for x in moved]
         record = self.fill(number, site, ("ld", "st", "atom").index(site.op), width)
         record["values"][: len(values)] = values
         record["results"][: len(results)] = [self.registers[x.name] if isinstance(x, Reg) else NONE for x in results]
@@ -285,7 +281,7 @@ class Decoder(RegisterFile):
         record["groups_count"], record["read_only"] = len(site.groups), "nc" in i.parts
         for k, group in enumerate(site.groups):
             record["groups"][k] = (group.leads, group.width, group.offset)
-        return {"kind": KIND["ACCESS"], "site": number, "a": start}
+        return {"site": number, "a": start}
 
     def bulk(self, i: Instruction) -> dict[str, int]:
         """A bulk copy between global memory, or a tensor map with coordinates, and shared memory."""
@@ -299,26 +295,26 @@ class Decoder(RegisterFile):
         # Of a tensor map, the coordinates follow its address.
         near, far, counts = i.operands[:3] if load else (i.operands[2 if dimensions else 1], *i.operands[:2])
         counts = i.operands[2] if not load and not dimensions else counts
-        if dimensions and len(items_of(counts)) != dimensions:
+        if dimensions and len(items(counts)) != dimensions:
             raise i.unsupported()
         places = {"near": self.address(i, near), "far": self.address(i, far)}
         if load:
             places["barrier"] = self.address(i, i.operands[3])
-        out = {"kind": KIND["ASYNC"], "op": enum("async")["BULK_LOAD" if load else "BULK_STORE"]}
+        out = {"op": enum("async")["BULK_LOAD" if load else "BULK_STORE"]}
         if "multicast::cluster" in i.parts:
             out["size"] = self.source(i.operands[-2 if "L2::cache_hint" in i.parts else -1], "u16")
-        return self.asynchronous(i, out, places, [self.source(x, "u32") for x in items_of(counts)])
+        return self.asynchronous(i, out, places, [self.source(x, "u32") for x in items(counts)])
 
 
 HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
     "ACCESS": Decoder.access,
     "BRANCH": Decoder.branch,
-    "BULK": Decoder.bulk,
+    "ASYNC/BULK": Decoder.bulk,
     "CALL": Decoder.call,
-    "MATRICES": decode_tensor.matrices,
-    "MMA_ASYNC": decode_tensor.warp_group,
-    "MULTIPLY": decode_tensor.multiply,
-    "TURN": decode_tensor.turn,
+    "TENSOR/MATRICES": tensor.matrices,
+    "TENSOR/MULTIPLY": tensor.multiply,
+    "TENSOR/TURN": tensor.turn,
+    "WGMMA/MMA_ASYNC": tensor.warp_group,
 }
 
 

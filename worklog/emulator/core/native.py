@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core import tell
+from worklog.emulator.core import STEP, record, tell
 from worklog.emulator.core.build import find
+from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, decoded
-from worklog.emulator.core.endless import STATUS, end
-from worklog.emulator.core.records import STEP, record
-from worklog.emulator.core.register_file import LANES, SPECIALS
 from worklog.emulator.findings import Finding, TooLarge
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
-from worklog.emulator.program import Program
+from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
 from worklog.errors import WorklogError, install_command
 from worklog.kernel.disk_cache import folder
@@ -43,35 +41,26 @@ def library() -> Any:
 def run(
     program: Program,
     memory: GlobalMemory,
-    params: Mapping[str, bytes],
+    specials: Mapping[str, int],
     shared: int,
-    local: int,
     numbers: Sequence[int],
     budget: int,
-    reserved: int = 0,
-    together: int = 1,
-    seed: int = 0,
-) -> tuple[list[list[int]], tuple[tuple[int, ...], Array], Array]:
-    """Run blocks of a decoded program; how often each basic block ran, in warps and threads; how many threads reached
-    each instruction, and its choices (see core.h); and the trace, if the batch is traced. Findings go to the batch,
-    costs to the program's sites. reserved: bytes at the end of shared memory that hold zeros when a block starts.
-    together: how many blocks may wait for each other. seed: of the order in which warps and blocks take turns.
+    reserved: int,
+    together: int,
+    seed: int,
+) -> tuple[list[list[int]], list[tuple[Site, list[int]]], tuple[int, ...], Array, Array]:
+    """Run blocks of a decoded program; how often each basic block ran, in warps and threads; the costs of access sites;
+    how many threads reached each instruction, and its choices (see core.h); and the trace, if the batch is traced.
+    Findings go to the batch. specials: the registers that are the same for all threads. reserved: bytes at the end of
+    shared memory that hold zeros when a block starts. together: how many blocks may wait for each other. seed: of the
+    order in which warps and blocks take turns.
     """
     batch, form = memory.batch, decoded(program)
     image, sites = form.image.copy(), form.sites.copy()
-    sizes = {f"%{name}.{axis}": size for name, three in (("ntid", batch.block), ("nctaid", batch.grid))
-             for axis, size in zip("xyz", three, strict=True)}  # fmt: skip
     blocks = math.prod(batch.cluster)
-    for axis, size, length in zip("xyz", batch.cluster, batch.grid, strict=True):
-        sizes |= {f"%cluster_nctaid.{axis}": size, f"%nclusterid.{axis}": length // size}
-    sizes |= {"%nwarpid": batch.block_lanes // LANES, "%cluster_nctarank": blocks}
-    sizes["%is_explicit_cluster"] = bool(program.kernel.cluster)
     stride = max(1, shared) if blocks == 1 else batch.stride(shared)
-    for (name, place, dtype, width), at in form.params.items():
-        given = int(sizes[name]).to_bytes(4, "little") if name in sizes else params[name][place:]
-        data = given[: np.dtype(dtype).itemsize]
-        sign = 0xFF if dtype[0] == "i" and data[-1] > 127 else 0
-        image[at : at + LANES * width] = np.frombuffer(data.ljust(width, bytes([sign])) * LANES, np.uint8)
+    for name, at in form.launched.items():
+        image[at : at + SLOT].view(np.uint32)[:] = specials[name]
     grain = min([4, *(site.size for site in form.owners)])
     buffers, cells = np.zeros(len(memory.buffers), record("Buffer")), []
     for own, buffer in zip(buffers, memory.buffers, strict=True):
@@ -87,25 +76,25 @@ def run(
     layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
     errors: list[BaseException] = []
     steps: list[bytes] = []
-    printing = PRINT(partial(_printed, memory, local, errors))
+    printing = PRINT(partial(_printed, memory, program.local, errors))
     watching = WATCH(
         lambda step: steps.append(ctypes.string_at(step, STEP.itemsize)) if len(steps) < MOST_STEPS else None
     )
     launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
-    specials = np.array([(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32)
+    own_specials = np.array([(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32)
     arrays = {
         "code": form.records, "sites": sites, "buffers": buffers, "image": image, "numbers": which,
-        "executed": executed, "choices": choices, "events": events, "specials": specials,
+        "executed": executed, "choices": choices, "events": events, "specials": own_specials,
         "lists": np.array(form.lists, np.int32), "half": half, "layouts": layouts,
     }  # fmt: skip
     fields: dict[str, Any] = {name: array.ctypes.data for name, array in arrays.items()} | {
         "print": ctypes.cast(printing, ctypes.c_void_p).value,
         "watch": ctypes.cast(watching, ctypes.c_void_p).value if batch.traced else 0,
         "clusters_count": len(which) // blocks, "code_count": len(form.records), "sites_count": len(sites),
-        "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(specials),
+        "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(own_specials),
         "basic_blocks": len(executed), "events_room": EVENTS, "file_size": image.nbytes, "scratch": form.scratch,
         "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
-        "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": local,
+        "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
         "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
         "grain": grain, "counting": batch.counting, "checking": batch.races and batch.values, "values": batch.values,
         "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
@@ -115,14 +104,12 @@ def run(
         launch[name] = value
     core, start = library(), ctypes.c_void_p(launch.base.ctypes.data)
     try:
-        while (status := core.launch_run(start)) == STATUS["SLICE_OVER"]:
+        while (status := core.launch_run(start)) == tell.STATUS["SLICE_OVER"]:
             batch.progress(int(launch.steps), budget)
     finally:
         core.launch_free(start)
     for error in errors:
         raise error
-    for site, costs in zip(form.owners, sites["costs"], strict=True):
-        site.costs += costs
     reported = tell.together(events[: launch.events_count])
     for event in reported:
         tell.tell(program, memory, event, shared)
@@ -131,15 +118,16 @@ def run(
         batch.add(Finding("not-listed", 0, "", what, (0, 0, 0), (), count=int(launch.events_lost)))
     if len(steps) == MOST_STEPS:
         raise TooLarge(f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem")
-    if status == STATUS["NO_MEMORY"]:
+    if status == tell.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
-    if status == STATUS["UNSUPPORTED"]:
+    if status == tell.STATUS["UNSUPPORTED"]:
         raise UnsupportedInstruction(form.refused[int(launch.stuck_pc)])
-    if status in (STATUS["BUDGET_OVER"], STATUS["DEADLOCK"], STATUS["ENDLESS"]):
-        end(program, batch, launch, status, executed, half, tell.lacking(reported))
+    if status in (tell.STATUS["BUDGET_OVER"], tell.STATUS["DEADLOCK"], tell.STATUS["ENDLESS"]):
+        tell.end(program, batch, launch, status, executed, half, tell.lacking(reported))
     threads = np.repeat(executed[:, 1], [block.stop - block.start for block in program.flow.blocks])
-    reached = tuple(threads.tolist()), choices[: len(threads)]
-    return executed.tolist(), reached, np.frombuffer(b"".join(steps), STEP)
+    costs = [*zip(form.owners, sites["costs"].tolist(), strict=True)]
+    trace = np.frombuffer(b"".join(steps), STEP)
+    return executed.tolist(), costs, tuple(threads.tolist()), choices[: len(threads)], trace
 
 
 def _printed(

@@ -1,4 +1,6 @@
-"""Puts the core's events into words: one table by kind of event, and the few that are no sentence of it."""
+"""Puts the core's events into words, and what is said of a launch that does not end: one table by kind of event, and
+the few that are no sentence of it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.core.records import enum
-from worklog.emulator.findings import Batch, called
+from worklog.emulator.core import enum
+from worklog.emulator.findings import Batch, BudgetExceeded, called
 from worklog.emulator.memory import GlobalMemory
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array, UnsupportedInstruction, plain_name
 from worklog.emulator.tensor import fragment
+from worklog.kernel.source import loop_line
 
 EVENTS = tuple(enum("event_kind"))
+STATUS = enum("status")
 REGISTERS = 65536  # of a multiprocessor
 AT = "the mbarrier at shared byte {0}"
 PLACE = "uses an mbarrier at byte {0} of the block's {1} bytes of shared memory"
@@ -158,6 +162,12 @@ WORDS = {
     "CALLS_TOO_DEEP": ("stack-overflow", "calls functions in functions more than 1000 deep"),
     "NO_FUNCTION": ("trap", "calls a function at address {value:#x}, where none is"),
 }  # fmt: skip
+TOO_LONG = (
+    "Most likely a loop that does not end. If it does, use a smaller size, or allow more instructions: worklog check "
+    "with --budget, or worklog.emulator.launch with a larger budget"
+)
+IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that run together have exited or wait, too"
+AT_BARRIER = "{} threads wait at barrier {}, and no other thread of the block will arrive there"
 RACES = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
 UNSUPPORTED = {
     "BASE_OFFSET": "the emulator doesn't support a matrix descriptor with a base offset: align the pattern to 8 of its "
@@ -185,7 +195,7 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
         place = place.source
     if place is not i:
         place = place.at(("global", "shared", "local", "")[int(event["space"])])
-        variant = "wgmma" if place.op == "wgmma" else place.space
+        variant = "wgmma" if place.op == "wgmma" else place.space.replace("const", "global")
     if name == "DIVERGENT_BARRIER":
         variant = "by warp" if event["warps_differ"] else ""
         if not variant and i.parts[0] != "bar" and "aligned" not in i.parts:
@@ -318,3 +328,33 @@ def lacking(events: Array) -> str:
         numbers = event["numbers"].tolist()
         out += LACKS.format(*numbers) + (f" and {numbers[5]} bytes" if numbers[5] else "")
     return out
+
+
+def end(program: Program, batch: Batch, launch: Any, status: int, executed: Array, half: Array, more: str) -> None:
+    """Raises BudgetExceeded, unless a mistake was found before, which is the likely cause: then the launch ends with
+    its findings. executed: of each block of code, in warps and threads; half: the same when half of the budget was
+    over. more: of what its threads wait for.
+    """
+    code, thread, number = program.kernel.instructions, int(launch.stuck_thread), int(launch.stuck_block)
+    block = next(block for block in program.flow.blocks if block.start <= launch.stuck_pc < block.stop)
+    what, why = {
+        STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
+        STATUS["ENDLESS"]: ("deadlock or endless loop: ", IN_VAIN + more),
+        STATUS["DEADLOCK"]: ("deadlock: ", AT_BARRIER.format(launch.stuck_count, launch.stuck_number)),
+    }[status]
+    if any(finding.is_error for finding in batch.found.values()):
+        batch.tell("deadlock", code[block.stop - 1], number, [thread], "waits forever: " + why.replace("\n", "; "))
+        return
+    # Of the loops around the block and all that ran in the second half of the budget, the smallest: an inner loop that
+    # ends isn't the one that doesn't.
+    later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
+    ran = [block, *(program.flow.blocks[number] for number in later)]
+    first, last = min(other.start for other in ran), max(other.stop for other in ran)
+    around = [(start, stop) for _, start, stop in program.flow.loops if start <= first and last <= stop]
+    start, stop = min(around, key=lambda loop: loop[1] - loop[0], default=(block.start, block.stop))
+    lines = [i.line for i in code[start:stop] if i.line and not i.caller and i.parts[0] != "mov"]  # constants' are odd
+    at = f"near instruction {block.stop}"
+    if lines:
+        loop = loop_line(batch.source, min(lines), max(lines))
+        at = f"{'in the loop of' if loop else 'near'} line {loop or lines[-1]}: {batch.text(loop or lines[-1])}"
+    raise BudgetExceeded(f"{what}thread {thread} of block {batch.place(number)} is still {at}\n{why}")

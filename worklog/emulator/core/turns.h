@@ -25,7 +25,7 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   for (int n = 0; n < l->special_count; n++) {
     int32_t which = l->specials[2 * n] / 3, axis = l->specials[2 * n] % 3, *out = AT(int32_t, l->specials[2 * n + 1]);
     for (int k = 0, before = axis ? l->block[0] * (axis == 2 ? l->block[1] : 1) : 1; k < LANES; k++) {
-      const int32_t others[3] = {k, slot, rank};
+      const int32_t others[2] = {slot, rank};
       if (which == 0) out[k] = (warp * LANES + k) / before % l->block[axis];
       else if (which == 1) out[k] = place[axis];
       else if (which == 2) out[k] = place[axis] % l->cluster[axis];
