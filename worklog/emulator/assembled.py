@@ -8,27 +8,25 @@ is taken that gives the machine code's shared accesses by number and width (work
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import product
 from typing import NamedTuple
 
-import numpy as np
-
 from worklog.emulator.flow import Block, basic_blocks, branch_target
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, size_of
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, Sym, size_of
 from worklog.kernel.resources import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
 PLAIN = {"ld", "st", "shared", "shared::cta", "weak", "v2"}
-MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000
 MOST_TRIES = 64
 MOST_SUMS = 10_000
-FOLLOWED = ("mov", "add", "setp")  # instructions whose literal results are known
-COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+MOST_LOOPS = 3
+FACTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32)  # by which a loop may be unrolled
 
 
 @dataclass(frozen=True)
@@ -139,11 +137,9 @@ def as_assembled(kernel: Kernel, found: Widths) -> Kernel:
     """The kernel unrolled so that its shared accesses are those of the machine code, with `assembled` True; the
     unchanged kernel, with False, if no unrolling gives them.
     """
-    code = kernel.instructions
-    loops = [(block, turns) for block, turns in counted_loops(kernel) if widths(code[block.start : block.stop], {})]
-    factors = [[n for n in range(1, turns + 1) if turns % n == 0] for _, turns in loops]
-    for choice in islice(product(*factors), MOST_TRIES):
-        chosen = [(block, factor) for (block, _), factor in zip(loops, choice, strict=True) if factor > 1]
+    loops = inner_loops(kernel)[:MOST_LOOPS]
+    for choice in sorted(product(FACTORS, repeat=len(loops)), key=math.prod)[:MOST_TRIES]:
+        chosen = [(block, factor) for block, factor in zip(loops, choice, strict=True) if factor > 1]
         if sum(factor * (block.stop - block.start) for block, factor in chosen) > MOST_INSTRUCTIONS:
             continue
         candidate = kernel
@@ -159,7 +155,7 @@ def _explains(kernel: Kernel, found: Widths) -> bool:
     """Whether the machine code's accesses are those of the kernel's blocks, each block once or more: the assembler
     repeats the body of a loop that it unrolls, which changes nothing else if no accesses of two iterations join.
     """
-    blocks = basic_blocks(kernel)
+    blocks = basic_blocks(kernel, assembled=True)
     groups = merged_accesses(kernel, blocks)
     counted = [widths(kernel.instructions[b.start : b.stop], groups) for b in blocks]
     names = sorted({*dict(found), *(name for part in counted for name in part)})
@@ -174,84 +170,30 @@ def _explains(kernel: Kernel, found: Widths) -> bool:
     return (0,) * len(names) in sums
 
 
-def counted_loops(kernel: Kernel) -> list[tuple[Block, int]]:
-    """Loops of one block whose counter starts, steps and ends at literals of the PTX, with their iterations."""
-    blocks, code, out = basic_blocks(kernel), kernel.instructions, []
-    times = Counter(register.name for i in code for register in i.defined)
-    for block in blocks:
+def inner_loops(kernel: Kernel) -> list[Block]:
+    """Loops of one block that access shared memory."""
+    out, code = [], kernel.instructions
+    for block in basic_blocks(kernel, assembled=True):
         last = code[block.stop - 1]
-        if last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start:
-            before = [_held(code, b, times) for b in blocks if block.index in b.successors and b != block]
-            turns = _turns(code[block.start : block.stop], _common(before), *last.guard)
-            out += [(block, turns)] * (turns > 1)
+        again = last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start
+        if again and widths(code[block.start : block.stop], {}):
+            out.append(block)
     return out
 
 
-def _turns(code: Sequence[Instruction], start: Mapping[str, int], predicate: Reg, negated: bool) -> int:
-    """Iterations of a block that ends with a guarded branch to itself, 0 if unknown. start: the registers that are
-    literals before the loop.
-    """
-    other = {register.name for i in code if i.parts[0] not in FOLLOWED or i.guard for register in i.defined}
-    held = {name: value for name, value in start.items() if name not in other}
-    followed = [i for i in code if i.parts[0] in FOLLOWED and other.isdisjoint(r.name for r in i.defined)]
-    for turn in range(1, MOST_TURNS + 1):
-        for instruction in followed:
-            _follow(instruction, held)
-        if predicate.name not in held:
-            return 0
-        if bool(held[predicate.name]) == negated:
-            return turn
-    return 0
-
-
-def _held(code: Sequence[Instruction], block: Block, times: Mapping[str, int]) -> dict[str, int]:
-    """The registers that hold a literal at the end of a block: what nothing else sets, and what the block sets. times:
-    how often each register is set.
-    """
-    held = dict[str, int]()
-    for i in code:
-        if block.start <= i.pc < block.stop or all(times[register.name] == 1 for register in i.defined):
-            _follow(i, held)
-    return held
-
-
-def _follow(i: Instruction, held: dict[str, int]) -> None:
-    """The registers that are literals after an instruction, from those before."""
-    given = list[int | None]()
-    for x in i.operands[1:]:
-        literal = int(x.value) % 2**64 if isinstance(x, Imm) and x.kind == "int" else None
-        given.append(held.get(x.name) if isinstance(x, Reg) else literal)
-    for register in i.defined:
-        held.pop(register.name, None)
-    if i.parts[0] not in FOLLOWED or i.guard or None in given:
-        return
-    name, type_ = i.defined[0].name, DTYPES.get(i.parts[-1], "f4")
-    values = np.array(given if type_[0] in "ui" else [], np.uint64).astype(type_)
-    if i.parts[0] == "mov" and len(values) == 1:
-        held[name] = int(values[0]) % 2**64
-    elif i.parts[0] == "add" and len(values) == 2:
-        held[name] = int(values[0] + values[1]) % 2**64
-    elif len(values) == 2 and len(i.parts) == 3 and i.parts[1] in COMPARE:
-        held[name] = int(COMPARE[i.parts[1]](*values))
-
-
-def _common(states: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """What all of them have."""
-    return dict(set.intersection(*(set(state.items()) for state in states))) if states else {}
-
-
 def unrolled(kernel: Kernel, block: Block, factor: int) -> Kernel:
-    """The kernel with a loop's body `factor` times in a row. The branches between the copies become "taken", which
-    counts as a branch and falls through.
-    """
+    """The kernel with a loop's body `factor` times in a row. The branches between the copies leave the loop."""
     code = kernel.instructions
     body, last = code[block.start : block.stop - 1], code[block.stop - 1]
-    taken = replace(last, op="taken", operands=(), guard=None)
-    copies = (*((*body, taken) * (factor - 1)), *body, last)
-    whole = (*code[: block.start], *copies, *code[block.stop :])
+    assert last.guard is not None
+    predicate, negated = last.guard
+    behind = f"$behind {block.start}"
+    leave = replace(last, op="bra.unrolled", operands=(Sym(behind),), guard=(predicate, not negated))
+    whole = (*code[: block.start], *((*body, leave) * (factor - 1)), *body, last, *code[block.stop :])
     more = len(whole) - len(code)
+    labels = {name: pc + (more if pc >= block.stop else 0) for name, pc in kernel.labels.items()}
     return replace(
         kernel,
         instructions=tuple(replace(i, pc=pc) for pc, i in enumerate(whole)),
-        labels={name: pc + (more if pc >= block.stop else 0) for name, pc in kernel.labels.items()},
+        labels={**labels, behind: block.stop + more},
     )

@@ -25,18 +25,19 @@ class Block:
     successors: tuple[int, ...]
 
 
-def basic_blocks(kernel: Kernel, at_meetings: bool = False) -> tuple[Block, ...]:
-    """In the order of the code. at_meetings: start a block at each instruction at which lanes of a warp wait, too.
+def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
+    """In the order of the code; one also starts at each instruction at which lanes of a warp wait. assembled: as the
+    assembler joins accesses: also across these, and across the copies of an unrolled loop's body.
 
     Raises PtxError for a branch to an unknown label.
     """
     out, code = [], kernel.instructions
     if not code:
         raise PtxError(f"the kernel {kernel.name} has no instructions")
-    jumps = {i.pc for i in code if i.parts[0] in ("bra", "ret", "exit")}
+    jumps = {i.pc for i in code if i.parts[0] in ("bra", "ret", "exit") and not (assembled and "unrolled" in i.parts)}
     ends = {i.pc + 1 for i in code if i.pc in jumps or i.row.barrier or i.op == "call.function"}
     starts = {0, *kernel.labels.values(), *ends}
-    starts |= {i.pc for i in code if at_meetings and i.row.meeting}
+    starts |= {i.pc for i in code if i.row.meeting and not assembled}
     order = sorted(starts - {len(code)})
     number = {pc: index for index, pc in enumerate(order)}
     for index, (start, stop) in enumerate(zip(order, [*order[1:], len(code)], strict=True)):
@@ -82,7 +83,7 @@ class Flow:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks of code that run as one. Raises PtxError for a branch to an unknown label."""
-        return basic_blocks(self.kernel, at_meetings=True)
+        return basic_blocks(self.kernel)
 
     @cached_property
     def live_in(self) -> list[set[str]]:

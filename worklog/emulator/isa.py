@@ -114,7 +114,6 @@ INSTRUCTIONS = (
     ("bra", Row("control", "", "void", forms={"*": "BRANCH"})),
     ("ret exit", Row("control", "", "void", forms={"*": "EXIT"})),
     ("ret.function", Row("control", "", "void", forms={"*": "RETURN ..."})),
-    ("taken", Row("control", "", "void none")),
     ("bar barrier", Row("barrier", "", "void parts", BARRIERS, "aligned", {
         f"{BAR}.sync": "BARRIER/SYNC a:u32 b:u32?",
         f"{BAR}.arrive": "BARRIER/ARRIVE a:u32 b:u32",

@@ -117,7 +117,7 @@ class Program:
     @cached_property
     def sites(self) -> dict[int, Site]:
         """By pc, of each instruction that accesses memory."""
-        groups, out = merged_accesses(self.kernel, basic_blocks(self.kernel)), dict[int, Site]()
+        groups, out = merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True)), dict[int, Site]()
         for i in self.kernel.instructions:
             if i.accesses:
                 try:
