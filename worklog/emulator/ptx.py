@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from worklog.emulator.isa import HINTS, Row, row_of
+from worklog.emulator.ops import C_TYPES
 from worklog.errors import WorklogError
 from worklog.kernel.source import demangled
 
@@ -208,34 +209,14 @@ class Kernel:
     cluster: tuple[int, int, int] | None = None
 
 
-# NumPy's dtype of each PTX type that instructions compute in.
-DTYPES = {
-    "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1", "b16": "u2", "u16": "u2", "s16": "i2",
-    "b32": "u4", "u32": "u4", "s32": "i4", "f32": "f4", "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8",
-}  # fmt: skip
+SIZES = {name: 8 if c == "double" else int(re.sub(r"\D", "", c) or 32) // 8 for name, c in C_TYPES.items()}
 
 
 def size_of(type_: str) -> int:
-    """Bytes of a PTX type such as "f32" or "b8"."""
-    if type_ == "pred":
-        return 1
-    if type_[1:] not in ("8", "16", "32", "64"):
-        raise UnsupportedInstruction(f"the emulator has no type .{type_}")
-    return int(type_[1:]) // 8
-
-
-def register_dtype(type_: str) -> str:
-    """NumPy's name of the dtype that registers of this type have: integers unsigned, floats as floats."""
-    if type_ in ("f16", "bf16", "f16x2", "bf16x2"):
-        return "u4" if "x" in type_ else "u2"
-    if type_ not in DTYPES:
-        raise UnsupportedInstruction(f"the emulator doesn't support registers of type .{type_}")
-    return DTYPES[type_].replace("i", "u")
-
-
-def width_of(type_: str) -> int:
-    """Bytes of a register of a PTX type, 0 for a predicate."""
-    return 0 if type_ == "pred" else int(register_dtype(type_)[1])
+    """Bytes of a value, or of a register, of a PTX type such as "f32", "b8" or "f16x2"; 0 of a predicate."""
+    if type_ not in SIZES:
+        raise UnsupportedInstruction(f"the emulator doesn't support the type .{type_}")
+    return SIZES[type_] if type_ != "pred" else 0
 
 
 def plain_name(symbol: str) -> str:

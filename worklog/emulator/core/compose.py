@@ -24,8 +24,7 @@ from worklog.emulator.ptx import (
     Sym,
     Vec,
     items,
-    register_dtype,
-    width_of,
+    size_of,
 )
 
 KIND = enum("kind")
@@ -107,7 +106,7 @@ class RegisterFile:
             while active and active[0][0] < start:
                 _, width, place = heappop(active)
                 free[width].append(place)
-            width = width_of(types[name])
+            width = size_of(types[name])
             places[name] = free[width].pop() if free[width] else self.room(LANES * width)
             heappush(active, (stop, width, places[name]))
         return places
@@ -136,8 +135,8 @@ class RegisterFile:
 
     def source(self, operand: Operand | None, type_: str) -> int:
         """The place of an operand as a value of a type. Raises LookupError."""
-        width = width_of(type_)
-        if isinstance(operand, Reg) and width_of(operand.type) == width:
+        width = size_of(type_)
+        if isinstance(operand, Reg) and size_of(operand.type) == width:
             return self.registers[operand.name]
         if isinstance(operand, Special) and width == 4 and operand.name not in TIMES:
             return self.special(operand.name)
@@ -209,12 +208,12 @@ class Composer:
 
     def read(self, operand: Operand | None, type_: str) -> Value:
         """An operand. A wider register is truncated, as in PTX."""
-        width, have = width_of(type_), width_of(type_)
+        width, have = size_of(type_), size_of(type_)
         if isinstance(operand, Vec) and len(operand.items) == 2 and type_ in ("b32", "b64"):
             return self.step(f"pack.{type_}", [self.read(x, f"b{4 * width}") for x in operand.items])
         if isinstance(operand, Reg):
             self.require(operand, type_)
-            place, have = self.decoder.registers[operand.name], width_of(operand.type)
+            place, have = self.decoder.registers[operand.name], size_of(operand.type)
         elif isinstance(operand, Special) and operand.name in TIMES:
             place, have = self.decoder.temporary(len(self.steps)), 8
             self.steps.append({"kind": KIND["CLOCK"], "op": TIMES[operand.name], "d": place})
@@ -230,9 +229,9 @@ class Composer:
 
     def require(self, register: Reg, type_: str) -> None:
         """A register must be as wide as the type, or hold it as its low part."""
-        held, want, have = register_dtype(register.type), width_of(type_), width_of(register.type)
-        floating = held[0] == "f" or type_ in ("f32", "f64")
-        if (held == "?") != (type_ == "pred") or have < want or (have > want and floating):
+        want, have = size_of(type_), size_of(register.type)
+        floating = not {"f32", "f64"}.isdisjoint((register.type, type_))
+        if (register.type == "pred") != (type_ == "pred") or have < want or (have > want and floating):
             raise self.i.unsupported(f"{register.name} is .{register.type}: too narrow, or of the wrong kind")
 
     def operand(self, operand: Operand | None, type_: str, raw: bool) -> Value:
@@ -310,7 +309,7 @@ class Composer:
                 raise self.i.unsupported("the destination is not a register")
             type_ = value[1]
             self.require(register, type_)
-            width, have = width_of(type_), width_of(register.type)
+            width, have = size_of(type_), size_of(register.type)
             if width != have:
                 sign = "s" if type_[0] == "s" else "u"
                 value = self.step(f"cvt.{sign}{8 * have}.{sign}{8 * width}", [value])

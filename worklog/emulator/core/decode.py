@@ -28,8 +28,7 @@ from worklog.emulator.ptx import (
     Sym,
     UnsupportedInstruction,
     items,
-    register_dtype,
-    width_of,
+    size_of,
 )
 
 NONE, SCRATCH = -1, 6
@@ -127,7 +126,7 @@ class Decoder(RegisterFile):
         """The place of a result."""
         if operand is None or operand == Sym("_"):
             return NONE
-        if not isinstance(operand, Reg) or width_of(operand.type) != width_of(type_):
+        if not isinstance(operand, Reg) or size_of(operand.type) != size_of(type_):
             raise i.unsupported()
         return self.registers[operand.name]
 
@@ -137,10 +136,10 @@ class Decoder(RegisterFile):
             raise i.unsupported("an address was expected")
         if not isinstance(operand.base, Reg):
             return self.source(operand.base or Imm(0, 0, "int"), "b64"), WIDE, operand.offset
-        dtype = register_dtype(operand.base.type)
-        if dtype not in ("u4", "u8"):
-            raise i.unsupported(f"{operand.base.name} is .{operand.base.type}: no address")
-        return self.registers[operand.base.name], WIDE * (dtype == "u8"), operand.offset
+        type_, size = operand.base.type, size_of(operand.base.type)
+        if type_ in ("f32", "f64") or size not in (4, 8):
+            raise i.unsupported(f"{operand.base.name} is .{type_}: no address")
+        return self.registers[operand.base.name], WIDE * (size == 8), operand.offset
 
     # Instructions.
 
@@ -245,7 +244,7 @@ class Decoder(RegisterFile):
         results, target, _ = i.operands
         block = next(block for block in self.program.flow.blocks if block.start <= i.pc < block.stop)
         kept = sorted(self.program.flow.live_out[block.index] - {x.name for x in items(results) if isinstance(x, Reg)})
-        places = [number for name in kept for number in (self.registers[name], width_of(self.types[name]))]
+        places = [number for name in kept for number in (self.registers[name], size_of(self.types[name]))]
         functions = self.program.kernel.functions
         listed = self.listed([len(kept), *places, len(functions), *functions.values()])
         if isinstance(target, Sym):
@@ -264,7 +263,7 @@ class Decoder(RegisterFile):
         address, *given = operands[::-1] if site.op == "ld" else operands
         start, wide, _ = self.address(i, address)
         moved = [x for operand in given for x in items(operand)]
-        widths = {width_of(x.type) for x in moved if isinstance(x, Reg)}
+        widths = {size_of(x.type) for x in moved if isinstance(x, Reg)}
         width = widths.pop() if widths else site.size if atomic else max(site.size, 4)
         fits = width == site.size or (width > site.size and not is_float and not atomic)
         if widths or not fits or len(moved) != (2 if "cas" in i.parts else site.count):
