@@ -297,21 +297,39 @@ for name in ("split", "promoted"):
 # ## Every shape
 #
 # `worklog.sgemm(A, B, mode="split")` takes this rung where the table of `best` expects it to be faster, and `best`
-# elsewhere. Here are both at 24 shapes that are drawn by a seed.
+# elsewhere, and below K = 700, where `split` is less accurate. Here are both at 24 shapes that are drawn by a seed.
 
 # %%
-from worklog.kernel.best import table
-from worklog.problem import drawn
+from worklog.kernel.best import LEAST_SPLIT_K, choose, table
+from worklog.problem import Shape, drawn
 
 kinds = drawn(24, 7, table().shapes)
-pays = [shape for shape in kinds if table().split_pays(shape)]
-print(f"the table expects split to be faster at {len(pays)} of {len(kinds)}; it is {table().label.partition(':')[0]}")
+deep = [shape for shape in kinds if shape.k >= LEAST_SPLIT_K]
+pays = [shape for shape in deep if choose(shape, arch="sm_90", split=True).name == "split"]
+print(f"split is taken at {len(pays)} of {len(kinds)} shapes; the table is {table().label.partition(':')[0]}")
 both = worklog.results(["best", "split"], [*kinds])
 ratios = {(m.kernel, m.problem): m.ratio for m in both.measurements}
 taken = [ratio for shape in kinds if (ratio := ratios["split" if shape in pays else "best", shape])]
 mean = np.exp(np.mean(np.log(taken)))
 print(f"mode='split' at {len(taken)} shapes: geometric mean {mean:.1%} of cuBLAS, lowest {min(taken):.1%}")
 both.shares(kinds)
+
+# %% [markdown]
+# `worklog.sgemm(A, B, max_error=1e-4)` takes the fastest kernel whose error is at most that share of |A| |B|, in each
+# element and for any numbers, by bounds that count roundings. An FP32 sum rounds K times. A tensor core truncates about
+# 20 sums of 128 k, and FP32 registers add these, so `split` has the lower bound from K = 256 on. A third kernel sums in
+# double precision. For equal numbers, all roundings may go the same way: the last line is on the emulator.
+
+# %%
+from worklog.kernel.accuracy import exact_bound, fp32_bound, split_bound
+
+for k in (64, 256, 1024, 4096, 16384):
+    print(
+        f"K = {k:5}: FP32 {fp32_bound(k):.1e}, split {split_bound(Shape(1, 1, k), 1):.1e}, exact {exact_bound(k):.1e}"
+    )
+a, b = np.full((1, 128), 1 / 3, np.float32), np.full((128, 1), 0.1, np.float32)
+exact = a.astype(float) @ b
+print(f"equal numbers: split is {(abs(worklog.rung('split')(a, b) - exact) / exact).item():.1e} off")
 
 # %% [markdown]
 # These times are with an empty L2, launch by launch. Here are the same kernels with what the launch before left in L2,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import worklog
+from tests.products import drawn, largest_error
 from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu
@@ -55,6 +56,17 @@ def test_split_is_as_accurate_as_fp32(library: Any) -> None:
     a, b = (integers(library, 1021, 1021, seed) * 0.1 for seed in range(2))
     exact = (a.astype("d") @ b.astype("d")) if library.__name__ == "cupy" else a.double() @ b.double()
     assert float(abs(worklog.sgemm(a, b, mode="split") - exact).max()) <= float(abs(a @ b - exact).max()) * 1.5
+
+
+@pytest.mark.parametrize("max_error", [6.1e-8, 1e-6, 2e-5, 1e-3])
+@pytest.mark.parametrize("shape", [(70, 1021, 515), (1021, 1021, 1021), (2048, 2048, 2048), (128, 128, 16384)], ids=str)
+def test_no_drawn_product_misses_max_error(shape: tuple[int, int, int], max_error: float) -> None:
+    cupy = pytest.importorskip("cupy")
+    for seed in range(13):  # a kind each, and one more: 208 products
+        product = drawn(seed, Shape(*shape))
+        a, b, c = map(cupy.asarray, (product.a, product.b, product.c))
+        worklog.sgemm(a, b, c, alpha=product.alpha, beta=product.beta, max_error=max_error)
+        assert largest_error(product, c, cupy) <= max_error, (seed, product.kind)
 
 
 @pytest.mark.parametrize("mode", ["fp32", "split"])

@@ -11,23 +11,27 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from worklog.errors import WorklogError
+from worklog.errors import BadSetting, WorklogError
+from worklog.kernel import accuracy
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.rungs import FP32, added, numbered, split_tile, split_tiles
+from worklog.kernel.rungs import FP32, added, numbered, split_at, split_tile, split_tiles
 from worklog.kernel.signature import Launch
 from worklog.problem import FLOAT_BYTES, Shape
 
 RUNG = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 BULK = next(rung for rung in FP32 if rung.name == "bulk_copies")
+EXACT = numbered(None, "exact", "")
+EXACT_US = 0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 6  # of K per part: the first ones of a part are not overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
+LEAST_SPLIT_K = 700  # with less, errors of the rung split are often larger than those of FP32 sums
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,6 @@ class Table:
             return ""
         made = f"best chooses by a table for an {self.gpu} with driver {self.driver}"
         return f"{made}, and this is an {gpu} with driver {driver}: the result is right, and may be slower"
-
-    def split_pays(self, shape: Shape) -> bool:
-        """Whether the rung split is expected to be faster than best."""
-        return self.split_us(shape) < min(us for us, _, _ in candidates(shape, arch="sm_90"))
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split: stages of 128 columns, bytes of the first pass, stored float by
@@ -138,33 +138,66 @@ def table() -> Table:
         raise WorklogError(f"the table {FILE} cannot be read ({error}); install gemm-worklog again") from error
 
 
+class Candidate(NamedTuple):
+    """Expected microseconds, the bound of its error (worklog.kernel.accuracy), and what makes the kernel."""
+
+    us: float
+    bound: float
+    make: partial[Kernel]
+
+
 @lru_cache(maxsize=4096)
-def choose(shape: Shape, **how: Any) -> Kernel:
-    """The kernel that the table expects to be the fastest at a shape. how: as for candidates."""
-    _, tile, parts = min(candidates(shape, **how), key=lambda candidate: candidate[0])
-    orders = {name: by for name, by in how.items() if name.endswith("by_columns")}
-    return BULK if tile.kernel != "best" else kernel_of(tile.template, parts, **orders)
+def choose(shape: Shape, max_error: float = math.inf, **how: Any) -> Kernel:
+    """The kernel that is expected to be the fastest at a shape, of those whose error is below max_error. how: as for
+    candidates. Raises BadSetting, with the least error, if there is none.
+    """
+    every = candidates(shape, **how, exact=max_error < math.inf)
+    kept = [candidate for candidate in every if candidate.bound <= max_error]
+    if not kept:
+        least = min(candidate.bound for candidate in every)
+        raise BadSetting(f"sgemm: no kernel keeps max_error={max_error:g} at {shape}: give {least:.3g} or more")
+    return min(kept, key=lambda candidate: candidate.us).make()
 
 
 def candidates(
-    shape: Shape, aligned: bool = True, a_by_columns: bool = False, b_by_columns: bool = False, arch: str = ""
-) -> list[tuple[float, Tile, int]]:
-    """Expected microseconds, tile and parts of each that may be launched. aligned: whether A, B and C are at multiples
-    of 16 bytes. a_by_columns, b_by_columns: whether A and B are in column-major order. arch: as "sm_90", where
-    `bulk_copies` runs.
+    shape: Shape,
+    aligned: bool = True,
+    a_by_columns: bool = False,
+    b_by_columns: bool = False,
+    arch: str = "",
+    split: bool = False,
+    exact: bool = False,
+) -> list[Candidate]:
+    """What may be launched. aligned: whether A, B and C are at multiples of 16 bytes. a_by_columns, b_by_columns:
+    whether A and B are in column-major order. arch: as "sm_90", where `bulk_copies` and `split` run. split, exact:
+    whether the rung split, and sums in double precision, are among them.
     """
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
+    orders = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
     wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns))
-    bulk = arch == "sm_90" and aligned and not (a_by_columns or b_by_columns) and shape in BULK.domain
-    found: list[tuple[float, Tile, int]] = []
+    on_hopper = arch == "sm_90" and not (a_by_columns or b_by_columns)
+    made: list[Candidate] = []
     for tile in table().tiles:
+        of = tile.template
         if tile.kernel != "best":
-            if bulk:
-                found.append((table().us(tile, 1, shape), tile, 1))
-        elif tile.template["WIDTH"] == (4 if wide else 1):
-            most = min(shape.k // (LEAST_TILES * tile.template["BK"]), MOST_WORKSPACE // (4 * shape.m * shape.n))
-            found += [(table().us(tile, parts, shape), tile, parts) for parts in PARTS if parts == 1 or parts <= most]
-    return found
+            if on_hopper and aligned and shape in BULK.domain:
+                made.append(Candidate(table().us(tile, 1, shape), accuracy.fp32_bound(shape.k), partial(replace, BULK)))
+        elif of["WIDTH"] == (4 if wide else 1):
+            most = min(shape.k // (LEAST_TILES * of["BK"]), MOST_WORKSPACE // (4 * shape.m * shape.n))
+            for parts in PARTS:
+                if parts == 1 or parts <= most:
+                    terms = min(shape.k, math.ceil(math.ceil(shape.k / of["BK"]) / parts) * of["BK"])
+                    bound = accuracy.fp32_bound(terms, parts)
+                    make = partial(kernel_of, of, parts, a_by_columns, b_by_columns)
+                    made.append(Candidate(table().us(tile, parts, shape), bound, make))
+    if split and on_hopper:
+        bound = accuracy.split_bound(shape, split_tile(shape)[1])
+        made.append(Candidate(table().split_us(shape), bound, partial(split_at, shape)))
+    if exact:
+        waves = math.ceil(math.ceil(shape.m / 64) * math.ceil(shape.n / 64) / table().multiprocessors)
+        us = table().launch_us + waves * shape.k * EXACT_US
+        made.append(Candidate(us, accuracy.exact_bound(shape.k), partial(replace, EXACT, template=orders)))
+    return made
 
 
 def _contiguous(a_by_columns: bool) -> list[str]:

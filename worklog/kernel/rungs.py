@@ -19,9 +19,11 @@ from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import FLOAT_BYTES, Shape
 
 
-def numbered(number: int, name: str, idea: str) -> Kernel:
-    """A rung, from the header of its file. idea: what it adds. Raises WorklogError."""
-    file = f"{number:02}_{name}.cu"
+def numbered(number: int | None, name: str, idea: str) -> Kernel:
+    """A rung, from the header of its file. number: None for a kernel that isn't one. idea: what it adds. Raises
+    WorklogError.
+    """
+    file = f"{name}.cu" if number is None else f"{number:02}_{name}.cu"
     source = read_source(kernels_dir() / file)
     headers = tuple(own_headers(source, [str(kernels_dir())]).items())
     tile, claims, launch = signature.header(source)

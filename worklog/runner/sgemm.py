@@ -13,6 +13,7 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache, partial
+from math import inf
 from numbers import Real
 from typing import Any
 
@@ -22,7 +23,7 @@ from worklog.emulator import ARCH, EmulatedDevice
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
-from worklog.kernel.best import choose, table
+from worklog.kernel.best import LEAST_SPLIT_K, choose, table
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
 
 MODES = {"fp32": "best", "split": "split"}
@@ -39,16 +40,32 @@ Layout = tuple[str, int | None, tuple[int, ...], tuple[int, ...]]
 Units = tuple[int, int, int]  # the powers of two that addresses of A, B and C are multiples of
 
 
-def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0, mode: str | Kernel = "fp32") -> Any:
+def sgemm(
+    A: Any,
+    B: Any,
+    C: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    mode: str | Kernel = "fp32",
+    max_error: float | None = None,
+) -> Any:
     """C = alpha A B + beta C in float32, as BLAS defines it; returns C.
 
     A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU, each row-major or
     column-major without gaps. C: written in place; None for a new one, column-major if A and B are. The work is
     enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape
     and order; "split" for FP32 through tensor cores on compute capability 9.0 (the rung split, or best where the table
-    expects that to be faster); or a kernel. These two take matrices that are all row-major or all column-major, at
-    addresses in the kernel's domain; for others, "split" takes best and warns once, and a kernel is an error. NumPy
-    arrays are multiplied on the emulator, up to 512 x 512 x 512.
+    expects that to be faster, and below K = 700, where split is less accurate); or a kernel. These two take matrices
+    that are all row-major or all column-major, at addresses in the kernel's domain; for others, "split" takes best and
+    warns once, and a kernel is an error. NumPy arrays are multiplied on the emulator, up to 512 x 512 x 512.
+
+    max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error (|alpha| |A| |B| +
+    |beta C|) in each element, whatever the matrices hold: best, split, or one with sums in double precision, from
+    max_error = 6e-8 on. The bounds (worklog.kernel.accuracy) count roundings, and follow from the shape alone; usual
+    errors are far smaller. Not covered: elements where |A| |B|, |alpha| times it or |beta C| is above 2^127 or, but for
+    zeros, so small that terms round as subnormal numbers, K 2^-126; and infinities and NaN, which reach the elements
+    that they reach in FP32: those of their row of A, or of their column of B.
 
     A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
@@ -56,26 +73,30 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     warn once if the table of best was made on another GPU or driver. A process reads and compiles a rung's file once:
     restart it after editing the file.
 
-    Raises BadSetting for arrays that the mode's kernel doesn't take, NoGpu, OutOfMemory, LaunchFailed.
+    Raises BadSetting for arrays that the mode's kernel doesn't take, and for a max_error that no kernel keeps; NoGpu,
+    OutOfMemory, LaunchFailed.
     """
-    scalars: dict[str, Any] = {"alpha": alpha, "beta": beta}
+    scalars: dict[str, Any] = {"alpha": alpha, "beta": beta} | ({} if max_error is None else {"max_error": max_error})
     for name, value in scalars.items():
         if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
             raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
     alpha, beta = float(alpha), float(beta)
+    how: Any = mode if max_error is None else float(max_error)
+    if max_error is not None and mode != "fp32":
+        raise BadSetting("sgemm: max_error chooses the kernel: omit mode")
     at_a, of_a = _read("A", A)
     at_b, of_b = _read("B", B)
     at_c, of_c = (0, None) if C is None else _read("C", C)
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
     units = at_a & -at_a & 255, at_b & -at_b & 255, at_c & -at_c & 255
-    plan = _plan(mode, alpha != 0, units, of_a, of_b, of_c)
+    plan = _plan(how, alpha != 0, units, of_a, of_b, of_c)
     result = C
     if C is None:
         result = _empty(A, plan)
         at_c, _ = _read("C", result)
         if at_c & 255:  # by an allocator of the user's own
-            plan = _plan(mode, alpha != 0, (units[0], units[1], at_c & -at_c & 255), of_a, of_b, None)
+            plan = _plan(how, alpha != 0, (units[0], units[1], at_c & -at_c & 255), of_a, of_b, None)
     a_bytes, b_bytes, c_bytes = plan.memory
     for name, at, size in (("A", at_a, a_bytes), ("B", at_b, b_bytes)):
         if size and at < at_c + c_bytes and at_c < at + size:
@@ -143,7 +164,8 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
 
 
 class Plan:
-    """What calls have in common whose matrices differ only in their addresses. by_alpha: whether alpha isn't 0.
+    """What calls have in common whose matrices differ only in their addresses. mode: or the largest error, a float.
+    by_alpha: whether alpha isn't 0.
     at: the largest power of two that the addresses of A, B and C are multiples of, 0 for 256 and more. of_c: None for
     a new C. Raises BadSetting for matrices that don't fit each other.
 
@@ -181,32 +203,31 @@ class Plan:
 
     def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, at: Units) -> Kernel:
         """The kernel for these matrices."""
-        if not isinstance(mode, Kernel) and mode not in MODES:
+        best, arch = rung("best"), self.place.device.arch if self.place else ARCH
+        if not isinstance(mode, Kernel | float) and mode not in MODES:
             raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
-        kernel, best = mode if isinstance(mode, Kernel) else rung(MODES[mode]), rung("best")
+        kernel = mode if isinstance(mode, Kernel) else best if isinstance(mode, float) else rung(MODES[mode])
         if kernel.host is not None:
             raise BadSetting(f"{kernel.name} is a host function: call the function itself")
-        if missing := kernel.missing_on(self.place.device.arch if self.place else ARCH):
+        if missing := kernel.missing_on(arch):
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
-        if kernel.choose is not best.choose:  # which follows the orders, too
-            kernel = kernel.at(self.shape)
-        if not self.reads or (mode == "split" and not table().split_pays(self.shape)):
-            kernel = best
-        elif kernel.choose is None:
-            why = ""
-            for name, place, unit in zip("BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True):
-                if place % unit and not why:
-                    needs = f"which {kernel.name} needs ({kernel.domain})"
-                    why = f"{name} is not at a multiple of {unit} bytes, {needs}"
-            if not (a_by_rows and b_by_rows):
-                why = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
-            if why and mode != "split":
+        if not (a_by_rows and b_by_rows) and kernel.choose is not best.choose:  # which follows the orders, too
+            why = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
+            if mode != "split":
                 raise BadSetting(f"sgemm: {why}: take best, or copy")
-            if why:
-                once(f"sgemm: {why}: best is used instead, which is slower")
-                kernel = best
+            once(f"sgemm: {why}: best is used instead, which is slower")
+        if isinstance(mode, Kernel) and kernel.choose is not best.choose and self.reads:
+            kernel = kernel.at(self.shape)
+            for name, place, unit in zip("BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True):
+                if place % unit:
+                    needs = f"which {kernel.name} needs ({kernel.domain})"
+                    raise BadSetting(f"sgemm: {name} is not at a multiple of {unit} bytes, {needs}: take best, or copy")
+            return kernel
+        split = isinstance(mode, float) or (mode == "split" and self.shape.k >= LEAST_SPLIT_K)
         aligned = all(place % ALIGNMENT == 0 for place in at)
-        return kernel if kernel.choose is None else _best(aligned, a_by_rows, b_by_rows)
+        kernel = _best(aligned, a_by_rows, b_by_rows, split and self.reads, mode if isinstance(mode, float) else inf)
+        kernel.at(self.shape, arch)  # raises BadSetting if none keeps the error
+        return kernel
 
     def prepare(self, loaded: Loaded) -> None:
         """The launches of a kernel. CuPy packs the arguments anew each time; here the driver copies them."""
@@ -233,10 +254,11 @@ _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 
 @cache  # so that its kernels are compiled once
-def _best(aligned: bool, a_by_rows: bool, b_by_rows: bool) -> Kernel:
+def _best(aligned: bool, a_by_rows: bool, b_by_rows: bool, split: bool, max_error: float) -> Kernel:
     """The rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
-    return replace(rung("best"), choose=partial(choose, aligned=aligned, **orders))
+    how = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error)
+    return replace(rung("best"), choose=how)
 
 
 def _empty(like: Any, plan: Plan) -> Any:

@@ -1,0 +1,79 @@
+"""The accuracy contract of worklog.sgemm: no kernel misses its bound, and max_error takes one that keeps it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import worklog
+from tests.products import KINDS, Product, drawn, largest_error
+from worklog.emulator import EmulatedDevice
+from worklog.errors import BadSetting
+from worklog.kernel import Kernel, accuracy
+from worklog.kernel.best import choose
+from worklog.kernel.rungs import split
+from worklog.problem import Shape
+
+U = accuracy.U
+LIMITS = (6.1e-8, 1e-6, 1e-5, 1e-3)
+TILES = ((64, 1), (128, 3))
+SPLIT_CASES = 48
+
+
+def sizes(seed: int) -> Shape:
+    rng = np.random.default_rng([seed, 1])
+    return Shape(*(int(math.exp(rng.uniform(0, math.log(most)))) for most in (70, 70, 500)))
+
+
+def result(kernel: Kernel, product: Product) -> np.ndarray:
+    """C by a kernel on the emulator."""
+    device = EmulatedDevice(races=False)
+    a, b, c = map(device.upload, (product.a, product.b, product.c))
+    (m, k), n = product.a.shape, product.b.shape[1]
+    kernel.load(device).enqueue(Shape(m, n, k), product.alpha, a, b, product.beta, c)
+    return device.download(c).reshape(m, n)
+
+
+def test_no_drawn_product_misses_max_error() -> None:
+    for seed in range(200):
+        product, max_error = drawn(seed, sizes(seed)), LIMITS[seed // len(KINDS) % len(LIMITS)]
+        c = product.c.copy()
+        worklog.sgemm(product.a, product.b, c, alpha=product.alpha, beta=product.beta, max_error=max_error)
+        assert largest_error(product, c) <= max_error, (seed, product.kind, max_error)
+
+
+def test_split_keeps_its_bound_and_some_products_come_near() -> None:
+    largest = dict.fromkeys(KINDS, 0.0)
+    for seed in range(SPLIT_CASES):
+        shape, (bn, parts) = sizes(seed), TILES[seed // len(KINDS) % len(TILES)]
+        product = drawn(seed, shape)
+        error = largest_error(product, result(split(bn, parts, 128), product))
+        assert error <= accuracy.split_bound(shape, parts), (seed, product.kind)
+        largest[product.kind] = max(largest[product.kind], error)
+    assert largest["equal"] > 20 * U, "a max_error of 1e-6 is 17 u, and needs another kernel"
+    assert largest["large and small"] > 100 * U
+
+
+def test_the_fastest_of_those_that_keep_it_is_taken_and_otherwise_the_least_is_named() -> None:
+    wide, deep = Shape(4096, 4096, 4096), Shape(4096, 4096, 256)
+    names = {limit: choose(wide, limit, arch="sm_90", split=True).name for limit in (1e-7, 1e-5, 1.5e-5, 1e-3)}
+    assert names == {1e-7: "exact", 1e-5: "exact", 1.5e-5: "split", 1e-3: "split"}
+    assert choose(deep, 1.6e-5, arch="sm_80", split=True).name == "best" == choose(deep, 1e-3, arch="sm_80").name
+    few = Shape(128, 128, 16384)  # more parts of K have shorter chains
+    parts = [len(choose(few, limit).launches) and choose(few, limit).blocks(few)[2] for limit in (1e-3, 3e-5)]
+    assert 1 < parts[0] <= parts[1]
+    with pytest.raises(BadSetting, match=r"no kernel keeps max_error=1e-08 at 4096: give 5\.96e-08 or more"):
+        choose(wide, 1e-8, arch="sm_90", split=True)
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    ({"max_error": 1e-8}, "no kernel keeps max_error=1e-08 at 2: give 5.96e-08 or more"),
+    ({"max_error": 1e-3, "mode": "split"}, "max_error chooses the kernel: omit mode"),
+    ({"max_error": "1e-3"}, "max_error is str: give a number"),
+])  # fmt: skip
+def test_what_max_error_does_not_take_is_an_error(words: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadSetting, match=why):
+        worklog.sgemm(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), **words)
