@@ -128,29 +128,35 @@ LOG := $(VENV)/install.log
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install
 OR_SAY := || { tail -n 20 $(LOG) >&2; echo "make: the installation failed; all of it is in $(LOG)" >&2; exit 1; }
 
-# CUDA 12 needs an older PyTorch than the pinned one (see pyproject.toml), so that pin is left out there.
+# Prepares $(VENV), made anew unless it is of this place and of this CUDA, and takes back both stamps. CUDA 12 needs an
+# older PyTorch than the pinned one (see pyproject.toml), so that pin is left out there.
+define make_venv
+$(find_python); $(ensure_venv); $(find_cuda); \
+rm -f $(USER_STAMP) $(DEV_STAMP); \
+if ! { $(PY) -m pip -V && grep -F "$(CURDIR)/$(PY)" $(VENV)/bin/pip && grep -x "extra=$$extra" $(VENV)/extra; } \
+        >/dev/null 2>&1; then \
+    "$$python" -m venv --clear $(VENV); echo "extra=$$extra" >$(VENV)/extra; \
+fi; \
+cp constraints.txt $(VENV)/constraints.txt; \
+if [ "$$extra" = cuda12 ]; then sed -i.all '/^torch==/d' $(VENV)/constraints.txt; fi
+endef
+
 $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
-	@$(find_python); $(ensure_venv); $(find_cuda); \
-	rm -f $(USER_STAMP) $(DEV_STAMP); \
-	if ! { $(PY) -m pip -V && grep -F "$(CURDIR)/$(PY)" $(VENV)/bin/pip && grep -x "extra=$$extra" $(VENV)/extra; } \
-	        >/dev/null 2>&1; then \
-	    "$$python" -m venv --clear $(VENV); echo "extra=$$extra" >$(VENV)/extra; \
-	fi; \
+	@$(make_venv); \
 	echo "Installing worklog$${extra:+ with $$extra} into $(VENV) for $$($(PY) -V): a minute or more"; \
-	cp constraints.txt $(VENV)/constraints.txt; \
-	if [ "$$extra" = cuda12 ]; then sed -i.all '/^torch==/d' $(VENV)/constraints.txt; fi; \
 	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" >$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" >$@
 
-# Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find locally, else PyTorch's own
-# index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. Most of its modules are never
-# imported, so Python compiles those that are.
-$(DEV_STAMP): $(USER_STAMP)
-	@echo "Installing the tools for tests and checks into $(VENV)"
-	@if grep -qx "extra=" $(VENV)/extra && [ "$$(uname -s)" = Linux ]; then \
+# Everything at once, as pip solves and builds once then. Without a GPU, PyTorch's small CPU build will do: a wheel that
+# pip is configured to find locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of
+# CUDA libraries. Most of its modules are never imported, so Python compiles those that are.
+$(DEV_STAMP): pyproject.toml constraints.txt $(AGAIN)
+	@$(make_venv); \
+	echo "Installing worklog$${extra:+ with $$extra} and the tools for tests and checks into $(VENV) for $$($(PY) -V)"; \
+	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then \
 	    torch=$$(grep '^torch==' constraints.txt); \
-	    $(PIP) --no-compile --no-deps --no-index "$$torch" >>$(LOG) 2>&1 || \
+	    $(PIP) --no-compile --no-deps --no-index "$$torch" >$(LOG) 2>&1 || \
 	    $(PIP) --no-compile --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" >>$(LOG) 2>&1 || true; \
-	fi
-	@$(PIP) --no-compile -c $(VENV)/constraints.txt -e '.[dev]' >>$(LOG) 2>&1 $(OR_SAY)
-	@echo "$(CURDIR)" >$@
+	fi; \
+	$(PIP) --no-compile -c $(VENV)/constraints.txt -e ".[dev$${extra:+,$$extra}]" >>$(LOG) 2>&1 $(OR_SAY); \
+	echo "$(CURDIR)" | tee $(USER_STAMP) >$@

@@ -7,6 +7,7 @@ don't. NVRTC is larger here than for a user: constraints.txt pins it for PyTorch
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,9 +22,12 @@ SHOWN = 8
 
 
 def installed(folder: Path) -> Distribution:
-    """The wheel, built from this checkout and installed into a folder without its requirements."""
+    """The wheel, built from this checkout, with the core that it has compiled, and installed into a folder without its
+    requirements.
+    """
     build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", ROOT, "--outdir", folder)
-    subprocess.run(build, stdout=subprocess.DEVNULL, check=True)
+    compiled = {"WORKLOG_CACHE": str(ROOT / "worklog" / "emulator" / "core")}
+    subprocess.run(build, env=os.environ | compiled, stdout=subprocess.DEVNULL, check=True)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder / "site")
     subprocess.run((*pip, next(folder.glob("*.whl"))), check=True)
     return Distribution.at(next((folder / "site").glob("*.dist-info")))
