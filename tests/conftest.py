@@ -1,12 +1,10 @@
 """What every test gets: no runs, settings or kernels of the person who runs it, and no window."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 # nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2 seconds.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+sys.modules["rfc3987_syntax"] = None
 
 WHY = "this test has no GPU"
 # The files that take longest, longest first.
@@ -39,7 +37,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def nobodys_home(tmp_path_factory):
     """Keep runs, Jupyter's and IPython's files in a temporary folder; subprocesses inherit it."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -53,7 +51,7 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def laptop(monkeypatch, tmp_path):
     """A machine without a GPU, whatever machine this is, and an empty folder."""
     for module in ("gpu.device", "runner.check", "runner.measure"):
         monkeypatch.setattr(f"worklog.{module}.gpu_reason", lambda: WHY)
@@ -61,7 +59,7 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_nvrtc(monkeypatch):
     """The emulator has no compiler."""
     from worklog.errors import NvrtcMissing
 
@@ -72,7 +70,7 @@ def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_shapes(monkeypatch):
     take_few_shapes(monkeypatch.setattr)
 
 
@@ -91,7 +89,7 @@ def take_few_shapes(setting: Callable[[object, str, object], None]) -> None:
 
 
 @pytest.fixture
-def drawn_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def drawn_before(monkeypatch):
     """The rungs whose source changed after they were timed are those that the stored figures name: a kernel may be
     edited before it is measured and drawn again.
     """
@@ -104,7 +102,7 @@ def drawn_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def one_png(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_png(monkeypatch):
     """Every SVG, and of the PNGs, which take longest, the ladder: all of them are made in the same way."""
     from worklog.plots.figure import Drawing
 

@@ -1,7 +1,5 @@
 """Damaged JSON documents: what a reader must refuse or be able to show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hypothesis.strategies as st

@@ -3,8 +3,6 @@
 Ids of processes that a test has to look for are written to the file that FOREIGN_PIDS names.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

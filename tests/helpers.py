@@ -2,8 +2,6 @@
 kernels of a user; a command that is typed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

@@ -5,8 +5,6 @@ followed through the metadata of this environment: an empty environment would ta
 don't. NVRTC is larger here than for a user: constraints.txt pins it for PyTorch's sake.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

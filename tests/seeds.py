@@ -2,8 +2,6 @@
 test holds it: `python -m tests.seeds` writes notebooks/seeds.md from tests/seeds.csv, which test_seeds.py checks.
 """
 
-from __future__ import annotations
-
 import csv
 from itertools import groupby
 from pathlib import Path

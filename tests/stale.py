@@ -4,8 +4,6 @@
 that the command imports (without comments), its data, and the files themselves.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

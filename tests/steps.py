@@ -7,8 +7,6 @@ the child's main to the one that calls the kernel in the timed loop, to the one 
 parent again, to the one that writes the file. Files: those that hold a step or a function that a step calls.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -6,8 +6,6 @@ in the row. Imports are pairs of modules. Files in a circle reach each other by 
 checker imports counts there, and not in the other rows.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

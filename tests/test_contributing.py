@@ -2,12 +2,9 @@
 names is there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +22,8 @@ from worklog.cli.commands import COMMANDS
     ],
 )
 def test_a_change_of_the_data_of_the_result_or_of_the_code_makes_files_stale(
-    name: str, text: str, is_stale: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, text, is_stale, tmp_path, monkeypatch
+):
     for file in ("data.csv", "page.md", "chart.py"):
         (tmp_path / file).write_text("x = 1\n")
     target = stale.Target("", ("chart",), ("*.csv",), ("*.md",))
@@ -40,13 +37,13 @@ def test_a_change_of_the_data_of_the_result_or_of_the_code_makes_files_stale(
     assert stale.stale() == ["chart"] * is_stale
 
 
-def test_every_target_has_files_and_code_that_is_there() -> None:
+def test_every_target_has_files_and_code_that_is_there():
     for name, target in stale.TARGETS.items():
         assert all(any(stale.ROOT.glob(pattern)) for pattern in (*target.data, *target.files)), name
         assert all(path.is_file() for module in target.code for path in stale.sources(module)), name
 
 
-def test_what_contributors_are_told_to_edit_and_to_run_is_there() -> None:
+def test_what_contributors_are_told_to_edit_and_to_run_is_there():
     page = (stale.ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert page.count("\n| a") == 6 and len(page.splitlines()) < 40
     for words in re.findall(r"`(.+?)`", page):

@@ -1,7 +1,5 @@
 """What a user gets from pip: the kernels and data are in sdist and wheel, and the wheel runs far from the checkout."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -43,7 +41,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(tmp_path_factory):
     """A folder with the sdist and the wheel built from it, by the installed hatchling: no network is needed."""
     folder = tmp_path_factory.mktemp("release")
     cores = {*(ROOT / "worklog/emulator/core").glob("core-*.so")}  # the editable install has compiled them
@@ -54,7 +52,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(release, tmp_path_factory):
     """A folder for PYTHONPATH that holds the installed wheel, ahead of the checkout."""
     target = tmp_path_factory.mktemp("installed")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index")
@@ -62,7 +60,7 @@ def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(release: Path) -> None:
+def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(release):
     """Every file, also recordings, PTX and the charts' style; in the wheel nothing else, in the sdist kernels/."""
     files = [path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     package = [path for path in files if path.suffix != ".so"]  # an editable install compiles into the checkout
@@ -84,7 +82,7 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
     assert not any(name.startswith("worklog/_kernels") or name.endswith(".so") for name in names)
 
 
-def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_index(release: Path) -> None:
+def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_index(release):
     wheel, sdist = next(release.glob("*.whl")), next(release.glob("*.tar.gz"))
     said = run(sys.executable, "-m", "twine", "--no-color", "check", "--strict", wheel, sdist, cwd=release)
     assert said.count("PASSED") == 2
@@ -99,7 +97,7 @@ def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_i
 
 
 @pytest.mark.parametrize("repository", ["", "https://example.org/worklog"])
-def test_on_an_index_no_link_and_no_picture_leads_nowhere(repository: str) -> None:
+def test_on_an_index_no_link_and_no_picture_leads_nowhere(repository):
     metadata: dict[str, Any] = {"urls": {"Repository": repository} if repository else {}}
     Readme(str(ROOT), {}).update(metadata)
     page = MarkdownIt("commonmark").enable("table").render(metadata["readme"]["text"])
@@ -109,7 +107,7 @@ def test_on_an_index_no_link_and_no_picture_leads_nowhere(repository: str) -> No
     assert all((ROOT / path).exists() for path in ours) and bool(ours) is bool(repository) is ("ladder.png" in page)
 
 
-def test_on_an_index_code_stays_and_a_picture_is_a_sentence() -> None:
+def test_on_an_index_code_stays_and_a_picture_is_a_sentence():
     code, picture = "\n```\n[m](n)\n```\n", "*Picture in the repository: {}.*"
     text = f"`a[0](b)` [c `d`](e.md) [f](https://g) [![h](i.svg)](j) ![k.](l.png){code}"
     assert for_index(text) == f"`a[0](b)` c `d` [f](https://g) {picture.format('h')} {picture.format('k')}{code}"
@@ -121,9 +119,7 @@ def test_on_an_index_code_stays_and_a_picture_is_a_sentence() -> None:
     assert for_index('<a href="#d">e</a>', "https://o/r") == '<a href="https://o/r#d">e</a>'
 
 
-def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(installed, tmp_path):
     code = "import worklog as w, worklog.kernel as k; print(w.__file__, k.kernels_dir(), w.open_run().label, sep='\\n')"
     for package, kernels, path in (
         (installed, "worklog/_kernels", {"PYTHONPATH": str(installed)}),
@@ -138,7 +134,7 @@ def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belo
     assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
 
 
-def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed, tmp_path):
     """In a read-only folder, too; where the wheel lacks what fits its sources, the error names the command."""
     code = "from worklog.emulator.core.native import library; print(library()._name)"
     bare = {"PYTHONPATH": str(installed), "PATH": "", "WORKLOG_CACHE": str(tmp_path / "none")}
@@ -161,7 +157,7 @@ def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed: Pat
     assert Path(run(sys.executable, "-c", code, cwd=tmp_path, **made).strip()).parent == tmp_path / "none"
 
 
-def test_the_build_needs_the_standard_library_alone_and_hashes_what_it_reads() -> None:
+def test_the_build_needs_the_standard_library_alone_and_hashes_what_it_reads():
     """Build isolation has neither NumPy nor this package."""
     code = f"""
 import runpy, sys
@@ -174,10 +170,8 @@ print(*(str(getattr(module, "__file__", None)) for module in sys.modules.values(
     assert int(size) > 1000 and {path for path in loaded.split() if path.startswith(str(ROOT))} <= {*tables}
 
 
-def test_a_wheel_for_another_platform_and_a_build_without_a_compiler_ask_for_zig(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hook = Core(str(ROOT), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+def test_a_wheel_for_another_platform_and_a_build_without_a_compiler_ask_for_zig(monkeypatch):
+    hook = Core(str(ROOT), {}, None, None, "", "wheel")
     assert hook.dependencies() == []
     monkeypatch.setenv("WORKLOG_WHEEL", "macosx_11_0_arm64")
     assert hook.dependencies() == ["ziglang>=0.13"]
@@ -186,7 +180,7 @@ def test_a_wheel_for_another_platform_and_a_build_without_a_compiler_ask_for_zig
     assert hook.dependencies() == ["ziglang>=0.13"]
 
 
-def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed, tmp_path):
     said = run(sys.executable, "-m", "worklog", "new", "notebooks", "DIR", cwd=tmp_path, PYTHONPATH=str(installed))
     folder = tmp_path / "DIR"
     written = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
@@ -198,7 +192,7 @@ def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(inst
     assert "recorded · NVIDIA H200" in shown
 
 
-def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed: Path, release: Path, tmp_path: Path) -> None:
+def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed, release, tmp_path):
     """gemm-worklog is on no index, so a hint names the checkout or the wheel."""
     ask = (sys.executable, "-c", "from worklog.errors import install_command; print(install_command('sass'))")
     by_wheel = run(*ask, cwd=tmp_path, PYTHONPATH=str(installed))
@@ -211,7 +205,7 @@ def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed: Path, re
         assert f"Would install gemm-worklog-{__version__}" in said
 
 
-def test_the_package_loads_nothing_heavy_and_pandas_only_for_a_data_frame(tmp_path: Path) -> None:
+def test_the_package_loads_nothing_heavy_and_pandas_only_for_a_data_frame(tmp_path):
     (tmp_path / "mine.cu").write_text((ROOT / "worklog/kernel/template.cu").read_text(encoding="utf-8"))
     code = """
 import sys, worklog, worklog.kernel.nvrtc, worklog.emulator
@@ -226,7 +220,7 @@ for words in ("run", "run --json", "check mine.cu --quick", "ablate naive", "pee
     assert said.startswith("loaded: !") and "pandas is loaded" not in said
 
 
-def test_every_dependency_is_pinned_inside_its_range_to_a_plain_public_version() -> None:
+def test_every_dependency_is_pinned_inside_its_range_to_a_plain_public_version():
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.split("==") for line in lines if not line.startswith("#"))
     pins = {canonicalize_name(name): version for name, version in pairs}
@@ -235,6 +229,6 @@ def test_every_dependency_is_pinned_inside_its_range_to_a_plain_public_version()
         assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
 
 
-def test_make_alone_names_every_target() -> None:
+def test_make_alone_names_every_target():
     targets = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert re.findall(r"^make ([a-z-]+) +\S", run("make", cwd=ROOT), re.MULTILINE) == targets != []

@@ -2,8 +2,6 @@
 what backs it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from contextlib import nullcontext
@@ -33,11 +31,11 @@ THEIRS = {
 
 
 @pytest.fixture
-def readme(tmp_path: Path) -> Path:
+def readme(tmp_path):
     return tmp_path / "README.md"
 
 
-def test_the_table_is_put_between_its_markers_and_once_written_it_stays(readme: Path) -> None:
+def test_the_table_is_put_between_its_markers_and_once_written_it_stays(readme):
     begin, end = markers("table")
     assert not rewrite(readme, "new", begin, end) and not readme.exists()
     readme.write_text(f"# Title\n{begin}\nold | numbers\n{end}\nprose · µs\n", encoding="utf-8")
@@ -51,7 +49,7 @@ def test_the_table_is_put_between_its_markers_and_once_written_it_stays(readme: 
 
 
 @pytest.mark.parametrize("text", ["# No table\n", "a\n{0}\nb\n", "a\n{1}\nb\n", "{1}\n{0}\n"])
-def test_without_markers_the_file_stays_and_one_marker_alone_is_an_error(text: str, readme: Path) -> None:
+def test_without_markers_the_file_stays_and_one_marker_alone_is_an_error(text, readme):
     text = text.format(*markers("table"))
     readme.write_text(text)
     with pytest.raises(WorklogError, match="only one of two markers") if "<" in text else nullcontext():
@@ -59,7 +57,7 @@ def test_without_markers_the_file_stays_and_one_marker_alone_is_an_error(text: s
     assert readme.read_text() == text
 
 
-def test_the_numbers_beside_the_first_picture_are_the_runs() -> None:
+def test_the_numbers_beside_the_first_picture_are_the_runs():
     def of(name: str, share: float, rms: float, precision: str) -> Measurement:
         detail = f"class x: rms {rms} u·D (fp32 up to 80.8), largest 1"
         verdict = Verdict((Stage("precision", True, rms, 80.8, detail),), precision)
@@ -82,7 +80,7 @@ def test_the_numbers_beside_the_first_picture_are_the_runs() -> None:
     assert ") tf32, whose operands" in text and "in the class fp32." in text
 
 
-def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(drawn_before: None) -> None:
+def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(drawn_before):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, part in parts().items():
         begin, end = markers(name, BY)
@@ -95,9 +93,7 @@ def code(language: str) -> list[str]:
     return [block for written, block in blocks if written == language]
 
 
-def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
-    laptop: None, few_shapes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(laptop, few_shapes, tmp_path, monkeypatch):
     """In the README's order. Exit code 2 and the reason where a line is marked GPU; 1 for an unwritten solution."""
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
     [first, declared] = [block for block in code("python") if "cupy" not in block]
@@ -116,7 +112,7 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
     assert (names["C"] == 64).all() and isinstance(names["run"], Run)
 
 
-def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack() -> None:
+def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack():
     run, text = recorded_run(), " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     shares = {m.kernel: 100 * (m.ratio or 0.0) for m in run.select(shape=Shape.of(256)) if m.kernel != "cuBLAS"}
     blocks = {rung.name: math.prod(rung.blocks(Shape.of(256))) for rung in LADDER}
@@ -126,7 +122,7 @@ def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack() -> 
     assert f"larger tiles, which give {min(later)} to {max(later)} blocks" in text
 
 
-def test_every_cell_links_to_what_backs_it() -> None:
+def test_every_cell_links_to_what_backs_it():
     for row in WORDS["row"]:
         cells = dict(zip(COLUMNS[1:], row["cells"], strict=True))
         words, test = cells.pop("worklog")
@@ -135,7 +131,7 @@ def test_every_cell_links_to_what_backs_it() -> None:
             assert theirs and re.match(THEIRS[peer], link.format(**WORDS["addresses"])), link
 
 
-def test_what_was_timed_is_what_was_recorded_and_a_harness_without_a_reading_has_no_number() -> None:
+def test_what_was_timed_is_what_was_recorded_and_a_harness_without_a_reading_has_no_number():
     row = {"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}
     lines = comparison_table(compared([row])).splitlines()
     assert "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |" in lines

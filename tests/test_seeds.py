@@ -1,7 +1,5 @@
 """notebooks/seeds.md: no row points at nothing."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
@@ -20,7 +18,7 @@ from worklog.settings import parse_settings
 HELD = [row for row in ROWS if row.test]
 
 
-def test_what_does_it_exists() -> None:
+def test_what_does_it_exists():
     for row in HELD:
         require(row)
 
@@ -49,13 +47,13 @@ def require(row: Row) -> None:
             eval(row.how, {"worklog": worklog})
 
 
-def test_the_test_that_holds_it_exists() -> None:
+def test_the_test_that_holds_it_exists():
     for row in HELD:
         file, _, name = row.test.partition("::")
         assert re.search(rf"^def {name}\(", (ROOT / "tests" / file).read_text("utf-8"), re.MULTILINE), row
 
 
-def test_the_page_is_the_tables() -> None:
+def test_the_page_is_the_tables():
     assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.seeds"
     absent = [row.how for row in ROWS if not row.test]
     assert absent and all(reason.endswith(".") and " " in reason for reason in absent)

@@ -1,7 +1,5 @@
 """The plan of the house holds where `make check` does not look: names, layers, lengths, and words."""
 
-from __future__ import annotations
-
 import tomllib
 
 from tests import structure
@@ -9,7 +7,7 @@ from tests import structure
 LONGEST = 400
 
 
-def test_the_structure_keeps_to_its_goals() -> None:
+def test_the_structure_keeps_to_its_goals():
     """One layer a row of the table of rooms, and files that are read in one sitting."""
     assert len(structure.names()) < 20
     contracts = tomllib.loads((structure.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]

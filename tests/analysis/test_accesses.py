@@ -1,7 +1,5 @@
 """The access viewer's document: its counts are those of `inspect`, on every line; its words, those of each access."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +21,7 @@ SHAPES = {"best": Shape(128, 128, 64)}
 
 
 @pytest.fixture(autouse=True)
-def without_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_machine_code(monkeypatch):
     """To disassemble takes `inspect` longer than to count, and no count needs it."""
     monkeypatch.setattr(inspection, "disassembler", lambda: None)
 
@@ -58,7 +56,7 @@ def shown(kernel: Kernel, shape: Shape, blocks: Iterable[int]) -> dict[int, tupl
 @pytest.mark.parametrize(
     "name", ["naive", "coalesced", "tiles_2d", "conflict_free", "async_copies", "bulk_copies", "best"]
 )
-def test_counts_equal_those_of_inspect_on_every_line_of_a_rung(name: str) -> None:
+def test_counts_equal_those_of_inspect_on_every_line_of_a_rung(name):
     kernel = rung(name)
     document = access(kernel, SHAPES.get(name)).document
     shape = Shape(*map(int, document["about"].split(" · ")[0].removeprefix("M, N, K = ").split(", ")))
@@ -68,13 +66,13 @@ def test_counts_equal_those_of_inspect_on_every_line_of_a_rung(name: str) -> Non
 
 
 @pytest.mark.parametrize("path", EXPLOITS, ids=lambda path: path.stem)
-def test_counts_equal_those_of_inspect_on_every_line_of_a_user_kernel(path: Path) -> None:
+def test_counts_equal_those_of_inspect_on_every_line_of_a_user_kernel(path):
     kernel = kernel_of(str(path), {})
     shape = kernel.domain.padded(Shape(32, 32, 16))
     assert shown(kernel, shape, range(math.prod(kernel.blocks(shape)))) == counted(kernel, shape)
 
 
-def test_the_accesses_of_a_warp_in_words() -> None:
+def test_the_accesses_of_a_warp_in_words():
     naive = {kind["text"]: kind["cost"] for kind in access("naive").document["kinds"]}
     assert naive["32 lanes read 32 floats of A"] == "32 sectors where 4 would do, 12.5 % used"
     assert naive["32 lanes read 1 float of B"] == "1 sector, the least possible"
@@ -88,7 +86,7 @@ def test_the_accesses_of_a_warp_in_words() -> None:
     )
 
 
-def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads() -> None:
+def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads():
     document = access("vectorized").document
     kinds = [document["kinds"][number] for number, *_ in document["steps"][0]]
     inside = [kind for kind in kinds if "wait" in kind or "rows" in kind]
@@ -97,7 +95,7 @@ def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads() -> None:
     assert changes == ["write", "wait", "read", "wait"] * 4
 
 
-def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_memory() -> None:
+def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_memory():
     document = access("bulk_copies").document
     warp, step = document["start"]
     kinds = [document["kinds"][number] for number, *_ in document["steps"][warp]]
@@ -106,6 +104,6 @@ def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_m
     assert list(copies.values()) == [0] and "bytes of B to shared memory" in next(iter(copies))
 
 
-def test_a_block_that_is_not_there_is_an_error() -> None:
+def test_a_block_that_is_not_there_is_an_error():
     with pytest.raises(BadSetting, match="naive has 4 blocks"):
         access("naive", block=4)

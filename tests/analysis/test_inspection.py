@@ -1,7 +1,5 @@
 """`worklog inspect`: resources, memory counts by line, machine code, and mistakes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -28,13 +26,13 @@ def run(*words: str) -> Result:
 
 
 @pytest.fixture
-def racy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def racy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.cu").write_text(RACY, encoding="utf-8")
     return "mine.cu"
 
 
-def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_requests() -> None:
+def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_requests():
     record = rung("vectorized")
     inspected = inspect(record)
     assert inspected.threads == record.threads and inspected.counts.thread_fma >= 4096**3
@@ -49,7 +47,7 @@ def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_
         assert shown[2:4] == [cost, str(number)]
 
 
-def test_a_file_is_run_in_full_and_its_findings_are_shown(racy: str) -> None:
+def test_a_file_is_run_in_full_and_its_findings_are_shown(racy):
     done = run(racy, *LAUNCH)
     race = "mine.cu:8: shared-race: thread 0 of block (0, 0, 0) writes (line 6) and thread 1 reads (line 8)"
     assert done.exit_code == 0 and race in done.stdout
@@ -69,7 +67,7 @@ def without_a_launch(file: str) -> None:
     Path(file).write_text(Path(file).read_text().replace("blockIdx.y * 8", "blockIdx.y * blockDim.y"))
 
 
-def test_without_a_launch_only_resources_are_shown(racy: str) -> None:
+def test_without_a_launch_only_resources_are_shown(racy):
     without_a_launch(racy)
     printed = run(racy).stdout
     assert "give --block" in printed and "give --grid and --block" in printed and "at least" not in printed
@@ -77,9 +75,7 @@ def test_without_a_launch_only_resources_are_shown(racy: str) -> None:
     assert (document["counts"], document["threads"], document["prediction"]) == (None, None, None)
 
 
-def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
-    racy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy, monkeypatch):
     monkeypatch.setattr(inspection, "TRIAL", Shape(96, 96, 64))
     document = json.loads(run(racy, *LAUNCH, "--size", "2048", "--json").stdout)
     assert document["label"].endswith("predicted from 9 blocks, as a full run confirmed at 96x96x64")
@@ -93,7 +89,7 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(
 
 
 @pytest.mark.parametrize("name", ["equal_shares", "ragged"])
-def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable(name: str) -> None:
+def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable(name):
     shape, kernel = Shape(256, 512, 96), rung(name)
     sizes = 256 * 96, 96 * 512, 256 * 512, kernel.workspace_bytes(shape) // 4
     a, b, c, workspace = (np.ones(size, np.float32) for size in sizes)
@@ -104,7 +100,7 @@ def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be
     assert "its grid does not follow the shape, and shares differ: take a size of up to 512" in caveat
 
 
-def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str) -> None:
+def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy):
     """The extra dev brings the disassembler."""
     document = json.loads(run(racy, "--block", "256", "--arch", "all", "--json", "--out", "built/here").stdout)
     assert [out["arch"] for out in document["resources"]] == list(ARCHITECTURES)
@@ -128,15 +124,13 @@ def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy: str
         (["json:dumps"], "dumps is a host function"),
     ],
 )
-def test_mistakes(racy: str, words: list[str], complaint: str) -> None:
+def test_mistakes(racy, words, complaint):
     without_a_launch(racy)
     done = run(*words)
     assert (done.exit_code, done.stdout) == (2, "") and complaint in done.stderr
 
 
-def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(monkeypatch, request):
     monkeypatch.setattr(inspection, "disassembler", lambda: None)
     inspected = inspect(rung("naive"), Shape.of(64))
     assert (inspected.sass.loops, inspected.sass.note) == ({}, no_sass()) and "[sass]" in report(inspected)
@@ -190,13 +184,13 @@ CACHED = LISTING.replace("R0, R1, R2, R0", "R0, R1, R2, R3")
     ],
 )
 def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds_and_a_reused_operand_is_not_read(
-    listing: str, symbol: str, loop: dict[str, int], conflicts: float
-) -> None:
+    listing, symbol, loop, conflicts
+):
     found = main_loop(listing, symbol)
     assert (found.counts, found.bank_conflicts) == (loop, conflicts)
 
 
-def test_the_report_has_a_column_for_each_main_loop() -> None:
+def test_the_report_has_a_column_for_each_main_loop():
     printed = run("tiles_2d", "--size", "128", "--arch", "sm_80,sm_120").stdout
     assert "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the" in printed
     lines = printed.partition("main loop, SASS")[2].partition("\n\n")[0].splitlines()
@@ -210,9 +204,7 @@ def test_the_report_has_a_column_for_each_main_loop() -> None:
     ("words", "why"),
     [(["split"], "26_split.cu:"), (["mine.cu", *LAUNCH], "mine.cu:9: add.rz.f64 (add.rz.f64 d, d, d): ")],
 )
-def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leave_the_resources(
-    racy: str, words: list[str], why: str
-) -> None:
+def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leave_the_resources(racy, words, why):
     refused = '    __syncthreads(); asm volatile("{ .reg .f64 d; add.rz.f64 d, d, d; }");'
     Path(racy).write_text(RACY.replace("    __syncthreads();", refused), encoding="utf-8")
     done = run(*words)
@@ -220,7 +212,7 @@ def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leav
     assert "registers" in done.stdout and "main loop, SASS" in done.stdout
 
 
-def test_a_rung_that_chooses_is_inspected_as_the_architecture_launches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rung_that_chooses_is_inspected_as_the_architecture_launches_it(monkeypatch):
     def build(program: Program, arch: str) -> None:
         raise CompileFailed(program.entry)
 

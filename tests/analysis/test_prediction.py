@@ -1,8 +1,5 @@
 """The lower bound of a kernel's time: below each recorded time, its counts by hand, or a reason for none."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 
@@ -16,19 +13,18 @@ from worklog.emulator import load
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, Gpu, recorded_run
-from worklog.runs.run import Run
+from worklog.runs import Estimate, recorded_run
 
 WORST, WORST_OF_LARGE, LARGE = 3.1, 1.85, 2048  # time over bound; from LARGE on, each SM has several blocks
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run():
     return recorded_run()
 
 
 @pytest.fixture(scope="module")
-def h200(run: Run) -> Gpu:
+def h200(run):
     return run.gpu
 
 
@@ -41,7 +37,7 @@ def tiles(source: str) -> Kernel:
     return Kernel.from_source(source, file="mine.cu", grid="N / 8, M / 8", block="8,8", domain=domain)
 
 
-def test_no_recorded_time_is_below_its_bound(run: Run) -> None:
+def test_no_recorded_time_is_below_its_bound(run):
     timed = [size for size in run.shapes() if size.square]
     assert {size.n for size in timed} >= {256, 512, 1024, 2048, 4096, 8192}
     for size in timed:
@@ -49,7 +45,7 @@ def test_no_recorded_time_is_below_its_bound(run: Run) -> None:
         assert least >= 1.0 and most < (WORST if size.n < LARGE else WORST_OF_LARGE), (size, least, most)
 
 
-def test_the_sm_with_the_most_blocks_by_hand(h200: Gpu) -> None:
+def test_the_sm_with_the_most_blocks_by_hand(h200):
     """coalesced: a block of 32 warps looks up a line of A and one of B for each k; 1024 blocks on 132 SMs are 8 on one
     of them.
     """
@@ -63,7 +59,7 @@ def test_the_sm_with_the_most_blocks_by_hand(h200: Gpu) -> None:
     assert larger.limits[L1] == pytest.approx(32 * 1024 * 2 / clocks)
 
 
-def test_blocks_at_an_edge_do_not_count_as_whole_ones(h200: Gpu) -> None:
+def test_blocks_at_an_edge_do_not_count_as_whole_ones(h200):
     """At 33 x 32, block 1 has one row of 32; at 2080 x 2048, a mean SM has 65 / 132 of 64 blocks."""
     clocks = h200.sm_clock_mhz * 1e3
     assert bound(plain(), Shape(33, 32, 64), h200).limits[L1] == pytest.approx(32 * 64 * 2 / clocks)
@@ -72,7 +68,7 @@ def test_blocks_at_an_edge_do_not_count_as_whole_ones(h200: Gpu) -> None:
     assert ragged.counts.load_lines == 2049 * 64 * 64 * 2
 
 
-def test_a_rungs_shipped_counts_give_what_the_emulator_counts(h200: Gpu) -> None:
+def test_a_rungs_shipped_counts_give_what_the_emulator_counts(h200):
     """At 1024, the last wave of blocks is not full, which the mean over the SMs leaves out."""
     for size in (256, 1024):
         shipped, counted = (bound(replace(rung("shared"), name=name), Shape.of(size), h200) for name in ("shared", "a"))
@@ -82,7 +78,7 @@ def test_a_rungs_shipped_counts_give_what_the_emulator_counts(h200: Gpu) -> None
         assert shipped.counts.store_sectors == counted.counts.store_sectors
 
 
-def test_what_is_shown(run: Run) -> None:
+def test_what_is_shown(run):
     racy = predicted(tiles(RACY))
     own = racy.bound
     assert own is not None and own.limit == SHARED and own.shape == Shape.of(4096)
@@ -100,7 +96,7 @@ def test_what_is_shown(run: Run) -> None:
     assert racy.as_dict()["bound"]["ms"] == own.ms
 
 
-def test_the_error_is_the_recordings_and_at_the_nearest_size(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_the_error_is_the_recordings_and_at_the_nearest_size(monkeypatch, run):
     least, most = spread(rung_bounds(run, Shape.of(1024)))
     timed = [(m, m.us) for m in run.select(shape=Shape.of(1024)) if m.us]
     slow = [replace(m, time=Estimate(3 * us, 3 * us, 3 * us)) for m, us in timed]
@@ -112,14 +108,14 @@ def test_the_error_is_the_recordings_and_at_the_nearest_size(monkeypatch: pytest
     assert f"; measured 10 ms, {10 / shown.bound.ms:.2f} times that (" in shown.sentences[0]
 
 
-def test_a_count_that_the_assembler_may_lower_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_that_the_assembler_may_lower_is_no_limit(monkeypatch):
     monkeypatch.setattr(prediction, "load", lambda *words: replace(load(*words), assembled=False))
     shown = predicted(tiles(RACY))
     assert shown.bound is not None and shown.bound.limit == L1 and SHARED not in shown.bound.limits
     assert "a GPU's count differs and is usually lower" in shown.sentences[-1]
 
 
-def test_a_limit_that_one_pass_lacks_is_none_of_the_launch(monkeypatch: pytest.MonkeyPatch, h200: Gpu) -> None:
+def test_a_limit_that_one_pass_lacks_is_none_of_the_launch(monkeypatch, h200):
     known = iter([True, False])
     monkeypatch.setattr(prediction, "load", lambda *words: replace(load(*words), assembled=next(known)))
     assert {*bound(TWO, Shape(200, 200, 192), h200).limits} == {FMA, L1, DRAM}
@@ -135,7 +131,7 @@ def test_a_limit_that_one_pass_lacks_is_none_of_the_launch(monkeypatch: pytest.M
         (lambda: plain().with_launch(grid=""), "mine needs a launch"),
     ],
 )
-def test_without_a_bound_one_line_says_why(kernel: Callable[[], Kernel], why: str) -> None:
+def test_without_a_bound_one_line_says_why(kernel, why):
     shown = predicted(kernel())
     assert shown.bound is None and shown.table is None and f"<p>{escape(str(shown))}</p>" == shown._repr_html_()
     assert str(shown).startswith("no lower bound of the time: ") and why in str(shown) and "\n" not in str(shown)

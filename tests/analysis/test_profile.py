@@ -1,7 +1,5 @@
 """Counters of Nsight Compute: what it printed on an H100 is read, compared with the emulator's counts, and kept."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace
@@ -49,7 +47,7 @@ def with_values(**values: float) -> Counters:
 
 
 @pytest.fixture
-def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def ncu(monkeypatch, tmp_path):
     """An ncu on PATH, whose text a test may change."""
     path = tmp_path / "ncu"
     path.write_text(NCU)
@@ -59,7 +57,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
-def test_counts_of_the_hardware_are_the_emulators() -> None:
+def test_counts_of_the_hardware_are_the_emulators():
     """Sectors and wavefronts within 1 %, but for repeated shared stores, which a note explains."""
     for name in ("shared", "warptiled"):
         table = tables(recorded(name), rung(name))[0]
@@ -70,7 +68,7 @@ def test_counts_of_the_hardware_are_the_emulators() -> None:
         assert any("repeats" in note for note in table.notes)
 
 
-def test_units_stalls_occupancy_and_lines_are_read() -> None:
+def test_units_stalls_occupancy_and_lines_are_read():
     counted = recorded("shared")
     values = counted.values
     assert (values["issue slots"], values["L1 and shared"], values["warps resident"]) == (41.03, 89.82, 98.39)
@@ -81,7 +79,7 @@ def test_units_stalls_occupancy_and_lines_are_read() -> None:
     assert list(map(str, where))[0::3] == ["39", "acc += As[row][k] * Bs[k][col];"] and str(where[2]) == "mio"
 
 
-def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted() -> None:
+def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
     header, units, numbers = raw().splitlines()
     more = "\n".join((f'{header},"{SECTORS}"', f'{units},"sector"', f'{numbers},"1,000"'))
     assert counters_of("shared", SHAPE, more, "", "2025.3").values["bytes of L2"] == 32_000
@@ -99,15 +97,13 @@ def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted() -> Non
         ({"issue slots": 95.0, "FP32 cores": 90.0}, "multiply-adds themselves", "split"),
     ],
 )
-def test_one_sentence_says_what_limits_and_which_rung_attacked_it(
-    changed: dict[str, float], cause: str, attacked: str
-) -> None:
+def test_one_sentence_says_what_limits_and_which_rung_attacked_it(changed, cause, attacked):
     counted = recorded("shared")
     said = limit(replace(counted, kernel="mine", values=counted.values | changed))
     assert said.startswith("mine is limited by ") and cause in said and f"; {attacked} attacked that" in said
 
 
-def test_few_blocks_are_named_before_what_their_warps_wait_for() -> None:
+def test_few_blocks_are_named_before_what_their_warps_wait_for():
     """As of warptiled at 1024: 64 blocks on 132 SMs."""
     counted = recorded("shared")
     few = {"L1 and shared": 24.0, "warps resident": 6.3, "warps possible": 12.5}
@@ -115,7 +111,7 @@ def test_few_blocks_are_named_before_what_their_warps_wait_for() -> None:
     assert "too few blocks" in said and "6 % of the warps resident where 12 % are possible" in said
 
 
-def test_a_counter_that_is_no_number_or_missing_is_refused_by_name() -> None:
+def test_a_counter_that_is_no_number_or_missing_is_refused_by_name():
     name = COUNTS["shared_load.wavefronts"]
     for value, why in (("nan", f"counts NaN for {name}"), ("", f"has no counter {name}")):
         broken = raw().replace('"402,765,402"', f'"{value}"')
@@ -124,7 +120,7 @@ def test_a_counter_that_is_no_number_or_missing_is_refused_by_name() -> None:
             counters_of("shared", SHAPE, broken, "", "2025.3")
 
 
-def test_one_launch_is_profiled_and_the_run_keeps_it(ncu: Path, tmp_path: Path) -> None:
+def test_one_launch_is_profiled_and_the_run_keeps_it(ncu, tmp_path):
     counted = profiled(rung("shared"), SHAPE)
     assert counted == replace(recorded("shared"), ncu="2025.3.1.0")
     run = small_run(measurements=[measured("shared", n=2048)], kernels={"shared": {"tile": {"BM": 32, "BN": 32}}})
@@ -144,14 +140,14 @@ def test_one_launch_is_profiled_and_the_run_keeps_it(ncu: Path, tmp_path: Path) 
         ("echo 'No kernels were profiled.'", "ncu saw no launch of sgemm_shared: No kernels were profiled."),
     ],
 )
-def test_what_ncu_refuses_is_one_line_that_says_what_to_do(ncu: Path, script: str, why: str) -> None:
+def test_what_ncu_refuses_is_one_line_that_says_what_to_do(ncu, script, why):
     ncu.write_text(f"#!/bin/sh\n{script}\n")
     with pytest.raises(WorklogError) as caught:
         profiled(rung("shared"), SHAPE)
     assert why in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_without_ncu_or_a_gpu(monkeypatch: pytest.MonkeyPatch, laptop: None) -> None:
+def test_without_ncu_or_a_gpu(monkeypatch, laptop):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(WorklogError, match="no ncu on PATH: install"):
         profiled(rung("shared"), SHAPE)

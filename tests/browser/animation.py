@@ -4,8 +4,6 @@ figures/access.gif: what a warp of two rungs touches.
 Run: python -m tests.browser.animation
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections.abc import Callable

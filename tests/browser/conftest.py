@@ -2,8 +2,6 @@
 reached by keyboard. Skipped with the reason where there is no Chromium.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -67,7 +65,7 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("jupyter")) as found:
         yield found
 
@@ -114,7 +112,7 @@ def answers(address: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser():
     try:
         with chromium() as running:
             yield running
@@ -137,7 +135,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def opened(browser: Browser, lab: Lab) -> Opened:
+def opened(browser, lab):
     """The browser is asked for first, so that without one no server starts."""
     return partial(open_and_run, browser, lab)
 

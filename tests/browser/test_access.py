@@ -1,12 +1,7 @@
 """The access viewer's page in a browser: by keyboard, on a phone, light and dark."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.browser.conftest import axe_findings, rgb
 from worklog.analysis import access
@@ -17,7 +12,7 @@ OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
-def test_keys_move_the_address_and_axe_finds_nothing(browser: Browser, tmp_path: Path, width: int, scheme: Any) -> None:
+def test_keys_move_the_address_and_axe_finds_nothing(browser, tmp_path, width, scheme):
     path, noted = tmp_path / "access.html", list[str]()
     path.write_text(page([access("naive"), access("bulk_copies")]), encoding="utf-8")
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)

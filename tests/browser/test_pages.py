@@ -2,16 +2,13 @@
 ends with the kernel.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import OTHERS, RESTART, Lab, Opened, axe_findings, box, cell, of_cells, reading, rgb, tab_to
+from tests.browser.conftest import OTHERS, RESTART, axe_findings, box, cell, of_cells, reading, rgb, tab_to
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from worklog.plots.style import DARK, LIGHT
@@ -40,12 +37,12 @@ CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVi
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab) -> None:
+def runs(lab):
     small_grid().save(lab.folder / "grid.jsonl")
 
 
 @pytest.fixture(scope="module")
-def page(opened: Opened, runs: None) -> Iterator[Page]:
+def page(opened, runs):
     """A notebook with two panels, on a run made by hand."""
     with opened("pages", of_cells(LOAD, PANEL, PANEL)) as shown:
         expect(cell(shown, 2).get_by_role("combobox", name="size")).to_be_visible()
@@ -53,7 +50,7 @@ def page(opened: Opened, runs: None) -> Iterator[Page]:
 
 
 @pytest.fixture
-def panel(page: Page) -> Locator:
+def panel(page):
     """The first panel, unbiased and folded."""
     page.set_viewport_size({"width": 1400, "height": 1000})
     shown = cell(page, 1)
@@ -65,7 +62,7 @@ def panel(page: Page) -> Locator:
     return shown
 
 
-def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator, page: Page) -> None:
+def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel, page):
     expect(panel.get_by_role("button", name="measure")).to_be_disabled()
     expect(panel.get_by_role("status").filter(has_text="measure: WORKLOG_SOURCE=recorded")).to_be_visible()
     element = reading(panel).element_handle()
@@ -88,7 +85,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel: Locator, page: Page, width: int) -> None:
+def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel, page, width):
     page.evaluate("() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }")
     panel.get_by_role("button", name="all naive").click()
     expect(panel.get_by_text("with the gate off")).to_be_visible()
@@ -105,7 +102,7 @@ def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel: Locator, p
     assert (words["y"] < controls["y"] - 50) == (width == 390), "above the controls only where it is narrow"
 
 
-def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel: Locator, page: Page) -> None:
+def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
     panel.get_by_role("combobox", name="rung").focus()
     page.keyboard.press("ArrowUp")  # JupyterLab would go to another cell
     expect(reading(panel)).to_contain_text("4 ms")
@@ -114,7 +111,7 @@ def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel: Locator, page: 
     expect(reading(panel)).to_contain_text("100 µs")
 
 
-def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(opened: Opened, lab: Lab, runs: None) -> None:
+def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(opened, lab, runs):
     seconds, pid, job = lab.folder / "seconds", lab.folder / "pid", Path(__file__).parents[1] / "lab/stand_in_job.py"
     seconds.write_text("60")
     with opened("live", of_cells(LOAD + LIVE.format(job=str(job)))) as page:

@@ -1,11 +1,8 @@
 """The README at the width of GitHub's page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from markdown_it import MarkdownIt
-from playwright.sync_api import Browser
 
 README = Path(__file__).parents[2] / "README.md"
 GITHUB_PX = 880
@@ -18,7 +15,7 @@ CUT_OFF = """() => [...document.querySelectorAll('html, pre, table')]
     .filter(element => element.scrollWidth > element.clientWidth).map(element => element.outerHTML.slice(0, 200))"""
 
 
-def test_nothing_in_the_readme_scrolls_sideways(browser: Browser, tmp_path: Path) -> None:
+def test_nothing_in_the_readme_scrolls_sideways(browser, tmp_path):
     shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(README.read_text(encoding="utf-8"))
     written = tmp_path / "readme.html"
     written.write_text(STYLE + shown, encoding="utf-8")

@@ -2,18 +2,14 @@
 what Python computes, by mouse, keyboard and on a phone.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from pytest import approx
 
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
@@ -31,7 +27,6 @@ from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
-from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Value
 
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
@@ -42,22 +37,22 @@ OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
 @pytest.fixture(scope="module")
-def grid() -> Run:
+def grid():
     return part_of_the_recording()
 
 
 @pytest.fixture(scope="module")
-def files(grid: Run) -> dict[str, bytes]:
+def files(grid):
     return site(grid=grid)
 
 
 @pytest.fixture(scope="module")
-def pages(files: dict[str, bytes]) -> dict[str, str]:
+def pages(files):
     return {name: content.decode() for name, content in files.items() if name.endswith(".html")}
 
 
 @pytest.fixture(scope="module")
-def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(files, tmp_path_factory):
     """The site in the file system."""
     made = tmp_path_factory.mktemp("site")
     for name, content in files.items():
@@ -66,7 +61,7 @@ def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def opened(folder: Path, browser: Browser) -> Iterator[tuple[Page, list[str]]]:
+def opened(folder, browser):
     """The first page, and what the browser complains about or asks for outside of its folder."""
     path, noted, inside = folder / "index.html", list[str](), (folder.as_uri(), "data:,")
     shown = browser.new_page(viewport={"width": 1440, "height": 900})
@@ -80,7 +75,7 @@ def opened(folder: Path, browser: Browser) -> Iterator[tuple[Page, list[str]]]:
 
 
 @pytest.fixture
-def page(opened: tuple[Page, list[str]]) -> Iterator[Page]:
+def page(opened):
     """The page, wide and folded; a test fails with any error, message or request."""
     shown, noted = opened
     shown.set_viewport_size({"width": 1440, "height": 900})
@@ -116,7 +111,7 @@ def shows(page: Page, answer: Answer) -> None:
     expect(page.locator(".strip path")).to_have_count(1 if answer.same else 2)
 
 
-def test_the_panel_shows_what_python_computes(page: Page, grid: Run) -> None:
+def test_the_panel_shows_what_python_computes(page, grid):
     page.reload()
     answers = Answers([grid])
     first, last = answers.kernels[0], answers.kernels[-1]
@@ -137,7 +132,7 @@ def test_the_panel_shows_what_python_computes(page: Page, grid: Run) -> None:
     shows(page, answers.answer(first, answers.shapes[-1], **answers.naive))
 
 
-def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page: Page, grid: Run) -> None:
+def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page, grid):
     page.get_by_text(OTHERS).click()
     answers, changed = Answers([grid]), {"order": "sequential", "baseline": "tf32"}
     where, settings = (answers.kernels[-1], answers.shapes[-1]), answers.unbiased | changed
@@ -155,7 +150,7 @@ def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page: Page, grid: Ru
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page: Page, width: int, scheme: Any) -> None:
+def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page, width, scheme):
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=scheme)
     page.get_by_role("button", name="all naive").click()
@@ -172,7 +167,7 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page: Page, width: i
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
-def test_axe_finds_nothing_in_the_other_pages(browser: Browser, folder: Path, width: int, scheme: Any) -> None:
+def test_axe_finds_nothing_in_the_other_pages(browser, folder, width, scheme):
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
     few = ("05_climbing_the_ladder.html", "access.html", "wrong.html")  # whose style is that of all
     for path in sorted(folder.glob("*.html")) if scheme == "dark" else [folder / name for name in few]:
@@ -184,7 +179,7 @@ def test_axe_finds_nothing_in_the_other_pages(browser: Browser, folder: Path, wi
     shown.close()
 
 
-def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
+def test_the_keyboard_alone_is_enough(page, grid):
     answers = Answers([grid])
     kernel, shape, settings = answers.kernels[-1], answers.shapes[-2], answers.unbiased | FOUR
     page.get_by_text(OTHERS).click()
@@ -206,7 +201,7 @@ def test_the_keyboard_alone_is_enough(page: Page, grid: Run) -> None:
     tab_to(page, page.get_by_role("region", name="01_naive.cu"))
 
 
-def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
+def test_the_ladder_shows_each_rung_and_what_changed(page):
     climb = Climb(ladder_runs(), "vectorized", Shape.of(4096))
     page.locator("#ladder summary", has_text="vectorized").click()
     files = "06_vectorized.cu against 05_tiles_2d.cu"
@@ -223,7 +218,7 @@ def test_the_ladder_shows_each_rung_and_what_changed(page: Page) -> None:
     assert [width / max(widths) for width in widths] == approx([rate / max(rates) for rate in rates], abs=0.01)
 
 
-def test_a_phone_scrolls_down_only_and_keeps_the_reading_in_sight(page: Page) -> None:
+def test_a_phone_scrolls_down_only_and_keeps_the_reading_in_sight(page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.evaluate("() => document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
     assert page.evaluate(OVERFLOW) <= 0
@@ -233,14 +228,14 @@ def test_a_phone_scrolls_down_only_and_keeps_the_reading_in_sight(page: Page) ->
     assert page.evaluate(OVERFLOW) <= 0
 
 
-def test_every_notebook_is_a_page_and_the_first_page_is_small(files: dict[str, bytes], pages: dict[str, str]) -> None:
+def test_every_notebook_is_a_page_and_the_first_page_is_small(files, pages):
     others = {"index.html", "wrong.html", "access.html"}
     assert {*pages} == {f"{source.stem}.html" for source in sources()} | others
     assert len(files["index.html"]) < MOST_BYTES
     assert len(gzip.compress(files["access.html"])) < 65_000 and "https://" not in pages["access.html"]
 
 
-def test_every_link_has_its_page_and_its_place(files: dict[str, bytes], pages: dict[str, str]) -> None:
+def test_every_link_has_its_page_and_its_place(files, pages):
     places = {name: {*re.findall(r'\sid="([^"]*)"', html)} for name, html in pages.items()}
     places["access.html"] = {rung.name for rung in (*LADDER, *FP32)}
     for name, html in pages.items():
@@ -253,7 +248,7 @@ def test_every_link_has_its_page_and_its_place(files: dict[str, bytes], pages: d
             assert not where or where in places[page or name], f"{name}: {link}"
 
 
-def test_nothing_is_loaded_from_elsewhere_and_ids_are_unique(pages: dict[str, str]) -> None:
+def test_nothing_is_loaded_from_elsewhere_and_ids_are_unique(pages):
     loads = r'(?:src|srcset|action)="(?:https?:)?//|<link [^>]*href="(?!data:)|url\((?!#|data:)|@import'
     for name, html in pages.items():
         assert not re.findall(loads, html), name
@@ -261,20 +256,20 @@ def test_nothing_is_loaded_from_elsewhere_and_ids_are_unique(pages: dict[str, st
         assert len({*ids}) == len(ids), name
 
 
-def test_the_first_page_lists_the_chapters_in_the_order_of_reading(pages: dict[str, str]) -> None:
+def test_the_first_page_lists_the_chapters_in_the_order_of_reading(pages):
     linked = re.findall(r'<b><a href="(\d\d)_', pages["index.html"].partition('id="story"')[2])
     assert tuple(linked[: len(STORY)]) == STORY
     assert sorted(linked) == sorted(name[:2] for name in pages if name[:2].isdigit())
 
 
-def test_each_belief_stands_with_what_came_and_a_link(pages: dict[str, str]) -> None:
+def test_each_belief_stands_with_what_came_and_a_link(pages):
     stories = re.findall(r"<article>(.*?)</article>", pages["wrong.html"], re.DOTALL)
     assert len(stories) > 8 and f"{len(stories)} beliefs" in pages["index.html"]
     for story in stories:
         assert story.index("What we believed") < story.index("What came") < story.rindex('<a href="')
 
 
-def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pages: dict[str, str]) -> None:
+def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pages):
     chapter = pages["05_climbing_the_ladder.html"]
     terms = re.findall(r'<a class="term" href="index.html#[\w-]+" title="([^"]+)">(\w+)</a>', chapter)
     assert {"sector", "rung"} <= {term.removesuffix("s") for _, term in terms} and len(
@@ -283,11 +278,11 @@ def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pa
     assert not any("pull <a" in page for page in pages.values())  # a pull request is no request
 
 
-def test_a_cell_that_shows_a_page_links_to_the_live_one(pages: dict[str, str]) -> None:
+def test_a_cell_that_shows_a_page_links_to_the_live_one(pages):
     assert 'href="index.html#panel">→ Try it' in pages["01_four_gremlins.html"]
     assert re.search(r'href="access.html#\w+">→ Try it', pages["05_climbing_the_ladder.html"])
 
 
-def test_a_run_without_an_unbiased_reading_is_no_panel() -> None:
+def test_a_run_without_an_unbiased_reading_is_no_panel():
     with pytest.raises(WorklogError, match="no unbiased reading: make one: "):
         data_of(replace(small_run(), measurements=[]))

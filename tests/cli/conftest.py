@@ -1,9 +1,5 @@
 """Commands are typed on a laptop: no GPU, an empty home, and a folder of its own to write to."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from click.testing import Result
 
@@ -13,7 +9,7 @@ worklog = typed
 
 
 @pytest.fixture(autouse=True)
-def typed_on_a_laptop(laptop: None, few_shapes: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def typed_on_a_laptop(laptop, few_shapes, monkeypatch, tmp_path):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
 
 

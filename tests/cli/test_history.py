@@ -1,7 +1,5 @@
 """`worklog compare`, `log`, `rerun` and `run --against-revision`: what they say, write and exit with."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence
@@ -29,7 +27,7 @@ def keep(name: str, us: float, **parts: Any) -> None:
     run.save(runs_dir() / f"2026-11-27T{name}.jsonl")
 
 
-def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request() -> None:
+def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request():
     keep("old", 100.0)
     keep("new", 104.0)
     keep("later", 104.0, gpu=replace(GPU, driver="9"))
@@ -50,7 +48,7 @@ def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request()
     assert "there is no run 'nothing'" in one_line(worklog("compare", "old", "nothing"))
 
 
-def test_log_lists_exports_and_removes_runs_and_show_takes_their_names() -> None:
+def test_log_lists_exports_and_removes_runs_and_show_takes_their_names():
     assert worklog("log").stdout.endswith("runs: none; recorded ones: worklog show h200\n")
     keep("10", 100.0)
     keep("11", 101.0)
@@ -68,7 +66,7 @@ def test_log_lists_exports_and_removes_runs_and_show_takes_their_names() -> None
     assert "--keep counts all runs" in one_line(worklog("log", "--keep", "1", "--gpu", "H200"))
 
 
-def test_rerun_does_the_command_in_the_head_without_its_files_to_write() -> None:
+def test_rerun_does_the_command_in_the_head_without_its_files_to_write():
     words = "run naive --size 512 --preview --csv old.csv --out=old.jsonl"
     keep("made", 100.0, tool={"name": "gemm-worklog", "version": "0", "commit": "abc", "command": words.split()})
     keep("in python", 100.0)
@@ -80,7 +78,7 @@ def test_rerun_does_the_command_in_the_head_without_its_files_to_write() -> None
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(tmp_path, monkeypatch):
     """A repository with a user kernel, its header and a rung in a folder, all of which have changed since."""
     folder = tmp_path / "kernels"
     folder.mkdir()
@@ -95,7 +93,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository: Path) -> None:
+def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository):
     mine = revision.at_revision("kernels/mine.cu", "HEAD", {"grid": "N, M", "block": "1"})
     assert mine.name == "mine@HEAD" and "then" in mine.source
     assert "THEN" in dict(mine.program.headers)["tile.cuh"]
@@ -110,9 +108,7 @@ def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository: P
 
 
 @pytest.mark.parametrize(("ratio", "code", "says"), [(1.0, 0, "1 same"), (0.96, 1, "1 slower")])
-def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
-    ratio: float, code: int, says: str, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_builds_take_turns_and_a_slower_one_exits_with_1(ratio, code, says, repository, monkeypatch):
     def carry_out(jobs: Sequence[Job], *_: Any, user_kernels: Sequence[Any], **__: Any) -> Run:
         (job,), (build,) = jobs, user_kernels
         assert job.against == (build.name,) == ("naive@HEAD",)

@@ -1,7 +1,5 @@
 """What commands ask for where they would measure, and what they make of the answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ Asked = list[tuple[list[Job], Harness]]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(monkeypatch):
     """What was asked for. In place of the measuring: an answer made by hand, in which the rung shared fails."""
     found: Asked = []
 
@@ -49,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return found
 
 
-def test_run_asks_for_the_whole_ladder_at_4096_or_for_what_was_typed(asked: Asked) -> None:
+def test_run_asks_for_the_whole_ladder_at_4096_or_for_what_was_typed(asked):
     worklog("run")
     words = "run naive cuBLAS --size 256,512x128x64 --size 1024 --set l2=warm --set queue=no --out here.json"
     result = worklog(*words.split())
@@ -68,7 +66,7 @@ def test_run_asks_for_the_whole_ladder_at_4096_or_for_what_was_typed(asked: Aske
     assert own.exit_code == 0
 
 
-def test_run_draws_shapes_by_a_seed_that_the_run_keeps(asked: Asked) -> None:
+def test_run_draws_shapes_by_a_seed_that_the_run_keeps(asked):
     result = worklog("run", "naive", "best", "--shapes", "6", "--seed", "3", "--out", "here.json")
     assert result.exit_code == 0, result.output
     ((tasks, _),) = asked
@@ -82,7 +80,7 @@ def test_run_draws_shapes_by_a_seed_that_the_run_keeps(asked: Asked) -> None:
     assert stale.startswith("best chooses by a table for an NVIDIA H200 with driver"), "this run has another driver"
 
 
-def test_a_failed_check_is_shown_and_exits_with_1(asked: Asked) -> None:
+def test_a_failed_check_is_shown_and_exits_with_1(asked):
     result = worklog("run", "naive", "shared", "--size", "512")
     assert result.exit_code == 1 and "shared: failed: wrong" in result.stdout
     document = json.loads(worklog("run", "naive", "shared", "--json").stdout)
@@ -91,7 +89,7 @@ def test_a_failed_check_is_shown_and_exits_with_1(asked: Asked) -> None:
     assert Path(document["path"]).is_file()
 
 
-def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked: Asked) -> None:
+def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked):
     result = worklog("ablate", "naive", "--size", "512")
     assert result.exit_code == 0 and result.stdout.splitlines()[-1].startswith("run saved: ")
     ((tasks, _),) = asked

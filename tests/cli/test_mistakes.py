@@ -1,7 +1,5 @@
 """No mistake ends in a traceback: one line says what is wrong and what to do."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -31,7 +29,7 @@ FILES = {
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, str]:
+def files(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     return FILES
@@ -93,8 +91,8 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("line", "complaint"), MISTAKES)
 def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written(
-    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, complaint: str
-) -> None:
+    files, tmp_path, monkeypatch, line, complaint
+):
     def minutes(*_: Any, **__: Any) -> None:
         raise AssertionError("minutes of work for a mistake")
 
@@ -105,7 +103,7 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
     assert not any(place.exists() for place in (runs_dir(), Path("figures"), Path("site")))
 
 
-def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) -> None:
+def test_an_unknown_command_or_option_is_a_usage_error(files):
     for line in ("chek", "run --bogus", "figures --out", "doctor x"):
         result = worklog(*line.split())
         assert result.exit_code == 2 and "Error: " in result.stderr, line
@@ -120,9 +118,7 @@ def test_an_unknown_command_or_option_is_a_usage_error(files: dict[str, str]) ->
         ("guessed", "exploits", ".*set it to live or recorded"),
     ],
 )
-def test_a_forced_source_that_is_not_there_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, source: str, line: str, complaint: str
-) -> None:
+def test_a_forced_source_that_is_not_there_is_one_line(monkeypatch, source, line, complaint):
     monkeypatch.setenv("WORKLOG_SOURCE", source)
     assert re.match(complaint, one_line(worklog(*line.split())))
 
@@ -136,9 +132,7 @@ def test_a_forced_source_that_is_not_there_is_one_line(
         (PermissionError(13, "Permission denied"), 1, ""),
     ],
 )
-def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, exit_code: int, said: str
-) -> None:
+def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(monkeypatch, error, exit_code, said):
     def carry_out(*_: Any, **__: Any) -> Run:
         raise error
 

@@ -1,7 +1,5 @@
 """What a terminal may be and do: narrow, piped, in another encoding, full, interrupted, without a place to write."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -19,14 +17,14 @@ from worklog.runs import cells
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_terminal_narrower_than_a_table_wraps_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_narrower_than_a_table_wraps_its_lines(monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for columns, width in ((20, 60), (200, 200)):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert options.terminal_width() == width
 
 
-def test_a_runs_table_leaves_out_whole_columns_and_says_which() -> None:
+def test_a_runs_table_leaves_out_whole_columns_and_says_which():
     run = small_run(measurements=[measured("vectorized", 1024)])
     for columns in (60, 95):
         shown = run.text(width=columns).splitlines()
@@ -38,7 +36,7 @@ def test_a_runs_table_leaves_out_whole_columns_and_says_which() -> None:
 
 
 @pytest.mark.parametrize(("words", "needed"), [(["-h"], set()), (["run", "-h"], {"numpy", "rich"})])
-def test_help_waits_for_no_library_that_it_does_not_need(words: list[str], needed: set[str]) -> None:
+def test_help_waits_for_no_library_that_it_does_not_need(words, needed):
     heavy = {"numpy", "scipy", "rich", "pandas", "matplotlib", "torch", "cupy", "worklog.emulator"}
     code = f"""from worklog.cli.commands import *; import sys
 main({words}, standalone_mode=False)
@@ -47,7 +45,7 @@ print(*{heavy} & {{*sys.modules}})"""
     assert set(done.stdout.splitlines()[-1].split()) == needed
 
 
-def test_a_bar_is_on_standard_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_is_on_standard_error(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal
     with options.progress_bar() as report:
         report(1, 2, "half of it")
@@ -55,7 +53,7 @@ def test_a_bar_is_on_standard_error(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert out == "" and "half of it" in err
 
 
-def test_help_lists_the_commands_in_whole_lines() -> None:
+def test_help_lists_the_commands_in_whole_lines():
     lines = worklog("-h").stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in lines] == [*COMMANDS]
     assert not any(line.endswith("...") for line in lines)
@@ -63,7 +61,7 @@ def test_help_lists_the_commands_in_whole_lines() -> None:
         assert worklog(name, "-h").stdout.startswith("Usage: "), name
 
 
-def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch):
     monkeypatch.setattr(options, "LINE_S", 0.0)
     checked = worklog("check", "coalesced", "--emulate", "--size", "32", "--json")
     assert json.loads(checked.stdout)["accepted"] and " after " in checked.stderr
@@ -81,11 +79,11 @@ def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch: pyt
         (["sweep", "best"], "--prev", ["--preview"]),
     ],
 )
-def test_a_shell_completes_commands_and_what_options_name(words: list[str], start: str, offered: list[str]) -> None:
+def test_a_shell_completes_commands_and_what_options_name(words, start, offered):
     shell = ShellComplete(main, {}, "worklog", "_WORKLOG_COMPLETE")
     assert [item.value for item in shell.get_completions(words, start)] == offered
 
 
-def test_a_shell_completes_files_where_no_name_begins_like_that() -> None:
+def test_a_shell_completes_files_where_no_name_begins_like_that():
     (item,) = ShellComplete(main, {}, "worklog", "_WORKLOG_COMPLETE").get_completions(["run", "--problem"], "./mine")
     assert item.type == "file"

@@ -1,7 +1,5 @@
 """What commands show without a GPU: from recordings, from the emulator, or from what is installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -12,8 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
@@ -32,7 +28,7 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch, tmp_path):
     result = worklog("doctor")
     assert result.exit_code == 0
     assert f"· gpu: {WHY}\n    No time can be measured here." in result.stdout
@@ -49,14 +45,14 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch: pytest.Monk
     assert findings["runs"]["advice"].endswith("file: Not a directory): set WORKLOG_HOME to another folder")
 
 
-def test_the_notebooks_are_written_once_with_their_examples() -> None:
+def test_the_notebooks_are_written_once_with_their_examples():
     assert "/jupyterlab" not in (said := worklog("new", "notebooks", "mine").stdout) and "-m jupyterlab" in said
     assert {path.name for path in Path("mine").rglob("*.*")} >= {"00_start_here.ipynb", "seeds.md", "01_time_a_rung.py"}
     again = one_line(worklog("new", "notebooks", "mine"))
     assert again == "mine/00_start_here.ipynb exists already: give another folder"
 
 
-def test_the_doctor_lists_every_setting() -> None:
+def test_the_doctor_lists_every_setting():
     text = worklog("doctor", "--settings").stdout
     for name in (*(pitfall.setting for pitfall in PITFALLS), *SAMPLING):
         assert re.search(rf"^{name} = {getattr(Harness, name)}\b.*\n    \S", text, re.MULTILINE), name
@@ -69,7 +65,7 @@ def saved(path: Path) -> Path:
     return small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(path)
 
 
-def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     """One figure, and a run to draw it from."""
 
     def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
@@ -98,7 +94,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch: pytest.Monke
     assert "  drawn/ladder.svg\n" in of_file and "  peers not drawn: " in of_file
 
 
-def test_peers_without_a_gpu_shows_the_recorded_comparison() -> None:
+def test_peers_without_a_gpu_shows_the_recorded_comparison():
     text = worklog("peers").stdout
     assert text.startswith("recorded · NVIDIA H200 · clocks as found · ")
     assert re.search(r"^ +spin 1 +\d", text, re.MULTILINE) and "saved" not in text
@@ -115,7 +111,7 @@ def previewed(*words: str) -> dict[str, Any]:
     return document
 
 
-def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> None:
+def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take():
     result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
     assert result.stdout == "24 measurements, about 36 s\n"
     rows = previewed("naive, cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")["measurements"]
@@ -126,14 +122,14 @@ def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take() -> 
     assert not runs_dir().exists()
 
 
-def test_a_preview_refuses_a_function_that_is_not_there() -> None:
+def test_a_preview_refuses_a_function_that_is_not_there():
     Path("mine.py").write_text("def f(alpha, A, B, beta, C): ...\n")
     assert worklog("run", "naive", "--against", "mine.py:f", "--preview").exit_code == 0
     said = one_line(worklog("run", "naive", "--against", "mine.py:g", "--preview"))
     assert said.endswith("mine.py has no function g: it has f")
 
 
-def test_run_shows_rungs_from_the_recording() -> None:
+def test_run_shows_rungs_from_the_recording():
     text = worklog("run", "naive", "warptiled", "--size", "256,4096").stdout
     assert text.startswith("recorded · NVIDIA H200 · ") and text.count("warptiled  fp32 ok") == 2
     warm = ("run", "warptiled", "--size", "1024", "--set", "l2=warm")
@@ -142,7 +138,7 @@ def test_run_shows_rungs_from_the_recording() -> None:
     assert "1024 × 1024 × 1024, l2 = warm\n" in worklog(*warm).stdout
 
 
-def test_a_new_kernel_passes_as_it_is() -> None:
+def test_a_new_kernel_passes_as_it_is():
     assert worklog("new", "mine.cu").stdout == "written: mine.cu\nnext: worklog check mine.cu\n"
     assert "worklog check mine.cu " in Path("mine.cu").read_text(encoding="utf-8")
     checked = worklog("check", "mine.cu", "--size", "20x30x40")
@@ -150,7 +146,7 @@ def test_a_new_kernel_passes_as_it_is() -> None:
     assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
 
 
-def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch):
     taken, check = list[tuple[str | None, bool | None]](), checks.check
 
     def briefly(*given: Any, on: str | None, emulate: bool | None = None, **how: Any) -> checks.Checked:
@@ -168,7 +164,7 @@ def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch:
     assert taken == [(None, None), (None, True), ("emulated", None), ("gpu", False)]
 
 
-def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch):
     file, saves = Path("mine.cu"), iter([PLAIN.replace("acc +=", "acc += 1 +"), "int x = ;", RACY, PLAIN])
     file.write_text(PLAIN)
 
@@ -194,7 +190,7 @@ def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch: pytest.Mo
     assert "name one, and omit --json" in one_line(worklog("check", "naive", "--watch"))
 
 
-def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
+def test_a_new_rung_passes_as_it_is(tmp_path):
     def typed(*words: str) -> subprocess.CompletedProcess[str]:
         command, env = [sys.executable, "-m", "worklog", *words], {**os.environ, "PYTHONPATH": str(tmp_path)}
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
@@ -211,7 +207,7 @@ def test_a_new_rung_passes_as_it_is(tmp_path: Path) -> None:
     assert "checkout" in typed("new", "--rung", "27", "other").stderr
 
 
-def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
+def test_what_was_read_from_a_kernel_is_said_before_it_is_measured():
     source = "__global__ void f(float* a, float* b, float* c, int n) {}"
     Path("mine.cu").write_text(f"// grid: N / 8, M   block: 8\n{source}")
     shown = worklog("run", "mine.cu", "--preview", "--size", "64")
@@ -219,14 +215,14 @@ def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
     assert "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and " in shown.stderr
 
 
-def test_bench_lists_benchmarks_with_their_points() -> None:
+def test_bench_lists_benchmarks_with_their_points():
     example = ROOT / "notebooks" / "examples" / "06_benchmarks.py"
     listed = json.loads(worklog("bench", example, "--list", "--json").stdout)
     text = worklog("bench", example, "--list").stdout
     assert listed and all(name in text and points for name, points in listed.items())
 
 
-def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path, monkeypatch):
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
     path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(tmp_path / "a.jsonl")
@@ -240,7 +236,7 @@ def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, mon
         assert f"  {label}2026-11-23 · source changed since (split at {size})" in text, "best was measured as it is"
 
 
-def test_of_drawn_shapes_the_recording_shows_those_that_it_holds() -> None:
+def test_of_drawn_shapes_the_recording_shows_those_that_it_holds():
     answer = worklog("run", "best", "split", "--shapes", "48")
     assert answer.exit_code == 0, answer.output
     sizes = re.findall(r"^ \d+(?:x\d+x\d+)? .* % ", answer.stdout, re.MULTILINE)

@@ -1,7 +1,5 @@
 """One PTX instruction on many difficult operands, as the emulator runs it."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the emulator's tests share: compile a rung or a snippet, launch it, small edits of a rung's source."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Launches of the kernels in tests/emulator/kernels, and what they write: on the emulator, and on a GPU."""
 
-from __future__ import annotations
-
 import math
 import re
 import zlib

@@ -5,8 +5,6 @@ One thread after the other runs until its next barrier or shuffle. Registers hol
 fractions, rounded once.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re

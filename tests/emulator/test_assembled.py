@@ -1,7 +1,5 @@
 """Shared-memory accesses as the assembler emits them: read from the machine code, and derived from the PTX."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from contextlib import suppress
@@ -30,12 +28,12 @@ BUILDS = [
 
 
 @pytest.mark.parametrize(("name", "arch"), BUILDS)
-def test_shared_accesses_are_the_machine_codes(name: str, arch: str) -> None:
+def test_shared_accesses_are_the_machine_codes(name, arch):
     assert (compiled(cuda(name), "k", arch) if "/" in name else rung_kernel(name, arch)[1]).assembled
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
+def test_the_cubin_is_read_as_the_disassembler_reads_it(arch):
     tool = disassembler()
     assert tool is not None, "it comes with the extra dev"
     all_widths = compile_cuda(Program("accesses.cu", cuda("accesses"), "k"), arch)
@@ -53,7 +51,7 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     }
 
 
-def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
+def test_counts_have_a_caveat_where_the_unrolling_is_unknown():
     """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
     source, _ = edited(rung("shared").source, "k < BK; ++k", "k < K % 31 + 1; ++k")
     out = compile_cuda(Program("shared.cu", source, rung("shared").entry))
@@ -78,7 +76,7 @@ def run(text: str, factor: int = 1) -> tuple[bytes, Counter[str]] | None:
     return None
 
 
-def test_an_unrolled_loop_does_and_counts_the_same() -> None:
+def test_an_unrolled_loop_does_and_counts_the_same():
     """With a random start, step, comparison and end."""
     rng, ended = np.random.default_rng(0), 0
     for _ in range(40):
@@ -118,7 +116,7 @@ def test_an_unrolled_loop_does_and_counts_the_same() -> None:
         (["guarded 0", "guarded 4"], {"LDS.32": 2}),
     ],
 )
-def test_neighbours_become_one_access(statements: list[str], found: dict[str, int]) -> None:
+def test_neighbours_become_one_access(statements, found):
     spelled = {
         "ld": "ld.shared.f32 %f1, [%rd2+{}];",
         "ld.v2": "ld.shared.v2.f32 {{%f1, %f2}}, [%rd2+{}];",

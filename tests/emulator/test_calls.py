@@ -1,7 +1,5 @@
 """Calls of functions that were not inlined: parameters, recursion, pointers, and NVIDIA's own functions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -20,7 +18,7 @@ __device__ __noinline__ float square(float x) { return x * x; }
 __device__ F* const table[2] = {twice, square};"""
 
 
-def test_lanes_of_a_warp_recurse_to_different_depths() -> None:
+def test_lanes_of_a_warp_recurse_to_different_depths():
     out = np.zeros(32, np.int32)
     assert run(kernel("  out[threadIdx.x] = f(threadIdx.x % 12);", "int* out", FIBONACCI), [out]).ok
     expected = [0, 1]
@@ -29,14 +27,14 @@ def test_lanes_of_a_warp_recurse_to_different_depths() -> None:
     assert out.tolist() == [expected[k % 12] for k in range(32)]
 
 
-def test_structs_are_passed_by_value() -> None:
+def test_structs_are_passed_by_value():
     out = np.zeros(32, np.float32)
     body = "  P a = {1.5f, 2.5, 7, {1, 2, 3, 4}};\n  put(out + threadIdx.x, f(a, threadIdx.x));"
     assert run(kernel(body, "float* out", STRUCT), [out]).ok
     assert out.tolist() == [2 + k + 2.5 * k + 7 - k + 1.5 + 2 * 4 for k in range(32)]
 
 
-def test_each_lane_calls_through_its_own_pointer() -> None:
+def test_each_lane_calls_through_its_own_pointer():
     out = np.zeros(32, np.float32)
     source = kernel("  out[threadIdx.x] = table[threadIdx.x % 2](threadIdx.x);", "float* out", POINTERS)
     assert run(source, [out]).ok
@@ -44,7 +42,7 @@ def test_each_lane_calls_through_its_own_pointer() -> None:
 
 
 @pytest.mark.parametrize("name", ["sin", "pow"])
-def test_functions_of_nvidias_library_run(name: str) -> None:
+def test_functions_of_nvidias_library_run(name):
     """Those of double call slow paths."""
     x = np.linspace(0.1, 1e7, 32)
     out = x.copy()
@@ -65,12 +63,12 @@ __device__ __noinline__ int g(int n) { return s[n]; }"""
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_mistakes_in_calls_are_found(kind: str) -> None:
+def test_mistakes_in_calls_are_found(kind):
     result = run(kernel(WRONG[kind], "int* out", DEEP), [np.zeros(32, np.int32)])
     assert [finding.kind for finding in result.findings] == [kind]
 
 
-def test_a_parameter_in_other_pieces_is_refused() -> None:
+def test_a_parameter_in_other_pieces_is_refused():
     text = """.func f(.param .b64 p) { .reg .b32 %r; ld.param.b32 %r, [p+4]; st.global.b32 [0], %r; ret; }
 .visible .entry k() { .reg .b64 %d; mov.b64 %d, 1; { .param .b64 p0; st.param.b64 [p0], %d; call f, (p0); } ret; }"""
     with pytest.raises(UnsupportedInstruction, match="in other pieces"):

@@ -1,7 +1,5 @@
 """The core: threads that wait, schedules, coverage, and what it refuses."""
 
-from __future__ import annotations
-
 import ctypes
 from types import SimpleNamespace
 
@@ -18,7 +16,7 @@ from worklog.kernel.ladder import LADDER
 RUNGS = [*(record.name for record in LADDER), "lane_map"]
 
 
-def test_an_element_of_a_local_array_that_was_not_written_is_found() -> None:
+def test_an_element_of_a_local_array_that_was_not_written_is_found():
     body = "  int v[8];\n  v[ix[0]] = 1;\n  v[ix[1]] = 2;\n  out[threadIdx.x] = v[ix[threadIdx.x % LAST]];"
     for last, found in ((8, ["uninitialised-local"]), (2, [])):
         arguments = [np.arange(8, dtype=np.int32), np.zeros(32, np.int32)]
@@ -26,7 +24,7 @@ def test_an_element_of_a_local_array_that_was_not_written_is_found() -> None:
         assert [finding.kind for finding in result.findings] == found
 
 
-def test_a_launch_says_which_code_ran() -> None:
+def test_a_launch_says_which_code_ran():
     source = kernel("  if (threadIdx.x < 5 - out[1]) {\n    __syncwarp(31);\n    out[0] = 1;\n  }", "int* out")
     result, code = run(source, [np.zeros(2, np.int32)]), compiled_source(source, "k").instructions
     reached = {i.op: threads for i, threads in zip(code, result.executed, strict=True)}
@@ -45,7 +43,7 @@ SCATTERED = "  __threadfence();\n  atomicAdd(&c[(blockIdx.x * 37 + threadIdx.x) 
 
 
 @pytest.mark.parametrize(("body", "blocks"), [(COUNTED, 100_000), (SCATTERED, 5000)])
-def test_what_blocks_hand_over_takes_bounded_memory(body: str, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_blocks_hand_over_takes_bounded_memory(body, blocks, monkeypatch):
     """Without forgetting, these keep 1,500 and 250 times as many times."""
     core, ended = native.library(), list[np.ndarray]()
 
@@ -70,7 +68,7 @@ SPINS = {
 
 
 @pytest.mark.parametrize("name", SPINS)
-def test_lanes_wait_for_lanes_of_their_warp(name: str) -> None:
+def test_lanes_wait_for_lanes_of_their_warp(name):
     source = kernel("  int t = threadIdx.x;\n  " + SPINS[name], "int* c, int* d")
     c, d = (np.zeros(64, np.int32) for _ in range(2))
     result = run(source, [c, d], budget=9000)
@@ -79,7 +77,7 @@ def test_lanes_wait_for_lanes_of_their_warp(name: str) -> None:
     assert c[0] == expected[0] and d[: len(expected[1])].tolist() == expected[1]
 
 
-def test_an_instruction_that_is_not_supported_is_refused_where_it_runs() -> None:
+def test_an_instruction_that_is_not_supported_is_refused_where_it_runs():
     text = """.visible .entry k(.param .u32 n) {
   .reg .pred %p; .reg .u32 %r<2>;
   ld.param.u32 %r1, [n];
@@ -96,7 +94,7 @@ done:
 
 
 @pytest.mark.parametrize("name", ["block_turns", *(f"barriers/{name}" for name in BARRIERS)])
-def test_every_schedule_of_warps_and_blocks_gives_the_same(name: str) -> None:
+def test_every_schedule_of_warps_and_blocks_gives_the_same(name):
     first, *others = (launched(name, schedule=schedule) for schedule in range(4))
     for arguments, result, _ in others:
         assert all(map(np.array_equal, arguments, first[0]))

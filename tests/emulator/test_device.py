@@ -1,7 +1,5 @@
 """EmulatedDevice behaves as the gate expects of any device, and memory and printf as in CUDA."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ SHIFT = kernel("  out[threadIdx.x + by] = n;", "float* out, int n, int by")
 SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
 
 
-def test_buffers() -> None:
+def test_buffers():
     device: Device = EmulatedDevice()
     host = np.arange(64, dtype=np.float32)
     buffer = device.upload(host)
@@ -35,7 +33,7 @@ def test_buffers() -> None:
         device.view(buffer, 32, 64)
 
 
-def test_device_variables_keep_their_values_until_the_module_is_loaded_again() -> None:
+def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     """As in CUDA: loading a module initialises them, a launch does not."""
     device = EmulatedDevice()
     program = Program("count.cu", "__device__ float count = 5;\n" + SHIFT.replace("= n;", "= count += n;"), "k")
@@ -47,16 +45,14 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again() -
 
 
 @pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (99, "kept state"), (999, None)])
-def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(
-    right: int, stage: str | None, few_shapes: None
-) -> None:
+def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(right, stage, few_shapes):
     """The gate launches a kernel that keeps a variable some hundred times more."""
     device, source = EmulatedDevice(), cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
     verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
     assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
 
 
-def test_an_access_outside_a_view_is_a_fault() -> None:
+def test_an_access_outside_a_view_is_a_fault():
     device = EmulatedDevice()
     shift = device.compile(Program("shift.cu", SHIFT, "k"))
     whole = device.upload(np.zeros(96, np.float32))
@@ -72,7 +68,7 @@ def test_an_access_outside_a_view_is_a_fault() -> None:
     assert device.download(whole).tolist() == [0] * 32 + [5] * 4 + [6] * 28 + [0] * 32
 
 
-def test_registers_that_no_warp_releases_are_an_endless_wait() -> None:
+def test_registers_that_no_warp_releases_are_an_endless_wait():
     device, source = EmulatedDevice(), cuda("registers")
     arguments = (device.upload(np.zeros(384, np.float32)), np.int32(1), np.int32(0))
     device.launch(device.compile(Program("k.cu", source, "k")), (1, 1), 384, arguments)
@@ -83,7 +79,7 @@ def test_registers_that_no_warp_releases_are_an_endless_wait() -> None:
             device.synchronize()
 
 
-def test_accesses_outside_of_buffers() -> None:
+def test_accesses_outside_of_buffers():
     """A load there gives zero."""
     (nowhere,) = run(SIMPLE, [0, 3, 1.0]).findings
     assert (nowhere.kind, nowhere.count) == ("global-out-of-bounds", 3) and "in no buffer" in nowhere.message
@@ -106,13 +102,13 @@ def test_accesses_outside_of_buffers() -> None:
     ],
     ids=["a sum that starts from nothing", "an array that is never written"],
 )
-def test_unwritten_registers_and_local_arrays_are_nan(body: str) -> None:
+def test_unwritten_registers_and_local_arrays_are_nan(body):
     out = np.zeros(1, np.float32)
     run(kernel(body, "float* out, int n"), [out, 20], block=1)
     assert np.isnan(out).all()
 
 
-def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted() -> None:
+def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted():
     body = """  if (threadIdx.x % 16 == 3)
     out[0] = printf("%d %5.2f|%-4s|%c %x %lld %% %p\\n", -7, x[threadIdx.x], "ab", 'q', 255, 1ll << 40, (void*)0);
   if (threadIdx.x == 0) printf("%*d %u\\n", 4, 5, 4294967295u);
@@ -125,13 +121,13 @@ def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted(
     assert result.ok and out[0] == 7
 
 
-def test_a_vector_of_parameters_and_registers_that_are_declared_without_a_space() -> None:
+def test_a_vector_of_parameters_and_registers_that_are_declared_without_a_space():
     out = np.zeros(4, np.uint32)
     launch(load(HEAD + ptx("vector")), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
     assert out.tolist() == [5, 6, 7, 8]
 
 
-def test_a_load_behind_the_end_of_a_parameter_is_found() -> None:
+def test_a_load_behind_the_end_of_a_parameter_is_found():
     text = ".visible .entry k(.param .u32 n) { .reg .b32 %r; ld.param.u32 %r, [n+4]; ret; }"
     (finding,) = launch(load(HEAD + text), (1,), 1, [5]).findings
     assert finding.message.endswith("reads 4 bytes just past the end of n (4 bytes)")

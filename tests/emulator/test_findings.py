@@ -1,7 +1,5 @@
 """What is found in short kernels over int *c, *d and *flag, which hold zeros: the body's first line is line 4."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +34,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES[1:], ids=" ".join)
-def test_what_is_found(case: list[str]) -> None:
+def test_what_is_found(case):
     """Below the heading: threads, body, and the findings behind a mark."""
     threads, *lines = case
     found = [line for line in lines if line[:2] in ("> ", "? ")]
@@ -58,7 +56,7 @@ def test_what_is_found(case: list[str]) -> None:
     ],
     ids=["add", "own elements", "atomics", "clear", "the same value", "overwrite an input", "bytes"],
 )
-def test_blocks_race(body: str, lines: str) -> None:
+def test_blocks_race(body, lines):
     findings = result_of(body, 3, count=False).findings
     assert bool(findings) == bool(lines)
     says = rf"k:{lines}: global-race: .* of block \([01], 0, 0\).* with nothing that orders the blocks"
@@ -76,13 +74,13 @@ MASKS = {
 @pytest.mark.parametrize(
     "call", ["__any_sync(M, t == 3)", "__reduce_add_sync(M, t)", "__match_any_sync(M, t)", "__shfl_xor_sync(M, t, 1)"]
 )
-def test_a_mask_that_does_not_fit_the_lanes_is_found(call: str, mask: str) -> None:
+def test_a_mask_that_does_not_fit_the_lanes_is_found(call, mask):
     result = result_of(f"  c[t] = {call.replace('M', mask)};", block=32)
     assert re.match(MASKS[mask], result.findings[0].at("k"))
     assert {finding.kind for finding in result.findings[1:]} <= {"undefined-shuffle"} and not result.ok
 
 
-def test_shared_memory_of_the_block_before_is_not_initialised() -> None:
+def test_shared_memory_of_the_block_before_is_not_initialised():
     body = "  __shared__ int tile[32];\n  if (b == 0) tile[t] = 5;\n  __syncthreads();\n  c[32 * b + t] = tile[31 - t];"
     check(result_of(body, 2, 32), [r"k:7: uninitialised-shared: thread 0 of block \(1, 0, 0\)"])
 
@@ -116,24 +114,24 @@ ENDLESS = "  volatile int* p = c;\n  while (p[0] == 0) {\n    p[1] = t;\n  }"
         ),
     ],
 )
-def test_a_kernel_that_does_not_end(body: str, options: dict[str, Any], message: str) -> None:
+def test_a_kernel_that_does_not_end(body, options, message):
     with pytest.raises(BudgetExceeded, match=message):
         result_of(body, **options)
 
 
-def test_a_mistake_before_an_endless_loop_is_found() -> None:
+def test_a_mistake_before_an_endless_loop_is_found():
     result = result_of("  c[100000 + t] = 1;\n  while (*(volatile int*)d == 0) {}")
     assert {finding.kind for finding in result.findings} == {"global-out-of-bounds", "deadlock"}
 
 
-def test_a_cooperative_launch_of_too_many_blocks() -> None:
+def test_a_cooperative_launch_of_too_many_blocks():
     with pytest.raises(BadLaunch, match=r"^too many blocks in cooperative launch: 5,000, of which 4,224 run together$"):
         launched("grid_barrier", grid=(5000,))
     with pytest.raises(BadLaunch, match="133, of which 132 run together"):
         launched("grid_barrier", grid=(133,), registers=255, block=256)
 
 
-def test_launches_in_order_are_no_race() -> None:
+def test_launches_in_order_are_no_race():
     """The second one reads and overwrites what other blocks of the first one wrote."""
     body = "  float* c = C + (blockIdx.x ^ last) * 32 + threadIdx.x;\n  *c = 2 * *c + last;"
     c = np.ones(64, np.float32)
@@ -142,7 +140,7 @@ def test_launches_in_order_are_no_race() -> None:
     assert set(c.tolist()) == {5.0}
 
 
-def test_repeated_launches_take_the_blocks_in_other_orders() -> None:
+def test_repeated_launches_take_the_blocks_in_other_orders():
     """No access of this kernel races, but what it computes depends on which block comes last."""
     body = "  atomicExch(c, (float)blockIdx.x);"
     found = {}

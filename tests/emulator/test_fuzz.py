@@ -1,7 +1,5 @@
 """Random PTX: right programs give what a slow reference gives, wrong ones findings or an error that says why."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -207,7 +205,7 @@ def inputs(random: Random) -> np.ndarray:
 
 @settings(max_examples=40, suppress_health_check=[*HealthCheck])
 @given(st.randoms(use_true_random=False), st.integers(0, 2**32), st.sampled_from([32, 64]), st.sampled_from([1, 2]))
-def test_a_random_program_gives_what_the_reference_gives(random: Random, seed: int, threads: int, blocks: int) -> None:
+def test_a_random_program_gives_what_the_reference_gives(random, seed, threads, blocks):
     """And no finding."""
     text = Program(random, threads).text()
     arrays = [inputs(Random(seed)), np.zeros(blocks * threads * STRIDE, np.uint8), np.zeros(24, np.uint8)]
@@ -302,7 +300,7 @@ def odd_argument(param: Param, random: Random) -> Any:
     return random.choice([0, 1, 7, 64, -1, 2**31 - 1, 2**40, 1.5])
 
 
-def test_no_kernel_however_wrong_ends_the_process() -> None:
+def test_no_kernel_however_wrong_ends_the_process():
     """Damaged kernels in odd launches give findings or errors that say why. In a process of its own."""
     command = (sys.executable, "-m", "tests.emulator.test_fuzz", "0", "70")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -1,7 +1,5 @@
 """Each arithmetic instruction, run by the emulator from PTX text, gives the bits that an H200 gave."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +24,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("opcode", dict.fromkeys(opcode_of(case) for case in (*OF_GPU, *OTHERS)))
-def test_an_instruction_gives_the_right_bits(opcode: str) -> None:
+def test_an_instruction_gives_the_right_bits(opcode):
     """`python -m pytest tests/gpu/test_gpu_instructions.py` on a GPU shows the rows that differ."""
     wrong = []
     for case in (case for case in (*OF_GPU, *OTHERS) if opcode_of(case) == opcode):
@@ -36,7 +34,7 @@ def test_an_instruction_gives_the_right_bits(opcode: str) -> None:
 
 
 @pytest.mark.parametrize("text", dict.fromkeys(text for _, _, text in WORDS))
-def test_a_row_gives_the_right_word(text: str) -> None:
+def test_a_row_gives_the_right_word(text):
     """Each row alone: one that is subnormal makes the emulator round all of them in another way."""
     for right, operands, _ in (row for row in WORDS if row[2] == text):
         (result, word), pairs = right.split(), [operand.split() for operand in operands.split(", ")]
@@ -47,7 +45,7 @@ def test_a_row_gives_the_right_word(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
-def test_floats_of_a_warp_are_reduced_without_those_that_are_nan(name: str) -> None:
+def test_floats_of_a_warp_are_reduced_without_those_that_are_nan(name):
     """PTX ISA, redux.sync: .f32, of sm_100a on."""
     column = floats("f32", 32, np.random.default_rng(3))
     (got,), _ = evaluate(f"redux.sync.{name}.f32 $d, $0, -1;", ["f32"], ["f32"], [column])
@@ -77,7 +75,7 @@ def flushed(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("ftz", ["", ".ftz"])
 @pytest.mark.parametrize("name", APPROXIMATE)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_approximate_functions_give_the_nearest_float_and_a_finding(name: str, ftz: str) -> None:
+def test_approximate_functions_give_the_nearest_float_and_a_finding(name, ftz):
     rng = np.random.default_rng(2)
     column = np.concatenate([floats("f32", 500, rng), np.float32(rng.uniform(-100, 100, 500)).view(np.uint32)])
     x = column.astype(np.uint32).view(np.float32)

@@ -1,7 +1,5 @@
 """Right kernels compute what they should, in other launches and with harmless edits too, and nothing is found."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from typing import Any
 
@@ -20,7 +18,7 @@ LAUNCHES = [(name, how) for name in KERNELS for how in [{}, *MORE.get(name.split
 
 
 @pytest.mark.parametrize(("name", "how"), LAUNCHES, ids=str)
-def test_a_kernel_writes_what_it_should(name: str, how: dict[str, Any]) -> None:
+def test_a_kernel_writes_what_it_should(name, how):
     one, (arguments, result, _) = KERNELS[name], launched(name, **how)
     one.check(arguments)
     assert result.ok and {finding.kind for finding in result.findings} == {*one.kinds}
@@ -51,14 +49,14 @@ LAST = "  for (int i = 0; last && i < gridDim.x; ++i) d[t] +="
         ),
     ],
 )
-def test_a_harmless_edit_is_no_mistake(name: str, old: str, new: str) -> None:
+def test_a_harmless_edit_is_no_mistake(name, old, new):
     arguments, result, _ = launched(name, (old, new))
     KERNELS[name].check(arguments)
     assert result.findings == ()
 
 
 @pytest.mark.parametrize("before", ["", "__syncthreads();"])
-def test_a_wait_for_ones_own_copies_is_not_one_for_those_of_others(before: str) -> None:
+def test_a_wait_for_ones_own_copies_is_not_one_for_those_of_others(before):
     _, result, _ = launched("bulk_copies", (WAIT, f"{before}\n  {WAIT_ALL}\n  if (false) wait("))
     assert [finding.kind for finding in result.findings] == ["missing-wait"]
     assert "other" in str(result.findings[0])

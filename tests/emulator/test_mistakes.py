@@ -1,7 +1,5 @@
 """Kernels of the table, each with one mistake: a finding says it, and names the lines concerned."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -160,7 +158,7 @@ def lines_of(finding: Finding, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "change", "says"), MISTAKES)
-def test_a_mistake_is_found_at_its_lines(name: str, change: str | tuple[str, str], says: str) -> None:
+def test_a_mistake_is_found_at_its_lines(name, change, says):
     for mbarrier in (False, True) if name.startswith("barriers/") else (False,):
         _, result, source = launched(name, change, mbarrier=mbarrier)
         ours = [finding for finding in result.findings if finding.kind == says.partition(":")[0]]
@@ -172,22 +170,20 @@ def test_a_mistake_is_found_at_its_lines(name: str, change: str | tuple[str, str
 
 
 @pytest.mark.parametrize(("name", "change", "says"), DEADLOCKS)
-def test_a_deadlock_names_the_mbarriers_that_are_waited_for(
-    name: str, change: str | tuple[str, str], says: str
-) -> None:
+def test_a_deadlock_names_the_mbarriers_that_are_waited_for(name, change, says):
     message = r"^deadlock or endless loop: thread \d+ of block \(0, 0, 0\)"
     with pytest.raises(BudgetExceeded, match=message) as error:
         launched(name, change)
     assert re.search(says, str(error.value))
 
 
-def test_a_copy_too_many_is_counted_once_per_phase() -> None:
+def test_a_copy_too_many_is_counted_once_per_phase():
     """K = 96 is 12 tiles of 8 rows; of each, the copy of one row comes after the bytes that were expected."""
     _, result, _ = launched("warp_specialised", "EXPECTS_FEWER_BYTES")
     assert [finding.count for finding in result.findings] == [12]
 
 
-def test_each_bug_of_the_kernels_is_tested() -> None:
+def test_each_bug_of_the_kernels_is_tested():
     for name in ("warp_specialised", "bulk_copies", "clusters"):
         tested = (bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name and isinstance(bug, str))
         assert {"NONE", *tested} == {*bugs(cuda(name))}

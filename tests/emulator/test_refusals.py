@@ -2,13 +2,10 @@
 PTX and odd arguments end in such an error or in a result.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +33,7 @@ def run_statement(statement: str) -> None:
 
 @settings(max_examples=150, derandomize=True)
 @given(st.data())
-def test_broken_text_is_refused(data: st.DataObject) -> None:
+def test_broken_text_is_refused(data):
     text = ptx("fma.rn.f32 %f1, %f2, 0f3F800000, %f1;\n@%p1 bra L;\nst.global.v2.f32 [%rd1+8], {%f1, %f2};")
     start = data.draw(st.integers(0, len(text)))
     insert = data.draw(st.text("{}[];,.:@%!|+-0x9\n/*_r", max_size=3))
@@ -62,7 +59,7 @@ def module(form: str) -> str:
     return f"{head}.visible .entry k()\n{{ {registers} {wide} {carry}\n{form}\nret; }}\n"
 
 
-def test_the_emulator_has_most_instruction_forms_of_hopper() -> None:
+def test_the_emulator_has_most_instruction_forms_of_hopper():
     missing = [form for form in INSTRUCTIONS if forms_missing(module(form), "k")]
     assert len(missing) < 0.1 * len(INSTRUCTIONS) and forms_missing(module("frobnicate.b32 w0,w1;"), "k")
 
@@ -73,7 +70,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["", *PIECES]))
 
 @settings(max_examples=300, derandomize=True)
 @given(st.sampled_from(INSTRUCTIONS), CHANGES)
-def test_an_instruction_with_other_words_runs_or_is_refused(form: str, changes: list[tuple[int, str]]) -> None:
+def test_an_instruction_with_other_words_runs_or_is_refused(form, changes):
     pieces = re.findall(r"\w+|\W", form)
     for place, piece in changes:
         pieces[place % len(pieces)] = piece
@@ -89,7 +86,7 @@ SIZES = [1, 2**40, 0, (1, 1, 1, 1), (), "x", 1.5, None, (1.5,), ("a",), (-1,), (
 
 @settings(max_examples=300, derandomize=True)
 @given(st.sampled_from(SIZES), st.sampled_from(SIZES), st.lists(st.sampled_from(ODD), max_size=3), st.integers(-9, 9))
-def test_odd_arguments_run_or_are_refused(grid: Any, block: Any, arguments: list[Any], shared: int) -> None:
+def test_odd_arguments_run_or_are_refused(grid, block, arguments, shared):
     parameters = ".param .u64 a, .param .f32 b, .param .u32 c"
     text = f"{HEAD}.visible .entry k({parameters}) {{ {REGISTERS} ld.param.f32 %f1, [b]; ret; }}\n"
     with suppress(WorklogError):
@@ -100,7 +97,7 @@ REFUSALS = Path(__file__).with_name("refusals.txt").read_text(encoding="utf-8").
 
 
 @pytest.mark.parametrize(("statement", "message"), [line.split(" | ") for line in REFUSALS])
-def test_what_is_wrong_is_named_with_its_line_and_advice(statement: str, message: str) -> None:
+def test_what_is_wrong_is_named_with_its_line_and_advice(statement, message):
     with pytest.raises((PtxError, UnsupportedInstruction), match=f"^line 7: {message}"):
         run_statement(statement)
 
@@ -115,18 +112,18 @@ def test_what_is_wrong_is_named_with_its_line_and_advice(statement: str, message
         (ptx(".shared .align 0 .b8 t[2];"), "must be a power of two"),
     ],
 )
-def test_text_that_is_not_a_kernels_ptx(text: str, message: str) -> None:
+def test_text_that_is_not_a_kernels_ptx(text, message):
     with pytest.raises(PtxError, match=message):
         launch(load(text, "k"), (1,), 32, [])
 
 
-def test_a_block_with_more_registers_than_an_sm_is_refused() -> None:
+def test_a_block_with_more_registers_than_an_sm_is_refused():
     run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=64)
     with pytest.raises(BadLaunch, match=r"^too many resources requested for launch: 1024 threads x 72 registers"):
         run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=72)
 
 
-def test_clusters_that_no_gpu_launches_are_refused() -> None:
+def test_clusters_that_no_gpu_launches_are_refused():
     source = kernel("", "").replace("__global__", "__global__ void __cluster_dims__(2, 1, 1)", 1).replace("void k", "k")
     with pytest.raises(BadLaunch, match=r"the grid \(3, 1, 1\) is no multiple of the cluster, \(2, 1, 1\) blocks"):
         run(source, [], grid=(3,))
@@ -163,9 +160,7 @@ INVALID = "^invalid configuration argument: "
         (SIMPLE, (1,), (1, 1, 65), [OUT, 4, 1.0], rf"{INVALID}the block \(1, 1, 65\) exceeds .* \(1024, 1024, 64\)"),
     ],
 )
-def test_launches_that_no_gpu_accepts_fail_before_anything_runs(
-    source: str, grid: Any, block: Any, arguments: list[Any], message: str
-) -> None:
+def test_launches_that_no_gpu_accepts_fail_before_anything_runs(source, grid, block, arguments, message):
     with pytest.raises(BadLaunch, match=message):
         run(source, arguments, grid=grid, block=block)
     assert not OUT.any()
@@ -178,12 +173,12 @@ def test_launches_that_no_gpu_accepts_fail_before_anything_runs(
         ((2**31 - 1,), 32, {}, r"^2,147,483,647 blocks are too many"),
     ],
 )
-def test_a_launch_too_large_to_emulate(grid: Any, block: int, options: dict[str, int], message: str) -> None:
+def test_a_launch_too_large_to_emulate(grid, block, options, message):
     with pytest.raises(TooLarge, match=message):
         run(SIMPLE, [OUT, 4, 1.0], grid=grid, block=block, **options)
 
 
-def test_mistakes_that_the_emulator_has_no_room_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_that_the_emulator_has_no_room_for_are_counted(monkeypatch):
     monkeypatch.setattr("worklog.emulator.core.native.EVENTS", 1)
     source = kernel("  out[-1] = 1;\n  out[-2] = 1;\n  out[-3] = 1;", "int* out")
     found = run(source, [np.zeros(1, np.int32)]).findings
@@ -191,7 +186,7 @@ def test_mistakes_that_the_emulator_has_no_room_for_are_counted(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("arch", "most"), [("sm_90", 227), ("sm_80", 163), ("sm_120", 99)])
-def test_shared_memory_is_limited_by_the_architecture(arch: str, most: int) -> None:
+def test_shared_memory_is_limited_by_the_architecture(arch, most):
     source = kernel("  extern __shared__ int tile[];\n  tile[0] = 1;\n  out[0] = tile[0];", "int* out")
     dynamic, out = compiled(source, "k", arch), np.zeros(1, np.int32)
     launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most)

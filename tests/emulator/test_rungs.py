@@ -1,13 +1,10 @@
 """Every rung on the emulator: exact on integers, and without findings."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from tests.emulator.helpers import gemm, integers, product, rung_kernel, smallest
 from worklog.emulator import EmulatedDevice
-from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES
 from worklog.kernel.rungs import FP32, equal_shares, ragged
@@ -27,9 +24,7 @@ GEMMS: list[tuple[str, str, tuple[int, int, int] | None, float, float]] = [
 
 
 @pytest.mark.parametrize(("name", "arch", "shape", "alpha", "beta"), GEMMS, ids=str)
-def test_a_rung_is_exact_and_clean(
-    name: str, arch: str, shape: tuple[int, int, int] | None, alpha: float, beta: float
-) -> None:
+def test_a_rung_is_exact_and_clean(name, arch, shape, alpha, beta):
     """With beta 0, C holds NaN and must not be read."""
     record, kernel, _ = rung_kernel(name, arch)
     given = {"alpha": alpha, "beta": beta, "count": shape is not None}
@@ -39,7 +34,7 @@ def test_a_rung_is_exact_and_clean(
 
 
 @pytest.mark.parametrize("record", (*ALONE, equal_shares(3), ragged(blocks=3)), ids=lambda record: record.name)
-def test_a_rung_past_the_ladder_is_exact_and_clean(record: Kernel) -> None:
+def test_a_rung_past_the_ladder_is_exact_and_clean(record):
     """With fewer tiles along K than stages, and with so many that mbarriers pass several phases."""
     device, tile = EmulatedDevice(), record.template
     subject = record.load(device)
@@ -62,7 +57,7 @@ def test_a_rung_past_the_ladder_is_exact_and_clean(record: Kernel) -> None:
     ],
     ids=str,
 )
-def test_ragged_takes_any_shape(shape: tuple[int, int, int], blocks: int, alpha: float, beta: float) -> None:
+def test_ragged_takes_any_shape(shape, blocks, alpha, beta):
     """What it reads beyond a row's end, and what the workspace held, reaches no result."""
     m, n, k = shape
     device, rng = EmulatedDevice(), np.random.default_rng(0)

@@ -1,7 +1,5 @@
 """The PTX in the package belongs to the kernels and replaces NVRTC where it is not installed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -30,7 +28,7 @@ def require_same_nvrtc() -> None:
         pytest.skip(f"compiled with NVRTC {kept()['nvrtc']}; this is {here}, whose PTX may differ")
 
 
-def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once() -> None:
+def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once():
     there = [(entry["ptx"], entry["sha256"]) for entry in kept()["programs"]]
     assert there == [(f"{name}.ptx", program.sha256) for name, program in ship.programs()], AGAIN
     files = {path.name: path.read_text(encoding="utf-8") for path in device.FOLDER.glob("*.ptx")}
@@ -39,15 +37,13 @@ def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once() ->
     assert (kept(), files) == ship.shipped(), AGAIN
 
 
-def test_a_rungs_resources_are_known_without_a_compiler(no_nvrtc: None) -> None:
+def test_a_rungs_resources_are_known_without_a_compiler(no_nvrtc):
     [(_, compiled)] = rung("double_buffered").load(EmulatedDevice()).passes
     resources = compiled.compiled.resources
     assert resources["registers"] > 64 and resources["local_bytes"] == 0 and resources["shared_bytes"] == 16640
 
 
-def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(
-    no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
+def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(no_nvrtc, monkeypatch, tmp_path):
     program = rung("naive").program
     with pytest.raises(NvrtcMissing, match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them"):
         device.build(replace(program, source=program.source + "\n"))
@@ -58,7 +54,7 @@ def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(
         device.build(program)
 
 
-def test_the_shipped_memory_counts_are_counted_from_it() -> None:
+def test_the_shipped_memory_counts_are_counted_from_it():
     counted = memory_counts()
     assert counted.label == "emulated · sm_90 PTX" and list(counted.rungs) == [r.name for r in LADDER]
     assert {n: r.sha256 for n, r in counted.rungs.items()} == {r.name: r.program.sha256 for r in LADDER}, AGAIN

@@ -1,7 +1,5 @@
 """Tensor-core instructions of a warp: their arithmetic, the places of their operands, their counts, and mistakes."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np
@@ -20,18 +18,18 @@ def crc(case: Mma | Wgmma, kind: str) -> str:
 
 
 @pytest.mark.parametrize(("case", "kind"), [(case, kind) for case in TENSOR for kind in case.kinds], ids=str)
-def test_an_instruction_gives_the_gpus_bits(case: Mma | Wgmma, kind: str) -> None:
+def test_an_instruction_gives_the_gpus_bits(case, kind):
     assert crc(case, kind) == CRCS[f"{case} {kind}"]
 
 
-def test_three_products_of_tf32_are_a_product_of_fp32() -> None:
+def test_three_products_of_tf32_are_a_product_of_fp32():
     for parts, least, most in ((1, 1e-4, 1e-2), (3, 0, 8e-6)):
         (*_, a, b, _, c), result, _ = launched("mma_tf32", ("#define PARTS 1", f"#define PARTS {parts}"))
         assert result.findings == () and least < np.abs(c.reshape(128, 128) - a.astype(np.float64) @ b).max() < most
         assert result.counts.instructions["tensor"] == parts * 128**3 // (16 * 8 * 8)
 
 
-def test_ldmatrix_takes_a_wavefront_per_matrix_and_more_with_bank_conflicts() -> None:
+def test_ldmatrix_takes_a_wavefront_per_matrix_and_more_with_bank_conflicts():
     for line, wavefronts in ((36, 4), (32, 32)):
         _, result, source = launched("mma_tf32", ("#define LINE 36", f"#define LINE {line}"))
         place = next(i.line for i in compiled(source, "k").instructions if i.op.startswith("ldmatrix"))
@@ -39,7 +37,7 @@ def test_ldmatrix_takes_a_wavefront_per_matrix_and_more_with_bank_conflicts() ->
         assert (counted.requests, counted.wavefronts) == (512, 512 * wavefronts)
 
 
-def test_an_mma_without_all_threads_of_its_warp_is_found() -> None:
+def test_an_mma_without_all_threads_of_its_warp_is_found():
     for change, block in ((('  asm volatile("mma', '  if (lane != 5) asm volatile("mma'), 32), ("", 31)):
         _, result, source = launched("mma_f16", change, block=block)
         line = next(i.line for i in compiled(source, "k").instructions if i.op.startswith("mma"))
@@ -55,7 +53,7 @@ def test_an_mma_without_all_threads_of_its_warp_is_found() -> None:
         ("f32.tf32.tf32", "f32.e4m3.e5m2"),
     ],
 )
-def test_another_form_is_refused(old: str, new: str) -> None:
+def test_another_form_is_refused(old, new):
     launch = next(MMAS[1].launches("any")) if old.startswith("mma") else next(WGMMAS[0].launches("any"))
     if old.startswith("ldmatrix"):
         launch = launch._replace(text=f"{{ .reg .b64 q; {old} {{$d0,$d1,$d2,$d3}}, [q]; }}")
@@ -63,12 +61,12 @@ def test_another_form_is_refused(old: str, new: str) -> None:
         results_of(launch._replace(text=launch.text.replace(old, new)), evaluate)
 
 
-def test_a_step_of_8_k_is_one_instruction_of_each_warp() -> None:
+def test_a_step_of_8_k_is_one_instruction_of_each_warp():
     assert launched("wgmma_tf32")[1].counts.instructions["tensor"] == 2 * 4 * 8  # blocks, warps, steps
 
 
 @pytest.mark.parametrize("case", WGMMAS, ids=str)
-def test_a_wgmma_by_a_whole_warp_group_is_right_and_by_half_of_one_is_found(case: Wgmma) -> None:
+def test_a_wgmma_by_a_whole_warp_group_is_right_and_by_half_of_one_is_found(case):
     launch = next(case.launches("near"))
     assert results_of(launch, evaluate, races=True)[1].findings == ()
     _, half = results_of(launch._replace(registers=launch.registers[:, :64]), evaluate, races=True)

@@ -1,7 +1,5 @@
 """Copies with tensor maps: boxes at each place of tensors of one to five dimensions, with each swizzle."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from typing import Any, NamedTuple
@@ -92,7 +90,7 @@ def check(case: Box, out: np.ndarray, there: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("case", BOXES, ids=[f"{n} {len(case.shape)}d" for n, case in enumerate(BOXES)])
-def test_a_box_goes_to_its_places_and_back(case: Box) -> None:
+def test_a_box_goes_to_its_places_and_back(case):
     out, there, result = copied(case)
     assert [finding.kind for finding in result.findings] == ["global-out-of-bounds"] * begins_before(case)
     assert all("a store of a box that begins before" in finding.message for finding in result.findings)
@@ -104,7 +102,7 @@ def test_a_box_goes_to_its_places_and_back(case: Box) -> None:
 
 
 @pytest.mark.skipif(not of_nvidia(Program("", "#include <cuda/barrier>", "")), reason="there are no NVIDIA headers")
-def test_the_barriers_and_copies_of_libcu_do_it_too() -> None:
+def test_the_barriers_and_copies_of_libcu_do_it_too():
     matrix, out = np.arange(4096, dtype=np.float32).reshape(64, 64), np.zeros((32, 32), np.float32)
     result = run(cuda("cuda_barrier"), [tensor_map(matrix, (32, 32)), out], block=64)
     assert {finding.kind for finding in result.findings} == {"no-time"} and result.ok  # its loop looks at a clock
@@ -126,7 +124,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("case", "bug", "map_", "says"), MISTAKES)
-def test_a_mistake_is_found(case: Box, bug: str, map_: Any, says: str) -> None:
+def test_a_mistake_is_found(case, bug, map_, says):
     findings = [f"{finding.kind}: {finding.message}" for finding in copied(case, bug, map_)[2].findings]
     assert any(re.match(says, finding) for finding in findings), findings
 
@@ -141,12 +139,12 @@ def test_a_mistake_is_found(case: Box, bug: str, map_: Any, says: str) -> None:
         ((512, 512), {"box": (512, 1)}, "1 to 256 elements"),
     ],
 )
-def test_a_map_that_no_driver_encodes_is_an_error(shape: tuple[int, ...], options: Any, message: str) -> None:
+def test_a_map_that_no_driver_encodes_is_an_error(shape, options, message):
     with pytest.raises(BadLaunch, match=f"^invalid tensor map: .*{message}"):
         tensor_map(np.zeros(shape, np.float32), **options)
 
 
-def test_a_tensor_map_that_the_emulator_did_not_make_is_refused() -> None:
+def test_a_tensor_map_that_the_emulator_did_not_make_is_refused():
     message = r"^line \d+: cp.async.bulk.tensor.2d.*worklog.emulator.tensor_map"
     with pytest.raises(UnsupportedInstruction, match=message):
         copied(BOXES[3], map_=tensor_map(np.zeros(16, np.uint32), (16,)))

@@ -1,7 +1,5 @@
 """The rungs through tensor cores on the emulator: exact on integers, as precise as they state, and FP32's range."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 
@@ -42,7 +40,7 @@ def product(name: str, a: Float32, b: Float32, alpha: float = 1.0, c: Float32 | 
 
 
 @pytest.mark.parametrize("name", MODEL)
-def test_the_error_is_that_of_the_class_that_the_rung_claims(name: str) -> None:
+def test_the_error_is_that_of_the_class_that_the_rung_claims(name):
     rng, (k, expected) = np.random.default_rng(0), RMS[name]
     a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((128, k), (k, 128)))
     c = integers(rng, 128, 128)
@@ -59,13 +57,13 @@ def test_the_error_is_that_of_the_class_that_the_rung_claims(name: str) -> None:
     ("name", "m", "n", "k", "beta"),
     [("split<192>", 33, 388, 40, 0.5), ("split<64,4,150>", 33, 70, 150, 0.5), ("split<64,4,150>", 33, 70, 150, 0.0)],
 )
-def test_split_takes_any_shape_and_parts_of_k_of_any_length(name: str, m: int, n: int, k: int, beta: float) -> None:
+def test_split_takes_any_shape_and_parts_of_k_of_any_length(name, m, n, k, beta):
     rng = np.random.default_rng(0)
     a, b, c = (integers(rng, *size) for size in ((m, k), (k, n), (m, n)))
     np.testing.assert_array_equal(product(name, a, b, 1.5, c if beta else None), 1.5 * (a @ b) + beta * c)
 
 
-def test_the_tile_of_split_follows_the_shape() -> None:
+def test_the_tile_of_split_follows_the_shape():
     """Few tiles are narrow, so that more multiprocessors have one, and where K is long, they share it out; many are
     wide.
     """

@@ -1,7 +1,5 @@
 """Requests, sectors and bank conflicts of the rungs, against theory worked out by hand and against a GPU's counters."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 from pathlib import Path
@@ -58,12 +56,12 @@ def wave(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[i
         (np.where(LANES < 31, LANES & ~1, 31) * 16, 16, (4, 0)),  # one pair differs: no pairing
     ],
 )
-def test_wavefronts_of_one_warp(addresses: np.ndarray, width: int, expected: tuple[int, int]) -> None:
+def test_wavefronts_of_one_warp(addresses, width, expected):
     assert wave(addresses, width) == (1, *expected)
 
 
 @pytest.mark.parametrize("stride", [0, 1, 2, 8, 12, 32, 33])
-def test_a_pattern_that_moves_costs_what_each_of_its_places_costs(stride: int) -> None:
+def test_a_pattern_that_moves_costs_what_each_of_its_places_costs(stride):
     """The core keeps what a pattern cost, until its place in sectors and lines changes that."""
     data, out = np.zeros(33 * 32 + 40, np.float32), np.zeros(32, np.float32)
     body = f"""  float s = 0;
@@ -75,7 +73,7 @@ def test_a_pattern_that_moves_costs_what_each_of_its_places_costs(stride: int) -
     assert load.sectors == sum(cost[1] for cost in costs) and load.cache_lines == sum(cost[5] for cost in costs)
 
 
-def test_idle_lanes_cost_nothing() -> None:
+def test_idle_lanes_cost_nothing():
     some = LANES < 8
     assert wave(LANES * 128, 4, some) == (1, 8, 7)
     assert wave(LANES * 16, 16, some) == (1, 1, 0)
@@ -94,12 +92,12 @@ def test_idle_lanes_cost_nothing() -> None:
         (LANES[::-1] * 8, 8, 2),
     ],
 )
-def test_sectors_and_lines_of_one_warp(addresses: np.ndarray, expected: int, lines: int) -> None:
+def test_sectors_and_lines_of_one_warp(addresses, expected, lines):
     requests, sectors, *_, touched = costs_of(addresses, ALL, 4, shared=False)
     assert (requests, sectors, touched) == (1, expected, lines)
 
 
-def test_bytes_and_sums_are_those_of_theory() -> None:
+def test_bytes_and_sums_are_those_of_theory():
     """Of 128 x 128 x 128 with beta 0, worked out by hand; the other counts are held to a GPU's below."""
     record, kernel, _ = rung_kernel("coalesced")
     counts = gemm(record, kernel, (128, 128, 128), races=False)[2].counts
@@ -110,7 +108,7 @@ def test_bytes_and_sums_are_those_of_theory() -> None:
     assert counts.all_instructions == sum(counts.instructions.values())
 
 
-def test_counts_belong_to_lines() -> None:
+def test_counts_belong_to_lines():
     record, kernel, source = rung_kernel("tiles_1d")
     result = gemm(record, kernel, (64, 64, 64), source=source)[2]
     lines = source.splitlines()
@@ -138,7 +136,7 @@ def test_counts_belong_to_lines() -> None:
         ("warptiled", (128, 128, 16), 0.5),
     ],
 )
-def test_a_prediction_is_the_full_runs_count(name: str, shape: tuple[int, int, int], beta: float) -> None:
+def test_a_prediction_is_the_full_runs_count(name, shape, beta):
     record, code, _ = rung_kernel(name)
     full = gemm(record, code, shape, beta=beta, races=False)[2]
     predicted = predict(code, record, Shape(*shape), beta=beta)
@@ -146,7 +144,7 @@ def test_a_prediction_is_the_full_runs_count(name: str, shape: tuple[int, int, i
     assert "predicted" in predicted.label
 
 
-def test_what_cannot_be_predicted() -> None:
+def test_what_cannot_be_predicted():
     with pytest.raises(BadSetting):
         predict(rung_kernel("shared")[1], rung("shared"), Shape(100, 128, 128))
     source = rung_kernel("coalesced")[2]
@@ -159,7 +157,7 @@ RECORD = json.loads(Path(__file__).with_name("ncu_h200.json").read_text(encoding
 
 
 @pytest.mark.parametrize("name", [record.name for record in LADDER])
-def test_every_count_is_the_gpus(name: str) -> None:
+def test_every_count_is_the_gpus(name):
     assert rung(name).program.measured_as(RECORD["kernels"][name])
     counted = RECORD["kernels"][name]["counts"]
     here = emulated(rung(name), Shape.of(RECORD["shape"]), RECORD["alpha"], RECORD["beta"], RECORD["arch"])
@@ -174,7 +172,7 @@ GENERIC = """  float x; __shared__ float tile[32];
 
 
 @pytest.mark.parametrize(("which", "memory", "sectors"), [(32, "global_load", 32), (0, "shared_load", 0)])
-def test_a_generic_access_counts_as_one_of_the_memory_that_it_is_in(which: int, memory: str, sectors: int) -> None:
+def test_a_generic_access_counts_as_one_of_the_memory_that_it_is_in(which, memory, sectors):
     arguments = [np.ones(256, np.float32), np.zeros(32, np.float32), which]
     counts = run(kernel(GENERIC, "const float* a, float* c, int which"), arguments).counts
     load = getattr(counts, memory)

@@ -4,8 +4,6 @@ It keeps a queue, as a GPU does: enqueued work runs when the host waits. A kerne
 too, so it can read and write out of bounds.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

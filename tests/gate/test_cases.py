@@ -1,7 +1,5 @@
 """The gate of any problem, on arrays of the host: what a solution may write, and what a lax verify_result misses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -63,7 +61,7 @@ class Subject(Runnable):
     def enqueue(self, *arguments: Passed) -> None:
         self.device.synchronize()  # what was enqueued before
         x, y, *_, n = arguments
-        words = [one.buffer.memory[one.buffer.start - 1 :].view(self.dtype) for one in (x, y)]  # type: ignore[union-attr]
+        words = [one.buffer.memory[one.buffer.start - 1 :].view(self.dtype) for one in (x, y)]
         self.write(*words, 4 // np.dtype(self.dtype).itemsize)
         assert n.value == 5
 
@@ -92,9 +90,7 @@ def verdict(write: Write, problem: Problem) -> Verdict:
         ("x", 0, "it changed its input x"),
     ],
 )
-def test_a_solution_writes_its_outputs_and_nothing_else(
-    array: str | None, offset: int, said: str | None, dtype: str
-) -> None:
+def test_a_solution_writes_its_outputs_and_nothing_else(array, offset, said, dtype):
     def zero(x: Any, y: Any, at: int) -> None:
         if array is not None:
             {"x": x, "y": y}[array][at + offset] = 0
@@ -104,7 +100,7 @@ def test_a_solution_writes_its_outputs_and_nothing_else(
     assert said is None or said in str(found.reason)
 
 
-def test_what_was_never_written_fails_although_verify_result_passes() -> None:
+def test_what_was_never_written_fails_although_verify_result_passes():
     def only_the_first(x: Any, y: Any, at: int) -> None:
         y[at + 1 : at + 5] = y[at - 1]  # what the guard holds: the sentinel
 
@@ -112,13 +108,13 @@ def test_what_was_never_written_fails_although_verify_result_passes() -> None:
     assert "These elements were never written" in str(verdict(only_the_first, Lax().under("")).reason)
 
 
-def test_the_map_is_of_the_first_output_that_is_wrong() -> None:
+def test_the_map_is_of_the_first_output_that_is_wrong():
     found = verdict(lambda x, y, at: None, Halves().under("float32"))
     assert found.where is not None and found.where.shape == (1, 5)
     assert "the output was never written" in str(found.reason)
 
 
-def test_a_verify_result_that_raises_on_garbage_is_sound_and_one_that_passes_it_is_not() -> None:
+def test_a_verify_result_that_raises_on_garbage_is_sound_and_one_that_passes_it_is_not():
     posed = RaisesOnGarbage().under("float32")
     assert verdict(lambda x, y, at: None, posed).accepted
     said = str(verdict(lambda x, y, at: y.__setitem__(at, 1e6), posed).reason)

@@ -1,7 +1,5 @@
 """A failed stage names the place of the errors and, for the usual mistakes, the cause."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -57,20 +55,20 @@ def wrong(change: Callable[[Float32], Any]) -> ErrorMap:
         (lambda c: c + A[:, 9:10] * B[9:10], "rows", "columns", "The term k = 9 is added twice"),
     ],
 )
-def test_the_usual_mistakes_are_named(change: Callable[[Float32], Any], rows: str, columns: str, guess: str) -> None:
+def test_the_usual_mistakes_are_named(change, rows, columns, guess):
     where = wrong(change)
     assert rows in where.rows and columns in where.columns
     assert guess in where.guess if guess else where.guess == ""
 
 
-def test_a_term_is_named_only_if_no_other_term_explains_the_error() -> None:
+def test_a_term_is_named_only_if_no_other_term_explains_the_error():
     twin, twin_b = A.copy(), B.copy()
     twin[:, 5], twin_b[5] = twin[:, 4], twin_b[4]
     right = twin @ twin_b
     assert error_map(right - twin[:, 4:5] * twin_b[4:5], right, SENTINEL, (twin, twin_b)).guess == ""
 
 
-def test_the_map_counts() -> None:
+def test_the_map_counts():
     where = wrong(noise(slice(64, 96), slice(32, 64)))
     assert where.shape == (256, 192) and where.wrong == 32 * 32 and where.checked == RIGHT.size
     assert where.tile == (8, 8) and str(where).startswith("1024 of 49152 elements are wrong: rows 64 to 95; columns")
@@ -80,7 +78,7 @@ def test_the_map_counts() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 32, 33, 1000, 8192])
-def test_a_map_is_small_at_any_size(size: int) -> None:
+def test_a_map_is_small_at_any_size(size):
     right, c = np.zeros((size, 3), np.float32), np.zeros((size, 3), np.float32)
     c[-1, 2] = 5
     where = error_map(c, right, SENTINEL)

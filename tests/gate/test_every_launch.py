@@ -1,7 +1,5 @@
 """Every timed launch is checked: the gate's own kernels on the emulator, and its verdicts on a NumPy device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +57,7 @@ def checked(function: Function, launches: int = 5, shape: Shape = SHAPE, claimed
 
 
 @pytest.fixture(params=["emulated", "numpy"])
-def device(request: pytest.FixtureRequest) -> Any:
+def device(request):
     return EmulatedDevice("sm_90") if request.param == "emulated" else NumpyDevice()
 
 
@@ -68,7 +66,7 @@ def right_on(device: Any) -> Any:
 
 
 @pytest.mark.parametrize("alpha", [1.0, -1.0])
-def test_a_right_kernel_passes_with_its_margin_and_on_new_uniform_contents(device: Any, alpha: float) -> None:
+def test_a_right_kernel_passes_with_its_margin_and_on_new_uniform_contents(device, alpha):
     loop, subject, keys = Loop(device, alpha=alpha), right_on(device), set()
     for _ in range(3):
         loop.launch(subject)
@@ -93,7 +91,7 @@ def test_a_right_kernel_passes_with_its_margin_and_on_new_uniform_contents(devic
     ],
     ids=["one element", "NaN", "A", "B"],
 )
-def test_what_is_wrong_after_one_launch_is_found(device: Any, which: int, change: Any, words: str) -> None:
+def test_what_is_wrong_after_one_launch_is_found(device, which, change, words):
     """Changed inputs too, although the result fits the old ones."""
     loop, subject = Loop(device), right_on(device)
     loop.launch(subject)
@@ -145,9 +143,7 @@ LONG = Shape(1024, 64, 2048)
         ("bf16", of_bits(8), LONG, ""),
     ],
 )
-def test_what_a_kernel_could_do_once_the_check_before_timing_is_over(
-    claimed: str, function: Function, shape: Shape, said: str
-) -> None:
+def test_what_a_kernel_could_do_once_the_check_before_timing_is_over(claimed, function, shape, said):
     """A format shorter than the class fails although no row is far off."""
     stage = checked(function, 3, shape, claimed)
     assert stage.passed is (not said) and said in stage.detail
@@ -157,12 +153,12 @@ def test_what_a_kernel_could_do_once_the_check_before_timing_is_over(
 
 
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(1, 64, 40), Shape(300, 2, 1), Shape(3, 50, 300)], ids=str)
-def test_chance_fails_no_right_kernel(shape: Shape) -> None:
+def test_chance_fails_no_right_kernel(shape):
     stage = checked(right, 300, shape)
     assert stage.passed, stage.detail
 
 
-def test_a_check_that_did_not_run_fails_and_so_does_a_launch_after_the_end_event() -> None:
+def test_a_check_that_did_not_run_fails_and_so_does_a_launch_after_the_end_event():
     device = NumpyDevice()
     unchecked, loop = Loop(device), Loop(device)
     unchecked.probe.prepare(*unchecked.buffers)
@@ -175,7 +171,7 @@ def test_a_check_that_did_not_run_fails_and_so_does_a_launch_after_the_end_event
     assert f"{SHAPE.m} rows off" in loop.probe.stage().detail
 
 
-def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs() -> None:
+def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs():
     def spills(p: Problem) -> None:
         right(p)
         p.c_buffer.beyond(0, 1)[-1] = 1.0
@@ -192,7 +188,7 @@ def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs() -> None:
     assert checker.check(NumpySubject(device, right)).accepted
 
 
-def test_the_kernel_that_runs_before_a_launch_is_short() -> None:
+def test_the_kernel_that_runs_before_a_launch_is_short():
     """It evicts the subject's code from the instruction caches."""
     made = compile_cuda(PROGRAMS[0])
     body = made.ptx[made.ptx.index(".entry") :].partition("ret;")[0]
@@ -201,7 +197,7 @@ def test_the_kernel_that_runs_before_a_launch_is_short() -> None:
 
 
 @pytest.mark.parametrize("wrong_at", [None, 0, 299])
-def test_repeated_launches_are_compared_bit_by_bit(wrong_at: int | None) -> None:
+def test_repeated_launches_are_compared_bit_by_bit(wrong_at):
     """NaN is equal to the same NaN, and 0 is not -0."""
     device = EmulatedDevice()
     first = np.zeros(300, np.float32)
@@ -223,7 +219,7 @@ def test_repeated_launches_are_compared_bit_by_bit(wrong_at: int | None) -> None
         (np.inf, False, "work or time is missing"),
     ],
 )
-def test_a_time_that_the_peak_excludes_fails(share: float, passed: bool, words: str) -> None:
+def test_a_time_that_the_peak_excludes_fails(share, passed, words):
     stage = plausible(Shape.of(1024), Shape.of(1024).flops / 60e6 / share, 60.0)
     assert stage.passed is passed and words in stage.detail
     assert stage.measured == pytest.approx(share) and stage.limit == 1.02

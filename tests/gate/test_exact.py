@@ -1,7 +1,5 @@
 """The exact problems: no order of operations can round them, and one wrong element shows."""
 
-from __future__ import annotations
-
 import math
 from itertools import cycle
 
@@ -38,7 +36,7 @@ DOMAINS = (Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(16, 8), Do
 
 @pytest.mark.parametrize("claimed", ["fp32", *OPERAND_BITS])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 64, 1000, 4097, 65536])
-def test_no_sum_leaves_what_float32_holds_and_operands_fit_their_format(claimed: str, k: int) -> None:
+def test_no_sum_leaves_what_float32_holds_and_operands_fit_their_format(claimed, k):
     """With headroom, alpha of 3.5 fits on the way in or out."""
     assert families(claimed) == (FAMILIES if claimed == "fp32" else ("E1",))
     for name in families(claimed):
@@ -50,13 +48,13 @@ def test_no_sum_leaves_what_float32_holds_and_operands_fit_their_format(claimed:
 
 
 @pytest.mark.parametrize("claimed", OPERAND_BITS)
-def test_integers_of_a_short_format_use_all_of_its_bits(claimed: str) -> None:
+def test_integers_of_a_short_format_use_all_of_its_bits(claimed):
     largest = 2 ** OPERAND_BITS[claimed] - 1
     for matrix in family("E1", Shape(50, 50, 4), np.random.default_rng(0), claimed):
         assert 0.9 * largest < np.abs(matrix).max() <= largest
 
 
-def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range() -> None:
+def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
     rng, seen, decks = np.random.default_rng(0), set(), (exponents(np.random.default_rng(1)), cycle([0]))
     for _ in range(2 * RANGES):
         a, b = family("E2", Shape(5, 6, 40), rng)
@@ -71,7 +69,7 @@ def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range() -> None:
 
 @settings(max_examples=30)
 @given(name=st.sampled_from(FAMILIES), shape=SHAPES, seed=st.integers(0, 2**32))
-def test_any_order_gives_the_same_sum(name: str, shape: Shape, seed: int) -> None:
+def test_any_order_gives_the_same_sum(name, shape, seed):
     rng = np.random.default_rng(seed)
     a, b = family(name, shape, rng)
     right = a.astype(np.float64) @ b.astype(np.float64)
@@ -80,7 +78,7 @@ def test_any_order_gives_the_same_sum(name: str, shape: Shape, seed: int) -> Non
         assert np.array_equal(product, right)
 
 
-def test_dense_integers_have_no_zeros_and_many_values_and_room_for_strassens_sums() -> None:
+def test_dense_integers_have_no_zeros_and_many_values_and_room_for_strassens_sums():
     for matrix in family("E1", Shape(200, 100, 64), np.random.default_rng(0)):
         assert (matrix != 0).all() and 2 * (2**9 - 1) * 0.99 < len(np.unique(matrix)) <= 2 * (2**9 - 1)
     for k in range(1, 9):
@@ -89,7 +87,7 @@ def test_dense_integers_have_no_zeros_and_many_values_and_room_for_strassens_sum
 
 
 @pytest.mark.parametrize(("name", "operand"), [("E2", 0), ("E3", 1)])
-def test_the_precision_families_need_all_of_12_bits_and_as_many_signs_as_fit(name: str, operand: int) -> None:
+def test_the_precision_families_need_all_of_12_bits_and_as_many_signs_as_fit(name, operand):
     wide = family(name, Shape(64, 64, 64), np.random.default_rng(0))[operand]
     large = np.abs(wide) > 2048
     assert (wide % 2 == 1).all() and np.abs(wide).max() == 4095 and large.any()
@@ -101,7 +99,7 @@ def test_the_precision_families_need_all_of_12_bits_and_as_many_signs_as_fit(nam
 
 @pytest.mark.parametrize("kind", STRUCTURES)
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (33, 33), (33, 47)])
-def test_special_data_stay_as_small_and_special(kind: str, size: tuple[int, int]) -> None:
+def test_special_data_stay_as_small_and_special(kind, size):
     rng = np.random.default_rng(0)
     (matrix, _) = family("E1", Shape(*size, size[1]), rng)
     before = matrix.copy()
@@ -128,7 +126,7 @@ def projected(shape: Shape, seed: int = 0) -> tuple[Float32, Projection]:
 
 @settings(max_examples=30)
 @given(shape=SHAPES, seed=st.integers(0, 2**32), data=st.data())
-def test_one_wrong_element_is_found_in_its_row(shape: Shape, seed: int, data: st.DataObject) -> None:
+def test_one_wrong_element_is_found_in_its_row(shape, seed, data):
     c, projection = projected(shape, seed)
     assert len(projection.wrong_rows(c)) == 0
     row, column = data.draw(st.integers(0, shape.m - 1)), data.draw(st.integers(0, shape.n - 1))
@@ -136,14 +134,14 @@ def test_one_wrong_element_is_found_in_its_row(shape: Shape, seed: int, data: st
     assert projection.wrong_rows(c).tolist() == [row]
 
 
-def test_a_projection_is_exact_at_a_large_shape() -> None:
+def test_a_projection_is_exact_at_a_large_shape():
     c, projection = projected(Shape(4, 8192, 512))
     assert len(projection.wrong_rows(c)) == 0
     c[2, 5000] += 1
     assert projection.wrong_rows(c).tolist() == [2]
 
 
-def test_values_that_are_no_integers_small_fractions_and_swapped_columns_are_wrong() -> None:
+def test_values_that_are_no_integers_small_fractions_and_swapped_columns_are_wrong():
     """Swapped columns leave the sums of rows as they are; a fraction could hide in the rounding of a long sum."""
     right, projection = projected(Shape(20, 30, 40))
     for value in (np.nan, np.inf, -np.inf, -3e30, 3.4e38):
@@ -161,7 +159,7 @@ def test_values_that_are_no_integers_small_fractions_and_swapped_columns_are_wro
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (-0.25, 0.0), (4.0, -0.5), (-2.0, 4.0)])
-def test_a_projection_with_alpha_beta_and_powers_of_two(alpha: float, beta: float) -> None:
+def test_a_projection_with_alpha_beta_and_powers_of_two(alpha, beta):
     rng = np.random.default_rng(1)
     a, b = family("E3", Shape(20, 30, 40), rng)
     stretched = stretch(a, b, (exponents(rng), exponents(rng)))
@@ -176,7 +174,7 @@ def test_a_projection_with_alpha_beta_and_powers_of_two(alpha: float, beta: floa
         assert projection.wrong_rows(wrong).tolist() == [7] and set(projection.wrong_columns(wrong)) <= {3, 4}
 
 
-def test_the_benchmarks_problems_have_alpha_and_beta_of_either_sign_where_the_kernel_takes_them() -> None:
+def test_the_benchmarks_problems_have_alpha_and_beta_of_either_sign_where_the_kernel_takes_them():
     for takes in (True, False):
         drawn = [exact_problems(Shape(3, 4, 5), np.random.default_rng(n), alpha=takes, beta=takes) for n in range(20)]
         usual, *_ = zip(*drawn, strict=True)
@@ -192,7 +190,7 @@ def test_the_benchmarks_problems_have_alpha_and_beta_of_either_sign_where_the_ke
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
-def test_edge_shapes_lie_in_the_domain_and_vary(domain: Domain) -> None:
+def test_edge_shapes_lie_in_the_domain_and_vary(domain):
     listed = edge_shapes(domain)
     assert all(shape in domain and shape.m != shape.n for shape in listed)
     assert any(shape.m > shape.n for shape in listed) and any(shape.m < shape.n for shape in listed)
@@ -207,7 +205,7 @@ def test_edge_shapes_lie_in_the_domain_and_vary(domain: Domain) -> None:
     assert max(domain.m, domain.n) > 64 or len({str(shapes) for shapes in drawn}) > 5
 
 
-def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles_and_any_k_is_more_than_a_few_terms() -> None:
+def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles_and_any_k_is_more_than_a_few_terms():
     listed = edge_shapes(Domain())
     assert {1, 31, 33, 64, 65, 127, 129} <= {s.m for s in listed} | {s.n for s in listed}
     assert {1, 2} <= {s.k for s in listed}
@@ -218,7 +216,7 @@ def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles_and_any_k_is_m
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
 @pytest.mark.parametrize("size", [1, 4, 5, 37, 1024, 4096])
-def test_ragged_shapes_lie_just_below_in_the_domain(domain: Domain, size: int) -> None:
+def test_ragged_shapes_lie_just_below_in_the_domain(domain, size):
     shape = domain.padded(Shape.of(size))
     ragged = ragged_shapes(shape, domain, np.random.default_rng(size))
     steps = {"m": domain.m, "n": domain.n, "k": domain.k}

@@ -1,7 +1,5 @@
 """Right kernels pass on every seed; wrong ones fail at the stage that is meant to find them, whatever they claim."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any
@@ -42,7 +40,7 @@ def verdict_on(function: Function, claimed: str = "fp32", seed: int = 0, domain:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("function", "domain"), RIGHT, ids=[f"{f.__name__}-{d}" for f, d in RIGHT])
-def test_a_right_kernel_passes(function: Function, domain: Domain, seed: int) -> None:
+def test_a_right_kernel_passes(function, domain, seed):
     verdict = verdict_on(function, seed=seed, domain=domain)
     assert verdict.accepted, verdict.reason
     assert verdict.precision == "fp32" and str(verdict) == "fp32 ok"
@@ -53,7 +51,7 @@ def test_a_right_kernel_passes(function: Function, domain: Domain, seed: int) ->
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_kernel_fails_at_the_stage_that_finds_it_and_the_reason_says_what_was_found(name: str) -> None:
+def test_a_wrong_kernel_fails_at_the_stage_that_finds_it_and_the_reason_says_what_was_found(name):
     stage, function, words = WRONG[name]
     seed = 0 if words else len(name) % 2
     verdict = verdict_on(function, seed=seed)
@@ -66,7 +64,7 @@ def test_a_wrong_kernel_fails_at_the_stage_that_finds_it_and_the_reason_says_wha
 
 
 @pytest.mark.parametrize("function", [sequential, strassen, wrong("tf32_rounded"), wrong("faults")])
-def test_a_verdict_comes_back_from_a_run_file_as_it_was(function: Function) -> None:
+def test_a_verdict_comes_back_from_a_run_file_as_it_was(function):
     for verdict in (verdict_on(function), checker().check_by_article(NumpySubject(DEVICE, function))):
         document = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
         assert document["accepted"] == verdict.accepted and document["reason"] == verdict.reason
@@ -89,9 +87,7 @@ def test_a_verdict_comes_back_from_a_run_file_as_it_was(function: Function) -> N
         *((name, claimed, None) for name in ("k_tail_dropped", "writes_past_c") for claimed in CLASSES[1:]),
     ],
 )
-def test_a_claim_excuses_a_short_format_but_neither_a_shorter_one_nor_a_mistake(
-    name: str, claimed: str, reached: str | None
-) -> None:
+def test_a_claim_excuses_a_short_format_but_neither_a_shorter_one_nor_a_mistake(name, claimed, reached):
     verdict = verdict_on(sequential if name == "right" else wrong(name), claimed)
     assert verdict.accepted is (reached is not None), verdict.reason
     assert reached is None or (verdict.precision == reached and verdict.notes == ())
@@ -106,7 +102,7 @@ def test_a_claim_excuses_a_short_format_but_neither_a_shorter_one_nor_a_mistake(
         *((wrong(name), False) for name in ("does_nothing", "zeros", "not_a_number", "transposed_c", "faults")),
     ],
 )
-def test_the_articles_rule_passes_right_kernels_and_many_wrong_ones(function: Function, passes: bool) -> None:
+def test_the_articles_rule_passes_right_kernels_and_many_wrong_ones(function, passes):
     verdict = checker().check_by_article(NumpySubject(DEVICE, function))
     assert verdict.accepted is passes
     assert verdict.precision == "fp32" or function not in (sequential, strassen)
@@ -150,11 +146,11 @@ class SpillsItsWorkspace(NumpySubject):
     ],
     ids=["outside the domain", "a launch that the device doesn't take", "work that comes later", "workspace"],
 )
-def test_a_launch_that_cannot_be_or_is_late_is_a_verdict(subject: NumpySubject, reason: str) -> None:
+def test_a_launch_that_cannot_be_or_is_late_is_a_verdict(subject, reason):
     assert reason in str(SgemmChecker(DEVICE, SHAPE, 0).check(subject).reason)
 
 
-def test_an_error_of_the_package_is_not_a_verdict() -> None:
+def test_an_error_of_the_package_is_not_a_verdict():
     def buggy(p: Problem) -> None:
         raise ZeroDivisionError
 
@@ -174,7 +170,7 @@ def timed(function: Function, alpha: float = 1.0, claimed: str = "fp32", into: B
     return None if stage.passed else stage.detail
 
 
-def test_a_right_timed_output_passes_in_each_c_and_a_wrong_one_fails() -> None:
+def test_a_right_timed_output_passes_in_each_c_and_a_wrong_one_fails():
     """Also what was there before: the poison, not the result of the check; and the baseline's output, -A B."""
     elsewhere = DEVICE.upload(np.zeros((SHAPE.m, SHAPE.n), np.float32))
     for into in (None, checker().buffers.spare, elsewhere):
@@ -188,13 +184,13 @@ def test_a_right_timed_output_passes_in_each_c_and_a_wrong_one_fails() -> None:
     checker().buffers.restore()
 
 
-def test_a_seed_gives_the_same_inputs_and_another_seed_gives_others() -> None:
+def test_a_seed_gives_the_same_inputs_and_another_seed_gives_others():
     first, again, other = (SgemmChecker(NumpyDevice(), Shape(40, 24, 16), seed) for seed in (3, 3, 4))
     assert np.array_equal(first.a, again.a) and np.array_equal(first.b, again.b)
     assert not np.array_equal(first.a, other.a)
 
 
-def test_the_sentinel_is_finite_in_every_format_and_changes() -> None:
+def test_the_sentinel_is_finite_in_every_format_and_changes():
     seen = set()
     for _ in range(5):
         checker().buffers.poison()
@@ -205,7 +201,7 @@ def test_the_sentinel_is_finite_in_every_format_and_changes() -> None:
     assert len(seen) == 5
 
 
-def test_without_nan_in_shared_memory_a_slot_that_was_never_written_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nan_in_shared_memory_a_slot_that_was_never_written_passes(monkeypatch):
     """It holds zero, until another kernel has run in between."""
     device = NumpyDevice(source="live")
 

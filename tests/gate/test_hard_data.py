@@ -1,7 +1,5 @@
 """FP32 made of shorter numbers: right rungs pass, and each usual mistake in splitting fails."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +18,7 @@ def hard_data(kernel: Kernel) -> Stage:
     device = EmulatedDevice()
     memory = Memory(device, np.random.default_rng(1))
     subject = kernel.load(device)
-    subject.operands = lambda shape: ("f16",)  # type: ignore[method-assign]
+    subject.operands = lambda shape: ("f16",)
     return check_hard_data(subject, memory, short=True, of=SHAPE)
 
 
@@ -32,20 +30,20 @@ def edited(name: str, *edits: tuple[str, str]) -> Kernel:
     return rung(name).with_text(text)
 
 
-def test_a_rung_that_states_any_data_gives_what_fp32_gives() -> None:
+def test_a_rung_that_states_any_data_gives_what_fp32_gives():
     assert all(rung(name).domain.any_data for name in ("wgmma", "split"))
     stage = hard_data(rung("wgmma"))
     assert stage.passed and stage.note == "", stage.detail
 
 
-def test_what_a_right_split_loses_is_a_note_and_fails_any_data() -> None:
+def test_what_a_right_split_loses_is_a_note_and_fails_any_data():
     stage = hard_data(rung("promoted"))
     assert stage.passed and stage.note == f"not as FP32: {SPECIAL}, {MIXED}"
     stated = hard_data(replace(rung("promoted"), rules=f"{rung('promoted').domain}, any data"))
     assert not stated.passed and SPECIAL in stated.detail and MIXED in stated.detail
 
 
-def test_an_error_that_grows_with_k_shows_at_a_long_k() -> None:
+def test_an_error_that_grows_with_k_shows_at_a_long_k():
     """Sums that stay in the tensor cores' accumulator are as precise as FP32's at short K."""
     stage = hard_data(edited("promoted", ("PROMOTE = 128", "PROMOTE = 1 << 30")))
     assert stage.passed and "class fp32-emulated at 128x256x1024: its error grows with K" in stage.note
@@ -53,7 +51,7 @@ def test_an_error_that_grows_with_k_shows_at_a_long_k() -> None:
     assert not dropped.passed and "128x256x1024: class wrong" in dropped.detail
 
 
-def test_the_path_of_special_data_is_run_where_m_is_not_n() -> None:
+def test_the_path_of_special_data_is_run_where_m_is_not_n():
     stage = hard_data(edited("wgmma", ("&B[c], K, N, lane", "&B[c], K, M, lane")))
     assert not stage.passed and SPECIAL in stage.detail, stage.detail
 
@@ -66,18 +64,18 @@ OF_A_TILE = (
 )
 
 
-def test_a_doubtful_element_that_is_stored_twice_fails_with_a_beta() -> None:
+def test_a_doubtful_element_that_is_stored_twice_fails_with_a_beta():
     twice = ("if ((again[i / 32] >> i % 32 & 1) == 0) store", "if (true) store")
     stage = hard_data(edited("wgmma", twice))
     assert not stage.passed and MIXED in stage.detail
 
 
-def test_hard_data_lies_in_every_part_of_a_tile() -> None:
+def test_hard_data_lies_in_every_part_of_a_tile():
     trusted = ("bool precise = ", "bool precise = (row_of(i) % BM >= 32 && column_of(i) % BN >= 32) || ")
     assert not hard_data(edited("wgmma", trusted)).passed
 
 
-def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale() -> None:
+def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale():
     stage = hard_data(edited("promoted", *OF_A_TILE))
     assert not stage.passed and "scale each row of A and each column of B by itself" in stage.detail
 
@@ -87,7 +85,7 @@ def flushed(x: Float32) -> Float32:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_kernel_that_flushes_subnormals_keeps_numbers_of_different_size(seed: int) -> None:
+def test_a_kernel_that_flushes_subnormals_keeps_numbers_of_different_size(seed):
     """CuPy compiles with -ftz=true. Sums that are subnormal on the way are lost, too."""
     a, b = any_data(SHAPE, np.random.default_rng(seed))
     c = np.zeros((SHAPE.m, SHAPE.n), np.float32)

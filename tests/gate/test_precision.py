@@ -1,7 +1,5 @@
 """The classes: what is measured in u·D separates FP32 from every shorter format, whatever the size."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 
@@ -29,7 +27,7 @@ def errors(k: int, change: Change = unchanged) -> tuple[float, float]:
 
 @pytest.mark.parametrize("k", [16, 64, 256, 1024, 4096])
 @pytest.mark.parametrize(("change", "found"), [(unchanged, "fp32"), (tf32, "tf32"), (fp16, "tf32"), (bf16, "bf16")])
-def test_formats_are_far_apart(k: int, change: Change, found: str) -> None:
+def test_formats_are_far_apart(k, change, found):
     rms, largest = errors(k, change)
     assert classify(rms, largest, k) == found
     if found == "fp32":
@@ -41,7 +39,7 @@ def test_formats_are_far_apart(k: int, change: Change, found: str) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3e30])
-def test_one_wild_element_is_wrong_and_not_a_format(value: float) -> None:
+def test_one_wild_element_is_wrong_and_not_a_format(value):
     a, b = random_inputs(Shape(64, 64, 64), np.random.default_rng(0))
     c = summed(a, b)
     c[13, 17] = value
@@ -51,11 +49,11 @@ def test_one_wild_element_is_wrong_and_not_a_format(value: float) -> None:
 
 
 @pytest.mark.parametrize("rms", [200.0, 999.0, 1.3e5, 1e9, float("inf")])
-def test_an_error_of_no_format_is_wrong(rms: float) -> None:
+def test_an_error_of_no_format_is_wrong(rms):
     assert classify(rms, rms, 256) == "wrong"
 
 
-def test_errors_are_in_units_of_the_gauge() -> None:
+def test_errors_are_in_units_of_the_gauge():
     a, b = random_inputs(Shape(8, 8, 32), np.random.default_rng(0))
     reference = PrecisionReference(a, b, np.random.default_rng(0))
     shifted = reference.reference.astype(np.float32) + (100 * UNIT_ROUNDOFF * reference.gauge).astype(np.float32)
@@ -63,7 +61,7 @@ def test_errors_are_in_units_of_the_gauge() -> None:
     assert rms == pytest.approx(100, abs=2) and largest == pytest.approx(100, abs=4)
 
 
-def test_first_and_last_row_are_always_sampled() -> None:
+def test_first_and_last_row_are_always_sampled():
     a, b = random_inputs(Shape(500, 4, 4), np.random.default_rng(0))
     for seed in range(5):
         rows = PrecisionReference(a, b, np.random.default_rng(seed)).rows
@@ -113,7 +111,7 @@ def judged(draw: str, k: int, change_a: Change, change_b: Change, factor: float 
         (in_127_steps, in_127_steps, "wrong"),
     ],
 )
-def test_a_truncated_format_is_not_a_factor(draw: str, k: int, change_a: Change, change_b: Change, found: str) -> None:
+def test_a_truncated_format_is_not_a_factor(draw, k, change_a, change_b, found):
     """Truncation makes products smaller, but it is not a factor; 127 steps have as large an error and don't."""
     assert judged(draw, k, change_a, change_b)[0] == found
 
@@ -121,19 +119,19 @@ def test_a_truncated_format_is_not_a_factor(draw: str, k: int, change_a: Change,
 @everywhere
 @pytest.mark.parametrize("change", [unchanged, tf32], ids=["fp32", "tf32"])
 @pytest.mark.parametrize("factor", [1.001, 0.997, -1.0])
-def test_a_factor_is_not_a_format(draw: str, k: int, change: Change, factor: float) -> None:
+def test_a_factor_is_not_a_format(draw, k, change, factor):
     found, stage = judged(draw, k, change, change, factor)
     assert found == "wrong" and not stage.passed
     words = re.search(r"times (-?[\d.]+), which no rounding is", stage.detail)
     assert words and float(words[1]) == pytest.approx(factor, abs=2e-4)
 
 
-def test_the_smallest_factor_that_shows() -> None:
+def test_the_smallest_factor_that_shows():
     assert judged("normal", 1024, unchanged, unchanged, 1 + 1e-5)[0] == "wrong"
     assert judged("normal", 1024, unchanged, unchanged, 1 + 1e-6)[0] == "fp32"
 
 
-def test_too_few_elements_show_no_factor() -> None:
+def test_too_few_elements_show_no_factor():
     rng = np.random.default_rng(0)
     a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
     result = Result(np.float32(1.001) * (a @ b), np.float32(0), "")

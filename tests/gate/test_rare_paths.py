@@ -36,7 +36,7 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
     ],
 )
-def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition: str, fault: str, named: str) -> None:
+def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition, fault, named):
     result, _ = checked(condition, fault)
     assert not result.verdict.accepted
     assert named in str(result.verdict.reason)
@@ -69,12 +69,12 @@ WIDE = "__int_as_float(__float_as_int(A[(size_t)row * K + k]) & (%s ? 0xffffe000
         (SIGNATURE, f"{SIGNATURE}if (fabsf(alpha) < 1e-8f) alpha = 0.0f;\n"),
     ],
 )  # fmt: skip
-def test_what_the_compiler_makes_no_branch_of_is_found(old: str, new: str) -> None:
+def test_what_the_compiler_makes_no_branch_of_is_found(old, new):
     assert not edited("naive", old, new).verdict.accepted
 
 
 @pytest.mark.parametrize("condition", ["row >= M || col >= N || K < 0", "row >= M || col >= min(N, 0x7fffffff)"])
-def test_a_right_condition_of_the_same_form_passes_without_a_clause(condition: str) -> None:
+def test_a_right_condition_of_the_same_form_passes_without_a_clause(condition):
     verdict = edited("naive", "row >= M || col >= N", condition).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
 
@@ -88,24 +88,24 @@ def launched(name: str, beta: float, shift: int = 0) -> EmulatedDevice:
     return device
 
 
-def test_a_shorter_format_on_a_rare_path_is_found() -> None:
+def test_a_shorter_format_on_a_rare_path_is_found():
     tf32 = f"(M % 56 == 0 && N % 40 == 0 ? __uint_as_float(__float_as_uint({OF_A}) & 0xffffe000) : {OF_A})"
     assert "rare paths" in str(edited("naive", OF_A, tf32).verdict.reason)
 
 
-def test_offsets_in_16_bits_are_found() -> None:
+def test_offsets_in_16_bits_are_found():
     assert not edited("naive", OF_A, "A[(unsigned short)(row * K) + k]").verdict.accepted
 
 
 @pytest.mark.parametrize("k", [2, 40, 5000])
-def test_the_problems_of_the_search_lose_bits_in_a_shorter_format_and_have_no_zeros(k: int) -> None:
+def test_the_problems_of_the_search_lose_bits_in_a_shorter_format_and_have_no_zeros(k):
     a, b = exact.family("E2 and E3", Shape(7, 9, k), np.random.default_rng(1), headroom=exact.HEADROOM)
     assert (np.abs(a) >= 1).all() and (np.abs(b) >= 1).all()
     assert np.abs(a).max() > 2**11 and np.abs(b).max() > 2**11
     assert (np.abs(a) @ np.abs(b)).max() < exact.EXACT_LIMIT >> exact.HEADROOM
 
 
-def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path() -> None:
+def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
     device = launched("vectorized", 2.0, shift=1)
     with pytest.raises(LaunchFailed, match="misaligned"):
         device.synchronize()
@@ -116,34 +116,34 @@ def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path() -> None:
     ("condition", "when"),
     [("M > 99999999", "M >= 100000000"), ("N == 50000021", "N == 50000021"), ("K > 1041204192", "K >= 1041204193")],
 )
-def test_what_no_launch_can_reach_is_named_with_its_condition(condition: str, when: str) -> None:
+def test_what_no_launch_can_reach_is_named_with_its_condition(condition, when):
     result, line = checked(condition)
     assert result.verdict.never_ran == (NeverRan(line, line, when, True),)
     assert f"; part of line {line} never ran: {when}" in str(result).splitlines()[-1]
     assert list(result.as_dict()["never_ran"]) == [{"first": line, "last": line, "when": when, "partly": True}]
 
 
-def test_a_selection_by_loaded_values_that_no_launch_made_is_named() -> None:
+def test_a_selection_by_loaded_values_that_no_launch_made_is_named():
     result, line = checked("A[0] == 12345.625f", "beta += 1.0f;")
     assert result.verdict.accepted
     assert result.verdict.never_ran == (NeverRan(line, line, "", True),)
 
 
-def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_would_run() -> None:
+def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_would_run():
     condition = "M > 1500 && N > 1300"
     result, line = checked(condition, quick=True)
     assert result.verdict.never_ran == (NeverRan(line, line, "M >= 1501 and N >= 1301", True),)
     assert not checked(condition)[0].verdict.accepted
 
 
-def test_a_right_kernel_passes_without_a_clause_and_with_its_range() -> None:
+def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
     verdict = check(rung("shared"), on="emulated", seed=3).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
     assert verdict.result.startswith("passed as fp32 for M up to 1,1")
 
 
 @pytest.mark.parametrize(("rules", "accepted"), [("any", True), ("any M, N, K, any data", False)])
-def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(rules: str, accepted: bool) -> None:
+def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(rules, accepted):
     device, kernel = EmulatedDevice(), rung("naive")
     text = kernel.source.replace("beta == 0.0f ? alpha * acc : ", "")
     loaded = kernel.with_text(text).load(device)
@@ -153,7 +153,7 @@ def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(rules: str, a
     assert not check_old_c(kernel.load(device), Memory(device, np.random.default_rng(1))).note
 
 
-def test_the_long_way_of_a_division_is_no_path_of_its_own() -> None:
+def test_the_long_way_of_a_division_is_no_path_of_its_own():
     """The compiler divides numbers of 64 bits as such of 32 where they are small."""
     text = 'extern "C" __global__ void k(long long* x, long long a, long long b) { if (a > 7) x[0] = a / b; }'
     compiled = build(Program("k.cu", text, "k"))[0]
@@ -163,7 +163,7 @@ def test_the_long_way_of_a_division_is_no_path_of_its_own() -> None:
     assert len(branches) == 2 and divided.count(True) == 1
 
 
-def test_a_size_that_matters_in_other_launches_is_named_too() -> None:
+def test_a_size_that_matters_in_other_launches_is_named_too():
     tried = {name: 128 * np.arange(1, 200) for name in ("M", "N", "K")}
     row = {"M": 2**14, "N": 2**14, "K": 256}
     said = condition(lambda rows: rows["M"] * rows["N"] > 2**20, row, tried, np.random.default_rng(1))

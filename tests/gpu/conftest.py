@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from worklog.runner.job import Job
 from worklog.runs.measurement import Measurement
 
 if TYPE_CHECKING:
-    from worklog.runner.session import Session
+    pass
 
 HERE = Path(__file__).parent
 QUICK = Harness().but(budget_s=0.3, most_samples=300, precision=0.05)
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """Runs of the test's own; and a lock of the GPU of its own, so that tests whose times don't matter run beside each
     other.
     """
@@ -52,13 +52,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def own() -> dict[str, Kernel]:
+def own():
     """The user kernels of the session, by name."""
     return {}
 
 
 @pytest.fixture(scope="session")
-def session(own: dict[str, Kernel]) -> Session:
+def session(own):
     """One calibrated session for all tests that need no process of their own."""
     from worklog.runner.session import Session
 
@@ -66,13 +66,13 @@ def session(own: dict[str, Kernel]) -> Session:
 
 
 @pytest.fixture
-def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def gives_up_soon(monkeypatch):
     """The blocking kernel waits 1 s, not 8, for a host that waits for the GPU."""
     monkeypatch.setattr("worklog.harness.cuda_timeline.HOLD_LIMIT_NS", 1_000_000_000)
 
 
 @pytest.fixture
-def measured(session: Session, own: dict[str, Kernel]) -> Iterator[Measured]:
+def measured(session, own):
     """Makes one measurement, in this process. The session has never seen a user's kernel: its name is new."""
     import cupy
 

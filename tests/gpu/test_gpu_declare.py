@@ -2,8 +2,6 @@
 beside baselines and rungs.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,7 +53,7 @@ def too_large(state):
 
 
 @NEEDS_TORCH
-def test_a_file_of_benchmarks(tmp_path: Path) -> None:
+def test_a_file_of_benchmarks(tmp_path):
     path = tmp_path / "many.py"
     path.write_text(FILE)
     copied, by_cupy, too_large = declared(path)
@@ -102,7 +100,7 @@ def square(state: bench.State):
 """
 
 
-def test_benchmarks_in_nvbenchs_interface(tmp_path: Path) -> None:
+def test_benchmarks_in_nvbenchs_interface(tmp_path):
     path = tmp_path / "square.py"
     path.write_text(OF_NVBENCH)
     found = measure(declared(path), harness=QUICK, out=tmp_path / "run.json").measurements
@@ -113,7 +111,7 @@ def test_benchmarks_in_nvbenchs_interface(tmp_path: Path) -> None:
 
 
 @NEEDS_TORCH
-def test_pytorch_is_a_baseline_beside_cublas(tmp_path: Path) -> None:
+def test_pytorch_is_a_baseline_beside_cublas(tmp_path):
     run = worklog.measure(
         ["warptiled"], 1024, harness=QUICK, against=[Kernel.from_function(PRODUCT), "naive"], out=tmp_path / "run.json"
     )
@@ -143,12 +141,12 @@ CASES = ["4096 x 1000"]
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> Path:
+def python(tmp_path):
     (tmp_path / "own.py").write_text(PYTHON)
     return tmp_path / "own.py"
 
 
-def test_cuda_source_is_right_at_every_case() -> None:
+def test_cuda_source_is_right_at_every_case():
     found = check(Solution.of(SOFTMAX, problem="softmax"))
     assert found.verdict.accepted, found
     samples, cases = find_problem("softmax").tests
@@ -156,7 +154,7 @@ def test_cuda_source_is_right_at_every_case() -> None:
 
 
 @NEEDS_TORCH
-def test_python_functions_and_source_are_timed_beside_the_baseline(python: Path, tmp_path: Path) -> None:
+def test_python_functions_and_source_are_timed_beside_the_baseline(python, tmp_path):
     chosen = [
         Solution.of(SOFTMAX, problem="softmax"),
         Solution.of(f"{python}:in_place", problem="softmax"),
@@ -172,7 +170,7 @@ def test_python_functions_and_source_are_timed_beside_the_baseline(python: Path,
 
 
 @NEEDS_TORCH
-def test_tensaras_rules_and_float16(python: Path, tmp_path: Path) -> None:
+def test_tensaras_rules_and_float16(python, tmp_path):
     harness = Harness().but(warmup="tensara:512:3:10", stopping="tensara:5:5:20", least_samples=5)
     chosen = [Solution.of(f"{python}:returned", arrays="torch", problem="softmax", dtype="float16")]
     run = measure_solutions(chosen, cases=CASES, harness=harness, out=tmp_path / "run.json")
@@ -185,15 +183,13 @@ BESIDE = ["naive", "shared"]
 
 
 @pytest.fixture
-def nothing_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def nothing_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(magic, "_ladders", {})
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.usefixtures("nothing_measured")
-def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size(monkeypatch):
     monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
     first = try_kernel(PLAIN, "one", shapes=[512])
     assert first.passed and first.checked.label == f"live · {gpu().name}"

@@ -1,7 +1,5 @@
 """The emulator against the GPU: the same source on the same data gives the same results and verdicts."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 
@@ -26,7 +24,7 @@ WAIT = [
 
 
 @pytest.mark.parametrize("name", WAIT)
-def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
+def test_threads_wait_for_each_other_as_on_the_gpu(name):
     given = KERNELS[name]
     given.check(same_ptx.launched(cuda(name), given.arguments, given.grid, (given.block,)))
 
@@ -61,7 +59,7 @@ def driver_map(array: Any, case: Box) -> np.void:
 
 
 @pytest.mark.parametrize("case", BOXES, ids=str)
-def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case: Box) -> None:
+def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case):
     """A store of a box that begins before its tensor is an illegal instruction there, and a finding on the emulator."""
     middle, out = arguments(case, "NO_STORE" if begins_before(case) else "NONE")
     here, there = cupy.asarray(tensor(case)), cupy.zeros_like(cupy.asarray(tensor(case)))

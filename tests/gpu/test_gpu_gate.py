@@ -2,8 +2,6 @@
 every right one passes, and the checks of all timed launches add little to the time.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -13,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
-from tests.gpu.conftest import QUICK, Measured
+from tests.gpu.conftest import QUICK
 from worklog.gate import SgemmChecker, after_timing
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE
-from worklog.runner.session import Session
 
 ENOUGH = Harness().but(least_samples=300, most_samples=300, budget_s=20.0)  # more launches than each cheat waits for
 # Microseconds that the checks may add by N: between two launches other kernels evict this one's code. cuBLAS at 256
@@ -72,9 +69,7 @@ extern "C" __global__ void {name}(int M, int N, int K, float alpha, const float*
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(
-    tmp_path: Path, name: str, measured: Measured
-) -> None:
+def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(tmp_path, name, measured):
     """Also one that shortens its operands by less than a largest error shows. Without a cheat it is measured."""
     shape, claimed = (Shape(256, 256, 4096) if "bits" in name else Shape.of(256)), CLAIMED.get(name, "fp32")
     kernel = replace(cheat(tmp_path, name, CHEATS[name]), claimed=claimed)
@@ -86,7 +81,7 @@ def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(
 
 
 @pytest.mark.parametrize(("name", "size"), [(BASELINE, 256), ("warptiled", 1024)])
-def test_the_checks_add_little_to_the_time_and_never_shorten_it(name: str, size: int, measured: Measured) -> None:
+def test_the_checks_add_little_to_the_time_and_never_shorten_it(name, size, measured):
     shape, us = rung("warptiled").domain.padded(Shape.of(size)), dict[bool, list[float]]()
     for gate in (True, False) * 3:
         us.setdefault(gate, []).append(measured(name, shape, QUICK.but(precision=0.005, gate=gate)).us or 0.0)
@@ -104,7 +99,7 @@ WAITS = "thread_joined"
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_host_function_fails(name: str, measured: Measured, request: pytest.FixtureRequest) -> None:
+def test_a_wrong_host_function_fails(name, measured, request):
     if name == "the_host_computes":
         request.getfixturevalue("gives_up_soon")
     found = measured(WRONG[name], TIMED, SHORT)
@@ -116,7 +111,7 @@ def test_a_wrong_host_function_fails(name: str, measured: Measured, request: pyt
 
 
 @pytest.mark.parametrize("name", [name for name in ALL_RIGHT if name != WAITS])
-def test_a_right_host_function_is_checked_and_timed(name: str, measured: Measured) -> None:
+def test_a_right_host_function_is_checked_and_timed(name, measured):
     for shape in (SHAPE, TIMED):
         found = measured(ALL_RIGHT[name], shape, SHORT)
         assert found.status == "measured" and found.us is not None and found.us > 0, found.reason
@@ -125,16 +120,14 @@ def test_a_right_host_function_is_checked_and_timed(name: str, measured: Measure
 
 
 @pytest.mark.usefixtures("gives_up_soon")
-def test_a_right_function_that_waits_for_the_gpu_passes_the_gate_and_cannot_be_timed(
-    session: Session, measured: Measured
-) -> None:
+def test_a_right_function_that_waits_for_the_gpu_passes_the_gate_and_cannot_be_timed(session, measured):
     verdict = SgemmChecker(session.device, SHAPE, seed=1).check(RIGHT[WAITS].load(session.device))
     assert verdict.accepted, verdict.reason
     found = measured(RIGHT[WAITS], SHAPE, SHORT)
     assert found.status == "failed" and "synchronises" in str(found.reason)
 
 
-def test_a_shared_library_is_right_on_the_harness_stream_only(tmp_path: Path, measured: Measured) -> None:
+def test_a_shared_library_is_right_on_the_harness_stream_only(tmp_path, measured):
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
     library = tmp_path / "libgemm.so"

@@ -2,9 +2,6 @@
 timed, and after a call that can't be the next one reads the same time.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,7 +10,7 @@ import pytest
 from pytest import approx
 
 import worklog
-from tests.gpu.conftest import QUICK, Measured
+from tests.gpu.conftest import QUICK
 from worklog.errors import LaunchFailed
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
@@ -41,7 +38,7 @@ extern "C" __global__ void marks(const unsigned* x, int n, unsigned* out) {
 
 
 @pytest.fixture(scope="module")
-def plain_us() -> dict[int, float]:
+def plain_us():
     """The time of cuBLAS by the default settings, by size, once it is measured."""
     return {}
 
@@ -58,7 +55,7 @@ def spin_on_the_current_stream(session: Session, us: float) -> None:
     session.timeline.spin(round(1000 * us), cupy.cuda.get_current_stream())
 
 
-def test_the_calibration_is_within_its_limits(session: Session) -> None:
+def test_the_calibration_is_within_its_limits(session):
     found = session.calibration
     assert found.remarks == []
     assert found.slope == approx(1.0, abs=1e-3)
@@ -71,21 +68,21 @@ def test_the_calibration_is_within_its_limits(session: Session) -> None:
 
 
 @pytest.mark.parametrize("us", [1.5, 17, 700])
-def test_lengths_between_the_calibrated_ones_are_read_right(session: Session, us: float) -> None:
+def test_lengths_between_the_calibrated_ones_are_read_right(session, us):
     fine = QUICK.but(precision=0.0005, budget_s=0.5, most_samples=1000)
     read = [spin_us(session, us, fine) for _ in range(5)]  # one also has the drift and scatter within its interval
     print(f"{us:g} µs is read as", *(f"{one - session.calibration.offset_us:.3f}" for one in read))
     assert np.median(read) - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
 
 
-def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(session: Session) -> None:
+def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(session):
     cublas, shape = session.baselines["fp32"], Shape.of(256)
     assert 1 <= cublas.kernels(shape) <= 3 and cublas.kernels(Shape.of(4096)) == 1
     assert session.checker(shape).check(cublas).accepted
 
 
 @pytest.mark.parametrize("size", [256, 1024])
-def test_a_kernel_is_as_fast_as_itself(size: int, measured: Measured) -> None:
+def test_a_kernel_is_as_fast_as_itself(size, measured):
     fine, ratios, holds = Harness().but(budget_s=6.0, most_samples=10_000, precision=0.003), [], []
     while holds.count(True) < 2 and holds.count(False) < 2:
         found = measured(BASELINE, Shape.of(size), fine)
@@ -98,7 +95,7 @@ def test_a_kernel_is_as_fast_as_itself(size: int, measured: Measured) -> None:
     assert np.mean(np.log(ratios)) == approx(0.0, abs=0.006)
 
 
-def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -> None:
+def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session):
     import cupy
 
     timeline, found = session.timeline, session.calibration
@@ -128,9 +125,7 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -
     ],
     ids=str,
 )
-def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
-    size: int, changes: dict[str, str], tolerance: float, measured: Measured, plain_us: dict[int, float]
-) -> None:
+def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(size, changes, tolerance, measured, plain_us):
     if size not in plain_us:
         plain_us[size] = measured(BASELINE, Shape.of(size)).us or 0.0
     other = measured(BASELINE, Shape.of(size), QUICK.but(**changes))
@@ -138,7 +133,7 @@ def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
     assert other.us == approx(plain_us[size], rel=tolerance)
 
 
-def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:
+def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs():
     """Only the input rotates: it comes from device memory, and the output stays in L2. After a flush, L2 is full of
     lines to write back, and the output misses it too. So rotation is never slower than a flush, and never faster than
     device memory delivers the input. (Each with a tenth of slack: a few lines outlive three times the L2.)
@@ -156,7 +151,7 @@ def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:
     assert 0.9 * input_us < rotated.us < 1.1 * flushed.us
 
 
-def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session: Session) -> None:
+def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session):
     def launch(watch: Any) -> None:
         spin_on_the_current_stream(session, 200.0)
         watch.start()
@@ -180,7 +175,7 @@ N = 2**20
 
 
 @pytest.fixture(scope="module")
-def add() -> Callable[[], None]:
+def add():
     import cupy
 
     kernel = cupy.ElementwiseKernel("float32 x", "float32 y", "y = x + 1", "add_one")
@@ -189,7 +184,7 @@ def add() -> Callable[[], None]:
 
 
 @pytest.fixture
-def as_found(add: Callable[[], None]) -> Any:
+def as_found(add):
     """A good call reads the same before and after a bad one."""
     before = worklog.time(add, harness=QUICK).us
     yield
@@ -197,7 +192,7 @@ def as_found(add: Callable[[], None]) -> Any:
 
 
 @pytest.mark.usefixtures("as_found")
-def test_a_call_that_enqueues_nothing_or_elsewhere(add: Callable[[], None]) -> None:
+def test_a_call_that_enqueues_nothing_or_elsewhere(add):
     """The time read is that of an event pair, within the harness's own error."""
     import cupy
 
@@ -218,7 +213,7 @@ def test_a_call_that_enqueues_nothing_or_elsewhere(add: Callable[[], None]) -> N
 
 
 @pytest.mark.usefixtures("as_found")
-def test_work_on_a_stream_that_is_not_joined_has_no_time(add: Callable[[], None]) -> None:
+def test_work_on_a_stream_that_is_not_joined_has_no_time(add):
     """Some milliseconds of it on one SM, beside a little on the current stream; joined, the same work is timed."""
     import cupy
 
@@ -242,7 +237,7 @@ def test_work_on_a_stream_that_is_not_joined_has_no_time(add: Callable[[], None]
 
 
 @pytest.mark.usefixtures("gives_up_soon", "as_found")
-def test_a_call_that_waits_for_the_gpu(add: Callable[[], None]) -> None:
+def test_a_call_that_waits_for_the_gpu(add):
     import cupy
 
     def waits() -> None:

@@ -2,16 +2,14 @@
 operands; and whole kernels from the same PTX.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from tests.emulator.evaluate import ROWS, Case, cases, evaluate, ptx_of, with_one_nan
+from tests.emulator.evaluate import ROWS, cases, evaluate, ptx_of, with_one_nan
 from tests.emulator.launches import KERNELS, launched
-from tests.emulator.tensor import TENSOR, Mma, Wgmma, results_of
+from tests.emulator.tensor import TENSOR, results_of
 from worklog.errors import CompileFailed
 from worklog.gpu.device import gpu, gpu_reason
 
@@ -35,13 +33,13 @@ def on_gpu(
 
 
 @pytest.fixture(autouse=True)
-def hopper() -> None:
+def hopper():
     if gpu().compute_capability != (9, 0):
         pytest.skip(f"the emulator has the arithmetic of sm_90; this GPU is {gpu().compute_capability}")
 
 
 @pytest.mark.parametrize("case", cases()[0], ids=str)
-def test_an_instruction_gives_the_gpus_bits(case: Case) -> None:
+def test_an_instruction_gives_the_gpus_bits(case):
     """NaN counts as NaN, whatever its other bits."""
     columns = case.columns()
     there, here = (
@@ -54,7 +52,7 @@ def test_an_instruction_gives_the_gpus_bits(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
-def test_an_approximation_is_near_the_emulators_nearest_float(name: str) -> None:
+def test_an_approximation_is_near_the_emulators_nearest_float(name):
     """The bound is loose on purpose: it is a GPU's own, and what the finding says is only that bits may differ."""
     values = np.random.default_rng(3).uniform(0.01, 3.0, ROWS).astype(np.float32)
     given = f"{name}.approx.f32 $d, $0;", ["f32"], ["f32"], [values.view(np.uint32)]
@@ -66,7 +64,7 @@ def test_an_approximation_is_near_the_emulators_nearest_float(name: str) -> None
 
 
 @pytest.mark.parametrize(("case", "kind"), [(case, kind) for case in TENSOR for kind in case.kinds], ids=str)
-def test_a_tensor_core_gives_the_emulators_bits(case: Mma | Wgmma, kind: str) -> None:
+def test_a_tensor_core_gives_the_emulators_bits(case, kind):
     """Every bit, that of NaN and of -0 too."""
     for launch in case.launches(kind, rounds=8):
         (there, _), (here, _) = (results_of(launch, device) for device in (on_gpu, evaluate))
@@ -82,7 +80,7 @@ def test_a_tensor_core_gives_the_emulators_bits(case: Mma | Wgmma, kind: str) ->
         ("mma_tf32", ("#define PARTS 1", "#define PARTS 3")),
     ],
 )
-def test_a_kernel_gives_the_gpus_bits(name: str, change: str | tuple[str, str]) -> None:
+def test_a_kernel_gives_the_gpus_bits(name, change):
     try:
         emulated, _, source = launched(name, change, arch=same_ptx.architecture())
     except CompileFailed as error:

@@ -3,22 +3,18 @@ context or never ends gets a verdict, the context of this process stays as it wa
 its process on the host: tests/runner.)
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import worklog
-from tests.gpu.conftest import QUICK, Measured
+from tests.gpu.conftest import QUICK
 from tests.helpers import PLAIN
 from tests.lab.waiting import gone
 from worklog.errors import Interrupted, LaunchFailed, NoGpu, OutOfMemory
@@ -34,7 +30,6 @@ from worklog.runner.check import Checked, check_in_child
 from worklog.runner.child import environment
 from worklog.runner.job import BASELINE, Job
 from worklog.runner.measure import carry_out, measure
-from worklog.runner.session import Session
 from worklog.runner.timing import own_session
 from worklog.runs import open_run
 from worklog.runs.run import Run
@@ -51,7 +46,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("memory", FOUND)
-def test_a_launch_finds_no_number_in_memory_that_it_did_not_write(memory: str, session: Session) -> None:
+def test_a_launch_finds_no_number_in_memory_that_it_did_not_write(memory, session):
     device, blocks, threads = session.device, 2048, 128
     body = f"{FOUND[memory]} out[blockIdx.x * blockDim.x + threadIdx.x] = found;"
     kernel = device.compile(Program("finds.cu", f"__global__ void finds(float* out) {{ {body} }}", "finds"))
@@ -63,7 +58,7 @@ def test_a_launch_finds_no_number_in_memory_that_it_did_not_write(memory: str, s
 
 
 @pytest.mark.parametrize("name", [*NAMES, BASELINE])
-def test_every_rung_and_cublas_pass(session: Session, name: str) -> None:
+def test_every_rung_and_cublas_pass(session, name):
     verdict = session.verdict(name, SMALL)
     assert verdict.accepted, verdict.reason
     assert verdict.precision == "fp32"
@@ -71,13 +66,13 @@ def test_every_rung_and_cublas_pass(session: Session, name: str) -> None:
     assert 0 < precision.measured < precision.limit / 2
 
 
-def test_cublas_passes_at_any_shape(session: Session) -> None:
+def test_cublas_passes_at_any_shape(session):
     for shape in (Shape(384, 640, 256), Shape(1, 1, 1), Shape(1000, 17, 333)):
         verdict = SgemmChecker(session.device, shape, seed=1).check(session.baselines["fp32"])
         assert verdict.accepted, (shape, verdict.reason)
 
 
-def test_cublas_with_tf32_passes_as_tf32_only(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cublas_with_tf32_passes_as_tf32_only(session, monkeypatch):
     checker, tf32 = SgemmChecker(session.device, SMALL, seed=1), session.baselines["tf32"]
     assert checker.check(tf32).precision == "tf32"
     monkeypatch.setattr(tf32, "claimed", "fp32")
@@ -89,7 +84,7 @@ def test_cublas_with_tf32_passes_as_tf32_only(session: Session, monkeypatch: pyt
     assert not timed.passed and "class tf32" in timed.detail
 
 
-def test_an_illegal_launch_fails_and_the_session_goes_on(session: Session, measured: Measured) -> None:
+def test_an_illegal_launch_fails_and_the_session_goes_on(session, measured):
     kernel = session.device.compile(rung("naive").program)
     with pytest.raises(LaunchFailed, match="launching a kernel"):
         session.device.launch(kernel, (1, 1), 4096, ())
@@ -101,14 +96,14 @@ def test_an_illegal_launch_fails_and_the_session_goes_on(session: Session, measu
 
 
 @pytest.mark.parametrize("changed", [{}, {"l2": "warm"}, {"timer": "graph", "l2": "rotate"}], ids=str)
-def test_best_and_split_are_measured_as_any_rung_with_every_state_of_the_cache(changed: dict[str, Any]) -> None:
+def test_best_and_split_are_measured_as_any_rung_with_every_state_of_the_cache(changed):
     names = ["best", "split"] if gpu().compute_capability == (9, 0) else ["best"]
     run = measure(names, [(1021, 1021, 1021), (128, 128, 16384)], harness=QUICK.but(**changed))
     assert [m.status for m in run.measurements] == ["measured"] * 2 * len(names), run
     assert set(run.kernels["best"]["choices"]) == {"1021", "128x128x16384"}
 
 
-def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
+def test_a_run_holds_all_that_its_numbers_need(home):
     run = measure(["naive", BASELINE], [256, (256, 128, 512)], harness=QUICK)
     assert run.complete and run.path is not None and run.path.parent == home / "runs"
     with pytest.raises(OutOfMemory, match="take a smaller size"):
@@ -128,7 +123,7 @@ def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
         assert m.sm_mhz is not None and 300 < m.sm_mhz < 4000
 
 
-def test_at_4096_every_rung_is_faster_than_the_one_before(measured: Measured) -> None:
+def test_at_4096_every_rung_is_faster_than_the_one_before(measured):
     """But for `pipelined`, whose tile is a smaller one. Two reach the article's shares, 84.8 % and 93.7 % of cuBLAS."""
     if "H200" not in gpu().name:
         pytest.skip(f"tiles were chosen for an H200, this is {gpu().name}")
@@ -157,7 +152,7 @@ def reason(checked: Checked) -> str:
 
 
 @pytest.fixture(autouse=True)
-def context() -> Iterator[None]:
+def context():
     """A context of this process, which must be as it was."""
     import cupy
 
@@ -166,7 +161,7 @@ def context() -> Iterator[None]:
     assert int(held.sum()) == (1 << 20) * ((1 << 20) - 1) // 2
 
 
-def test_an_illegal_address_fails_only_its_own_kernel() -> None:
+def test_an_illegal_address_fails_only_its_own_kernel():
     own = [kernel(PLAIN, "first"), kernel(ILLEGAL, "illegal"), kernel(PLAIN, "last")]
     run = measure(own, [SMALL], harness=QUICK)
     assert [m.status for m in run.measurements] == ["measured", "failed", "measured"]
@@ -191,12 +186,12 @@ except cupy.cuda.runtime.CUDARuntimeError:
 """
 
 
-def test_a_notebook_that_lost_its_own_context_still_checks_and_what_a_kernel_prints_is_shown() -> None:
+def test_a_notebook_that_lost_its_own_context_still_checks_and_what_a_kernel_prints_is_shown():
     done = subprocess.run((sys.executable, "-c", LOST), capture_output=True, text=True, timeout=MEASURED_S)
     assert done.stdout == "True\n" and "row 0\n" in done.stderr, done.stderr
 
 
-def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp_path: Path) -> None:
+def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp_path):
     """While it runs, a second run fails with the id of the process that measures."""
     own = [kernel(PLAIN, "good"), kernel(ENDLESS, "endless")]
     stop, at, ended, out = *(threading.Event() for _ in range(3)), tmp_path / "run.json"
@@ -230,12 +225,12 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
 SHIFTED = PLAIN.replace("A[row * K", "((const float*)((size_t)A & ~15ull))[(size_t(A) & 15) + row * K")
 
 
-def test_what_only_the_emulator_sees_fails_a_check_on_a_gpu() -> None:
+def test_what_only_the_emulator_sees_fails_a_check_on_a_gpu():
     assert check_in_child(kernel(SHIFTED), SMALL, emulate=False).verdict.accepted
     assert " (emulated)" in reason(check_in_child(kernel(SHIFTED), SMALL))
 
 
-def test_a_gpu_whose_memory_is_full_is_reported() -> None:
+def test_a_gpu_whose_memory_is_full_is_reported():
     import cupy
 
     spare = 1 << 30  # for the context of another process, but not for matrices of 8192 x 8192
@@ -257,7 +252,7 @@ def test_a_gpu_whose_memory_is_full_is_reported() -> None:
     assert checked.verdict.accepted and checked.label == f"live · {gpu().name} · beside emulated · sm_90 PTX"
 
 
-def test_the_gpu_that_is_current_is_the_one_that_measures() -> None:
+def test_the_gpu_that_is_current_is_the_one_that_measures():
     import cupy
 
     if cupy.cuda.runtime.getDeviceCount() < 2:
@@ -275,7 +270,7 @@ def test_the_gpu_that_is_current_is_the_one_that_measures() -> None:
     assert sessions[0] is sessions[2] is not sessions[1]
 
 
-def test_a_build_of_a_revision_takes_turns_with_the_same_source_and_is_the_same(tmp_path: Path) -> None:
+def test_a_build_of_a_revision_takes_turns_with_the_same_source_and_is_the_same(tmp_path):
     (tmp_path / "mine.cu").write_text(rung("warptiled").source)
     for words in ("init -q", "add mine.cu", "-c user.name=x -c user.email=x@x commit -qm x"):
         subprocess.run(["git", *words.split()], check=True, cwd=tmp_path)

@@ -3,8 +3,6 @@ shown. To save time, each measurement takes few samples and is made once for all
 the gate at one size is not checked at others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,24 +46,17 @@ class CheckedOnce(Session):
 
 
 @pytest.fixture(scope="module")
-def quick_session(session: Session) -> CheckedOnce:
+def quick_session(session):
     return CheckedOnce({}, session.calibration)
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[Job, Measurement]:
+def known():
     return {}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_it_runs_live(
-    source: Path,
-    quick_session: CheckedOnce,
-    known: dict[Job, Measurement],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_it_runs_live(source, quick_session, known, tmp_path, monkeypatch, capsys):
     text = source.read_text(encoding="utf-8")
     if re.search(r"^# %%\w", text, re.MULTILINE):
         pytest.skip("cell magic needs IPython")

@@ -2,8 +2,6 @@
 of several launches, cooperative launches and module variables.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from tests.kernel.test_passes import TWO, mistaken
 from worklog.emulator import EmulatedDevice
 from worklog.errors import LaunchFailed
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.kernel import Kernel
 from worklog.kernel.best import kernel_of, table
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, TENSOR
@@ -37,14 +34,14 @@ EVERY = [
 
 
 @pytest.fixture
-def device() -> Any:
+def device():
     from worklog.gpu.cuda import CudaDevice
 
     return CudaDevice()
 
 
 @pytest.mark.parametrize(("record", "least", "alpha", "beta"), EVERY, ids=lambda one: getattr(one, "entry", str(one)))
-def test_every_bit_is_the_gpus(record: Kernel, least: Shape, alpha: float, beta: float, device: Any) -> None:
+def test_every_bit_is_the_gpus(record, least, alpha, beta, device):
     """Those with FP32's range also with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
     rng = np.random.default_rng(0)
     a, b = random_inputs(record.domain.padded(least), rng)
@@ -63,7 +60,7 @@ def test_every_bit_is_the_gpus(record: Kernel, least: Shape, alpha: float, beta:
 
 
 @pytest.mark.parametrize("record", HANDED_OVER, ids=lambda record: record.entry)
-def test_a_thousand_launches_give_the_same_bits(record: Kernel, device: Any) -> None:
+def test_a_thousand_launches_give_the_same_bits(record, device):
     """A hand-over between warps that is wrong shows rarely. Every element of each C is compared."""
     shape = Shape.of(1536)
     a, b = random_inputs(shape, np.random.default_rng(1))
@@ -96,7 +93,7 @@ __global__ void meets(float* out, int* arrived) {
 """
 
 
-def test_each_compilation_of_one_source_has_variables_of_its_own(device: Any) -> None:
+def test_each_compilation_of_one_source_has_variables_of_its_own(device):
     program, out = Program("counts.cu", COUNTER, "counts"), device.upload(np.zeros(4, np.float32))
 
     def launched(kernel: Any) -> float:
@@ -109,7 +106,7 @@ def test_each_compilation_of_one_source_has_variables_of_its_own(device: Any) ->
     assert [launched(second), launched(first)] == [1, 3]
 
 
-def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device: Any) -> None:
+def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device):
     kernel, blocks = device.compile(Program("meets.cu", MEETING, "meets")), 64
     out, arrived = (device.upload(np.zeros(size, np.float32)) for size in (blocks, 4))
     device.launch(kernel, (blocks, 1), 32, (out, arrived))
@@ -119,7 +116,7 @@ def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device: Any) -> No
             device.launch(kernel, grid, 32, (out, arrived))
 
 
-def test_passes_share_a_guarded_workspace_with_nothing_in_it(device: Any) -> None:
+def test_passes_share_a_guarded_workspace_with_nothing_in_it(device):
     rng, shape = np.random.default_rng(0), Shape(65, 33, 40)
     a, b = (np.round(8 * matrix) for matrix in random_inputs(shape, rng))
     buffers = Buffers(Memory(device, rng), a, b)

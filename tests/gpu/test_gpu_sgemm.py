@@ -1,7 +1,5 @@
 """worklog.sgemm on a GPU: CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every tile of best."""
 
-from __future__ import annotations
-
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -29,7 +27,7 @@ def integers(library: Any, rows: int, columns: int, seed: int = 0) -> Any:
 
 
 @pytest.fixture(params=["cupy", "torch"])
-def library(request: pytest.FixtureRequest) -> Any:
+def library(request):
     return pytest.importorskip(request.param)
 
 
@@ -39,7 +37,7 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("by_columns", [*product((False, True), repeat=3)], ids=str)
-def test_it_is_exact_on_integers(library: Any, shape: tuple[int, int, int], by_columns: tuple[bool, ...]) -> None:
+def test_it_is_exact_on_integers(library, shape, by_columns):
     m, n, k = shape
     sizes = (m, k), (k, n), (m, n)
     stored = (integers(library, *(size[::-1] if by else size)) for size, by in zip(sizes, by_columns, strict=True))
@@ -50,7 +48,7 @@ def test_it_is_exact_on_integers(library: Any, shape: tuple[int, int, int], by_c
     assert same(worklog.sgemm(a, b), a @ b)
 
 
-def test_split_is_as_accurate_as_fp32(library: Any) -> None:
+def test_split_is_as_accurate_as_fp32(library):
     if gpu().compute_capability != (9, 0):
         pytest.skip("the rung split is for compute capability 9.0")
     a, b = (integers(library, 1021, 1021, seed) * 0.1 for seed in range(2))
@@ -71,9 +69,7 @@ def test_no_drawn_product_misses_max_error(shape: tuple[int, int, int], max_erro
 
 @pytest.mark.parametrize("mode", ["fp32", "split"])
 @pytest.mark.parametrize("shape", [(64, 64, 64), (128, 128, 16384), (2048, 2048, 512)], ids=str)
-def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(
-    library: Any, shape: tuple[int, int, int], mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(library, shape, mode, monkeypatch):
     m, n, k = shape
     if mode == "split" and gpu().compute_capability != (9, 0):
         pytest.skip("the rung split is for compute capability 9.0")
@@ -104,7 +100,7 @@ def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(
     assert bool(abs(c - a @ b).max() < 0.5)
 
 
-def test_two_threads_on_two_streams_are_right_together() -> None:
+def test_two_threads_on_two_streams_are_right_together():
     torch = pytest.importorskip("torch")
 
     def multiply(seed: int) -> bool:
@@ -118,7 +114,7 @@ def test_two_threads_on_two_streams_are_right_together() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1021, 1021, 1021), (128, 128, 16384)], ids=str)
-def test_it_runs_in_a_graph_of_cupy_after_one_call(shape: tuple[int, int, int]) -> None:
+def test_it_runs_in_a_graph_of_cupy_after_one_call(shape):
     cupy = pytest.importorskip("cupy")
     m, n, k = shape
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -135,7 +131,7 @@ def test_it_runs_in_a_graph_of_cupy_after_one_call(shape: tuple[int, int, int]) 
             assert same(c, a @ b)
 
 
-def test_it_runs_in_a_graph_of_torch_after_one_call() -> None:
+def test_it_runs_in_a_graph_of_torch_after_one_call():
     torch = pytest.importorskip("torch")
     a, b = integers(torch, 256, 4096), integers(torch, 4096, 256)
     stream = torch.cuda.Stream()
@@ -152,7 +148,7 @@ def test_it_runs_in_a_graph_of_torch_after_one_call() -> None:
     assert same(c, a @ b)
 
 
-def test_a_new_shape_in_a_capture_is_an_error_and_the_capture_goes_on() -> None:
+def test_a_new_shape_in_a_capture_is_an_error_and_the_capture_goes_on():
     cupy = pytest.importorskip("cupy")
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
@@ -170,7 +166,7 @@ TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
 
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
-def test_every_tile_passes_the_gate(template: dict[str, int], parts: int) -> None:
+def test_every_tile_passes_the_gate(template, parts):
     from worklog.gpu.cuda import CudaDevice
 
     device, kernel = CudaDevice(), kernel_of(template, parts)

@@ -1,7 +1,5 @@
 """NVML's functions over a file, so that a process and its guard see the same clocks. The file is named by FAKE_NVML."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -2,8 +2,6 @@
 kernels as the compiler sees them.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,7 +23,7 @@ from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
 from worklog.runs import open_run
 
 
-def test_a_calibration_finds_what_the_gpu_was_given() -> None:
+def test_a_calibration_finds_what_the_gpu_was_given():
     gpu = VirtualGpu(Machine(enqueue_us=5.5), offset_us=2.8, noise=5e-4, warm_speedup=2.0)
     found = calibrate(gpu)
     assert (found.offset_us, found.offset_spread_us, found.slope) == approx((2.8, 0.0, 1.0), abs=1e-6)
@@ -37,14 +35,14 @@ def test_a_calibration_finds_what_the_gpu_was_given() -> None:
     assert noisy.aa_high - noisy.aa_low == approx(40 * (found.aa_high - found.aa_low), rel=0.5)
 
 
-def test_a_ceiling_is_of_a_rate_that_lasts() -> None:
+def test_a_ceiling_is_of_a_rate_that_lasts():
     first = 1 + 2 * harness.AA_PAIRS  # of FP32
     found = calibrate(VirtualGpu(slow_launches=range(first, first + 17), slow_mhz=1000.0))
     assert found.fp32_tflops == approx(1 / 53.45, rel=1e-3) and found.sm_mhz == approx(2000.0)
 
 
 @pytest.mark.parametrize(("slope", "within"), [(1.0, True), (1.001, True), (1.01, False)])
-def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope: float, within: bool) -> None:
+def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope, within):
     found = harness.read_known_lengths(VirtualGpu(offset_us=2.8, event_slope=slope))
     assert (min(found.over_us), max(found.over_us)) == (1.0, 1000.0)
     assert found.over_us == approx({known: 2.8 + (slope - 1) * known for known in found.over_us}, abs=1e-6)
@@ -54,27 +52,25 @@ def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope: 
     assert found.within_tolerance is within
 
 
-def test_the_tick_is_the_smallest_step() -> None:
+def test_the_tick_is_the_smallest_step():
     # The flush before it makes each reading fall elsewhere on the grid, as on a real GPU.
     gpu = VirtualGpu(tick_us=0.032, offset_us=3.45)
     jitter = iter(range(10**6))
     spin = gpu.spin
-    gpu.spin = lambda ns: spin(ns + next(jitter) % 7 * 20)  # type: ignore[method-assign]
+    gpu.spin = lambda ns: spin(ns + next(jitter) % 7 * 20)
     assert harness.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
 
 
-def test_a_short_disturbance_shifts_no_length() -> None:
+def test_a_short_disturbance_shifts_no_length():
     gpu = VirtualGpu(offset_us=2.8)
     number, spin = iter(range(10**6)), gpu.spin
-    gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))  # type: ignore[method-assign]
+    gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))
     assert harness.read_known_lengths(gpu).error_us == approx(dict.fromkeys(harness.KNOWN_US, 0.0), abs=1e-6)
     assert next(number) > 520
 
 
 @pytest.mark.parametrize(("evicts", "cold", "still"), [(True, 650, 0.0), (False, 250, 0.95), (0.9, 650, 0.1)])
-def test_whether_the_flush_works_is_found_out_and_how_much_it_leaves(
-    monkeypatch: pytest.MonkeyPatch, evicts: float, cold: float, still: float
-) -> None:
+def test_whether_the_flush_works_is_found_out_and_how_much_it_leaves(monkeypatch, evicts, cold, still):
     gpu = VirtualGpu(flush_evicts=bool(evicts))
     if evicts == 0.9:  # of the cache
         warm = [250.0 + n % 20 for n in range(1000)]
@@ -86,7 +82,7 @@ def test_whether_the_flush_works_is_found_out_and_how_much_it_leaves(
     assert found.still_cached == approx(still, abs=0.05)
 
 
-def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a_failure() -> None:
+def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a_failure():
     found = replace(CALIBRATION, fp32_tflops=65.3, sm_mhz=1980.0, aa_ratio=1.0001, aa_low=0.9998, aa_high=1.0004)
     page = certificate(found, GPU, "live · Virtual · 2026-11-21")
     for words in (
@@ -106,7 +102,7 @@ def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a
     )
 
 
-def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_the_certificate_or_json(monkeypatch):
     monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
     monkeypatch.setattr("worklog.runner.session.Session", lambda: SimpleNamespace(calibration=CALIBRATION))
     monkeypatch.setattr("worklog.runner.session.gpu", lambda: GPU)
@@ -118,7 +114,7 @@ def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPa
     assert document["device"]["name"] == "Virtual"
 
 
-def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch):
     monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: "no usable NVIDIA driver")
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     recorded = open_run()
@@ -133,7 +129,7 @@ SOURCE = (Path(worklog.__file__).parent / "harness" / "harness.cu").read_text(en
 
 
 @pytest.mark.parametrize("entry", ["hold", "stamp", "flush", "spin", "ffma", "read", "probe"])
-def test_every_kernel_of_the_harness_compiles_for_the_oldest_and_the_newest_gpu_without_spills(entry: str) -> None:
+def test_every_kernel_of_the_harness_compiles_for_the_oldest_and_the_newest_gpu_without_spills(entry):
     for arch in (ARCHITECTURES[0], ARCHITECTURES[-1]):
         kernel = compile_cuda(Program("harness.cu", SOURCE, f"harness_{entry}"), arch)
         assert kernel.spill_store_bytes == kernel.spill_load_bytes == 0

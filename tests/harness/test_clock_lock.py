@@ -2,14 +2,12 @@
 run and in worklog.time, the label says at what.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,7 +46,7 @@ with fake_nvml.pretended(), locked_clocks():
 
 
 @pytest.fixture(autouse=True)
-def nvml(tmp_path: Path) -> Iterator[None]:
+def nvml(tmp_path):
     with fake_nvml.pretended(tmp_path / "nvml.json"):
         yield
 
@@ -79,7 +77,7 @@ def child(then: str = "time.sleep(600)") -> subprocess.Popen[str]:
     return started
 
 
-def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> None:
+def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back():
     with locked_clocks() as (name, remarks):
         assert (name, remarks) == ("locked:1770", ["clocks locked to 1770 MHz SM, 3201 MHz memory"])
         assert clocks() == {"sm": 1770, "memory": 3201, "persistence": 1}
@@ -105,14 +103,7 @@ def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> Non
         ("watched", {}, "watched", ()),
     ],
 )
-def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
-    asked: str,
-    state: dict[str, Any],
-    holds: str,
-    words: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(asked, state, holds, words, monkeypatch, capfd):
     monkeypatch.setattr("worklog.gpu.clocks.SETTLES_S", 0.01)
     fake_nvml.write(**state)
     with Clocks() as held:
@@ -127,16 +118,14 @@ def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
     assert "sm" not in state or not {"reset sm", "lock sm"} & set(calls), "another process's lock is left alone"
 
 
-def test_without_a_gpu_nothing_is_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nothing_is_locked(monkeypatch):
     monkeypatch.setattr("worklog.gpu.clocks.gpu_reason", lambda: "no GPU")
     with Clocks() as held:
         assert held.hold("locked") == ("locked", []) and fake_nvml.state()["calls"] == []
 
 
 @pytest.mark.parametrize("raised", [None, ZeroDivisionError, KeyboardInterrupt])
-def test_clocks_that_cannot_be_given_back_are_an_error_that_hides_no_other(
-    raised: type[BaseException] | None, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_clocks_that_cannot_be_given_back_are_an_error_that_hides_no_other(raised, capfd):
     """Named one by one: a memory clock that was never locked is not among them."""
     fake_nvml.write(refuses=["lock memory", "reset memory"])
     only_sm = r"not given back \(SM clock: Insufficient Permissions\): run nvidia-smi -rgc"
@@ -149,12 +138,12 @@ def test_clocks_that_cannot_be_given_back_are_an_error_that_hides_no_other(
     assert clocks() == AS_FOUND | {"sm": 1770}, "the others are given back"
 
 
-def test_a_clock_that_the_gpu_lacks_is_a_mistake() -> None:
+def test_a_clock_that_the_gpu_lacks_is_a_mistake():
     with pytest.raises(BadSetting, match=r"SM clock 1790 MHz .* nearest is 1785 MHz"), locked_clocks(1790):
         pass
 
 
-def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
+def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it():
     """And locked only once while they stay the same, and given back for the next task that does not."""
     with Clocks() as held:
         hold = held.hold
@@ -167,7 +156,7 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
         assert (hold("locked")[0], fake_nvml.state()["sm"]) == ("locked:1770", 1770), "locked again"
 
 
-def test_what_a_killed_guard_held_is_given_back() -> None:
+def test_what_a_killed_guard_held_is_given_back():
     before = children("self")
     with locked_clocks():
         (guard,) = children("self") - before
@@ -177,7 +166,7 @@ def test_what_a_killed_guard_held_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself(number: signal.Signals) -> None:
+def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself(number):
     process = child()
     assert clocks()["sm"] == 1770
     (guard,) = children(process.pid)
@@ -190,7 +179,7 @@ def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself(number: si
     assert clocks() == AS_FOUND if number == signal.SIGINT else eventually(AS_FOUND)
 
 
-def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock() -> None:
+def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock():
     process = child("(pid := os.fork()) and (print(pid, flush=True), None) or time.sleep(60)")
     assert process.stdout is not None
     grandchild = int(process.stdout.readline())
@@ -200,7 +189,7 @@ def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock() -> No
     process.stdout.close()
 
 
-def test_samples_under_a_lock_are_still_watched() -> None:
+def test_samples_under_a_lock_are_still_watched():
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 20), slow_mhz=REFERENCE_MHZ / 1.25)
     reading = timed(gpu, Harness().but(clocks="locked")).reading
@@ -217,7 +206,7 @@ class LockableSession(VirtualSession):
 
     def __init__(self, brought: Mapping[str, Kernel]) -> None:
         super().__init__(Machine(), *brought.values())
-        self.timeline.clock = lambda now: fake_nvml.sm_mhz()  # type: ignore[attr-defined]
+        self.timeline.clock = lambda now: fake_nvml.sm_mhz()
 
     def load(self, name: str) -> Runnable:
         return self.baselines["fp32"]
@@ -247,13 +236,7 @@ def of_time(clocks: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize(("clocks", "mhz"), [("locked:1395", 1395), ("locked", 1770), ("locked", None)])
 @pytest.mark.parametrize("door", [of_run, of_time])
-def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
-    door: Callable[[str], tuple[str, str]],
-    clocks: str,
-    mhz: int | None,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(door, clocks, mhz, monkeypatch, tmp_path):
     """Or why they can't be; without a number at a clock that lasts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(timing, "require_gpu", lambda: None)

@@ -2,13 +2,10 @@
 a result came from.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
@@ -40,25 +37,21 @@ DATA_SHEETS = [
 
 
 @pytest.mark.parametrize(("capability", "sms", "mhz", "tflops"), DATA_SHEETS)
-def test_a_peak_is_that_of_the_data_sheet(
-    capability: tuple[int, int], sms: int, mhz: float, tflops: dict[str, float]
-) -> None:
+def test_a_peak_is_that_of_the_data_sheet(capability, sms, mhz, tflops):
     card = Gpu("a GPU", capability, sms, 2**25, 2**34, mhz, 1e3, 512, "none")
     for datapath, peak in tflops.items():
         assert clocks.Peaks(card, mhz).of(datapath) == approx(peak, rel=0.01)
         assert clocks.Peaks(card, mhz / 2).of(datapath) == approx(peak / 2, rel=0.01)
 
 
-def test_an_unknown_architecture_has_no_tensor_peak() -> None:
+def test_an_unknown_architecture_has_no_tensor_peak():
     found = clocks.Peaks(Gpu("a GPU", (6, 1), 20, 2**21, 2**33, 1e3, 1e3, 256, "none"), 1e3)
     assert list(found) == ["fp32"]
     with pytest.raises(BadSetting, match="datapath = bf16: a GPU has fp32"):
         found.of("bf16")
 
 
-def test_with_locked_clocks_the_peaks_are_at_the_clock_that_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_locked_clocks_the_peaks_are_at_the_clock_that_is_held(tmp_path, monkeypatch):
     monkeypatch.setattr(clocks, "require_gpu", lambda: None)
     monkeypatch.setattr(clocks, "gpu", lambda: fake_nvml.GPU)
     with fake_nvml.pretended(tmp_path / "nvml.json"):
@@ -70,12 +63,12 @@ def test_with_locked_clocks_the_peaks_are_at_the_clock_that_is_held(
         assert fake_nvml.sm_mhz() != clock
 
 
-def test_the_memory_peak_is_two_transfers_a_clock_over_the_whole_bus() -> None:
+def test_the_memory_peak_is_two_transfers_a_clock_over_the_whole_bus():
     assert GPU.memory_peak_gbs == approx(2 * 3.201 * 6144 / 8)
 
 
 @pytest.mark.parametrize("refuses", ["nothing", "init", "reasons"])
-def test_the_watch_reads_the_reasons_of_nvml_or_states_why_it_cannot(tmp_path: Path, refuses: str) -> None:
+def test_the_watch_reads_the_reasons_of_nvml_or_states_why_it_cannot(tmp_path, refuses):
     with fake_nvml.pretended(tmp_path / "nvml.json"):
         fake_nvml.write(reasons=0x4, refuses=[refuses])
         found = ClockWatch()
@@ -85,9 +78,7 @@ def test_the_watch_reads_the_reasons_of_nvml_or_states_why_it_cannot(tmp_path: P
     assert not any(harmless & THROTTLING for harmless in (0x1, 0x2, 0x10, 0x100))
 
 
-def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_the_environment(monkeypatch, tmp_path):
     source = tmp_path / "worklog" / "gpu" / "device.py"
     source.parent.mkdir(parents=True)
     source.write_text("first\n")
@@ -111,7 +102,7 @@ def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_t
     assert {"python", "platform", "numpy", "matplotlib"} <= software().keys()
 
 
-def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch):
     current, sessions, runtime, nvml = [0], list[int](), MagicMock(), MagicMock(NVMLError=fake_nvml.NVMLError)
     runtime.getDevice = lambda: current[0]
     runtime.deviceGetPCIBusId = lambda number: f"{number}"

@@ -2,12 +2,9 @@
 leaves the queue as found; and the second clock beside the events.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from itertools import cycle, pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +27,7 @@ TRUE_RATIO = BASELINE_US / TRUE_US
 
 
 @pytest.mark.parametrize("us", [2.0, 50.0, 20_000.0])
-def test_all_fixes_on_recover_the_truth(us: float) -> None:
+def test_all_fixes_on_recover_the_truth(us):
     gpu = VirtualGpu(
         warm_speedup=1.4,
         load_us=40_000.0,
@@ -49,7 +46,7 @@ def test_all_fixes_on_recover_the_truth(us: float) -> None:
     assert result.reading.converged and result.reading.degradations == []
 
 
-def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
+def test_the_interval_is_judged_of_what_is_left_without_the_offset():
     def samples(offset_us: float) -> int:
         gpu = VirtualGpu(offset_us=2000.0, noise=0.05)
         reading = time_in_turn(gpu, [gpu.kernel(2000.0)], Harness(), offset_us=offset_us)
@@ -60,7 +57,7 @@ def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
 
 
 @pytest.mark.parametrize("raised", [LaunchFailed, KeyboardInterrupt, MemoryError, float("nan"), float("inf"), -5.0])
-def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised, monkeypatch):
     gpu = VirtualGpu()
     launch = gpu.kernel(50.0)
 
@@ -80,7 +77,7 @@ def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised: Any, m
     gpu.synchronize()
 
 
-def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
+def test_the_clock_is_exact_with_nanoseconds_since_1970():
     starts = np.full((1, 4, 2), 1_795_363_066_504_041_741, np.uint64)
     stops = starts + np.array([100_000, 197_100], np.uint64)
     assert clocks_between(starts, stops).tolist() == [1971.0]
@@ -91,7 +88,7 @@ def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
 
 
 @pytest.mark.parametrize("queue", [True, False])
-def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
+def test_persisting_l2_lines_are_flushed_like_the_others(queue):
     gpu = VirtualGpu(warm_speedup=2.0)
     marks = gpu.kernel(50.0, marks=True)
     marks()
@@ -100,7 +97,7 @@ def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
     assert [pair[0].us for pair in pairs] == approx([50.0 + gpu.offset_us + bubble] * 4)
 
 
-def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
+def test_subject_and_baseline_take_turns_and_turn_about_who_is_first():
     gpu = VirtualGpu()
     timed(gpu, Harness().but(hot_ms=0.0, l2="warm"))
     pairs = [tuple(names) for names in zip(*[iter(gpu.log[2:])] * 2, strict=True)]
@@ -109,7 +106,7 @@ def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
 
 
 @pytest.mark.parametrize("launches", [2, 3, 6])
-def test_in_balanced_turns_each_kernel_follows_each_other_one_equally_often(launches: int) -> None:
+def test_in_balanced_turns_each_kernel_follows_each_other_one_equally_often(launches):
     orders = turn_orders(launches)
     assert all(sorted(order) == [*range(launches)] for order in orders)
     follows = Counter(pair for order in orders for pair in pairwise(order))
@@ -119,7 +116,7 @@ def test_in_balanced_turns_each_kernel_follows_each_other_one_equally_often(laun
 
 
 @pytest.mark.parametrize(("turns", "reads"), [("balanced", 1.0), ("fixed", 1.1)])
-def test_what_ran_before_moves_a_ratio_only_in_a_fixed_order(turns: str, reads: float) -> None:
+def test_what_ran_before_moves_a_ratio_only_in_a_fixed_order(turns, reads):
     """Subject and its copy are one module: in a fixed order, only the copy follows its own code."""
     gpu = VirtualGpu(cold_code_us=5.0)
     subject, copy = (gpu.kernel(50.0, name, module="both") for name in ("subject", "copy"))
@@ -129,7 +126,7 @@ def test_what_ran_before_moves_a_ratio_only_in_a_fixed_order(turns: str, reads: 
     assert copies / subjects == approx(reads, rel=0.01)
 
 
-def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled() -> None:
+def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled():
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=SLOW)
     reading = timed(gpu, Harness().but(order="sequential", hot_ms=0.0)).reading
@@ -140,7 +137,7 @@ def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_on
     assert len(reading.samples.counted()) == len(reading.samples.counted(1)) == reading.samples.n
 
 
-def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn() -> None:
+def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn():
     # 10 % per second: slow enough for the warm-up to call it steady.
     drifting = partial(VirtualGpu, clock=lambda now: REFERENCE_MHZ * (1 - 1e-7 * now), noise=1e-4)
     longer = Harness().but(clocks="ignored", least_samples=700)
@@ -153,7 +150,7 @@ def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in
     assert sequential.ratio.value == approx(TRUE_RATIO * when_subject / when_baseline, rel=1e-3)
 
 
-def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fairly() -> None:
+def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fairly():
     gpu = VirtualGpu()
     gpu.remarks.append("l2: a driver that can't")
     fast, slow = gpu.kernel(50.0), gpu.kernel(53.0)
@@ -167,7 +164,7 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed: int) -> None:
+def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed):
     """What repeated measurements scatter by is in the interval only if the buffers move within one measurement."""
     gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
     varied = timed(gpu)
@@ -182,7 +179,7 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed: int) -> None:
+def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed):
     """The first placements decide how many there are at least, each with one launch of a long kernel."""
     gpu = VirtualGpu(placement=lambda rng: float(rng.normal(0.0, 0.02)), noise=1e-4, seed=seed)
     reading = timed(gpu, us=5000.0).reading
@@ -194,7 +191,7 @@ def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed: in
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
+def test_the_place_in_the_launch_ring_favours_neither_kernel(seed):
     ring = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
     gpu, harness = VirtualGpu(ring_us=ring, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
     found = paired_ratio(*time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).samples.comparisons())
@@ -202,14 +199,14 @@ def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
 
 
 @pytest.mark.parametrize("us", [620.0, 3000.0])
-def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> None:
+def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us):
     gpu = VirtualGpu(Machine(enqueue_us=0.0))
     turn_us = us + gpu.flush_us
     lasted = time_in_turn(gpu, [gpu.kernel(us)], Harness()).warmup_launches * turn_us
     assert WINDOW_US < lasted < WINDOW_US + 3 * turn_us, "of three windows all but one are samples, in whole turns"
 
 
-def test_a_warm_up_lasts_as_long_as_its_words_say() -> None:
+def test_a_warm_up_lasts_as_long_as_its_words_say():
     def after(word: str) -> VirtualGpu:
         timed(gpu := VirtualGpu(), Harness().but(warmup=word))
         return gpu
@@ -224,14 +221,14 @@ def test_a_warm_up_lasts_as_long_as_its_words_say() -> None:
 
 
 @pytest.mark.parametrize("harness", [Harness().but(stopping="count:9"), Harness().but(order="sequential")])
-def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_warm_up(harness: Harness) -> None:
+def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_warm_up(harness):
     interleaved = timed(VirtualGpu(), Harness().but(placement="fixed")).reading
     reading = timed(VirtualGpu(), harness.but(placement="fixed")).reading
     assert reading.warmup_launches == interleaved.warmup_launches + len(interleaved.samples.counts)
     assert len(reading.samples.counts) < 40
 
 
-def test_a_throttled_half_is_seen_and_taken_again() -> None:
+def test_a_throttled_half_is_seen_and_taken_again():
     throttled = range(AFTER_WARM_UP, AFTER_WARM_UP + 48)
     longer = Harness().but(least_samples=24)  # more than the warm-up's last windows hold
     unbiased = timed(VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer, us=2000.0)
@@ -252,7 +249,7 @@ def test_a_throttled_half_is_seen_and_taken_again() -> None:
 
 
 @pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
-def test_the_hot_time_stands_beside_the_cold_one(us: float) -> None:
+def test_the_hot_time_stands_beside_the_cold_one(us):
     gpu = VirtualGpu(warm_speedup=1.4)
     reading = time_in_turn(gpu, [gpu.kernel(us), gpu.kernel(BASELINE_US)], Harness(), offset_us=gpu.offset_us)
     m = Measurement("a", samples=reading.samples)
@@ -262,14 +259,14 @@ def test_the_hot_time_stands_beside_the_cold_one(us: float) -> None:
     assert m.hot_ratio.value == approx(BASELINE_US / us, rel=5e-3)
 
 
-def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued() -> None:
+def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued():
     for settings in ({"hot_ms": 0.0}, {"l2": "warm"}, {"queue": False}, {"timer": "host"}):
         assert timed(VirtualGpu(), Harness().but(**settings)).reading.samples.sides[0].hot_us == [], settings
     assert timed(VirtualGpu(), us=200_000.0).reading.samples.sides[0].hot_us == [], "it takes too long"
 
 
 @pytest.mark.parametrize("kernels", [20, 200])
-def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
+def test_a_launch_of_many_kernels_fits_into_the_queue(kernels):
     gpu = VirtualGpu()
     each = gpu.kernel(3.0)
 
@@ -284,7 +281,7 @@ def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
     assert f"the host takes {kernels * gpu.machine.enqueue_us:.1f} µs to launch it" in said
 
 
-def test_the_gpu_idles_before_each_sample_where_that_is_asked_for() -> None:
+def test_the_gpu_idles_before_each_sample_where_that_is_asked_for():
     idle, busy = VirtualGpu(), VirtualGpu()
     few = Harness().but(stopping="count:10", warmup="count:1", placement="fixed", hot_ms=0.0)
     timed(busy, few)
@@ -293,7 +290,7 @@ def test_the_gpu_idles_before_each_sample_where_that_is_asked_for() -> None:
     assert idle.machine.host_now - busy.machine.host_now == approx(5_000.0 * samples, rel=0.02)
 
 
-def test_what_may_still_be_running_has_its_output_read_before_anything_else() -> None:
+def test_what_may_still_be_running_has_its_output_read_before_anything_else():
     gpu, steps = VirtualGpu(), list[str]()
     for name in ("stamp_clock", "record_event"):
         step = getattr(gpu, name)

@@ -4,8 +4,6 @@ Pitfalls in what is timed, on a virtual session, as in a run: the number is off 
 it is timed are in test_readings.py and test_loop.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +21,13 @@ from worklog.harness import Harness
 from worklog.problem.gemm import Shape
 from worklog.runner.job import BASELINE
 from worklog.runs.measurement import Measurement
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, RULES, SAMPLING, Pitfall, parse_settings
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, RULES, SAMPLING, parse_settings
 
 BY_NAME = pytest.mark.parametrize("pitfall", PITFALLS, ids=lambda g: g.setting)
 
 
 @BY_NAME
-def test_every_pitfall_has_one_setting_that_is_unbiased_by_default_and_can_be_biased_alone(pitfall: Pitfall) -> None:
+def test_every_pitfall_has_one_setting_that_is_unbiased_by_default_and_can_be_biased_alone(pitfall):
     assert getattr(Harness(), pitfall.setting) == pitfall.unbiased
     assert pitfall.biased and pitfall.unbiased not in pitfall.biased
     for value in pitfall.biased:
@@ -39,7 +37,7 @@ def test_every_pitfall_has_one_setting_that_is_unbiased_by_default_and_can_be_bi
         assert Harness().but(**{pitfall.setting: value}, **l2).biased() == {}
 
 
-def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described() -> None:
+def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described():
     named = [pitfall.setting for pitfall in PITFALLS] + list(SAMPLING)
     assert named == [field.name for field in dataclasses.fields(Harness)]
     assert [g.article for g in PITFALLS] == [1, 2, 3, 4, *[None] * (len(PITFALLS) - 4)]
@@ -49,19 +47,19 @@ def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described() 
             assert Harness().but(**{setting: word}).biased() == {}
 
 
-def test_a_changed_harness_is_another_one_and_survives_the_way_through_a_run_file() -> None:
+def test_a_changed_harness_is_another_one_and_survives_the_way_through_a_run_file():
     unbiased = Harness()
     warm = unbiased.but(l2="warm")
     assert (unbiased.l2, warm.l2) == ("flush", "warm")
     assert warm.but(l2="flush") == unbiased
     with pytest.raises(dataclasses.FrozenInstanceError):
-        unbiased.l2 = "warm"  # type: ignore[misc]
+        unbiased.l2 = "warm"
     changed = Harness.naive().but(precision=0.02)
     assert Harness(**changed.as_dict()) == changed
 
 
 @BY_NAME
-def test_an_unknown_value_is_answered_with_the_known_ones(pitfall: Pitfall) -> None:
+def test_an_unknown_value_is_answered_with_the_known_ones(pitfall):
     with pytest.raises(BadSetting) as error:
         Harness().but(**{pitfall.setting: "sideways"})
     assert f"{pitfall.setting} = 'sideways'" in str(error.value)
@@ -96,12 +94,12 @@ def test_an_unknown_value_is_answered_with_the_known_ones(pitfall: Pitfall) -> N
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_be_says_why(changes: dict[str, Any], says: str) -> None:
+def test_a_setting_that_cannot_be_says_why(changes, says):
     with pytest.raises(BadSetting, match=says):
         Harness().but(**changes)
 
 
-def test_words_of_the_command_line_become_settings() -> None:
+def test_words_of_the_command_line_become_settings():
     words = ["l2=warm", "queue=off", "gate=TRUE", "precision=0.01", "least_samples=5"]
     settings = {"l2": "warm", "queue": False, "gate": True, "precision": 0.01, "least_samples": 5}
     assert parse_settings(words) == settings
@@ -135,9 +133,9 @@ class Nothing(VirtualArrays):
 
 
 @pytest.fixture
-def session() -> VirtualSession:
+def session():
     """cuBLAS against itself, and a TF32 one beside it."""
-    made = VirtualSession(Machine(), SimpleNamespace(name="other"))  # type: ignore[arg-type]
+    made = VirtualSession(Machine(), SimpleNamespace(name="other"))
     baselines: dict[str, Any] = made.baselines
     for math, baseline in baselines.items():
         baseline.arrays = Products(made.device.machine)
@@ -150,17 +148,17 @@ def measured(session: VirtualSession, **biased: Any) -> Measurement:
 
 
 def unbiased_us(session: VirtualSession) -> float:
-    return true_us(session.device.machine, SHAPE)  # type: ignore[attr-defined]
+    return true_us(session.device.machine, SHAPE)
 
 
-def test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster(session: VirtualSession) -> None:
+def test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster(session):
     found = measured(session, baseline="tf32")
     assert found.ratio == approx(1 / TENSOR_CORES, rel=1e-3)
     assert found.us == approx(unbiased_us(session), rel=1e-3)
     assert "baseline: tf32" in found.degradations
 
 
-def test_zeros_are_faster_by_what_the_device_gains_from_them(session: VirtualSession) -> None:
+def test_zeros_are_faster_by_what_the_device_gains_from_them(session):
     found = measured(session, inputs="zeros")
     assert found.us == approx(unbiased_us(session) / ZEROS, rel=1e-3)
     assert "inputs: zeros" in found.degradations
@@ -169,13 +167,13 @@ def test_zeros_are_faster_by_what_the_device_gains_from_them(session: VirtualSes
     assert unbiased.ratio == approx(1.0, rel=1e-3)
 
 
-def test_the_wrong_roof_hides_the_share_that_was_reached(session: VirtualSession) -> None:
+def test_the_wrong_roof_hides_the_share_that_was_reached(session):
     for roof, tflops in (("fp32", PEAK_TFLOPS), ("bf16_datasheet", BF16_DATASHEET_TFLOPS)):
         found = measured(session, roof=roof)
         assert found.tflops is not None and found.of_roof == approx(found.tflops / tflops)
 
 
-def test_without_the_gate_the_kernel_that_does_nothing_wins(session: VirtualSession) -> None:
+def test_without_the_gate_the_kernel_that_does_nothing_wins(session):
     baselines: Any = session.baselines
     baselines["fp32"].arrays = Nothing(baselines["fp32"].device.machine)
     assert measured(session).status == "failed"
@@ -184,7 +182,7 @@ def test_without_the_gate_the_kernel_that_does_nothing_wins(session: VirtualSess
     assert any(said.startswith("gate: off") for said in found.degradations)
 
 
-def test_every_pitfall_has_a_test() -> None:
+def test_every_pitfall_has_a_test():
     table = {setting for case in CASES.values() for setting in case.changes}
     others = {"statistic", "order", "turns", "inputs", "gate", "baseline", "roof"}  # functions here and in test_loop.py
     assert {pitfall.setting for pitfall in PITFALLS} <= table | others, "test what a new setting does to the number"

@@ -3,8 +3,6 @@ the number is off by what the GPU was given. Warm-up and stopping rules do what 
 The other timers and the other way to a cold cache: what each reads, what is an error, and whether they agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,7 +170,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_reading_is_what_the_gpu_was_given_and_says_what_was_not_right(name: str) -> None:
+def test_a_reading_is_what_the_gpu_was_given_and_says_what_was_not_right(name):
     case = CASES[name]
     gpu = VirtualGpu(**case.gpu)
     result = timed(gpu, Harness().but(**case.changes), us=case.us, size=4096)
@@ -194,7 +192,7 @@ def noisy(relative: float, n: int, us: float = 100.0) -> list[float]:
     return (us * (1 + relative * np.random.default_rng(n).standard_normal(n))).tolist()
 
 
-def test_the_salykova_schedule_replays_small_problems_more_often() -> None:
+def test_the_salykova_schedule_replays_small_problems_more_often():
     replays = {1024: 1000, 4096: 371, 128: 1335, 8192: 99, 100_000: 2}
     assert {n: salykova_replays("warmup", n) for n in replays} == replays
 
@@ -217,9 +215,7 @@ def test_the_salykova_schedule_replays_small_problems_more_often() -> None:
         (True, (50.0, 50.1, 50.2), 0.0, (1980, 1980, 1980), "waiting doesn't help a kernel that gets slower"),
     ],
 )
-def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(
-    steady: bool, us: tuple[float, ...], half_width: float, mhz: tuple[float, ...], why: str
-) -> None:
+def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(steady, us, half_width, mhz, why):
     windows = [Window(time, half_width, clock) for time, clock in zip(us, mhz, strict=True)]
     assert is_steady(windows) is steady, why
 
@@ -239,9 +235,7 @@ def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(
         ("tensara", [1.2e6] * 12, True),
     ],
 )
-def test_a_criterion_is_met_as_by_the_harness_that_it_is_named_after(
-    word: str, times: list[float], done: bool | None
-) -> None:
+def test_a_criterion_is_met_as_by_the_harness_that_it_is_named_after(word, times, done):
     assert Stopping(word, 0.005, 24).check(Evidence(times, 0.0)) is done
 
 
@@ -264,14 +258,14 @@ def middle(reading: Reading, side: int = 0) -> float:
     return median(reading.samples.counted(side)).value
 
 
-def test_the_sets_are_three_times_the_cache_and_at_least_two() -> None:
+def test_the_sets_are_three_times_the_cache_and_at_least_two():
     sets = {16 * MIB: 12, 64 * MIB: 3, 200 * MIB: 2, 65 * MIB: 3, MIB: 192}
     assert {set_bytes: input_sets(set_bytes, 64 * MIB) for set_bytes in sets} == sets
     with pytest.raises(BadSetting, match="without a byte"):
         input_sets(0, 64 * MIB)
 
 
-def test_inputs_that_rotate_are_as_cold_as_after_a_flush_and_what_cannot_rotate_is_refused() -> None:
+def test_inputs_that_rotate_are_as_cold_as_after_a_flush_and_what_cannot_rotate_is_refused():
     gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
     reading = read(gpu, ROTATE)
     assert (middle(reading), middle(reading, 1)) == (approx(50.0), approx(80.0))
@@ -284,7 +278,7 @@ def test_inputs_that_rotate_are_as_cold_as_after_a_flush_and_what_cannot_rotate_
         time_in_turn(gpu, [gpu.kernel(50.0), gpu.kernel(80.0)], ROTATE)
 
 
-def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its_nodes() -> None:
+def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its_nodes():
     gpu = VirtualGpu(offset_us=3.6, node_us=1.0, machine=Machine(enqueue_us=9.0))
     assert middle(read(gpu, GRAPH)) == approx(50.0 + 0.36 + 1.0)
     cached = VirtualGpu(offset_us=0.0, warm_speedup=1.4)
@@ -297,14 +291,14 @@ def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its
     assert 50.0 < middle(read(alone, GRAPH.but(queue=False))) < 60.0, "on an idle stream, with the launch bubble"
 
 
-def test_a_graph_goes_whole_rounds() -> None:
+def test_a_graph_goes_whole_rounds():
     launches = {12: 12, 4: 12, 25: 25, 1: 10}
     gpu = VirtualGpu()
     graphs = {sets: as_graph(gpu, rotating(gpu, 50.0, sets), "rotate", 10) for sets in launches}
     assert {sets: graph.count for sets, graph in graphs.items()} == launches
 
 
-def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch):
     gpu, recorded = VirtualGpu(), []
     capture = gpu.capture
     monkeypatch.setattr(gpu, "capture", lambda launches: (recorded.append(gpu.moves), capture(launches))[1])
@@ -312,7 +306,7 @@ def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch: p
     assert recorded == [move for move in range(gpu.moves + 1) for _ in range(2)] and gpu.moves >= 8
 
 
-def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
+def test_a_launcher_that_synchronises_cannot_be_recorded():
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)
 
@@ -331,14 +325,14 @@ def check(gpu: VirtualGpu, launch: Callable[[], None]) -> tuple[float | str, lis
 
 
 @pytest.mark.parametrize("us", [20.0, 500.0, 30_000.0])
-def test_a_wall_clock_that_agrees_has_nothing_to_say(us: float) -> None:
+def test_a_wall_clock_that_agrees_has_nothing_to_say(us):
     gpu = VirtualGpu(noise=1e-3)
     assert check(gpu, gpu.kernel(us)) == (approx(us, rel=2e-3), [])
     assert gpu.launches * us < 1e5 or gpu.launches < 12, "it costs a tenth of a second, or a dozen launches"
 
 
 @pytest.mark.parametrize(("beyond_us", "disagreements"), [(1.5, 0), (2.5, 1)])
-def test_the_wall_clock_may_differ_by_2_us_of_a_short_kernel(beyond_us: float, disagreements: int) -> None:
+def test_the_wall_clock_may_differ_by_2_us_of_a_short_kernel(beyond_us, disagreements):
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)
 
@@ -349,7 +343,7 @@ def test_the_wall_clock_may_differ_by_2_us_of_a_short_kernel(beyond_us: float, d
     assert len(check(gpu, takes_the_host_longer)[1]) == disagreements
 
 
-def test_a_wrong_offset_is_found_out_and_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
+def test_a_wrong_offset_is_found_out_and_a_kernel_shorter_than_its_launch_has_no_wall_clock():
     gpu = VirtualGpu(offset_us=9.0)
     assert len(check(gpu, gpu.kernel(50.0))[1]) == 1
     gpu = VirtualGpu(Machine(enqueue_us=5.0))
@@ -357,7 +351,7 @@ def test_a_wrong_offset_is_found_out_and_a_kernel_shorter_than_its_launch_has_no
     assert "launch of 5.0 µs" in str(why) and disagreements == []
 
 
-def test_work_on_the_host_is_a_disagreement() -> None:
+def test_work_on_the_host_is_a_disagreement():
     gpu = VirtualGpu()
     kernel = gpu.kernel(20.0)
 

@@ -47,7 +47,7 @@ class Array:
 
 
 @pytest.fixture
-def gpu() -> VirtualGpu:
+def gpu():
     return VirtualGpu(warm_speedup=1.4, noise=1e-4)
 
 
@@ -69,7 +69,7 @@ def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
     return call
 
 
-def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
+def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_its_label(gpu):
     my_kernel = gpu.kernel(50.0)
     my_kernel.__name__ = "my_kernel"
     result = timed(gpu, my_kernel, flops=np.int64(10**9), reads=np.float32(1e8))
@@ -85,7 +85,7 @@ def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_
         assert words in shown
 
 
-def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(gpu: VirtualGpu) -> None:
+def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(gpu):
     assert (quiet := timed(gpu, gpu.kernel(50.0))).quantiles((0.5,)) == approx([quiet.us], abs=1e-3)
     gpu.noise = 0.1
     result = timed(gpu, gpu.kernel(50.0), harness=Harness().but(least_samples=200))
@@ -100,7 +100,7 @@ def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(
         replace(result, samples=Samples()).quantiles()
 
 
-def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu) -> None:
+def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu):
     """The wall clock reads one set of inputs, which stays cached."""
     array, other = Array(16 * MIB), reads_its_argument(gpu, 80.0)
     harness = Harness().but(l2="rotate")
@@ -138,9 +138,7 @@ class Pair(NamedTuple):
         (lambda x: defaultdict(list, x=x), lambda where: where["x"]),
     ],
 )
-def test_arrays_in_containers_rotate_among_arguments_and_keyword_arguments(
-    gpu: VirtualGpu, hidden: Callable[[Any], Any], found: Callable[[Any], Any]
-) -> None:
+def test_arrays_in_containers_rotate_among_arguments_and_keyword_arguments(gpu, hidden, found):
     array, shared, seen = Array(64 * MIB), [object()], set()
 
     def call(where: Any, *, other: Any, untouched: Any) -> None:
@@ -155,7 +153,7 @@ def test_arrays_in_containers_rotate_among_arguments_and_keyword_arguments(
     assert seen == {0, 1, 2} and array.copies == 2
 
 
-def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
+def test_gradients_are_dropped_before_each_call(gpu):
     """Also those of the copies that rotate."""
     array, seen = Array(64 * MIB, grad="old"), []
 
@@ -170,7 +168,7 @@ def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
     assert array.copies == 2
 
 
-def test_a_cross_check_states_disagreements(gpu: VirtualGpu) -> None:
+def test_a_cross_check_states_disagreements(gpu):
     launch = gpu.kernel(50.0)
 
     def slow_to_launch() -> None:
@@ -185,7 +183,7 @@ def test_a_cross_check_states_disagreements(gpu: VirtualGpu) -> None:
         assert not any("cross-check" in said for said in timed(gpu, slow_to_launch, **without).degradations)
 
 
-def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu: VirtualGpu) -> None:
+def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu):
     launch, elsewhere = gpu.kernel(50.0), gpu.machine.stream()
 
     def forks() -> None:
@@ -197,7 +195,7 @@ def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu: VirtualGpu) -> Non
         timed(gpu, forks, cross_check="none")
 
 
-def test_a_call_that_enqueues_nothing_has_no_time_and_hardly_anything_says_so(gpu: VirtualGpu) -> None:
+def test_a_call_that_enqueues_nothing_has_no_time_and_hardly_anything_says_so(gpu):
     for more in ({}, {"flops": 1e9}, {"against": gpu.kernel(50.0)}, {"harness": Harness().but(timer="host")}):
         with pytest.raises(LaunchFailed, match=r"no more than the overhead .* on the current stream"):
             timed(gpu, lambda: None, **more)
@@ -244,7 +242,7 @@ def yields(value: int) -> Iterator[int]:
         ),
     ],
 )
-def test_what_cannot_be_timed_is_refused_with_the_way_out(arguments: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_timed_is_refused_with_the_way_out(arguments, says):
     with pytest.raises(BadSetting, match=says):
         worklog.time(**arguments)
 
@@ -266,9 +264,7 @@ def part_of(gpu: VirtualGpu, us: float, wait: bool = False) -> Callable[[Any], N
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_only_the_named_part_of_a_call_is_timed_and_compared_also_of_calls_that_wait(
-    gpu: VirtualGpu, waits: bool
-) -> None:
+def test_only_the_named_part_of_a_call_is_timed_and_compared_also_of_calls_that_wait(gpu, waits):
     result = timed(gpu, part_of(gpu, 50.0, waits), against=part_of(gpu, 80.0, waits), timer=True, sync=waits)
     assert (result.us, result.ratio) == (approx(50.0, rel=1e-3), approx(1.6, rel=1e-3))
     assert any("which part of it is timed" in said for said in result.degradations)
@@ -278,7 +274,7 @@ def test_only_the_named_part_of_a_call_is_timed_and_compared_also_of_calls_that_
 
 
 @pytest.mark.parametrize("presses", [(), ("start",), ("stop",), ("start", "start"), ("start", "stop", "stop")])
-def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu: VirtualGpu, presses: tuple[str, ...]) -> None:
+def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu, presses):
     def call(watch: Any) -> None:
         for press in presses if gpu.held else ("start", "stop"):
             getattr(watch, press)()
@@ -288,7 +284,7 @@ def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu: VirtualGpu, presse
     assert not gpu.held, "the queue is released"
 
 
-def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
+def test_a_call_that_waits_is_timed_and_says_its_cost(gpu):
     call = waiting(gpu.kernel(50.0), gpu)
     with pytest.raises(LaunchFailed, match="synchronises"):
         timed(gpu, call)
@@ -302,8 +298,8 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
 
 
 def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_again_after_its_first_call(
-    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    gpu, monkeypatch
+):
     """The first call may load PyTorch, which has a current stream of its own."""
     kernel, current, entered = gpu.kernel(50.0), VirtualLoan.current, list[str]()
     call = waiting(lambda: (entered.append("called"), kernel()), gpu)
@@ -322,9 +318,7 @@ def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_agai
     assert entered[:4] == ["entered", "called", "entered", "called"]
 
 
-def test_the_example_in_the_readme_runs(
-    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_in_the_readme_runs(gpu, monkeypatch, capsys):
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (example,) = (code for code in re.findall(r"```python\n(.+?)```", readme, re.DOTALL) if "worklog.time(" in code)
     launches = {name: lambda a, b, name=name: gpu.kernel(50.0, module=name)() for name in ("matmul", "dot")}
@@ -336,7 +330,7 @@ def test_the_example_in_the_readme_runs(
 
 
 @pytest.mark.parametrize(("datapath", "lanes"), [("fp32", 128), ("tf32", 1024), ("fp64_tensor", 128), (None, 0)])
-def test_a_share_is_of_the_peak_of_the_datapath(gpu: VirtualGpu, datapath: str | None, lanes: int) -> None:
+def test_a_share_is_of_the_peak_of_the_datapath(gpu, datapath, lanes):
     launch = gpu.kernel(50.0)
     result = timed(gpu, launch, flops=10**7, datapath=datapath)
     assert (result.roof and result.roof.datapath) == datapath
@@ -354,12 +348,12 @@ def test_a_share_is_of_the_peak_of_the_datapath(gpu: VirtualGpu, datapath: str |
         ({"reads": 1, "writes": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds"),
     ],
 )
-def test_a_rate_that_no_datapath_reaches_gets_a_remark(gpu: VirtualGpu, work: dict[str, int], above: str) -> None:
+def test_a_rate_that_no_datapath_reaches_gets_a_remark(gpu, work, above):
     shown = re.sub(r"\s+", " ", str(timed(gpu, gpu.kernel(50.0), cross_check="none", **work)))
     assert above in shown and ("rate: " in shown) == bool(above)
 
 
-def test_several_baselines_take_turns_in_one_loop(gpu: VirtualGpu) -> None:
+def test_several_baselines_take_turns_in_one_loop(gpu):
     fn, twice, thrice = (reads_its_argument(gpu, us) for us in (50.0, 100.0, 150.0))
     rotating = Harness(l2="rotate")
     found = timed(gpu, fn, Array(8 * MIB), against=[twice, thrice], harness=rotating, cross_check="none")

@@ -1,14 +1,11 @@
 """The rung `best`: right at any shape with every tile and any parts of K, chosen by a table that says what it is."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +36,7 @@ LOADED = {
 
 @settings(max_examples=12)
 @given(m=SMALL, n=SMALL, k=SMALL, which=st.sampled_from(sorted(LOADED)), data=st.data())
-def test_every_shape_is_right_with_every_width_and_any_parts(m: int, n: int, k: int, which: Any, data: Any) -> None:
+def test_every_shape_is_right_with_every_width_and_any_parts(m, n, k, which, data):
     subject, rng = LOADED[which], np.random.default_rng(m * n * k)
     shape = subject.domain.padded(Shape(m, n, k))
     alpha, beta = (data.draw(st.sampled_from([0.0, 1.0, -0.5, 2.0])) for _ in range(2))
@@ -51,7 +48,7 @@ def test_every_shape_is_right_with_every_width_and_any_parts(m: int, n: int, k: 
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts: int) -> None:
+def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts):
     shape, nothing = Shape(5, 6, 7), np.full((5, 7), np.nan, np.float32)
     buffers = Buffers(Memory(DEVICE, np.random.default_rng(0)), nothing, np.full((7, 6), np.nan, np.float32))
     subject = LOADED[16, parts]
@@ -59,7 +56,7 @@ def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts: in
     assert (buffers.run(subject, 0.0, 0.0, np.full((shape.m, shape.n), np.nan, np.float32)).c == 0).all()
 
 
-def test_the_largest_tile_compiles_without_a_warning_and_in_registers() -> None:
+def test_the_largest_tile_compiles_without_a_warning_and_in_registers():
     out = compile_cuda(kernel_of(TEMPLATES[0]).program)
     assert "warning" not in out.log.lower(), out.log
     assert out.spill_store_bytes == 0
@@ -69,7 +66,7 @@ def test_the_largest_tile_compiles_without_a_warning_and_in_registers() -> None:
     assert resources.main_loop(resources.disassemble(out.cubin, tool), out.symbol).bank_conflicts < 0.05
 
 
-def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered() -> None:
+def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered():
     """The last block reads and writes inside matrices of more than 2^31 elements."""
     kernel = kernel_of(TEMPLATES[14])
     out = compile_cuda(kernel.program)
@@ -84,7 +81,7 @@ def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered()
         assert counts.global_store.bytes == 4 * tall * wide
 
 
-def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
+def test_best_takes_every_shape_and_resolves_to_ordinary_kernels():
     assert BEST.domain == Domain(bytes_of=(16, 16, 16)) and pickle.loads(pickle.dumps(BEST)) == BEST
     few, deep, odd = BEST.at(Shape.of(4096)), BEST.at(Shape(128, 128, 16384)), BEST.at(Shape.of(1021))
     assert len(few.launches) == 1 and few.workspace == ""
@@ -96,7 +93,7 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
     assert all(Shape.of(n) in BEST.at(Shape.of(n)).domain for n in range(1, 70))
 
 
-def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
     """At aligned shapes of its whole tiles; its code runs on no other GPU. A run says what was launched."""
     *tiles, bulk = table().tiles
     at_once = replace(bulk, alone_us=0.0, shared_us=0.0, block_us=0.0)
@@ -115,7 +112,7 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch: p
     assert about["choices"][str(shape)][0]["entry"].startswith("sgemm_bulk_copies<")
 
 
-def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few() -> None:
+def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few():
     """At 1792 in two parts, 392 tiles: behind 264 in a first wave, 128 are left for 132 multiprocessors."""
     free = replace(table(), multiprocessors=132, launch_us=0.0, sum_us=0.0, sum_gbs=math.inf)
     tile = replace(table().tiles[0], resident=2, alone_us=1.0, shared_us=1.0, block_us=0.0)
@@ -126,9 +123,7 @@ def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_h
     assert replace(free, sum_us=5.0).us(tile, 2, Shape.of(1792)) == 4 * 112 + 5, "and a launch that adds the parts"
 
 
-def test_the_table_names_each_tile_once_and_says_where_it_was_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_table_names_each_tile_once_and_says_where_it_was_measured(monkeypatch, tmp_path):
     assert table().label.startswith("measured on an ")
     assert [tile.template for tile in table().tiles] == [*TEMPLATES, BULK.template]
     assert len({*table().shapes}) == len(table().shapes) == 30

@@ -1,7 +1,5 @@
 """What the live device passes to CuPy, as far as a stand-in for CuPy shows it. tests/gpu has the same on a GPU."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from contextlib import nullcontext
@@ -23,7 +21,7 @@ ERRORS = ("runtime.CUDARuntimeError", "driver.CUDADriverError", "memory.OutOfMem
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+def cuda(monkeypatch):
     """A device with a stand-in for CuPy; images: what it loads, kernel: each launch."""
     found: Any = SimpleNamespace(images=[], kernel=MagicMock())
 
@@ -47,7 +45,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-def test_the_gpu_runs_the_code_that_the_emulator_runs_if_the_driver_can(cuda: Any, monkeypatch: Any) -> None:
+def test_the_gpu_runs_the_code_that_the_emulator_runs_if_the_driver_can(cuda, monkeypatch):
     program = Program("k.cu", PLAIN, "k")
     cuda.device.compile(program)
     assert cuda.images == [compile_cuda(program).cubin]
@@ -56,7 +54,7 @@ def test_the_gpu_runs_the_code_that_the_emulator_runs_if_the_driver_can(cuda: An
         cuda.device.compile(program)
 
 
-def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> None:
+def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda):
     cuda.resident.return_value = 2
     for source in (PLAIN, GRID):
         cuda.device.launch(cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ())
@@ -67,9 +65,7 @@ def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> 
 
 
 @pytest.mark.parametrize(("pointer", "stream"), [(7, "external 7"), (0, "the default")])
-def test_pytorch_gets_the_default_stream_and_not_a_new_one(
-    cuda: Any, pointer: int, stream: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pytorch_gets_the_default_stream_and_not_a_new_one(cuda, pointer, stream, monkeypatch):
     """torch.cuda.ExternalStream(0) is a new stream, which no event of another harness is on."""
     used: list[str] = []
     torch: Any = ModuleType("torch")

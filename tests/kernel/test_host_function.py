@@ -1,7 +1,5 @@
 """Host functions: named without being run, loaded with a clear error for every mistake, and held to their contract."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess
@@ -58,7 +56,7 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(tmp_path, monkeypatch):
     """Write a file into a folder of its own."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -88,7 +86,7 @@ def require_right(kernel: Kernel) -> None:
     assert verdict.accepted, verdict.reason
 
 
-def test_it_is_named_without_being_run_and_loaded_only_unchanged(write: Write) -> None:
+def test_it_is_named_without_being_run_and_loaded_only_unchanged(write):
     path = write("raise RuntimeError('it was run')\n")
     kernel = Kernel.from_function(f"{path}:mine", domain="M % 4 == 0", claimed="tf32", arrays="torch")
     assert (kernel.name, kernel.file, str(kernel.domain), kernel.claimed) == ("mine", "theirs.py", "M % 4 == 0", "tf32")
@@ -104,7 +102,7 @@ def test_it_is_named_without_being_run_and_loaded_only_unchanged(write: Write) -
         loaded(kernel)
 
 
-def test_a_live_function_is_named_by_its_module(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+def test_a_live_function_is_named_by_its_module(monkeypatch, write):
     kernel = Kernel.from_function(json.dumps)
     assert kernel.host == Kernel.from_function("json:dumps").host and kernel.name == "dumps"
 
@@ -132,7 +130,7 @@ def test_a_live_function_is_named_by_its_module(monkeypatch: pytest.MonkeyPatch,
         ("lib.so:mine", {"arrays": "torch"}, "takes pointers, not torch"),
     ],
 )
-def test_a_mistake_is_found_when_it_is_named(words: str, options: dict[str, str], why: str) -> None:
+def test_a_mistake_is_found_when_it_is_named(words, options, why):
     with pytest.raises(WorklogError, match=why):
         Kernel.from_function(words, **options)
 
@@ -150,12 +148,12 @@ def test_a_mistake_is_found_when_it_is_named(words: str, options: dict[str, str]
         ("ARRAYS = 'jax'\n\n\ndef mine(alpha, A, B, beta, C):\n    pass\n", "ARRAYS is 'jax': choose from cupy, torch"),
     ],
 )
-def test_what_cannot_be_loaded_is_an_error_with_its_line(text: str, why: str, write: Write) -> None:
+def test_what_cannot_be_loaded_is_an_error_with_its_line(text, why, write):
     with pytest.raises(BadSetting, match=why):
         loaded(Kernel.from_function(f"{write(text)}:mine"))
 
 
-def test_a_module_is_found_in_the_current_folder(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_found_in_the_current_folder(write, monkeypatch):
     folder = write(RIGHT, "a_module_of_theirs.py").parent
     monkeypatch.chdir(folder)
     require_right(Kernel.from_function("a_module_of_theirs:mine"))
@@ -165,7 +163,7 @@ def test_a_module_is_found_in_the_current_folder(write: Write, monkeypatch: pyte
     require_right(Kernel.from_function(f"{folder}/theirs.py:mine"))
 
 
-def test_a_fresh_one_has_never_been_called(write: Write) -> None:
+def test_a_fresh_one_has_never_been_called(write):
     text = "calls = []\n\n\ndef mine(alpha, A, B, beta, C):\n    calls.append(1)\n    assert len(calls) == 1\n"
     kernel = Kernel.from_function(f"{write(text)}:mine")
     checker, subject = loaded(kernel)
@@ -183,22 +181,22 @@ def test_a_fresh_one_has_never_been_called(write: Write) -> None:
         ("C", "M % 16 == 0", BadSetting, r"outside mine's domain \(M % 16 == 0\)"),
     ],
 )
-def test_a_mistake_is_a_failed_launch(body: str, domain: str, error: type[Exception], why: str, write: Write) -> None:
+def test_a_mistake_is_a_failed_launch(body, domain, error, why, write):
     with pytest.raises(error, match=why):
         launch(*loaded(Kernel.from_function(f"{write(DEFINED + body)}:mine", domain=domain)))
 
 
-def test_a_launch_does_not_read_the_domain_from_its_text_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_does_not_read_the_domain_from_its_text_again(write, monkeypatch):
     checker, subject = loaded(Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 8 == 0"))
     monkeypatch.delattr(Domain, "of")
     launch(checker, subject)
 
 
-def test_pytorch_gets_tensors_on_the_harnesss_memory(write: Write) -> None:
+def test_pytorch_gets_tensors_on_the_harnesss_memory(write):
     require_right(Kernel.from_function(f"{write(TORCH)}:mine"))
 
 
-def test_a_shared_library_gets_pointers_and_the_stream(write: Write) -> None:
+def test_a_shared_library_gets_pointers_and_the_stream(write):
     source = write(C_SOURCE, "gemm.c")
     library = source.with_name("libgemm.so")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
@@ -210,7 +208,7 @@ def test_a_shared_library_gets_pointers_and_the_stream(write: Write) -> None:
         loaded(Kernel.from_function(f"{library}:nothing"))
 
 
-def test_check_and_a_description_say_that_it_is_a_host_function(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_and_a_description_say_that_it_is_a_host_function(write, monkeypatch):
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 8 == 0")
     checker, subject = loaded(kernel)
     found = subject.describe()

@@ -1,13 +1,10 @@
 """One record for rungs, files and notebook cells: what it derives, what it rejects, and that it crosses to a child."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import pickle
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +46,7 @@ HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed=
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     path = tmp_path / "mine.cu"
     path.write_text(TEMPLATE)
     return path
@@ -68,12 +65,12 @@ def mine(source: str = TEMPLATE, **changed: Any) -> Kernel:
         ('#if __CUDA_ARCH__ == 900\nasm("setmaxnreg.inc.sync.aligned.u32 240;");\n#endif\n', False),
     ],
 )
-def test_a_kernel_is_skipped_only_on_a_gpu_that_lacks_its_instructions(line: str, skipped: bool) -> None:
+def test_a_kernel_is_skipped_only_on_a_gpu_that_lacks_its_instructions(line, skipped):
     kernel = mine(TEMPLATE.replace("Sum acc = 0;", f"Sum acc = 0; {line}\n"))
     assert bool(kernel.missing_on("sm_80")) is skipped and not kernel.missing_on("sm_90")
 
 
-def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file: Path) -> None:
+def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file):
     (file.parent / "latin.cu").write_bytes(b"// \xe9")
     with pytest.raises(WorklogError, match="UTF-8"):
         Kernel.from_file(file.parent / "latin.cu")
@@ -86,7 +83,7 @@ def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file: Path) -> None:
     assert Kernel.from_file(file, entry="gemm<float, 8>").source == TEMPLATE, "without its byte order mark"
 
 
-def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> None:
+def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file):
     numbers = {option: text.replace("TILE", "16") for option, text in LAUNCH.items()}
     from_file = Kernel.from_file(file, entry="gemm<float, 16>", claimed="tf32", **numbers)
     assert (from_file.name, from_file.file, from_file.entry) == ("mine", "mine.cu", "gemm<float, 16>")
@@ -99,7 +96,7 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> No
         assert pickle.loads(pickle.dumps(kernel)) == kernel, "it crosses to a child process"
 
 
-def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_the_code_without_comments() -> None:
+def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_the_code_without_comments():
     kernel, tile = rung("naive"), {"BM": 16, "BN": 16}
     program, about = kernel.program, kernel.describe()
     commented = kernel.with_text("// a line more\n\n" + kernel.source.replace("//", "/* changed */ //")).program
@@ -132,12 +129,12 @@ def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_
         (TEMPLATE + TEMPLATE.replace("gemm", "other"), {"entry": None}, r"has 2 kernels \(gemm, other\)"),
     ],
 )
-def test_a_mistake_is_found_before_anything_is_compiled(source: str, changed: dict[str, Any], why: str) -> None:
+def test_a_mistake_is_found_before_anything_is_compiled(source, changed, why):
     with pytest.raises(BadSetting, match=why):
         mine(source, **changed)
 
 
-def test_sizes_and_texts_are_taken_as_they_are_given(file: Path) -> None:
+def test_sizes_and_texts_are_taken_as_they_are_given(file):
     kernel = mine(grid=("8", 9), block=(np.int64(16), "16"), define="BM=64", include=str(file.parent))
     assert (kernel.blocks(Shape.of(8)), kernel.threads) == ((8, 9), (16, 16))
     assert mine(grid=8, block=256).blocks(Shape.of(8)) == (8, 1) and "-DBM=64" in kernel.program.options
@@ -147,7 +144,7 @@ def test_sizes_and_texts_are_taken_as_they_are_given(file: Path) -> None:
     assert str(Kernel.from_file(file, **where).domain) == "M % 64 == 0"
 
 
-def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_not_launched() -> None:
+def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_not_launched():
     with pytest.raises(BadSetting, match="needs a launch"):
         mine("__global__ void gemm(const float* A, const float* B, float* C, int n) {}", grid="").load(NumpyDevice())
     with pytest.raises(LaunchFailed, match="has 0 x 4 blocks at 4: round up"):
@@ -164,7 +161,7 @@ def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_
         ((1, 1, 1), "it takes 128, for example"),
     ],
 )
-def test_each_dimension_is_checked_and_the_advice_is_near(shape: tuple[int, int, int], advice: str) -> None:
+def test_each_dimension_is_checked_and_the_advice_is_near(shape, advice):
     with pytest.raises(BadSetting, match=f"outside warptiled's domain .*{advice}, or use coalesced") as caught:
         rung("warptiled").check(Shape(*shape))
     assert caught.value.exit_code == 2
@@ -172,9 +169,7 @@ def test_each_dimension_is_checked_and_the_advice_is_near(shape: tuple[int, int,
 
 
 @given(domain=st.builds(Domain, *[st.integers(1, 512)] * 3), shape=st.builds(Shape, *[st.integers(1, 10_000)] * 3))
-def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_written(
-    domain: Domain, shape: Shape
-) -> None:
+def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_written(domain, shape):
     padded = domain.padded(shape)
     assert padded in domain and (padded == shape) == (shape in domain)
     steps = ((shape.m, padded.m, domain.m), (shape.n, padded.n, domain.n), (shape.k, padded.k, domain.k))
@@ -185,7 +180,7 @@ def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_wr
 
 @settings(max_examples=30)
 @given(st.text(max_size=30))
-def test_any_other_text_is_a_number_or_an_error(text: str) -> None:
+def test_any_other_text_is_a_number_or_an_error(text):
     with contextlib.suppress(BadSetting):
         assert isinstance(evaluate(text, {"BM": 4}), int)
     values = {"BM * 5 / 2": 92, "(BM + 7) // 8 * 8 % 15 - 1": 9, "min(BM, 9)": 9}
@@ -203,12 +198,12 @@ def test_any_other_text_is_a_number_or_an_error(text: str) -> None:
         ("theirs.py", {}, "name its function too, as theirs.py:function"),
     ],
 )
-def test_an_option_that_such_a_kernel_does_not_take_is_an_error(what: str, changed: dict[str, str], why: str) -> None:
+def test_an_option_that_such_a_kernel_does_not_take_is_an_error(what, changed, why):
     with pytest.raises(BadSetting, match=why):
         kernel_of(what, {**DEFAULTS, **changed})
 
 
-def test_each_point_of_the_axes_is_a_kernel(file: Path, few_shapes: None) -> None:
+def test_each_point_of_the_axes_is_a_kernel(file, few_shapes):
     found = instances(str(file), [SUM, TILE], WORDS)
     assert [kernel.name for kernel in found] == [f"mine Sum={t} TILE={n}" for t in ("float", "double") for n in (8, 16)]
     last = found[-1]
@@ -225,7 +220,7 @@ def test_each_point_of_the_axes_is_a_kernel(file: Path, few_shapes: None) -> Non
         instances(f"{file.parent}/host.py:mine", [TILE], {**DEFAULTS, "domain": "K % TILE == 0"})
 
 
-def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_compile(file: Path) -> None:
+def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_compile(file):
     file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
     launch = [f"--{option}={WORDS[option]}" for option in ("entry", "grid", "block")]
 
@@ -244,7 +239,7 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
     assert none.exit_code == 2 and "too short" in none.stderr
 
 
-def test_a_skipped_kernel_is_in_the_run_with_its_reason() -> None:
+def test_a_skipped_kernel_is_in_the_run_with_its_reason():
     session = VirtualSession(Machine(), replace(mine(name="mine"), skipped="it does not compile"))
     m = measure_job(session, Job("mine", Shape.of(64)), QUICK)
     assert (m.status, m.reason, m.us) == ("skipped", "it does not compile", None)

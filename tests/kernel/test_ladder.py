@@ -1,7 +1,5 @@
 """The ladder as a reader meets it: headers, resources, sources whose differences are the lesson, and main.cu."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import re
@@ -36,11 +34,11 @@ def code(record: Kernel) -> list[str]:
     return [line.strip() for line in bare.splitlines() if line.strip()]
 
 
-def test_every_source_is_a_rung() -> None:
+def test_every_source_is_a_rung():
     assert sorted(path.name for path in kernels_dir().glob("[0-9]*.cu")) == sorted(r.file for r in RUNGS)
 
 
-def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_kernels_are_a_clear_error(monkeypatch, tmp_path):
     assert kernels_dir() == Path(sources.__file__).resolve().parents[2] / "kernels"
     package = tmp_path / "site" / "worklog"
     package.mkdir(parents=True)
@@ -52,7 +50,7 @@ def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @of(*LADDER, *FP32[:5], *TENSOR[:4])
-def test_a_rung_loads_like_a_users_file_and_states_the_launch_that_its_code_is_compiled_for(record: Kernel) -> None:
+def test_a_rung_loads_like_a_users_file_and_states_the_launch_that_its_code_is_compiled_for(record):
     read = Kernel.from_file(kernels_dir() / record.file)
     assert (read.program, read.launches) == (record.program, record.launches)
     assert (read.domain, read.claimed) == (record.domain, record.claimed)
@@ -62,7 +60,7 @@ def test_a_rung_loads_like_a_users_file_and_states_the_launch_that_its_code_is_c
 
 
 @of(*LADDER)
-def test_a_rung_has_one_signature_and_blocks_that_walk_columns_along_x(record: Kernel) -> None:
+def test_a_rung_has_one_signature_and_blocks_that_walk_columns_along_x(record):
     source = record.source
     assert source.count("__global__") == 1 and "#include" not in source
     assert f"sgemm_{record.name}{SIGNATURE}" in source
@@ -77,7 +75,7 @@ def test_a_rung_has_one_signature_and_blocks_that_walk_columns_along_x(record: K
 
 
 @given(record=st.sampled_from(LADDER), shape=st.builds(Shape, *[st.integers(1, 10_000)] * 3))
-def test_the_grid_covers_c_and_no_more(record: Kernel, shape: Shape) -> None:
+def test_the_grid_covers_c_and_no_more(record, shape):
     padded = record.domain.padded(shape)
     columns, rows = record.blocks(padded)
     assert (columns - 1) * record.template["BN"] < padded.n <= columns * record.template["BN"]
@@ -85,7 +83,7 @@ def test_the_grid_covers_c_and_no_more(record: Kernel, shape: Shape) -> None:
 
 
 @of(*RUNGS)
-def test_the_header_says_what_changed_why_what_it_costs_and_how_it_is_launched(record: Kernel) -> None:
+def test_the_header_says_what_changed_why_what_it_costs_and_how_it_is_launched(record):
     header = list(itertools.takewhile(lambda line: line.startswith("//"), record.source.splitlines()))
     assert re.fullmatch(rf"// {record.file[:2]} · \S.*", header[0])
     run, compiled = f"// Run:     worklog run {record.name}", f"-DRUNG={record.number} main.cu && ./a.out 4096"
@@ -100,14 +98,14 @@ def test_the_header_says_what_changed_why_what_it_costs_and_how_it_is_launched(r
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.pairwise(IN_ORDER)), ids=lambda record: record.name)
-def test_a_rung_is_one_idea_away_from_the_one_before(before: Kernel, after: Kernel) -> None:
+def test_a_rung_is_one_idea_away_from_the_one_before(before, after):
     diff = list(difflib.ndiff(code(before), code(after)))
     changed = max(sum(line.startswith(mark) for line in diff) for mark in ("+ ", "- "))
     assert 2 <= changed <= MOST_CHANGED_LINES
 
 
 @of(*LADDER, *FP32, *(record for record in TENSOR if record.choose is None), split(192), split(128, 8))
-def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(record: Kernel) -> None:
+def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(record):
     """ptxas remarks on wgmma that it had to serialise."""
     for one in record.passes:
         out = compile_cuda(one.program)
@@ -130,9 +128,7 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
     ],
     ids=lambda value: value.name if isinstance(value, Kernel) else "",
 )
-def test_a_rung_of_several_launches_names_them_and_its_workspace(
-    record: Kernel, launches: list[str], workspace: int
-) -> None:
+def test_a_rung_of_several_launches_names_them_and_its_workspace(record, launches, workspace):
     assert [part.function for part in record.passes] == launches
     assert record.function == f"sgemm_{record.name}" and record.passes[record.main].entry == record.entry
     assert record.workspace_bytes(Shape(256, 512, 512)) == workspace
@@ -147,14 +143,14 @@ ALONE = [r for r in RUNGS if "workspace" not in r.arguments]  # main.cu launches
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH: install the CUDA toolkit")
 
 
-def test_no_cuda_line_is_wider_than_a_page() -> None:
+def test_no_cuda_line_is_wider_than_a_page():
     paths = [path for room in ("kernels", "worklog", "tests/exploits") for path in (ROOT / room).rglob("*.cu*")]
     files = {path: path.read_text(encoding="utf-8").splitlines() for path in paths}
     assert [path for path, lines in files.items() if max(map(len, lines)) > MOST_COLUMNS] == []
 
 
 @of(*ALONE)
-def test_main_has_every_rung_as_the_ladder_has_it(record: Kernel) -> None:
+def test_main_has_every_rung_as_the_ladder_has_it(record):
     rung = re.search(
         rf'if RUNG == {record.number}\n#include "(.+)"\n'
         r"const Rung rung = \{(.+>), (\d+), (\d+), (\d+), (\d+)(?:, (\d+))?\};",
@@ -172,7 +168,7 @@ def test_main_has_every_rung_as_the_ladder_has_it(record: Kernel) -> None:
 
 @needs_nvcc
 @of(*ALONE[::8])
-def test_nvcc_compiles_a_rung_with_its_host_code(record: Kernel, tmp_path: Path) -> None:
+def test_nvcc_compiles_a_rung_with_its_host_code(record, tmp_path):
     """To PTX for Hopper, which takes a fraction of the time of a program. NVRTC compiles the others' kernels."""
     program = nvcc(f"-DRUNG={record.number}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx"))
     assert program.returncode == 0, program.stderr
@@ -180,7 +176,7 @@ def test_nvcc_compiles_a_rung_with_its_host_code(record: Kernel, tmp_path: Path)
 
 
 @needs_nvcc
-def test_the_program_names_the_domain_of_its_rung_and_takes_no_other(tmp_path: Path) -> None:
+def test_the_program_names_the_domain_of_its_rung_and_takes_no_other(tmp_path):
     """It stops before it needs a GPU."""
     built = nvcc("-DRUNG=4", "-arch=sm_80", "-o", str(tmp_path / "rung"))
     assert built.returncode == 0, built.stderr

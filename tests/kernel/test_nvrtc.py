@@ -1,7 +1,5 @@
 """Compiling without a GPU: resources, the messages of mistakes, and what is compiled only once on a machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -50,7 +48,7 @@ extern "C" __global__ void keeps(float* out) {
 """
 
 
-def test_resources_belong_to_the_entry_and_what_it_keeps_between_launches_is_named() -> None:
+def test_resources_belong_to_the_entry_and_what_it_keeps_between_launches_is_named():
     small = compile_cuda(Program("two.cu", TWO, "small<64>"))
     spilling = compile_cuda(Program("two.cu", TWO, "spilling"))
     assert (small.shared_bytes, small.spill_store_bytes, spilling.shared_bytes) == (256, 0, 0)
@@ -61,7 +59,7 @@ def test_resources_belong_to_the_entry_and_what_it_keeps_between_launches_is_nam
     assert small.variables == [] and kept == ["launches", "table"]
 
 
-def test_the_same_source_gives_the_same_ptx_in_every_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_same_source_gives_the_same_ptx_in_every_folder(monkeypatch, tmp_path):
     program = Program("same.cu", 'extern "C" __global__ void here(float* x) { *x = 1.0f; }', "here")
     first = compile_cuda(program)
     monkeypatch.chdir(tmp_path)
@@ -76,9 +74,7 @@ __global__ void bomb(float* x) { *x = F<28, 1>::v; }
 """
 
 
-def test_an_endless_compile_ends_at_the_time_limit_or_by_an_interrupt(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_endless_compile_ends_at_the_time_limit_or_by_an_interrupt(monkeypatch, tmp_path):
     bomb = Program("bomb.cu", BOMB, "bomb")
     with monkeypatch.context() as patch, pytest.raises(CompileFailed, match=r"bomb took more than 0\.3 s: reduce"):
         patch.setattr(nvrtc, "LIMIT_S", 0.3)
@@ -108,7 +104,7 @@ NO_KERNEL = "__device__ void f(int* p) { *p = 1; }"
 SHARED, SPECIALIZED, BARRIERS = (rung(name).program for name in ("shared", "specialized", "barriers"))
 
 
-def test_a_mistake_is_shown_with_file_line_and_text() -> None:
+def test_a_mistake_is_shown_with_file_line_and_text():
     program = Program("broken.cu", BROKEN, "broken<1>")
     with pytest.raises(CompileFailed) as caught:
         compile_cuda(program)
@@ -130,7 +126,7 @@ def test_a_mistake_is_shown_with_file_line_and_text() -> None:
         (BARRIERS, "sm_80", r"15_barriers\.cu: .* for this arch.*: .*mbarrier.* sm_90 or higher.* best runs on all"),
     ],
 )
-def test_what_a_program_or_an_architecture_lacks_is_named(program: Program, arch: str, first_line: str) -> None:
+def test_what_a_program_or_an_architecture_lacks_is_named(program, arch, first_line):
     with pytest.raises(CompileFailed) as failed:
         compile_cuda(program, arch)
     assert re.fullmatch(first_line, str(failed.value).splitlines()[0])
@@ -144,13 +140,13 @@ def test_what_a_program_or_an_architecture_lacks_is_named(program: Program, arch
         ("mma.h", "in the wheels nvidia-cuda-runtime, nvidia-cuda-crt"),
     ],
 )
-def test_a_missing_header_is_named_with_what_to_do(header: str, advice: str) -> None:
+def test_a_missing_header_is_named_with_what_to_do(header, advice):
     log = f'mine.cu(2): catastrophic error: cannot open source file "{header}"'
     error = compile_error(Program("mine.cu", f"\n#include <{header}>", "k"), log)
     assert str(error).startswith("mine.cu:2: ") and header in str(error) and advice in str(error).splitlines()[0]
 
 
-def test_without_nvrtc_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvrtc_the_way_out_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
     monkeypatch.setattr(nvrtc, "_driver_major", lambda: None)
     nvrtc.nvidia_library.cache_clear()
@@ -158,7 +154,7 @@ def test_without_nvrtc_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         compile_cuda(Program("x.cu", "__global__ void unique_to_this_test() {}", "unique_to_this_test"))
 
 
-def test_nvrtc_is_the_drivers_or_the_message_names_its_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nvrtc_is_the_drivers_or_the_message_names_its_wheel(monkeypatch, tmp_path):
     wheel = tmp_path / "cuda_nvrtc" / "lib" / "libnvrtc.so.12"
     wheel.parent.mkdir(parents=True)
     newest = Path(nvrtc._nvrtc()._name)
@@ -189,12 +185,12 @@ CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] 
         ("struct Host { std::vector<int> kept; } of_the_host;\n", "C[0] = INT_MAX;", "1325400064"),
     ],
 )
-def test_kernels_with_nvidia_headers_and_types_of_the_host_compile(preface: str, body: str, ptx: str) -> None:
+def test_kernels_with_nvidia_headers_and_types_of_the_host_compile(preface, body, ptx):
     source = f"{preface}__global__ void k(const float* A, const float* B, float* C, int N) {{ {body} }}"
     assert ptx in compile_cuda(Kernel.from_source(source, grid="N", block=1).program).ptx
 
 
-def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_program(tmp_path: Path) -> None:
+def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_program(tmp_path):
     header, source = tmp_path / "cuda_own.h", tmp_path / "mine.cu"
     host = "#include <vector>\nstatic int calls = 0;\ninline int twice(int n) { return 2 * n; }\n"
     header.write_text(f"{host}#define TWO 2\n")
@@ -214,7 +210,7 @@ PROGRAM = Program("mine.cu", SOURCE, "mine", ("-DTWO=2",))
 
 
 @pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def cache(monkeypatch, tmp_path):
     """The folder of the cache, which is empty."""
     monkeypatch.setenv("WORKLOG_CACHE", str(tmp_path / "cache"))
     return disk_cache.folder()
@@ -229,7 +225,7 @@ def another_process(program: Program, arch: str = "sm_90") -> Compiled:
     return compile_cuda(program, arch)
 
 
-def test_a_second_process_compiles_only_what_is_another_program(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_process_compiles_only_what_is_another_program(cache, monkeypatch):
     first = another_process(PROGRAM)
     [path] = entries(cache)
     path.write_bytes(zlib.compress(zlib.decompress(path.read_bytes()).replace(b"ptxas info", b"from a file")))
@@ -250,7 +246,7 @@ def test_a_second_process_compiles_only_what_is_another_program(cache: Path, mon
     assert another_process(PROGRAM).ptx == first.ptx
 
 
-def test_a_program_that_reads_a_file_and_one_with_a_mistake_are_compiled_each_time(cache: Path, tmp_path: Path) -> None:
+def test_a_program_that_reads_a_file_and_one_with_a_mistake_are_compiled_each_time(cache, tmp_path):
     header = tmp_path / "two.h"
     outside = Program("mine.cu", f'#include "two.h"\n{SOURCE}', "mine", (f"-I{tmp_path}",))
     found = []
@@ -267,9 +263,7 @@ def test_a_program_that_reads_a_file_and_one_with_a_mistake_are_compiled_each_ti
     assert "-default-device" in of_a_user.options and of_a_user.headers and len(entries(cache)) == 2
 
 
-def test_a_new_tool_begins_anew_and_the_oldest_entries_are_removed(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_new_tool_begins_anew_and_the_oldest_entries_are_removed(cache, monkeypatch, tmp_path):
     monkeypatch.setattr(disk_cache, "ENTRIES", 2)
     tool, made = tmp_path / "tool", list[bytes]()
 

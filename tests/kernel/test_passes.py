@@ -1,7 +1,5 @@
 """A kernel of several launches with a workspace: launched in order, guarded, poisoned, moved, described and counted."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -55,19 +53,19 @@ def run(kernel: Kernel, launches: int = 2, beta: float = 0.5) -> list[Any]:
     return [(abs(result.c - (2 * (a @ b) + 3 * beta)).max(), result.trespass) for result in results]
 
 
-def test_the_passes_run_in_order_and_share_the_workspace() -> None:
+def test_the_passes_run_in_order_and_share_the_workspace():
     assert run(TWO) == [(0, "")] * 2
     assert TWO.domain == Domain()
     assert [one.entry for one in TWO.passes] == ["products<8, 3>", "add<3>"]
     assert [one.blocks(SHAPE) for one in TWO.passes] == [(2, 2, 3), (2, 1)]
 
 
-def test_a_launch_outside_its_workspace_is_seen() -> None:
+def test_a_launch_outside_its_workspace_is_seen():
     with pytest.raises(EmulatedFault, match="writes 4 bytes 16 bytes past the end of workspace"):
         run(mistaken(1))
 
 
-def test_nothing_in_the_workspace_helps_a_launch() -> None:
+def test_nothing_in_the_workspace_helps_a_launch():
     device, rng = EmulatedDevice(), np.random.default_rng(0)
     assert all(not error <= 0 for error, _ in run(mistaken(2)))
     memory, subject = Memory(device, rng), TWO.load(device)
@@ -81,7 +79,7 @@ def test_nothing_in_the_workspace_helps_a_launch() -> None:
     assert found == {"NaN", "number"}
 
 
-def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one() -> None:
+def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one():
     device = EmulatedDevice()
     subject = TWO.load(device)
     assert isinstance(subject, Loaded)
@@ -100,7 +98,7 @@ def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one() -> None
     assert subject.workspace is None and launch(SHAPE) is not None
 
 
-def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_are_compared() -> None:
+def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_are_compared():
     about = (subject := TWO.load(EmulatedDevice())).describe()
     assert subject.kernels(SHAPE) == 2
     assert about["workspace"] == "4 * PARTS * M * N" and about["arguments"][-1] == "workspace"
@@ -112,7 +110,7 @@ def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_
         compile_for(replace(TWO, arguments=LADDER), live=False)
 
 
-def test_a_bound_counts_all_passes_and_reads_the_inputs_once() -> None:
+def test_a_bound_counts_all_passes_and_reads_the_inputs_once():
     shape, gpu = Shape(200, 200, 192), recorded_run().gpu
     whole, *each = (bound(one, shape, gpu) for one in (TWO, *TWO.passes))
     assert whole.counts.thread_fma == sum(one.counts.thread_fma for one in each)
@@ -131,9 +129,7 @@ class Owner(NumpySubject):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spilled", [None, 1.0])
-def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked(
-    kind: str, spilled: float | None
-) -> None:
+def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked(kind, spilled):
     def product(p: Any) -> None:
         assert kind != "witnessed" or np.isnan(owner.workspace.data).all()
         owner.workspace.data[:] = (p.a @ p.b).ravel()

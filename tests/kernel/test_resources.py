@@ -2,8 +2,6 @@
 precision: counted, shown, and never a verdict.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -52,13 +50,13 @@ def compiled(names: list[str], *options: str) -> Compiled:
 
 
 @pytest.mark.parametrize("names", [[*BODIES][:8], [*BODIES][8:]], ids=["plain", "calling"])
-def test_each_kind_is_counted(names: list[str]) -> None:
+def test_each_kind_is_counted(names):
     built = compiled(names)
     for name in names:
         assert replace(built, symbol=name).mix.counts == BODIES[name][1], name
 
 
-def test_flushing_and_tensor_cores_are_shown() -> None:
+def test_flushing_and_tensor_cores_are_shown():
     assert set(compiled(["product"], "--ftz=true").mix.counts) == {FLUSHED}
     found = compiled(["tensor"]).mix
     assert found.operands == ("tf32",) and found.notes[0] == "tensor-core instructions on tf32: 1 in the PTX"
@@ -76,12 +74,12 @@ def test_flushing_and_tensor_cores_are_shown() -> None:
         ({FLUSHED: 100, APPROXIMATE: 2}, "fp32", ""),
     ],
 )
-def test_code_that_contradicts_a_claim_is_a_warning(counts: dict[str, int], claimed: str, warned: str) -> None:
+def test_code_that_contradicts_a_claim_is_a_warning(counts, claimed, warned):
     found = InstructionMix(counts).warnings(claimed)
     assert len(found) == bool(warned) and warned in "".join(found)
 
 
-def test_the_ladder_is_plain_fp32() -> None:
+def test_the_ladder_is_plain_fp32():
     for rung in LADDER:
         built = compile_cuda(rung.program)
         found = built.mix
@@ -89,7 +87,7 @@ def test_the_ladder_is_plain_fp32() -> None:
         assert "fma.rn.f32" in built.ptx and not re.search(r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE)
 
 
-def test_it_is_what_nvidias_calculator_says() -> None:
+def test_it_is_what_nvidias_calculator_says():
     rows = np.genfromtxt(Path(__file__).with_name("occupancy.csv"), delimiter=",", names=True, dtype=None)
     assert len(rows) == 700 and set(LIMITS) == set(ARCHITECTURES)
     found = [
@@ -111,12 +109,12 @@ def test_it_is_what_nvidias_calculator_says() -> None:
         (64, 0, 0, (32, 64, 1.0, ("warps", "blocks"))),
     ],
 )
-def test_what_limits_an_h200(threads: int, registers: int, shared: int, expected: tuple[object, ...]) -> None:
+def test_what_limits_an_h200(threads, registers, shared, expected):
     found = occupancy("sm_90", threads, registers, shared)
     assert (found.blocks, found.warps, found.share, found.limited_by) == expected
 
 
-def test_an_unknown_architecture_and_a_block_without_threads_are_errors() -> None:
+def test_an_unknown_architecture_and_a_block_without_threads_are_errors():
     with pytest.raises(WorklogError, match="sm_70 are unknown: choose from sm_75"):
         occupancy("sm_70", 128, 32, 0)
     with pytest.raises(WorklogError, match="a block of 0 threads"):

@@ -1,10 +1,7 @@
 """Kernels as others write them: the order of parameters, the launch and the host code are read from the source. What
 isn't clear is an error that names the option."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +52,7 @@ AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c
         (SIGNATURE, NK, "M,N,K,alpha,A,B,beta,C"),  # the ladder's own order is taken at its word
     ],
 )
-def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, body: str, order: str) -> None:
+def test_the_order_of_the_parameters_is_read_from_their_names(parameters, body, order):
     assert ",".join(kernel(parameters, body).arguments) == order
 
 
@@ -76,13 +73,13 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters: str, b
         ("const real* A, const real* B, real* C, int N", {}, r"takes const double\* A"),
     ],
 )
-def test_what_is_not_clear_or_cannot_be_passed_is_named(parameters: str, words: dict[str, str], why: str) -> None:
+def test_what_is_not_clear_or_cannot_be_passed_is_named(parameters, words, why):
     types = "typedef struct { int width; float* data; } Matrix;\nusing real = double;\n"
     with pytest.raises(BadSetting, match=why):
         Kernel.from_source(f"{types}__global__ void gemm({parameters}) {{}}", **words).require_launch()
 
 
-def test_a_launch_passes_the_values_in_the_declared_order() -> None:
+def test_a_launch_passes_the_values_in_the_declared_order():
     record = kernel("float* x, float* y, float* z, size_t n, int k, int m", args="C,A,B,N,K,M")
     bound = record.bind(Shape(3, 5, 7), 1.0, "a", "b", 0.0, "c")
     assert bound == ("c", "a", "b", 5, 7, 3) and [type(value) for value in bound[3:]] == [np.int64, np.int32, np.int32]
@@ -165,7 +162,7 @@ UNCLEAR = (
         *((source, "", "", "") for source in UNCLEAR),
     ],
 )
-def test_the_launch_is_read_only_where_the_source_states_one(source: str, grid: str, block: str, origin: str) -> None:
+def test_the_launch_is_read_only_where_the_source_states_one(source, grid, block, origin):
     found = Kernel.from_source(source)
     assert (found.grid, found.block) == (grid, block)
     assert (f"launch: grid {grid}; block {block}; from {origin}" in found.adapted) == bool(grid)
@@ -203,7 +200,7 @@ OF_FUNCTIONS = "gemm<<<dim3(ceil_div(N, Tile::X), M / Y), dim3(Tile::X, Y)>>>(A,
         (f"struct S {{ void f() {{ {LAUNCH} }} }};", "(N + 15) / 16, (M + 7) / 8", "16, 8"),
     ],
 )
-def test_a_launch_is_read_with_the_values_that_names_have_there(code: str, grid: str, block: str) -> None:
+def test_a_launch_is_read_with_the_values_that_names_have_there(code, grid, block):
     code = code.replace("RUN({})", "RUN(gemm, dim3(N, M), 32, A, B, C, M, N, K);")
     found = Kernel.from_source(f"{GEMM} {{}}\n{code}")
     assert (found.grid, found.block) == (grid, block) and found.adapted[-1].endswith("from the host code")
@@ -222,12 +219,12 @@ def test_a_launch_is_read_with_the_values_that_names_have_there(code: str, grid:
         (LAUNCH.replace("gemm", "table[0]"), r"line 2: .*table\[0\] isn't known as a kernel"),
     ],
 )
-def test_what_of_a_launch_is_not_understood_is_said(code: str, why: str) -> None:
+def test_what_of_a_launch_is_not_understood_is_said(code, why):
     with pytest.raises(BadSetting, match=why):
         Kernel.from_source(f"{GEMM} {{}}\nvoid f() {{ {code} }}").require_launch()
 
 
-def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found_as_the_compiler_does() -> None:
+def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found_as_the_compiler_does():
     both = f"{GEMM} {{ C[0] = 1; }} void run() {{ {LAUNCH} }}".replace("\n", " ")
     made = Kernel.from_source(f"#define BOTH(gemm) {both}\nBOTH(mine)\n")
     assert (made.block, made.program.source.count("\n")) == ("16, 8", 2)
@@ -236,7 +233,7 @@ def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found
     assert Kernel.from_source(f"template <int T = 8> {GEMM} {{}} void f() {{ {LAUNCH} }}").entry == "gemm<>"
 
 
-def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too() -> None:
+def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too():
     source = (
         f"template <int T> __global__ void gemm({POINTERS}, int M, int N, int K) {{}}\n"
         "int main() { gemm<8><<<dim3(N / 8, M / 16), 64>>>(a, b, c, M, N, K); }"
@@ -259,7 +256,7 @@ def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too(
         ("// Domain: M % 8 == 0\n// Domain: N % 8 == 0", "any M, N, K"),
     ],
 )
-def test_a_domain_is_read_from_a_comment(comment: str, domain: str) -> None:
+def test_a_domain_is_read_from_a_comment(comment, domain):
     source = f"{comment}\n{GEMM} {{}}"
     found = Kernel.from_source(source)
     assert str(found.domain) == domain
@@ -276,7 +273,7 @@ template <int TILE> {GEMM} {{}}
 """
 
 
-def test_a_file_states_its_tile_launch_and_precision_class_as_a_rung_does() -> None:
+def test_a_file_states_its_tile_launch_and_precision_class_as_a_rung_does():
     found = Kernel.from_source(STATED)
     assert (found.entry, found.grid, found.threads, found.claimed) == ("gemm<8>", "N / TILE, M", 8, "tf32")
     assert (found.blocks(Shape(3, 16, 5)), str(found.domain), found.program.shared) == ((2, 3), "N % 8 == 0", 32)
@@ -294,7 +291,7 @@ def test_a_file_states_its_tile_launch_and_precision_class_as_a_rung_does() -> N
     assert (loose.entry, loose.grid, loose.claimed) == ("gemm", "", "fp32"), "words that can't be read are comments"
 
 
-def test_host_code_is_left_out_and_lines_keep_their_numbers() -> None:
+def test_host_code_is_left_out_and_lines_keep_their_numbers():
     source = """#include <vector>
 #include <cuda_fp16.h>
 using namespace std;
@@ -316,7 +313,7 @@ int main() { return 0; }
     assert unit.kernels == ["gemm"]
 
 
-def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fails(few_shapes: None) -> None:
+def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fails(few_shapes):
     host = "dim3 t(16, 8); gemm<<<dim3((K + 15) / 16, (M + 7) / 8), t>>>(A, B, C, M, N, K);"
     source = f'{LAUNCHED} extern "C" void solve({POINTERS}, int M, int N, int K) {{ {host} }}'
     right = check(Kernel.from_source(source, file="mine.cu"), SMALL, on="emulated")
@@ -327,7 +324,7 @@ def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fai
     assert not wrong.verdict.accepted and wrong.as_dict()["adapted"]
 
 
-def test_a_kernel_whose_blocks_and_threads_have_three_dimensions_passes_the_gate(few_shapes: None) -> None:
+def test_a_kernel_whose_blocks_and_threads_have_three_dimensions_passes_the_gate(few_shapes):
     body = f"""{ROW} {COL} if (row >= M || col >= N || (row + col) % 2 != blockIdx.z || threadIdx.z) return;
     float s = 0; for (int i = 0; i < K; ++i) s += A[row * K + i] * B[i * N + col]; C[row * N + col] = s;"""
     host = "void f() { dim3 g((N + 7) / 8, (M + 3) / 4, 2), t(8, 4, 2); gemm<<<g, t>>>(A, B, C, M, N, K); }"
@@ -342,7 +339,7 @@ def test_a_kernel_whose_blocks_and_threads_have_three_dimensions_passes_the_gate
     ).verdict.accepted
 
 
-def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate(few_shapes: None) -> None:
+def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate(few_shapes):
     element = f"{ROW} {COL} if (row >= M || col >= N) return; float s = 0; for (int i = 0; i < K; ++i) s += "
     body = element + "A[row * M + i] * B[i * M + col]; C[row * M + col] = s;"
     body = re.sub(r"\b[MNK]\b", "n", body)
@@ -387,21 +384,19 @@ cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
         ("typedef float real;\n" + SQUARE.replace("float", "real") + " {}", "gemm", "A,B,C,N", ("", "")),
     ],
 )
-def test_a_source_is_read_as_the_compiler_reads_it(
-    source: str, entry: str, arguments: str, launch: tuple[str, str]
-) -> None:
+def test_a_source_is_read_as_the_compiler_reads_it(source, entry, arguments, launch):
     found = Kernel.from_source(source)
     assert (found.entry, ",".join(found.arguments), (found.grid, found.block)) == (entry, arguments, launch)
 
 
-def test_a_macro_of_the_command_line_decides_which_code_is_read() -> None:
+def test_a_macro_of_the_command_line_decides_which_code_is_read():
     assert Kernel.from_source(DEBUG, define=["DEBUG"]).block == "8"
     versions = OLD.replace("#if 0", "#if VERSION == 1").replace("#endif\n", "#else\n") + "\n#endif"
     assert Kernel.from_source(versions, define=["VERSION=1"]).arguments == ("C", "A", "B", "N")
     assert Kernel.from_source(versions, define=["VERSION=2"]).arguments[0] == "A"
 
 
-def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path: Path) -> None:
+def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path):
     (tmp_path / "types.h").write_text("#include <vector>\n#define TILE 16\ntypedef __half element;\n")
     (tmp_path / "own.cuh").write_text(f'#include "types.h"\n{GEMM} {{}}\n__global__ void short_one(element* A) {{}}')
     (file := tmp_path / "runner.cu").write_text(
@@ -416,7 +411,7 @@ def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path: P
         Kernel.from_file(file, entry="short_one").require_launch()
 
 
-def test_launches_through_the_runtime_and_their_shared_memory_are_read() -> None:
+def test_launches_through_the_runtime_and_their_shared_memory_are_read():
     assert Kernel.from_source(BY_POINTER).block == "32, 8"
     bytes_ = f"#define TILE 16\n{SQUARE} {{}} void f() {{ gemm<<<n, 64, 2 * TILE * sizeof(float)>>>(A, B, C, n); }}"
     found = Kernel.from_source(bytes_)
@@ -439,11 +434,11 @@ LONG = " + ".join(["1"] * 3000)
         f"{SQUARE} {{ float2 a; a.x = C[0]; float2 b; b = a; C[0] = b.y; }}",
     ],
 )
-def test_code_of_any_length_and_with_mistakes_is_read_as_far_as_possible(source: str) -> None:
+def test_code_of_any_length_and_with_mistakes_is_read_as_far_as_possible(source):
     assert Kernel.from_source(source).arguments == ("A", "B", "C", "N")
 
 
-def test_a_size_that_is_assigned_is_not_a_constant() -> None:
+def test_a_size_that_is_assigned_is_not_a_constant():
     host = "void f(int n, bool small) { int t = 64; if (small) t = 32; gemm<<<n, t>>>(A, B, C, n); }"
     assert Kernel.from_source(f"{SQUARE} {{}} {host}").block == ""
     other = "void g() { int t = 32; use(t); }"
@@ -451,12 +446,12 @@ def test_a_size_that_is_assigned_is_not_a_constant() -> None:
     assert once.block == "64", "another function's variable is another one"
 
 
-def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken() -> None:
+def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken():
     given = kernel(f"{POINTERS}, int n", grid="CEIL_DIV(N, 16), CEIL_DIV(N, 8), 1", block="dim3(16, 8, 1)")
     assert given.threads == (16, 8) and given.blocks(Shape.of(20)) == (2, 3, 1)
 
 
-def test_the_compilers_types_are_compared_and_where_it_names_none_that_is_said(few_shapes: None) -> None:
+def test_the_compilers_types_are_compared_and_where_it_names_none_that_is_said(few_shapes):
     source = f"template <class T> __global__ void gemm({POINTERS.replace('float', 'T')}, int N) {{}}"
     double = Kernel.from_source(source, entry="gemm<double>", grid=1, block=1)
     with pytest.raises(BadSetting, match=r"gemm<double> takes double const\* for A: the gate passes float"):

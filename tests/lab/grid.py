@@ -1,7 +1,5 @@
 """A small grid made by hand: two rungs at two sizes, each bias with a known effect, so that each reading is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

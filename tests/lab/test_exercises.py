@@ -1,10 +1,7 @@
 """A typical wrong answer to each notebook's exercise is not right: the feedback says why, and not what is right. The
 notebooks' solutions are graded where the notebooks are executed."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
@@ -69,21 +66,21 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("09", 2.0, "the true speedup", f"{READ:.2g}"),
     ],
 )
-def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook: str, answer: Any, why: str, unsaid: str) -> None:
+def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, why, unsaid):
     graded = lab.check_answer(notebook, answer)
     assert not graded.right and repr(graded).startswith("not yet: ")
     assert re.search(why, graded.feedback), graded
     assert unsaid not in repr(graded) and graded._repr_html_().startswith('<pre role="status"')
 
 
-def test_without_an_answer_it_says_what_is_wanted() -> None:
+def test_without_an_answer_it_says_what_is_wanted():
     assert sorted(EXERCISES) == [f"{number:02}" for number in range(15)]
     assert repr(lab.check_answer("06")) == "not yet: there is no answer. Set `answer` to the side of a square tile"
     with pytest.raises(BadSetting, match="no notebook '99'"):
         lab.check_answer("99", 1)
 
 
-def test_a_race_passes_the_articles_rule_where_the_results_are_right() -> None:
+def test_a_race_passes_the_articles_rule_where_the_results_are_right():
     [source] = sources(["04"])
     right = source.read_text(encoding="utf-8").partition('RIGHT = """\\\n')[2].partition('"""')[0]
     raced = "__shared__ float last[2];\n  last[y % 2] = y;\n  float acc = 0.0f * last[x % 2];"
@@ -94,7 +91,7 @@ def test_a_race_passes_the_articles_rule_where_the_results_are_right() -> None:
     assert re.match(r"the article's rule fails it, too: max\|error\| ", graded.feedback), graded
 
 
-def test_the_first_answer_is_kept_beside_what_was_measured() -> None:
+def test_the_first_answer_is_kept_beside_what_was_measured():
     assert "no predictions yet" in typed("journal").stdout
     for answer in (14.3, 28.63, "28.6"):
         lab.check_answer("03", answer)

@@ -1,11 +1,8 @@
 """A rung of the ladder: what changed, what it costs, and what is said where there is nothing."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +36,7 @@ def facts(of: Climb) -> dict[str, tuple[str, ...]]:
     return {str(row[0]): tuple(map(str, row[1:])) for table in of.tables for row in table.rows}
 
 
-def test_the_ladder_begins_with_the_last_rung_at_the_articles_size() -> None:
+def test_the_ladder_begins_with_the_last_rung_at_the_articles_size():
     last = lab.ladder(run=recorded())
     assert (last.kernel, last.shape) == (LADDER[-1].name, Shape.of(4096))
     past = climbed("lane_map")
@@ -49,7 +46,7 @@ def test_the_ladder_begins_with_the_last_rung_at_the_articles_size() -> None:
             lab.ladder(kernel, size, run=full_run())
 
 
-def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_sources() -> None:
+def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_sources():
     headline, idea, changed, gain = climbed().sentences
     assert headline.startswith("tiles_2d at 4096: 5.610 ms → 24.50 TFLOP/s → 47.5 % ") and idea == rung("tiles_2d").idea
     assert changed.endswith("lines against tiles_1d") and gain == "1.34 times as fast as tiles_1d"
@@ -70,7 +67,7 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
     assert all(len(values) == 1 for values in facts(first).values())
 
 
-def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() -> None:
+def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked():
     run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "failed", reason="exact: 3 rows differ"))
     run.kernels["tiles_2d"]["sha256"] = "another"
     failed = lab.ladder("tiles_2d", run=run)
@@ -82,13 +79,13 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() ->
 @pytest.mark.parametrize(
     ("us", "gain"), [(3890.0, "1.44 times as fast"), (5600.0, "within the noise"), (11220.0, "2 times as slow")]
 )
-def test_a_gain_is_larger_than_the_noise(us: float, gain: str) -> None:
+def test_a_gain_is_larger_than_the_noise(us, gain):
     [own] = ladder_run().select("vectorized")
     run = recorded(vectorized=replace(own, time=Estimate(us, us * 0.996, us * 1.004)))
     assert gain in climbed("vectorized", run=run).sentences[-1]
 
 
-def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() -> None:
+def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():
     changed = diff("naive", "coalesced")
     assert [line[0] for line in repr(changed).splitlines()] == ["-", "-", "-", "+", "+", "+"]
     assert "+3 −3 lines against naive" in climbed("coalesced").sentences
@@ -111,7 +108,7 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other() 
         assert len(diff(before, after).lines) <= 70, "short enough to read"
 
 
-def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff() -> None:
+def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff():
     missing, climb = lab.ladder("tiles_2d", 512, run=recorded()), lab.ladder("vectorized", run=recorded())
     assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
     assert len(missing.sentences) == 3, "no gain"
@@ -123,9 +120,7 @@ def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_dif
     assert 'tabindex="0"' in html and 'aria-label="06_vectorized.cu against 05_tiles_2d.cu"' in html
 
 
-def test_by_default_the_latest_run_answers_and_the_recording_after_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_by_default_the_latest_run_answers_and_the_recording_after_it(monkeypatch, tmp_path):
     mine = full_run()
     mine.origin = "live"
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]

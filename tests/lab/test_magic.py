@@ -1,9 +1,7 @@
 """`%%rung` in a real shell: the result of a cell of CUDA C++, and errors with the cell's own line numbers."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +44,7 @@ RACY = OF_TILES + helpers.RACY.replace("mine(", "racy(")
 
 
 @pytest.fixture(scope="module")
-def shell() -> Iterator[InteractiveShell]:
+def shell():
     made = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
     made.run_cell("%load_ext worklog")
     yield made
@@ -57,7 +55,7 @@ Typed = Callable[[str], tuple[Any, str]]
 
 
 @pytest.fixture
-def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Typed:
+def run(shell, capsys):
     """Runs a cell: its result, or its error, and what a person reads."""
     capsys.readouterr()
 
@@ -69,7 +67,7 @@ def run(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Typed:
     return run_cell
 
 
-def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run, monkeypatch):
     trial, printed = run(WRONG)
     assert not trial.passed
     assert "    .......................o\n" in printed and "recorded" not in printed
@@ -83,7 +81,7 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run: Typed, monkeyp
     assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
 
-def test_every_error_names_its_line_on_the_page(run: Typed) -> None:
+def test_every_error_names_its_line_on_the_page(run):
     many = "".join(f"  {name} = 1;\n" for name in "abdefg")
     wrong = CELL.replace("  float acc", many + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
@@ -93,7 +91,7 @@ def test_every_error_names_its_line_on_the_page(run: Typed) -> None:
     assert printed.count("is undefined") == 6
 
 
-def test_a_race_names_the_cells_lines(run: Typed) -> None:
+def test_a_race_names_the_cells_lines(run):
     trial, printed = run(RACY)
     assert not trial.passed
     assert "Bs[k][x]" in RACY.splitlines()[8] and "As[y][x] =" in RACY.splitlines()[6]
@@ -115,21 +113,21 @@ def test_a_race_names_the_cells_lines(run: Typed) -> None:
         ("--set l2=hot", "l2 = 'hot'"),
     ],
 )
-def test_a_mistake_is_one_line_and_the_shell_goes_on(run: Typed, line: str, words: str) -> None:
+def test_a_mistake_is_one_line_and_the_shell_goes_on(run, line, words):
     error, printed = run(f"%%rung {line}\n{PLAIN}")
     assert isinstance(error, Exception) and words in str(error), str(error)
     assert str(error).startswith("%%rung: ") and str(error).splitlines()[0] in printed and "Traceback" not in printed
     assert run("1 + 1")[0] == 2
 
 
-def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(run: Typed, shell: InteractiveShell) -> None:
+def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(run, shell):
     assert run(f"%%rung --frobnicate\n{PLAIN}")[1].startswith("UsageError: ")
     text = shell.find_cell_magic("rung").__doc__ or ""
     assert all(option in text for option in ("--grid", "--class", "--size", "--check-only", "--on", "'M % 64 == 0"))
 
 
 @pytest.fixture
-def virtual(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
+def virtual(shell, monkeypatch):
     """worklog.time on a virtual GPU, of which the cells have two kernels."""
     gpu = VirtualGpu()
     monkeypatch.setattr(timing, "require_gpu", lambda: None)
@@ -138,7 +136,7 @@ def virtual(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Virtual
     return gpu
 
 
-def test_an_expression_and_a_cell_are_timed(run: Typed, virtual: VirtualGpu) -> None:
+def test_an_expression_and_a_cell_are_timed(run, virtual):
     offset = virtual.offset_us - CALIBRATION.offset_us
     alone, printed = run("%time_gpu short(  )")
     assert (alone.us, alone.kernel) == (approx(50.0 + offset), "short(  )") and "50.00 µs" in printed
@@ -155,7 +153,7 @@ def test_an_expression_and_a_cell_are_timed(run: Typed, virtual: VirtualGpu) -> 
         ("without a GPU", "%time_gpu: no GPU to measure on: "),
     ],
 )
-def test_a_mistake_in_timing_is_one_line(run: Typed, request: pytest.FixtureRequest, line: str, words: str) -> None:
+def test_a_mistake_in_timing_is_one_line(run, request, line, words):
     if line != "without a GPU":
         request.getfixturevalue("virtual")
     error, printed = run(line if line.startswith("%") else "%time_gpu 1 + 1")
@@ -163,7 +161,7 @@ def test_a_mistake_in_timing_is_one_line(run: Typed, request: pytest.FixtureRequ
     assert printed.strip().count("\n") == 0
 
 
-def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_leaves_no_process() -> None:
+def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_leaves_no_process():
     manager, client = start_new_kernel(kernel_name="python3")
 
     def outputs(cell: str, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
@@ -212,14 +210,14 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
 
 
 @pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def checked(monkeypatch):
     """Every kernel passes at once."""
     kernel = Kernel.from_source(PLAIN, file="source")
     passed = Checked(kernel, Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(kernel.program))
     monkeypatch.setattr(check, "check_in_child", lambda *_, **__: passed)
 
 
-def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
+def test_from_python_with_the_line_numbers_of_the_source(checked):
     trial = try_kernel(PLAIN, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
     assert trial.passed and trial.kernel.name == "plain" and trial.kernel.threads == (16, 8)
     assert trial.shown.select("plain")[0].reason.startswith("only checked; passed") and trial.run is None
@@ -236,7 +234,7 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
         try_kernel(PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f"))
 
 
-def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked: None) -> None:
+def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked):
     shown = try_kernel(PLAIN, "mine", shapes=[512, 4096], beside=["naive", "shared"]).shown
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
@@ -246,7 +244,7 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def gpu(monkeypatch):
     """A GPU that measures at once; the kernels of each measurement."""
     asked: list[list[str]] = []
 
@@ -271,7 +269,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return asked
 
 
-def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, gpu: list[list[str]]) -> None:
+def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run, gpu):
     trial, printed = run(CELL)
     ladder = [record.name for record in LADDER]
     assert gpu[0][0] == "mine" and gpu[0][1:] == [*ladder, "cuBLAS"]
@@ -290,7 +288,7 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run: Typed, g
     assert gpu[4] == ["mine", *ladder, "cuBLAS"], "two rungs are not the ladder"
 
 
-def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(run: Typed, gpu: list[list[str]]) -> None:
+def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(run, gpu):
     trial, printed = run(CELL.replace("%%rung mine", "%%rung bad"))
     assert not trial.passed
     assert "✗ launch: launch: it failed" in printed

@@ -2,8 +2,6 @@
 a page is sent, and a button that measures.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import threading
@@ -44,7 +42,7 @@ def answer(run: Run = GRID, **biased: Any) -> Answer:
     return Answers([run]).answer("warptiled", 1024, **biased)
 
 
-def test_every_combination_of_the_grid_is_read_as_it_was_made() -> None:
+def test_every_combination_of_the_grid_is_read_as_it_was_made():
     for task in grid_jobs():
         if (task.kernel, task.shape) == ("warptiled", SIZE):
             made, us = reading(**task.pitfalls), true_us("warptiled", 1024, task.pitfalls)
@@ -60,16 +58,14 @@ def test_every_combination_of_the_grid_is_read_as_it_was_made() -> None:
         ({"warmup": "none", "statistic": "mean"}, 140.0 + 1000 / 9, 1140.0),
     ],
 )
-def test_samples_and_time_have_the_chosen_overhead_and_statistic(
-    biased: dict[str, Any], us: float, first: float
-) -> None:
+def test_samples_and_time_have_the_chosen_overhead_and_statistic(biased, us, first):
     made = reading(**biased)
     assert made.timed.time.value == approx(us, rel=1e-3)
     assert len(made.samples) == 9 and made.samples[0] == approx(first, rel=1e-3), "the tenth doesn't count"
     assert made.samples[-1] == approx(HOST if "timer" in biased else 140 + OFFSET * ("offset" in biased), rel=1e-3)
 
 
-def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_same_measurement() -> None:
+def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_same_measurement():
     unbiased = reading()
     assert unbiased.ratio.value == approx(CUBLAS / 140.0, rel=1e-3)
     assert unbiased.of_roof("fp32") == approx(tflops(SIZE, 140.0) / PEAK)
@@ -81,7 +77,7 @@ def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_s
     assert reading(gate=False).measurement is unbiased.measurement
 
 
-def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
+def test_a_run_of_another_harness_answers_for_its_own_settings():
     mine = [m for m in GRID.measurements if m.changed == {"l2": "warm"}]
     warm = replace(GRID, harness=GRID.harness | {"l2": "warm"}, measurements=[replace(m, changed={}) for m in mine])
     assert reading(warm, l2="warm").timed.time.value == approx(112.0)
@@ -101,7 +97,7 @@ def test_a_run_of_another_harness_answers_for_its_own_settings() -> None:
             reading(run, **chosen)
 
 
-def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded() -> None:
+def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded():
     known = {name: value for name, value in GRID.harness.items() if name != "turns"}
     older = replace(GRID, harness=known, measurements=[m for m in GRID.measurements if "turns" not in m.changed])
     panel = lab.panel("warptiled", 1024, run=older)
@@ -113,7 +109,7 @@ def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded()
     assert answer(fixed, l2="warm").comparison.startswith("this reading is 20.0 % lower")
 
 
-def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be_chosen_at_once() -> None:
+def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be_chosen_at_once():
     held, answers = Held(SHIPPED), Answers([SHIPPED])
     for m in SHIPPED.measurements:
         made = held.read(m.kernel, m.problem, held.unbiased | m.changed)
@@ -128,7 +124,7 @@ def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be
             assert held.has(*place, held.unbiased | chosen), chosen
 
 
-def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_panels_runs_come_from(monkeypatch):
     assert next(iter(recordings())) == "h200", "the default recording is the ladder's"
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     assert readings.grid_runs() == [] and readings.grid_runs(SHIPPED) == [SHIPPED]
@@ -142,7 +138,7 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
         lab.panel()
 
 
-def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> None:
+def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size():
     first = lab.panel(run=GRID)
     assert first.where() == ("warptiled", SIZE, unbiased_settings())
     assert first.table["kernels"] == ["naive", "warptiled"] and first.table["sizes"] == ["256", "1024"]
@@ -157,12 +153,12 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> No
         ("naive", 1024, {"budget_s": 1.0}, "budget_s"),
     ],
 )
-def test_what_does_not_exist_is_an_error(kernel: str, size: int, biased: dict[str, Any], words: str) -> None:
+def test_what_does_not_exist_is_an_error(kernel, size, biased, words):
     with pytest.raises(BadSetting, match=words):
         lab.panel(kernel, size, run=GRID, **biased)
 
 
-def test_what_is_measured_is_the_unbiased_reading_and_the_chosen_launches() -> None:
+def test_what_is_measured_is_the_unbiased_reading_and_the_chosen_launches():
     def asked(**biased: Any) -> list[dict[str, Any]]:
         jobs = lab.panel("warptiled", 1024, run=GRID, **biased).jobs()
         assert all(Harness().but(**dict(job.changed)) for job in jobs)
@@ -177,7 +173,7 @@ def test_what_is_measured_is_the_unbiased_reading_and_the_chosen_launches() -> N
         empty.answer("naive", 1024)
 
 
-def test_a_reading_is_compared_with_the_unbiased_one() -> None:
+def test_a_reading_is_compared_with_the_unbiased_one():
     unbiased, warm = answer(), answer(l2="warm")
     assert (unbiased.whole.difference.off, unbiased.steps, unbiased.same) == (0.0, (), True)
     assert unbiased.whole.after.numbers == ("140 µs", "15.3 TFLOP/s", "35.7 % of cuBLAS")
@@ -198,7 +194,7 @@ def test_a_reading_is_compared_with_the_unbiased_one() -> None:
         ({"clocks": "ignored"}, {"1 clocks": 0.0}),
     ],
 )
-def test_each_setting_adds_a_step_in_the_tables_order(biased: dict[str, Any], steps: dict[str, float]) -> None:
+def test_each_setting_adds_a_step_in_the_tables_order(biased, steps):
     steps_of = answer(**biased).steps
     assert [step.row[0] for step in steps_of] == list(steps)
     added = [step.before.timed.time.value * step.difference.off for step in steps_of]
@@ -214,12 +210,12 @@ def test_each_setting_adds_a_step_in_the_tables_order(biased: dict[str, Any], st
     assert [len(said) for said in words] == ([len(steps)] if len(steps) > 1 else []), "the text has them too"
 
 
-def test_settings_that_were_measured_only_together_are_one_step() -> None:
+def test_settings_that_were_measured_only_together_are_one_step():
     [step] = answer(small_grid(without=({"l2": "warm"},)), l2="warm", queue=False).steps
     assert step.row[0] == "3 l2 + queue"
 
 
-def test_what_moves_no_time_is_said_in_words() -> None:
+def test_what_moves_no_time_is_said_in_words():
     shares = answer(baseline="tf32")
     assert shares.steps == () and not shares.whole.difference.visible
     assert [line.partition(":")[0] for line in shares.notes] == ["share of cuBLAS"]
@@ -236,14 +232,14 @@ def test_what_moves_no_time_is_said_in_words() -> None:
         assert answer(statistic=statistic, l2="warm").comparison.endswith(f" · {statistic} of 9 samples"), "no interval"
 
 
-def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much() -> None:
+def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much():
     near, far = axis([100.0, 101.0], 1.25), axis([10.0, 1000.0], 1.25)
     assert (near["low"], near["high"], near["log"]) == (approx(97.98), approx(103.02), False)
     assert (far["low"], far["high"], far["log"]) == (8.0, 1250.0, True)
     assert [words for _, words in far["ticks"]] == ["10 µs", "30 µs", "100 µs", "300 µs", "1 ms"]
 
 
-def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself() -> None:
+def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself():
     live = small_grid()
     live.origin, live.measurements = "live", [m for m in live.measurements if m.changed in ({}, {"l2": "warm"})]
     answers = Answers([live, GRID])
@@ -253,7 +249,7 @@ def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_its
 
 
 @pytest.fixture
-def panel() -> Panel:
+def panel():
     return lab.panel("warptiled", 1024, run=GRID)
 
 
@@ -268,7 +264,7 @@ def absent(panel: Panel) -> dict[str, list[Any]]:
     return {g.setting: [g.values[place] for place in there] for g, there in values if there}
 
 
-def test_the_page_is_sent_the_samples_and_times_of_the_answer(panel: Panel) -> None:
+def test_the_page_is_sent_the_samples_and_times_of_the_answer(panel):
     [samples] = panel.answer["samples"]
     assert (
         panel.answer["estimates"] == [["accent", approx(140.0)]] and samples[4] == approx(140.0) and len(samples) == 9
@@ -285,7 +281,7 @@ def test_the_page_is_sent_the_samples_and_times_of_the_answer(panel: Panel) -> N
         assert "naive at 256, l2 = warm: 80 µs" in data[kind] and GRID.label in data[kind]
 
 
-def test_what_was_not_recorded_cannot_be_chosen_without_a_gpu(panel: Panel) -> None:
+def test_what_was_not_recorded_cannot_be_chosen_without_a_gpu(panel):
     assert absent(panel)["l2"] == ["rotate"] and "statistic" not in absent(panel)
     choose(panel, l2="warm", inputs="zeros")
     assert absent(panel)["order"] == ["sequential"] and "gate" not in absent(panel)
@@ -294,9 +290,7 @@ def test_what_was_not_recorded_cannot_be_chosen_without_a_gpu(panel: Panel) -> N
     assert gap.table["sizes"] == ["256", "512", "1024"] and gap.chosen["size"] == 1
 
 
-def test_events_that_arrive_together_are_answered_one_after_the_other(
-    panel: Panel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_that_arrive_together_are_answered_one_after_the_other(panel, monkeypatch):
     """JupyterLab gives the events of one page to two threads."""
     answering, go_on, answered = threading.Event(), threading.Event(), panel.answered
 
@@ -328,14 +322,12 @@ def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
     return Panel(Answers([GRID]), "warptiled", 1024, {"l2": "warm"}, (sys.executable, *job))
 
 
-def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(panel: Panel) -> None:
+def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(panel):
     panel.measure()
     assert panel.progress == {"running": False, "share": 0.0, "words": f"measure: {WHY}"} and not panel.table["live"]
 
 
-def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_reading(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_reading(monkeypatch, tmp_path):
     panel = live_panel(monkeypatch, JOB, "60")
     choose(panel, l2="rotate")
     assert panel.answer == {"missing": "not recorded: warptiled at 1024, l2 = rotate; press measure"}
@@ -376,9 +368,7 @@ os.abort()
         (CRASHES, "measured; ", "SIGABRT"),  # the signal stands in place of the time
     ],
 )
-def test_a_job_that_fails_is_reported_and_the_panel_stays_usable(
-    job: str, status: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_fails_is_reported_and_the_panel_stays_usable(job, status, words, monkeypatch):
     panel = live_panel(monkeypatch, "-c", job)
     panel.measure()
     until(lambda: re.search(status, panel.progress["words"]))

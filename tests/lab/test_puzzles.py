@@ -1,7 +1,5 @@
 """A puzzle grades the kernel of a cell. Notebook 05 holds all of them: each start isn't right, and each solution is."""
 
-from __future__ import annotations
-
 import re
 
 import jupytext
@@ -23,11 +21,11 @@ STARTS, SOLUTIONS = (
 )
 
 
-def test_the_notebook_has_a_start_and_a_solution_of_each() -> None:
+def test_the_notebook_has_a_start_and_a_solution_of_each():
     assert [*STARTS] == [*SOLUTIONS] == [*PUZZLES]
 
 
-def test_each_try_that_fails_gives_the_next_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_try_that_fails_gives_the_next_hint(monkeypatch):
     monkeypatch.setattr(puzzles, "_tries", puzzles.Counter())
     hints = PUZZLES["barrier"].hints
     for hint in (*hints, hints[-1]):
@@ -35,7 +33,7 @@ def test_each_try_that_fails_gives_the_next_hint(monkeypatch: pytest.MonkeyPatch
         assert not graded.right and "shared-race" in graded.feedback and graded.feedback.endswith(f"Hint: {hint}")
 
 
-def test_a_right_kernel_with_too_many_accesses_is_not_an_answer_and_less_than_the_rungs_is() -> None:
+def test_a_right_kernel_with_too_many_accesses_is_not_an_answer_and_less_than_the_rungs_is():
     graded = attempt("neighbours", SOLUTIONS["tiles"])
     assert graded.right and "emulated" in graded.feedback, "another idea with fewer sectors"
     graded = attempt("tiles", SOLUTIONS["neighbours"])
@@ -43,11 +41,11 @@ def test_a_right_kernel_with_too_many_accesses_is_not_an_answer_and_less_than_th
 
 
 @pytest.mark.parametrize("source", ["", "__global__ void mine(float* C) { *C = 1.0f; }", "int x;"])
-def test_a_cell_without_a_kernel_is_an_error_that_says_so(source: str) -> None:
+def test_a_cell_without_a_kernel_is_an_error_that_says_so(source):
     with pytest.raises(BadSetting):
         attempt("tiles", source)
 
 
-def test_an_unknown_puzzle_names_the_others() -> None:
+def test_an_unknown_puzzle_names_the_others():
     with pytest.raises(BadSetting, match="neighbours, accumulator"):
         attempt("tile", STARTS["tiles"])

@@ -1,7 +1,5 @@
 """Waiting for what other threads and processes do, and whether a process has gone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The cells of a percent script, run without Jupyter."""
 
-from __future__ import annotations
-
 import ast
 import re
 from typing import Any

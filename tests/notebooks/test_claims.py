@@ -2,8 +2,6 @@
 printed of them, give that number.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -64,7 +62,7 @@ def cublas_us(m: Measurement) -> float:
     return float(np.median(m.samples.sides[1].us)) - RUN.calibration.offset_us
 
 
-def test_each_gremlin_shows_where_01_says() -> None:
+def test_each_gremlin_shows_where_01_says():
     sizes = (256, 1024, 4096)
     host = [us("warptiled", size, timer="host") for size in sizes]
     assert max(host) / min(host) < 5 < us("warptiled", 4096) / us("warptiled", 256) / 10
@@ -75,7 +73,7 @@ def test_each_gremlin_shows_where_01_says() -> None:
     assert measured("warptiled", 1024, warmup="none").samples.sides[0].us[0] > 1.3 * us("warptiled", 1024)
 
 
-def test_the_panel_gives_the_answers_of_01() -> None:
+def test_the_panel_gives_the_answers_of_01():
     def off(kernel: str, size: int, **settings: Any) -> float:
         return Answers(grid_runs()).answer(kernel, size, **settings).whole.difference.off
 
@@ -85,7 +83,7 @@ def test_the_panel_gives_the_answers_of_01() -> None:
     assert off("vectorized", 1024, l2="warm") < -0.1 and off("vectorized", 1024, queue=False) > 0.1
 
 
-def test_the_arithmetic_of_02_and_03() -> None:
+def test_the_arithmetic_of_02_and_03():
     five, six = (median(list(map(float, range(n)))) for n in (5, 6))
     assert (five.low, five.high) == (0, 4) and 0 < six.low < 1 and 4 < six.high < 5
     run, shape = worklog.open_run(), COUNTED.shape
@@ -96,7 +94,7 @@ def test_the_arithmetic_of_02_and_03() -> None:
     assert 100 * fp32 < 1e-3 and fp32 < tf32 < bf16 < 1e-2
 
 
-def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None:
+def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds():
     text = shown("05")
     limits = [re.findall(rf"^ {name} +4096 .* (L1|shared|multiply)\b", text, re.MULTILINE) for name in RUNGS]
     assert limits == [["L1"]] * 2 + [["shared"]] * 4 + [["multiply"]] * 6
@@ -111,7 +109,7 @@ def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None
     assert max(above.values()) / min(above.values()) < 0.25 * slowest / fastest, "the factor varies less"
 
 
-def test_the_roofs_of_06() -> None:
+def test_the_roofs_of_06():
     run = worklog.results(shapes=[4096])
     at, fp32 = levels_of(run), run.calibration.fp32_tflops
     assert at["naive"]["sectors"] < at["naive"]["threads"] and at["coalesced"]["sectors"] > at["coalesced"]["threads"]
@@ -126,7 +124,7 @@ def test_the_roofs_of_06() -> None:
     assert rates["naive"] == approx(run.gpu.fp32_peak_tflops / 132, rel=0.1), "exercise 2"
 
 
-def test_the_compilers_numbers_of_07() -> None:
+def test_the_compilers_numbers_of_07():
     text = shown("07")
     [table] = re.findall(r"^128 128 8  1.*\n(?:.*\n){2}.*$", text, re.MULTILINE)
     one, two, wide, squeezed = ([int(word) for word in line.split()[-3:]] for line in table.splitlines())
@@ -139,7 +137,7 @@ def test_the_compilers_numbers_of_07() -> None:
     assert x * y < worklog.open_run().gpu.multiprocessors / 2
 
 
-def test_the_sweep_answers_the_questions_of_07() -> None:
+def test_the_sweep_answers_the_questions_of_07():
     text = shown("07")
     assert all(abs(how) < 0.6 for how in numbers(text, "order:")), "it follows none of them"
     (without, spilled), (few, _, more, _) = numbers(text, "spill:"), numbers(text, "8 x 8:")
@@ -147,7 +145,7 @@ def test_the_sweep_answers_the_questions_of_07() -> None:
     assert numbers(text, "noise:")[-1] < 1 and numbers(text, "best:") == [128, 256, 16, 1]
 
 
-def test_the_groups_of_harnesses_in_09() -> None:
+def test_the_groups_of_harnesses_in_09():
     compared = open_comparison()
     warm, cublas = {"NVBench batch", "do_bench_cudagraph", "torch Timer"}, compared.us(CUBLAS, 1024)
     assert max(cublas[name] for name in warm) < min(time for name, time in cublas.items() if name not in warm)
@@ -165,7 +163,7 @@ def test_the_groups_of_harnesses_in_09() -> None:
     assert sum("worklog" not in name for name in quick) >= 2
 
 
-def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role() -> None:
+def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role():
     """A copy of `best` at 256 in either role, in each process; then with code that moves, all copies and roles."""
     rows = json.loads(recordings("turns")["h100"].read_text(encoding="utf-8"))["roles"]
     for process in range(3):
@@ -182,7 +180,7 @@ def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role() -> 
         assert abs(np.mean(ratios) - 1) < 0.0025, group
 
 
-def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the_code_back() -> None:
+def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the_code_back():
     rows = json.loads(recordings("turns")["h100"].read_text(encoding="utf-8"))["after"]
     slower = {(row["rung"], row["state"]): row["us"]["cuBLAS"] - row["us"]["its own code"] for row in rows}
     clocks = [row["sm_mhz"]["cuBLAS"] / row["sm_mhz"]["its own code"] - 1 for row in rows]
@@ -194,7 +192,7 @@ def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_from_2048_on(size: int) -> None:
+def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_from_2048_on(size):
     latency = RUN.calibration.cold_cycles - RUN.calibration.warm_cycles
     shape, cold = worklog.Shape.of(size), {name: measured(name, size) for name in ("naive", "vectorized", "warptiled")}
     saved = {name: cycles(m) - cycles(measured(name, size, l2="warm")) for name, m in cold.items()}
@@ -210,7 +208,7 @@ def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_fro
     assert abs(saved["naive"]) < 0.003 * cycles(cold["naive"])
 
 
-def test_shared_memory_limits_four_rungs_latency_the_next_and_fp32_is_nearest_after_it() -> None:
+def test_shared_memory_limits_four_rungs_latency_the_next_and_fp32_is_nearest_after_it():
     busy = {name: kernel["percent"] for name, kernel in COUNTERS.items()}
     assert all(max(busy[name].values()) == busy[name]["L1 and shared"] > 75 for name in RUNGS[2:6])
     assert max(busy["conflict_free"].values()) < 70 and busy["conflict_free"]["FP32 cores"] < 60
@@ -223,7 +221,7 @@ def test_shared_memory_limits_four_rungs_latency_the_next_and_fp32_is_nearest_af
 
 
 @pytest.mark.parametrize("name", RUNGS[4:])
-def test_a_block_alone_on_its_multiprocessor_is_slower_except_where_it_always_is_alone(name: str) -> None:
+def test_a_block_alone_on_its_multiprocessor_is_slower_except_where_it_always_is_alone(name):
     built = RUN.kernels[name]
     at_once = occupancy("sm_90", built["block"], built["registers"], built["shared_bytes"]).blocks
     assert at_once == (1 if name == "autotuned" else 2)
@@ -233,7 +231,7 @@ def test_a_block_alone_on_its_multiprocessor_is_slower_except_where_it_always_is
         assert beyond < 1.1 if at_once == 1 else beyond > 1.2
 
 
-def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up() -> None:
+def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up():
     for name, size in [(name, size) for name in ("vectorized", "warptiled") for size in SIZES]:
         cold, warm_us = measured(name, size, warmup="none").samples.sides[0], measured(name, size).us or 0.0
         assert 100 < cold.us[0] - warm_us < 320
@@ -245,7 +243,7 @@ def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up() -> No
 
 
 @pytest.mark.parametrize(("kernel", "shows"), [("vectorized", True), ("cuBLAS", False)])
-def test_the_placement_of_one_kernel_shows_and_the_noise_of_another_hides_it(kernel: str, shows: bool) -> None:
+def test_the_placement_of_one_kernel_shows_and_the_noise_of_another_hides_it(kernel, shows):
     samples, rng = measured(kernel, 256).samples, np.random.default_rng(0)
     us, places = np.array(samples.counted()), np.array(samples.placements())
 
@@ -256,7 +254,7 @@ def test_the_placement_of_one_kernel_shows_and_the_noise_of_another_hides_it(ker
     assert (spread(places) > 1.2 * chance) == shows and spread(places) > chance
 
 
-def test_the_launch_bubble_and_the_gate_change_cublas_more_than_the_rung_beside_it() -> None:
+def test_the_launch_bubble_and_the_gate_change_cublas_more_than_the_rung_beside_it():
     def ratio(**changed: Any) -> float:
         return grid_runs()[0].select("vectorized", worklog.Shape.of(1024), changed)[0].ratio or 0.0
 
@@ -267,7 +265,7 @@ def test_the_launch_bubble_and_the_gate_change_cublas_more_than_the_rung_beside_
         assert cublas_us(checked) - cublas_us(bare) > 0.5 and cycles(checked) == approx(cycles(bare), rel=0.01)
 
 
-def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas() -> None:
+def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas():
     def read(**changed: Any) -> tuple[float, float]:
         [m] = grid_runs()[0].select("vectorized", worklog.Shape.of(1024), changed)
         return m.us or 0.0, (m.us or 0.0) * (m.ratio or 0.0)
@@ -281,7 +279,7 @@ def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas() 
     assert CLOCK_TOLERANCE == 0.01, "as the page says"
 
 
-def test_what_a_warm_l2_saves_per_tile_in_06() -> None:
+def test_what_a_warm_l2_saves_per_tile_in_06():
     run = Run.load(recordings("chapters")["h100_waits"], "recorded")
     per_tile: dict[str, list[float]] = {}
     for cold in run.select(changed={}):
@@ -303,7 +301,7 @@ def test_what_a_warm_l2_saves_per_tile_in_06() -> None:
     assert (cycles(cold) - cycles(warm)) / (cold.sm_mhz or 1) > 30
 
 
-def test_the_groups_and_constants_of_09() -> None:
+def test_the_groups_and_constants_of_09():
     compared = open_comparison()
     reads = {size: compared.us(CUBLAS, size) for size in compared.works(CUBLAS)}
     assert all(12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values())
@@ -314,19 +312,19 @@ def test_the_groups_and_constants_of_09() -> None:
     assert sum(point["events_us"] < point["tracer_us"] for point in beside) > len(beside) / 2
 
 
-def test_no_other_check_fails_every_wrong_kernel_of_04_and_no_right_one() -> None:
+def test_no_other_check_fails_every_wrong_kernel_of_04_and_no_right_one():
     exploits = open_exploits()
     bad, good = exploits.of(wrong=True), exploits.of(wrong=False)
     for peer in exploits.peers:
         assert any(peer["name"] in row.passed_by for row in bad) or any(peer["name"] in row.refused_by for row in good)
 
 
-def test_the_articles_rule_catches_one_missing_barrier_of_two() -> None:
+def test_the_articles_rule_catches_one_missing_barrier_of_two():
     rows = [row for row in open_exploits().of(wrong=True) if "no barrier" in row.how]
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]
 
 
-def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_is_found() -> None:
+def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_is_found():
     later = Run.load(recordings(CHAPTERS)["h200_sizes"])
     for about in (lambda run: run.kernels["warptiled"]["sha256"], lambda run: (run.gpu, run.software["nvrtc"])):
         assert about(RUN) == about(later)

@@ -1,7 +1,5 @@
 """What the notebooks say of compiled code and of the emulator's findings, held against the stored outputs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -36,7 +34,7 @@ def cells(number: str) -> list[tuple[str, str]]:
     ]
 
 
-def test_only_the_launch_is_between_the_events() -> None:
+def test_only_the_launch_is_between_the_events():
     [log] = [text for source, text in cells("02") if "take_batch(gpu" in source]
     columns = zip(*(re.split(r" {2,}", line.strip()) for line in log.splitlines()), strict=True)
     for calls, event, launch in zip(columns, ("0", "2"), ("the kernel", "cuBLAS"), strict=True):
@@ -46,7 +44,7 @@ def test_only_the_launch_is_between_the_events() -> None:
         assert "flush_l2" in calls[calls.index(f"stamp_clock {event}") : first]
 
 
-def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_order() -> None:
+def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_order():
     text = shown("04")
     errors = {name: float(error) for name, error in re.findall(r"^(\w.*?) +(\S+)  passes$", text, re.MULTILINE)}
     assert len(errors) == 5 and errors["TF32 or FP16 operands"] < 1e-3 < errors["BF16 operands"]
@@ -66,7 +64,7 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
     assert len(re.findall(r"^    failed at (launch|exact on edge shapes): ", text, re.MULTILINE)) == 5
 
 
-def test_the_counts_of_05() -> None:
+def test_the_counts_of_05():
     share = {name: rung.conflict_share for name, rung in COUNTED.rungs.items()}
     assert min(share["tiles_2d"], share["vectorized"]) > 0.3 and 0 < share["warptiled"] < 0.1
     assert {share[name] for name in ("shared", "tiles_1d", *RUNGS[6:-1])} == {0}
@@ -80,7 +78,7 @@ def test_the_counts_of_05() -> None:
     assert b == plain and of_a == [reads, 0] and of_quads == [0, writes] and reads > writes > 0
 
 
-def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes: None) -> None:
+def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes):
     (racy, race), (_, outside), (fixed, passed) = (cell for cell in cells("08") if cell[0].startswith("%%rung"))
     reads, writes = map(int, re.findall(r"reads \(line (\d+)\) and thread \d+ writes \(line (\d+)\)", race)[0])
     lines = racy.splitlines()
@@ -93,7 +91,7 @@ def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes: None) -> None:
         assert check(kernel, worklog.Shape(48, 40, 24), on="emulated", seed=1).verdict.accepted == (claimed == "tf32")
 
 
-def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half() -> None:
+def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half():
     [four] = [source.split('"""')[1].removeprefix("\\\n") for source, _ in cells("08") if source.startswith("FOUR")]
     eight = re.sub(r"\b64\b", "128", four).replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
     waves = []
@@ -104,7 +102,7 @@ def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half() -> 
     assert 0.5 < waves[1] / waves[0] < 0.95 and 0.825 < waves[0] < 0.83, "a quarter of it by Bs"
 
 
-def test_each_bug_of_11_is_found_and_each_fix_is_clean() -> None:
+def test_each_bug_of_11_is_found_and_each_fix_is_clean():
     """Sections 2 to 4 by the gate, 5 to 8 by a finding of the emulator; the record has hundreds of kernels."""
     shown_by = [text for _, text in cells("11")]
     verdicts = [text for text in shown_by if text.startswith(("failed", "passed"))]
@@ -119,7 +117,7 @@ def test_each_bug_of_11_is_found_and_each_fix_is_clean() -> None:
     assert total > 1000 and covered > 0.9 * tried
 
 
-def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_found() -> None:
+def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_found():
     text = shown("12")
     shapes = r"([\d.]+)(?: +[\d.]+){3} .* multiply-adds$", r"([\d.]+) % +1\.5"  # of the counts, and of the main loops
     floors, loops = (re.findall(rf"^ ([a-z]\w+) +{row}", text, re.M) for row in shapes)
@@ -133,7 +131,7 @@ def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_
     assert re.findall(r"(early-overwrite|missing-wait): thread", text) == ["early-overwrite", "missing-wait"]
 
 
-def test_what_12_says_of_its_timelines() -> None:
+def test_what_12_says_of_its_timelines():
     few = {"equal_shares": (worklog.Shape(768, 2560, 104), 2)}
     charts = {name: lab.timeline(name, *few.get(name, ())) for name in (*STEPS, *few)}
     rows = {name: re.findall(r"(warps [\d–]+): ([^;]*)(?:; |\. Source)", chart.alt) for name, chart in charts.items()}
@@ -150,7 +148,7 @@ def test_what_12_says_of_its_timelines() -> None:
     assert "store from registers 0, fetch to registers 2, copy to shared memory 0" in rows["bulk_copies"][0][1]
 
 
-def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_keeps_fp32s_range() -> None:
+def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_keeps_fp32s_range():
     text = shown("13")
 
     def errors(name: str) -> list[float]:

@@ -1,7 +1,5 @@
 """Each example is short, uses public names only, runs without a GPU, and labels its numbers."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys
@@ -18,7 +16,7 @@ EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_is_short_and_uses_public_names(path: Path) -> None:
+def test_it_is_short_and_uses_public_names(path):
     source = path.read_text(encoding="utf-8")
     assert source.count("\n") <= 25
     assert re.findall(r"^(?:from|import) worklog\S*", source, re.MULTILINE) == ["import worklog"]
@@ -38,14 +36,7 @@ def test_it_is_short_and_uses_public_names(path: Path) -> None:
         ("05_draw_a_ladder", "", r"ladder\.svg(.|\n)*TFLOP/s(.|\n)*recorded · NVIDIA H200"),
     ],
 )
-def test_it_runs_without_a_gpu(
-    name: str,
-    said: str,
-    shown: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_it_runs_without_a_gpu(name, said, shown, tmp_path, monkeypatch, capsys):
     """said: what it exits with."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
@@ -56,7 +47,7 @@ def test_it_runs_without_a_gpu(
     assert {path.suffix for path in tmp_path.iterdir()} == ({".svg", ".png"} if "draw" in name else set())
 
 
-def test_declared_benchmarks_are_listed_without_a_gpu() -> None:
+def test_declared_benchmarks_are_listed_without_a_gpu():
     listed = typed("bench", str(FOLDER / "06_benchmarks.py"), "--list")
     assert listed.exit_code == 0, listed.output
     assert "matmul: 5 N x 2 dtype = 10 points" in listed.stdout and "softmax: 1 rows x 7 columns" in listed.stdout

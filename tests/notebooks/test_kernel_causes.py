@@ -1,7 +1,5 @@
 """What kernels' headers and notebooks 03, 05, 07, 12 and 13 give as reasons, each by the number that decides it."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -54,7 +52,7 @@ def ahead_of(name: str, **tile: int) -> int:
     return resources.main_loop(code, compiled.symbol).ahead
 
 
-def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_other_tile_is_faster() -> None:
+def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_other_tile_is_faster():
     wide, same = in_conflict("autotuned"), in_conflict("autotuned", BN=128, MIN_BLOCKS=2)
     assert (wide, same, in_conflict("pipelined")) == approx((14.7, 16.7, 14.5), abs=0.2)
     assert in_conflict("register_banks") < 3 < 20 < in_conflict("warptiled")
@@ -73,7 +71,7 @@ def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_
     assert (wide.registers, wide.spill_store_bytes) == (229, 0)
 
 
-def test_8_x_16_wins_at_two_block_tiles_of_four() -> None:
+def test_8_x_16_wins_at_two_block_tiles_of_four():
     axes = [Axis("BM", (64, 128)), Axis("BN", (64, 128)), Axis("TN", (8, 16)), Axis("MIN_BLOCKS", (1, 2))]
     found = tuning.variants(worklog.rung("autotuned"), axes)
     rates = {m.kernel: m.tflops or 0.0 for m in tuning.recorded(found).measurements}
@@ -92,7 +90,7 @@ def test_8_x_16_wins_at_two_block_tiles_of_four() -> None:
     assert min(wide["registers"] / narrow["registers"]) > 1.69 and all(wide["warps/SM"] < narrow["warps/SM"])
 
 
-def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_after() -> None:
+def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_after():
     run = worklog.results(shapes=[4096])
     floors = rung_bounds(run, COUNTED.shape)
     for first, last, predicted, measured in (
@@ -108,7 +106,7 @@ def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_af
     assert [times(*pair, 4096)[0] for pair in pairwise(names)] == approx([1.291, 1.033, 0.901, 1.130, 1.024], abs=2e-3)
 
 
-def test_how_busy_each_unit_is() -> None:
+def test_how_busy_each_unit_is():
     busy = {
         "FP32 cores": dict(conflict_free=58, double_buffered=71),
         "L1 and shared": dict(naive=96, coalesced=78, shared=90, conflict_free=56, warptiled=43),
@@ -123,7 +121,7 @@ def test_how_busy_each_unit_is() -> None:
         assert max(BUSY[rung.name]["percent"][unit] for rung in worklog.LADDER) < most, "of 06"
 
 
-def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_smaller_share_of_them() -> None:
+def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_smaller_share_of_them():
     rungs = [BUSY[name]["percent"] for name in ("warptiled", "barriers", "specialized", "bulk_copies", "equal_shares")]
     shares = [busy["FP32 cores"] / busy["issue slots"] for busy in rungs]
     used = [busy["issue slots"] for busy in rungs]
@@ -155,11 +153,11 @@ def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_small
         ("promoted", "wgmma", (2.18, 2.26, 2.27)),
     ],
 )
-def test_what_each_step_past_the_ladder_gains(before: str, after: str, faster: tuple[float, ...]) -> None:
+def test_what_each_step_past_the_ladder_gains(before, after, faster):
     assert times(before, after, *SIZES) == approx(faster, rel=2e-3)
 
 
-def test_what_changes_beside_the_idea_of_a_step() -> None:
+def test_what_changes_beside_the_idea_of_a_step():
     assert in_conflict("warptiled") > 22 and in_conflict("lane_map") < 1
     held = [(worklog.rung(name), machine_code(name)[0]) for name in ("lane_map", "async_copies", "specialized")]
     blocks = [occupancy("sm_90", rung.thread_count, c.registers, c.shared_bytes).blocks for rung, c in held]
@@ -171,7 +169,7 @@ def test_what_changes_beside_the_idea_of_a_step() -> None:
     assert -(-blocks // 132) * 132 / blocks == approx(1.03, abs=2e-3), "all that equal shares can gain"
 
 
-def test_the_counts_in_the_headers() -> None:
+def test_the_counts_in_the_headers():
     rungs = COUNTED.rungs
     assert [rungs[name].sectors_per_fma for name in ("coalesced", "shared")] == approx([5.0, 0.25], abs=5e-3)
     waves = [rungs[name].wavefronts_per_fma for name in ("tiles_1d", "tiles_2d", "vectorized")]
@@ -188,7 +186,7 @@ def test_the_counts_in_the_headers() -> None:
     assert reads[1] / reads[0] == approx(0.6) and rungs["warptiled"].conflict_share == approx(0.07, abs=5e-3)
 
 
-def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
+def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03():
     gpu = worklog.open_run().gpu
     tf32, fp16 = (2e-6 * gpu.multiprocessors * gpu.sm_clock_mhz * lanes for lanes in (1024, 2048))
     assert (tf32, fp16) == approx((535, 1071), abs=0.5)
@@ -212,12 +210,12 @@ def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03() -> None:
     found = {name: worklog.results(name).measurements[0] for name in ("tf32", "tf32x3", "cuBLAS")}
     verdicts = {name: found[name].verdict for name in ("tf32", "cuBLAS")}
     details = {n: next(s.detail for s in v.stages if s.name == "precision") for n, v in verdicts.items() if v}
-    tf32_error, cublas_error = (float(re.search(r"rms (\S+) u·D", text)[1]) for text in details.values())  # type: ignore[index]
+    tf32_error, cublas_error = (float(re.search(r"rms (\S+) u·D", text)[1]) for text in details.values())
     assert tf32_error == approx(4300, rel=0.03) and tf32_error / cublas_error == approx(230, rel=0.01)
     assert found["tf32x3"].ratio == approx(0.927, abs=1e-3)
 
 
-def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap() -> None:
+def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap():
     document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
     made = {(row["format"], row["size"]): row["in_a_row"] for row in document["rows"]}
     faster = [made["FP16", size]["us"] / made["INT8", size]["us"] for size in (4096, 8192)]
@@ -227,7 +225,7 @@ def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap() -> None:
     assert watts == approx([692, 692], abs=0.6) and document["limit_watts"] == 700
 
 
-def test_what_l1_and_l2_serve_by_counted_bytes() -> None:
+def test_what_l1_and_l2_serve_by_counted_bytes():
     shape = worklog.Shape.of(4096)
     moved, _ = moved_from_l2(shape)
     sectors = {name: 32 * (counts.load_sectors + counts.store_sectors) for name, counts in COUNTED.rungs.items()}

@@ -1,10 +1,7 @@
 """Each notebook runs from top to bottom on the recording and gives the stored outputs, here and on other machines."""
 
-from __future__ import annotations
-
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import jupytext
@@ -57,7 +54,7 @@ def of_cell(code: str) -> nbformat.NotebookNode:
 
 
 @pytest.fixture(scope="module")
-def kernel() -> Iterator[NotebookClient]:
+def kernel():
     """One process for all notebooks: libraries are imported once."""
     manager = KernelManager(kernel_name="python3")
     no_history = ["--HistoryManager.enabled=False"]  # its thread would print where its file is locked
@@ -83,14 +80,12 @@ def outputs(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 @pytest.mark.parametrize("source", ALWAYS_RUN, ids=lambda path: path.stem)
-def test_it_gives_the_stored_outputs_without_a_gpu_on_another_cpu_with_one_thread(
-    source: Path, kernel: NotebookClient
-) -> None:
+def test_it_gives_the_stored_outputs_without_a_gpu_on_another_cpu_with_one_thread(source, kernel):
     require_stored(source, kernel)
 
 
 @pytest.mark.timeout(900)
-def test_the_others_were_stored_by_the_code_and_the_data_of_now_or_give_the_same(kernel: NotebookClient) -> None:
+def test_the_others_were_stored_by_the_code_and_the_data_of_now_or_give_the_same(kernel):
     """`make notebooks` ran them where tests/made.json says so; it takes a minute."""
     for source in IN_ORDER if "notebooks" in stale() else ():
         if source not in ALWAYS_RUN:
@@ -108,7 +103,7 @@ def require_stored(source: Path, kernel: NotebookClient) -> None:
 
 
 @NOTEBOOKS
-def test_the_stored_notebook_has_the_cells_of_its_source_and_what_github_can_show(source: Path) -> None:
+def test_the_stored_notebook_has_the_cells_of_its_source_and_what_github_can_show(source):
     stored = nbformat.read(notebook_of(source), as_version=4)
     pairs = zip(map(folded, prepared(source).cells), stored.cells, strict=True)
     assert all(a.source == b.source and a.cell_type == b.cell_type for a, b in pairs)
@@ -125,7 +120,7 @@ def test_the_stored_notebook_has_the_cells_of_its_source_and_what_github_can_sho
 
 
 @NOTEBOOKS
-def test_a_graded_exercise_has_a_folded_solution(source: Path) -> None:
+def test_a_graded_exercise_has_a_folded_solution(source):
     own, stored = jupytext.read(source).cells, nbformat.read(notebook_of(source), as_version=4).cells
     graded = [number for number, cell in enumerate(own) if "check_answer(" in cell.source]
     asked, solved = (own[number] for number in graded)
@@ -136,14 +131,14 @@ def test_a_graded_exercise_has_a_folded_solution(source: Path) -> None:
     assert solved.source in shown.source
 
 
-def test_a_solution_that_is_not_right_is_not_stored() -> None:
+def test_a_solution_that_is_not_right_is_not_stored():
     output = nbformat.v4.new_output("execute_result", {"text/plain": "not yet: 3 is too small"})
     wrong = nbformat.v4.new_code_cell("x", metadata={"tags": ["solution"]}, outputs=[output], execution_count=1)
     with pytest.raises(SystemExit, match="this solution is not right"):
         folded(wrong)
 
 
-def test_the_first_code_cell_installs_the_package_where_it_is_missing() -> None:
+def test_the_first_code_cell_installs_the_package_where_it_is_missing():
     assert prepared(sources()[0]).cells[1].source == install_cell(public_address()).source
     assert re.search(r'%pip .*"gemm-worklog @ git\+https://a.b/c"', install_cell("https://a.b/c").source)
     with pytest.raises(ModuleNotFoundError, match="worklog is missing: `pip install`"):
@@ -151,7 +146,7 @@ def test_the_first_code_cell_installs_the_package_where_it_is_missing() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_exist_and_pictures_have_an_alt_text(page: Path) -> None:
+def test_links_exist_and_pictures_have_an_alt_text(page):
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".ipynb":
         cells = nbformat.read(page, as_version=4).cells

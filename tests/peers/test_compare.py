@@ -1,12 +1,9 @@
 """Harnesses that are wrong by a known amount, missing or failing: each gets rows, and none ends the comparison."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +30,7 @@ def work(gpu: VirtualGpu, of: float, us: float) -> Work:
 
 
 def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> peers.OurHarness:
-    return peers.OurHarness(gpu, None, offset_us)  # type: ignore[arg-type]
+    return peers.OurHarness(gpu, None, offset_us)
 
 
 class VirtualCupti:
@@ -61,19 +58,17 @@ class VirtualCupti:
         self.gpu.traced.clear()
 
     def timer(self) -> Timer:
-        return cupti_timer(self.gpu, None)  # type: ignore[arg-type]
+        return cupti_timer(self.gpu, None)
 
 
 @pytest.fixture
-def cupti(monkeypatch: pytest.MonkeyPatch) -> VirtualCupti:
+def cupti(monkeypatch):
     stand_in = VirtualCupti()
-    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=stand_in))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=stand_in))
     return stand_in
 
 
-def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_launch_or_events(
-    cupti: VirtualCupti,
-) -> None:
+def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_launch_or_events(cupti):
     cupti.gpu = gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
     first, second = gpu.kernel(4.0), gpu.kernel(7.5, data="other")
     two = Work("two kernels", 1, lambda stream: (first(), second())[0])
@@ -87,14 +82,14 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
     assert settled == [gpu.moves] and gpu.moves > 20
 
 
-def test_events_and_tracer_in_turn_see_the_same_clock(cupti: VirtualCupti) -> None:
+def test_events_and_tracer_in_turn_see_the_same_clock(cupti):
     cupti.gpu = gpu = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
     (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), cupti.timer, [work(gpu, 512.0, 200.0)])["beside_cupti"]
     assert beside["of"] == 512.0 and beside["events_us"] > 200.05, "the clock fell"
     assert beside["tracer_us"] - beside["events_us"] == approx(0.6, abs=0.05)
 
 
-def test_a_tracer_that_fails_is_a_reason(cupti: VirtualCupti) -> None:
+def test_a_tracer_that_fails_is_a_reason(cupti):
     with pytest.raises(LaunchFailed, match="saw no kernel"):
         cupti.timer()(Work("nothing", 1, lambda stream: None))
     cupti.error = "MULTIPLE_SUBSCRIBERS\nsecond line"
@@ -102,7 +97,7 @@ def test_a_tracer_that_fails_is_a_reason(cupti: VirtualCupti) -> None:
     assert beside == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: MULTIPLE_SUBSCRIBERS"}
 
 
-def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else() -> None:
+def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else():
     """To half a percent of the time, not of the time with the offset in it."""
     gpu = VirtualGpu(noise=2e-2, offset_us=1000.0)  # so noisy that the samples of the warm-up are not enough
     same = peers.same_twice(ours(gpu, 1000.0), work(gpu, 512, 1000.0), pairs=10)
@@ -112,14 +107,14 @@ def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_els
     assert all((high - low) / 2 <= 0.0051 * (middle - 1000.0) for low, middle, high in intervals)
 
 
-def test_two_readings_agree_if_their_intervals_overlap() -> None:
+def test_two_readings_agree_if_their_intervals_overlap():
     for second, agree in (((51.0, 52.0), 1), ((51.5, 52.0), 0), ((48.0, 49.0), 1), ((48.0, 48.9), 0)):
         reads = iter([Estimate(50.0, 49.0, 51.0), Estimate(sum(second) / 2, *second)])
         harness: Any = SimpleNamespace(read=lambda work, reads=reads: (None, next(reads), 0.1))
         assert peers.same_twice(harness, work(VirtualGpu(), 1, 1.0), pairs=1)["agree"] == agree
 
 
-def test_the_table_shows_readings_and_what_is_missing() -> None:
+def test_the_table_shows_readings_and_what_is_missing():
     rows = [Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15), Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5)]
     rows.append(Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
     promises = {"aa": {"pairs": 50, "agree": 48, "intervals_us": []}}
@@ -129,7 +124,7 @@ def test_the_table_shows_readings_and_what_is_missing() -> None:
     assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
 
 
-def test_kernels_of_known_length_are_functions_with_a_name() -> None:
+def test_kernels_of_known_length_are_functions_with_a_name():
     """cupyx's benchmark reads __name__."""
     machine, seen = SimpleNamespace(stream="a stream", synchronize=lambda: None), list[tuple[int, str]]()
     session: Any = SimpleNamespace(device=machine, timeline=SimpleNamespace(spin=lambda *spun: seen.append(spun)))
@@ -137,7 +132,7 @@ def test_kernels_of_known_length_are_functions_with_a_name() -> None:
     assert seen == [(1000, "a stream"), (20_000, "a stream")] and all(hasattr(w.enqueue, "__name__") for w in works)
 
 
-def test_nvbench_results_are_read_by_tag() -> None:
+def test_nvbench_results_are_read_by_tag():
     number = {"name": "value", "type": "float64", "value": "1.25e-05"}
     state = {"summaries": [{"tag": "nv/cold/time/gpu/mean", "data": [number]}, {"tag": "nv/empty"}]}
     assert nvbench_summaries({"benchmarks": [{"name": "work0", "states": [state]}]}) == {
@@ -163,9 +158,7 @@ def is_not_installed() -> Timer:
     return __import__("a_foreign_package").timer
 
 
-def test_the_whole_comparison_is_written_step_by_step_and_opens(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cupti: VirtualCupti
-) -> None:
+def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp_path, cupti):
     gpu = VirtualGpu(noise=1e-3, tracer_us=0.6)
     cupti.gpu = gpu
 
@@ -240,7 +233,7 @@ def waits(state):
 """
 
 
-def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
     (tmp_path / "file.py").write_text(DECLARED)
     scaled, on_a_stream, waits = declared(tmp_path / "file.py")
     xp.machine = machine = Machine()

@@ -1,8 +1,6 @@
 """A run as an H200 leaves it, built by hand: round times, a few samples each, and an ablation of every pitfall; and a
 comparison of harnesses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -202,6 +200,6 @@ def benchmark(sizes: Iterable[int] = (8, 64)) -> Run:
 
 
 @pytest.fixture
-def h200() -> Run:
+def h200():
     """A full run, to be changed at will."""
     return full_run()

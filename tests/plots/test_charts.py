@@ -1,14 +1,12 @@
 """What every chart states: finding, source, words and alt text; nothing overlaps at any number of rows; both palettes
 are complete; and what can't be drawn says why. Each chart is drawn once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from matplotlib.axis import Axis
@@ -239,7 +237,7 @@ def said(chart: Chart) -> str:
     return "\n".join(text.get_text() for text in texts(chart))
 
 
-def test_the_overlap_check_finds_overlaps_and_texts_that_leave() -> None:
+def test_the_overlap_check_finds_overlaps_and_texts_that_leave():
     chart = CASES["ladder"].draw()
     chart.text(0.5, 0.5, "one")
     chart.text(0.501, 0.501, "two")
@@ -248,7 +246,7 @@ def test_the_overlap_check_finds_overlaps_and_texts_that_leave() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(name: str) -> None:
+def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(name):
     chart, case = drawn(name), CASES[name]
     assert collisions(chart) == []
     words = " ".join(said(chart).split())
@@ -267,7 +265,7 @@ def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(n
     assert set(re.findall(r"#[0-9a-f]{6}\b", in_the_dark(light))) == {DARK[role] for role in roles}
 
 
-def test_the_recordings_are_drawn_without_overlaps() -> None:
+def test_the_recordings_are_drawn_without_overlaps():
     for path in recordings().values():
         run = Run.load(path, origin="recorded")
         first, *_, last = (*run.shapes(), *run.shapes())
@@ -308,6 +306,6 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         (lambda: lab.timeline("naive"), "naive (states no tile|.*reads a tile)"),
     ],
 )
-def test_what_cannot_be_drawn_has_a_reason(draw: Callable[[], Any], message: str) -> None:
+def test_what_cannot_be_drawn_has_a_reason(draw, message):
     with pytest.raises((NothingToDraw, BadSetting), match=message):
         draw()

@@ -1,7 +1,5 @@
 """The article's diagrams: their numbers are the run's, every word fits, and a missing measurement is named."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator
@@ -121,7 +119,7 @@ def change(run: Run, **changes: Any) -> Measurement:
 
 
 @every
-def test_words_fit_at_any_run_with_a_rung_and_the_source_is_there(name: str) -> None:
+def test_words_fit_at_any_run_with_a_rung_and_the_source_is_there(name):
     for run in (full_run(), *shipped()):
         diagram = draw(name, run)
         assert run.label in words(diagram) and run.label in diagram.alt
@@ -138,7 +136,7 @@ def test_words_fit_at_any_run_with_a_rung_and_the_source_is_there(name: str) -> 
             DIAGRAMS[name](of(*kernels))
 
 
-def test_words_that_do_not_fit_and_lines_through_words_are_found(h200: Run) -> None:
+def test_words_that_do_not_fit_and_lines_through_words_are_found(h200):
     diagram = DIAGRAMS[FORMULA](h200)
     [name] = [line for line in written(diagram) if line.text == "warptiled"]
     middle = (name.y0 + name.y1) / 2
@@ -148,21 +146,21 @@ def test_words_that_do_not_fit_and_lines_through_words_are_found(h200: Run) -> N
     assert any(names["work"] in bad for bad in struck(Diagram(FORMULA, names)))
 
 
-def test_the_formula_takes_any_number_of_rungs_and_marks_failed_ones() -> None:
+def test_the_formula_takes_any_number_of_rungs_and_marks_failed_ones():
     run = tall_run(15)
     run.measurements.insert(0, Measurement("mine", (4096, 4096, 4096), "failed", reason="wrong"))
     shown = words(draw(FORMULA, run))
     assert all(m.kernel in shown for m in run.measurements) and "mine failed" in shown
 
 
-def test_the_mental_model_is_about_warptiled_else_the_last_rung(h200: Run) -> None:
+def test_the_mental_model_is_about_warptiled_else_the_last_rung(h200):
     [naive] = h200.select("warptiled", SIZE, ARTICLE_FOUR)
     assert rate(naive.tflops) in DIAGRAMS[MENTAL_MODEL](h200).headline
     h200.measurements = [m for m in h200.measurements if m.kernel != "warptiled"]
     assert "autotuned" in DIAGRAMS[MENTAL_MODEL](h200).headline
 
 
-def test_the_headline_is_of_the_run_that_holds_it_else_of_the_recording(h200: Run) -> None:
+def test_the_headline_is_of_the_run_that_holds_it_else_of_the_recording(h200):
     [grid] = [run for run in shipped() if facts.cancels(run)]
     live = replace(grid, origin="live")
     for run, source in ((h200, grid), (grid, grid), (live, live)):
@@ -174,7 +172,7 @@ def test_the_headline_is_of_the_run_that_holds_it_else_of_the_recording(h200: Ru
         )
 
 
-def test_each_gremlin_has_its_measurement_and_each_of_its_settings_a_sentence(h200: Run) -> None:
+def test_each_gremlin_has_its_measurement_and_each_of_its_settings_a_sentence(h200):
     template = Path(diagrams.__file__).with_name("four_gremlins.svg").read_text()
     assert "not stopped" not in words(DIAGRAMS[GREMLINS](h200))
     for pitfall in facts.FOUR:
@@ -186,7 +184,7 @@ def test_each_gremlin_has_its_measurement_and_each_of_its_settings_a_sentence(h2
         assert f"{pitfall.setting} = {pitfall.biased[0]} not stopped" in words(DIAGRAMS[GREMLINS](h200))
 
 
-def test_what_a_diagram_needs_and_the_run_lacks_is_named(h200: Run) -> None:
+def test_what_a_diagram_needs_and_the_run_lacks_is_named(h200):
     change(h200, samples=Samples(), verdict=None)
     for name, missing in ((LOOP, "no samples"), (GATE, "no verdict")):
         with pytest.raises(NothingToDraw, match=missing):
@@ -197,7 +195,7 @@ def test_what_a_diagram_needs_and_the_run_lacks_is_named(h200: Run) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "claim"), [((256, 4096), "at 4096"), ((256, 1024, 2048, 4096), "from 2048 on")])
-def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes: tuple[int, ...], claim: str) -> None:
+def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes, claim):
     run = ladder_run()
     ablate(run, "warptiled", sizes)
     unbiased = {m.shape: m for m in run.select("warptiled")}
@@ -210,7 +208,7 @@ def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes: tuple[int, ..
     assert ("fit into" in finding) == (2048 in sizes and fits), "fitting alone does not explain an effect"
 
 
-def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check_of_every_launch(h200: Run) -> None:
+def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check_of_every_launch(h200):
     before, m = DIAGRAMS[LOOP](h200), change(h200)
     assert m.verdict is not None
     assert before.svg().count("<circle") == 9 and "hollow" not in words(before) and "check" not in words(before)
@@ -220,7 +218,7 @@ def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check
     assert after.svg().count("<circle") == 9 and "hollow" in words(after) and "check" in words(after)
 
 
-def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200: Run) -> None:
+def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200):
     diagram = draw(GATE, h200)
     at = {line.text.replace("\u00a0", " "): (line.x0, line.y0) for line in written(diagram)}
     verdict = change(h200).verdict

@@ -1,7 +1,5 @@
 """What single charts draw, and their files: whole, the same bytes in every process, with words for screen readers."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
@@ -13,7 +11,6 @@ from dataclasses import replace
 from html import escape
 from importlib import import_module
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -37,7 +34,6 @@ from worklog.plots import (
     DIAGRAMS,
     FIGURES,
     Chart,
-    Drawn,
     ablation,
     bars,
     draw_all,
@@ -65,7 +61,7 @@ def lengths(chart: Chart) -> list[float]:
     return [bar.get_width() for axes in chart.axes for bar in axes.patches]
 
 
-def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_ones_have_no_bar(h200: Run) -> None:
+def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_ones_have_no_bar(h200):
     h200.measurements.sort(key=lambda m: (bool(m.changed), -list(TIMES_MS).index(m.kernel)))
     assert names(ladder(h200)) == names(drawn("ladder")) == [*TIMES_MS]
     chart = drawn("ladder, some failed and some the user's")
@@ -77,7 +73,7 @@ def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_
 
 
 @pytest.mark.parametrize(("share", "rival"), [(1.04, 51.6), (0.99, 51.6), (0.7, 30.0), (0.7, 10.0)])
-def test_no_words_cross_the_line_of_cublas(share: float, rival: float) -> None:
+def test_no_words_cross_the_line_of_cublas(share, rival):
     *rungs, cublas = runs.ladder_run().measurements
     us = 1e-6 * Shape(*SIZE).flops / rival
     shown = [runs.measurement(m.kernel, 4096, us / share, share) for m in rungs]
@@ -93,7 +89,7 @@ def ys(chart: Chart, panel: int = 0) -> list[list[float]]:
     return [line.get_ydata().tolist() for line in chart.axes[panel].lines if line.get_marker() not in (None, "None")]
 
 
-def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> None:
+def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     chart = drawn("lines of a benchmark")
     assert ys(chart) == [approx([1.0, 1.0]), approx([2.0, 2.0]), approx([0.5, 0.5])]
     assert [line.get_color() for line in chart.axes[0].lines] == [ACCENT, INK, OTHER]
@@ -108,12 +104,12 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known() -> Non
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
 
 
-def test_bars_are_as_long_as_their_numbers() -> None:
+def test_bars_are_as_long_as_their_numbers():
     assert lengths(drawn("bars")) == [12.5, 1979.0, 0.0, 0.0]
     assert lengths(bars("", {"a": {"x": 2.0}, "b": {"y": 3.0}}, "")) == [2.0, 0.0, 0.0, 3.0]
 
 
-def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measurement() -> None:
+def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measurement():
     sweep, cells = drawn("sweep"), drawn("heat map").axes[0]
     *others, fastest = [line for line in sweep.axes[0].lines if len(line.get_xdata()) == 6]
     assert len(others) == 3 and list(fastest.get_ydata())[:2] == [0, 1] and fastest.get_ydata()[-1] == 1
@@ -123,7 +119,7 @@ def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measureme
     assert sorted(boxes) == [(0, 1), (0, 2), (1, 1), (2, 2)]
 
 
-def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars() -> None:
+def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars():
     chart = drawn("ablation")
     rows = re.findall(r"\((?:\w+=[^)]*|TFLOP/s)\): ([^;]+)", chart.alt.partition("waterfall")[0])
     assert len(rows) > 8
@@ -135,7 +131,7 @@ def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars() -> N
     assert len(ablation(of(*(m for m in full_run().measurements if len(m.changed) != 1)), "naive").axes) == 1
 
 
-def test_the_rungs_with_large_tiles_do_not_overlap_and_ladders_have_scales_of_their_own() -> None:
+def test_the_rungs_with_large_tiles_do_not_overlap_and_ladders_have_scales_of_their_own():
     zoom = roofline(recorded_run(), 4096).axes[1]
     [dots] = [line for line in zoom.lines if line.get_marker() == "o"]
     pixels = zoom.transData.transform(dots.get_xydata())
@@ -145,9 +141,7 @@ def test_the_rungs_with_large_tiles_do_not_overlap_and_ladders_have_scales_of_th
     assert 1.5 * fp32.get_xlim()[1] < tensor.get_xlim()[1]
 
 
-def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypatch, tmp_path):
     def intensities() -> tuple[Any, str]:
         chart = roofline(recorded_run(), 4096)
         [dots] = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
@@ -170,7 +164,7 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(
     assert intensities()[0] == approx(by_tile)
 
 
-def test_a_timeline_has_the_order_of_each_group_of_warps() -> None:
+def test_a_timeline_has_the_order_of_each_group_of_warps():
     rung = find_rung("double_buffered")
     _, row = lab.timeline(rung).alt.split(". ", 1)
     order = row.split(", ")
@@ -180,7 +174,7 @@ def test_a_timeline_has_the_order_of_each_group_of_warps() -> None:
     assert "wait" not in lab.timeline(rung.with_text(rung.source.replace("__syncthreads();", ""))).alt
 
 
-def test_a_tile_is_multiplied_behind_its_copies() -> None:
+def test_a_tile_is_multiplied_behind_its_copies():
     chart = drawn("timeline of bulk_copies")
     boxes = [patch for patch in chart.axes[0].patches if patch.get_y() < chart.axes[0].get_ylim()[0]]
     blue = sorted(box.get_x() for box in boxes if to_hex(box.get_facecolor()) == ACCENT)
@@ -188,7 +182,7 @@ def test_a_tile_is_multiplied_behind_its_copies() -> None:
     assert len(blue) == 12 == len(copies) and all(begin >= end for begin, end in zip(blue, copies, strict=True))
 
 
-def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
     monkeypatch.setattr(memory_counts, "FILE", tmp_path / "traffic.json")
     (tmp_path / "traffic.json").write_text('{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8")
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
@@ -196,7 +190,7 @@ def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.parametrize("draw", [ladder, roofline, plots.calibration, plots.lines])
-def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw: Any) -> None:
+def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw):
     run = runs.over_sizes() if draw is plots.lines else full_run()
     figure, axes = subplots(figsize=(8, 5))
     before = axes.get_position()
@@ -206,7 +200,7 @@ def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw: Any) 
     assert axes.get_position().x1 <= before.x1, "names at the right have room within the axes' own"
 
 
-def test_a_run_has_its_charts() -> None:
+def test_a_run_has_its_charts():
     run = full_run()
     assert {"ladder", "roofline", "sizes", "samples"} <= {*dir(run.plot)}, "which TAB offers"
     assert run.plot.ladder(size=4096).headline == drawn("ladder").headline
@@ -237,7 +231,7 @@ assert not measures & {*sys.modules}
 
 
 @pytest.fixture(scope="module")
-def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_file(tmp_path_factory):
     """A run made by hand, on a device whose name isn't HTML."""
     run = ladder_run()
     ablate(run, "warptiled")
@@ -245,7 +239,7 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def files(run_file: Path) -> Drawn:
+def files(run_file):
     """All charts, in a folder that did not exist; one PNG, as in the fixture one_png."""
     encoded = Drawing.encoded
     with pytest.MonkeyPatch.context() as patch:
@@ -253,7 +247,7 @@ def files(run_file: Path) -> Drawn:
         return draw_all(Run.load(run_file, origin="recorded"), run_file.parent / "new" / "folder")
 
 
-def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_description(files: Drawn) -> None:
+def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_description(files):
     assert {path.name for path in files.paths} == {f"{name}{end}" for name in NAMES for end in ENDS}
     assert files.missing == {} and files.paths[4].stem == "ladder" and files.paths[5].stat().st_size > 3000
     for path in (path for path in files.paths if path.suffix == ".svg"):
@@ -268,9 +262,7 @@ def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_descripti
         assert has_words is (name in (*DIAGRAMS, "headline")), "a chart's text is outlines"
 
 
-def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(Drawing, "encoded", lambda self, svg: b"")
     files = draw_all(of(), tmp_path)
     assert set(files.charts) == {"headline", "traffic", "peers", "calibration"}
@@ -280,7 +272,7 @@ def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_l
     assert {"lines_fast", "lines_slow"} <= set(draw_all(benchmark(), tmp_path).charts)
 
 
-def test_the_same_run_gives_the_same_bytes_in_another_process_and_on_another_cpu(files: Drawn, run_file: Path) -> None:
+def test_the_same_run_gives_the_same_bytes_in_another_process_and_on_another_cpu(files, run_file):
     """NumPy and OpenBLAS have other code for other CPUs, which rounds otherwise."""
     cpu: Any = import_module("numpy._core._multiarray_umath")
     newer = ",".join(name for name in cpu.__cpu_dispatch__ if cpu.__cpu_features__[name])
@@ -292,7 +284,7 @@ def test_the_same_run_gives_the_same_bytes_in_another_process_and_on_another_cpu
     assert [name for name, content in first.items() if content != second[name]] == []
 
 
-def test_neither_the_users_style_nor_the_palette_changes_what_is_the_users(h200: Run) -> None:
+def test_neither_the_users_style_nor_the_palette_changes_what_is_the_users(h200):
     with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "mine", "savefig.dpi": 30}):
         chart = ladder(h200)
         assert chart.svg() == drawn("ladder").svg()
@@ -301,7 +293,7 @@ def test_neither_the_users_style_nor_the_palette_changes_what_is_the_users(h200:
     assert "#123456" in chart.svg(dark=True)
 
 
-def test_a_png_and_a_chart_in_a_notebook_have_its_words_and_its_colours_by_theme(files: Drawn) -> None:
+def test_a_png_and_a_chart_in_a_notebook_have_its_words_and_its_colours_by_theme(files):
     chart = files.charts["ladder"]
     for name, palette in (("ladder.png", LIGHT), ("ladder_dark.png", DARK)):
         with Image.open(files.paths[0].with_name(name)) as image:
@@ -318,13 +310,13 @@ def test_a_png_and_a_chart_in_a_notebook_have_its_words_and_its_colours_by_theme
     assert base64.b64decode(dark).decode() == chart.svg(dark=True) and data["text/html"].count("<img ") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(WorklogError, match=r"cannot write .*--out"):
         save(drawn("ladder"), tmp_path / "file" / "ladder")
 
 
-def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files: Drawn, tmp_path: Path) -> None:
+def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_path):
     assert files.gallery is not None
     page = files.gallery.read_text(encoding="utf-8")
     for name, chart in files.charts.items():
@@ -351,7 +343,7 @@ def contrast(a: str, b: str) -> float:
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(palette: dict[str, str]) -> None:
+def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(palette):
     """As WCAG 2.2 requires: 4.5 for text (1.4.3), 3 for marks (1.4.11)."""
     grounds = dict.fromkeys(("ink", "muted", "accent", "alert", "other"), ("paper", "pale", "tint"))
     grounds |= {"ink": (*grounds["ink"], "baseline", "faint", "inflates", "deflates"), "paper": ("accent", "muted")}
@@ -362,7 +354,7 @@ def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(p
     assert palette.keys() == LIGHT.keys() and len(set(palette.values())) == len(palette)
 
 
-def test_a_frame_is_taken_for_a_run() -> None:
+def test_a_frame_is_taken_for_a_run():
     run = recorded_run()
     whole, taken = ladder(run, 4096), ladder(run.frame(), 4096)
     assert whole.headline == taken.headline and run.label in taken.alt

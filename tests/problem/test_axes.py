@@ -1,7 +1,5 @@
 """Axes from words and from Python, their product, and what is skipped."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,8 +24,8 @@ from worklog.problem.gemm import Shape
         ("  N [ pow2 ] = 3 ", "N", "pow2", (8,)),
     ],
 )
-def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tuple[object, ...]) -> None:
-    assert Axis.parse(text) == Axis(name, values, kind)  # type: ignore[arg-type]
+def test_an_axis_is_read_from_words(text, name, kind, values):
+    assert Axis.parse(text) == Axis(name, values, kind)
 
 
 @pytest.mark.parametrize(
@@ -47,17 +45,17 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
         ("alpha[float]=0.1:1:1e-999999999", "is neither"),
     ],
 )
-def test_what_cannot_be_read_is_quoted(text: str, says: str) -> None:
+def test_what_cannot_be_read_is_quoted(text, says):
     with pytest.raises(BadSetting, match=says):
         Axis.parse(text)
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 300), st.integers(1, 50))
-def test_a_range_is_pythons_with_its_end(low: int, length: int, step: int) -> None:
+def test_a_range_is_pythons_with_its_end(low, length, step):
     assert Axis.parse(f"N={low}:{low + length}:{step}").values == tuple(range(low, low + length + 1, step))
 
 
-def test_the_product_has_every_combination_once_the_last_axis_fastest() -> None:
+def test_the_product_has_every_combination_once_the_last_axis_fastest():
     space = Space("ladder", (Axis.parse("N=1,2"), Axis.parse("T[type]=float,half")))
     assert [str(point) for point in space.points()] == ["N=1 T=float", "N=1 T=half", "N=2 T=float", "N=2 T=half"]
     assert [str(point) for point in Space("one", ()).points()] == ["the only point"]
@@ -66,7 +64,7 @@ def test_the_product_has_every_combination_once_the_last_axis_fastest() -> None:
 @pytest.mark.parametrize(
     ("seconds", "says"), [(0.2, "about 1.0 s"), (1.0, "about 5 s"), (60.0, "about 5.0 min"), (3600.0, "about 5.0 h")]
 )
-def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds: float, says: str) -> None:
+def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds, says):
     axes = (Axis.parse("N=1:3"), Axis.parse("K=1,2"))
     space = Space("sweep", axes, lambda p: "N = K = 1 is too small" if p == {"N": 1, "K": 1} else None)
     assert [str(point) for point in space.points() if point.skipped] == ["N=1 K=1"]
@@ -75,7 +73,7 @@ def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds: float
     )
 
 
-def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_is_made() -> None:
+def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_is_made():
     with pytest.raises(BadSetting, match="axis N is given twice"):
         Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
     with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
@@ -85,7 +83,7 @@ def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_i
     assert next(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()).values == {"N": 1, "K": 1}
 
 
-def test_axes_of_a_problem_become_shapes() -> None:
+def test_axes_of_a_problem_become_shapes():
     assert shapes([Axis.parse("N[pow2]=8:9")]) == [Shape.of(256), Shape.of(512)]
     assert shapes([Axis.parse("N=64"), Axis.parse("K=8,16")]) == [Shape.of((64, 64, 8)), Shape.of((64, 64, 16))]
     assert shapes([Axis.parse("M=3"), Axis.parse("N=64")]) == [Shape.of((3, 64, 64))]
@@ -101,12 +99,12 @@ def test_axes_of_a_problem_become_shapes() -> None:
         (["N=512", "K=1000000000"], "more digits than any matrix needs"),
     ],
 )
-def test_axes_that_are_not_those_of_a_problem(words: list[str], says: str) -> None:
+def test_axes_that_are_not_those_of_a_problem(words, says):
     with pytest.raises(BadSetting, match=says):
         shapes([Axis.parse(word) for word in words])
 
 
-def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tuned() -> None:
+def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tuned():
     found = drawn(60, 1)
     assert found == drawn(60, 1) != drawn(60, 2) and [*found][:24] == [*drawn(24, 1)]
     assert {kind: [*found.values()].count(kind) for kind in DRAWN} == dict.fromkeys(DRAWN, 10)

@@ -1,10 +1,7 @@
 """The problem itself: how sizes are read, what is counted, and the reference that precision is judged by."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +17,9 @@ sizes = st.integers(1, 100_000)
 
 
 @given(m=sizes, n=sizes, k=sizes, times=st.sampled_from(["x", "×", " x ", " ×"]))
-def test_one_number_is_a_square_and_three_are_m_n_k(m: int, n: int, k: int, times: str) -> None:
+def test_one_number_is_a_square_and_three_are_m_n_k(m, n, k, times):
     for size in (n, str(n), f" {n} ", (n,), [n], np.int64(n), Shape(n, n, n)):
-        assert Shape.of(size) == Shape(n, n, n)  # type: ignore[arg-type]
+        assert Shape.of(size) == Shape(n, n, n)
     shape = Shape(m, n, k)
     for size in (f"{m}{times}{n}{times}{k}", (m, n, k), [m, n, k], np.array([m, n, k]), str(shape)):
         found = Shape.of(size)
@@ -42,19 +39,19 @@ def test_one_number_is_a_square_and_three_are_m_n_k(m: int, n: int, k: int, time
         ("9" * 10, "size '9999999999' has more digits than any matrix needs"),
     ],
 )
-def test_what_is_not_a_size(size: Any, message: str) -> None:
+def test_what_is_not_a_size(size, message):
     with pytest.raises(BadSetting) as caught:
         Shape.of(size)
     assert str(caught.value).startswith(message) and "give one" in str(caught.value)
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_a_shape_or_a_clear_error(text: str) -> None:
+def test_any_text_is_a_shape_or_a_clear_error(text):
     with suppress(BadSetting):
         assert str(Shape.of(str(Shape.of(text)))) == str(Shape.of(text))
 
 
-def test_flops_bytes_and_rate() -> None:
+def test_flops_bytes_and_rate():
     shape = Shape(64, 32, 16)
     assert shape.flops == 2 * 64 * 32 * 16
     assert tflops(shape, 1e3) == pytest.approx(shape.flops / 1e9)
@@ -64,7 +61,7 @@ def test_flops_bytes_and_rate() -> None:
     assert SGEMM.work(SGEMM.prepared(SGEMM.of(shape))) == work
 
 
-def test_random_inputs_fill_minus_one_to_one_with_full_mantissas() -> None:
+def test_random_inputs_fill_minus_one_to_one_with_full_mantissas():
     a, b = random_inputs(Shape(200, 300, 100), np.random.default_rng(0))
     assert a.shape == (200, 100) and b.shape == (100, 300)
     for matrix in (a, b):
@@ -79,7 +76,7 @@ def test_random_inputs_fill_minus_one_to_one_with_full_mantissas() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 1024, 1500])
-def test_the_sampled_reference_is_the_float64_product(columns: int) -> None:
+def test_the_sampled_reference_is_the_float64_product(columns):
     a, b = random_inputs(Shape(37, columns, 53), np.random.default_rng(1))
     rows = np.array([0, 5, 36])
     reference, gauge = sampled_reference(a, b, rows)

@@ -1,7 +1,5 @@
 """What a problem inherits: the tolerance of its dtype, and parameters as C++."""
 
-from __future__ import annotations
-
 from math import inf, nan
 
 import numpy as np
@@ -24,14 +22,14 @@ class Loose(Problem):
         *((nan, nan, True), (nan, 0, False), (0, nan, False), (inf, inf, True), (inf, 1, False), (inf, -inf, False)),
     ],
 )
-def test_each_element_may_differ_by_the_tolerance(expected: float, actual: float, right: bool) -> None:
+def test_each_element_may_differ_by_the_tolerance(expected, actual, right):
     outputs = (np.array([1, expected]), np.array([1, actual])), (np.array([1, 1]), np.array([1, 1]))
     assert Loose().verify_result(*outputs[0])[0] is right
     assert Loose().verify_result(*zip(*outputs, strict=True))[0] is right, "of several outputs"
     assert Loose().under("float64").verify_result(np.array([2.0]), np.array([2.0 + 1e-15]))[0] is False
 
 
-def test_the_bytes_of_a_case_are_those_of_its_arrays_unless_the_problem_states_them() -> None:
+def test_the_bytes_of_a_case_are_those_of_its_arrays_unless_the_problem_states_them():
     case = Case("one", 0, (np.zeros(2, np.float64),), (np.zeros(3, np.float16),), (np.zeros(5, np.int8), 7), {})
     counted = {"flops": None, "elements": 2, "bytes_read": 16 + 5, "bytes_written": 6}
     assert Loose().work(case) == counted
@@ -39,7 +37,7 @@ def test_the_bytes_of_a_case_are_those_of_its_arrays_unless_the_problem_states_t
     assert stated.work(case) == counted | {"flops": 9, "bytes_read": 1, "bytes_written": 2}
 
 
-def test_parameters_are_read_from_cpp() -> None:
+def test_parameters_are_read_from_cpp():
     declared = [parameter.declaration for parameter in Loose().under("").signature]
     assert declared == ["const unsigned int* x", "__half* y", "size_t n"]
     for wrong in ("float** x", "float", "float x[4]"):

@@ -4,8 +4,6 @@ It rewrites tests/emulator/instructions.txt and tensor.txt, by which the emulato
 if a line has changed.
 """
 
-from __future__ import annotations
-
 import sys
 import zlib
 from pathlib import Path

@@ -7,8 +7,6 @@ minute. `autotuned` and `pipelined` at each other's tile, beside the rungs befor
 with L2 flushed and left warm, for notebook 06.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

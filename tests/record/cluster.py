@@ -5,8 +5,6 @@ cards, and what a worker that dies half-way loses.
 the sweeps' runs and a summary into the folder, which must not exist.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

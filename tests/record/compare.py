@@ -7,8 +7,6 @@ block of the slower one waits for some cycles after its work, as many as make th
 card, give it their processes. `python -m tests.record.compare --rates FILE…` prints the rates.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import tempfile

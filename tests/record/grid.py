@@ -2,8 +2,6 @@
 a GPU, in minutes. `worklog site --grid FILE` shows them.
 """
 
-from __future__ import annotations
-
 import sys
 from itertools import combinations
 from pathlib import Path

@@ -5,8 +5,6 @@ product is timed as worklog.time does, and launched in a row for two seconds, in
 tells its SM clock.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

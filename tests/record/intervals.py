@@ -6,8 +6,6 @@ gaps between kernels differ between processes, so the children start one after t
 overhead for itself.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

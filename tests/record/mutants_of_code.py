@@ -6,8 +6,6 @@ about an hour on 2 cores, in copies of the checkout. equivalents.txt names, one 
 notice; those are not drawn. Exits with 1 if fewer than 85 % are noticed.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import os

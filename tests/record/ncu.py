@@ -8,8 +8,6 @@ worklog.analysis.counters shows.
 and L2 to and from DRAM, at 4096, for the roofline.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

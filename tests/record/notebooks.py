@@ -4,8 +4,6 @@
 `python -m tests.record.notebooks` runs all of them, `python -m tests.record.notebooks 02 06_roofline` only these two.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 worklog/recordings/ported/h200.json`, it measures them by their own tool and by this package; notebook 10 shows both.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import json
@@ -166,7 +164,7 @@ def tensaras_case(engine: str, problem: str, solution: str, case: str) -> float:
     """Microseconds of a case by Tensara's own function. In a child."""
     module("fastapi", HTTPException=Exception)  # which the engine only raises
     sys.path.insert(0, engine)
-    import utils  # type: ignore[import-not-found]
+    import utils
 
     classes = [value for name, value in vars(loaded(problem)).items() if name != "Problem"]
     (posed,) = (value() for value in classes if hasattr(value, "reference_solution"))

@@ -4,8 +4,6 @@ Run `make ptx` (`python -m tests.record.ptx`), which needs no GPU, after a kerne
 compares.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import asdict

@@ -4,8 +4,6 @@ A mutant has one condition on the shape, the scalars, an address or the block in
 or pass with a clause that names its line; the table counts both, and prints those that pass in silence.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import sys

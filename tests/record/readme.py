@@ -2,8 +2,6 @@
 with other harnesses. Their words stand in readme.toml. `python -m tests.record.readme` rewrites them.
 """
 
-from __future__ import annotations
-
 import json
 import textwrap
 import tomllib

@@ -1,7 +1,5 @@
 """What the programs of this folder share: clones of public repositories, and recordings of what became of kernels."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,17 +1,13 @@
 """The recording of INT8 at the power limit: its products, and the table that notebook 13 makes of it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path
 
-import pytest
-
 from worklog import lab
 
 
-def test_each_format_multiplies_by_the_same_b() -> None:
+def test_each_format_multiplies_by_the_same_b():
     import torch  # here: it takes 2 s of each process that collects the tests
 
     from tests.record.int8 import products
@@ -24,7 +20,7 @@ def test_each_format_multiplies_by_the_same_b() -> None:
         assert (made[name]().double() - right).abs().max() < most and made[name]().dtype == made[name].args[0].dtype
 
 
-def test_the_table_compares_the_products_that_come_near_fp32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_compares_the_products_that_come_near_fp32(tmp_path, monkeypatch):
     recorded = dict[str, Path]()
     monkeypatch.setattr(
         importlib.import_module("worklog.lab.climb"), "recordings", lambda part: recorded if part == "int8" else {}

@@ -1,7 +1,5 @@
 """The programs that make recordings: ported examples, mutants, kernels of public repositories, and intervals."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
@@ -81,7 +79,7 @@ def written(path: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """With a clone of NVBench that has one example."""
     written(tmp_path / "clones/a/b/one.py", PUBLISHED)
     monkeypatch.setattr(ported, "DATA", written(tmp_path / "ported.toml", DATA))
@@ -93,14 +91,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("another", "error"),
     [('"absent" = ""', r"one\.py has no 'absent'"), (r'"\n" = " \n"', "12 lines are changed, more than 10")],
 )
-def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(another: str, error: str, folder: Path) -> None:
+def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(another, error, folder):
     assert [example.lines for example in prepare(folder)[0]] == [1]
     ported.DATA.write_text(DATA.replace(REPLACE, another))
     with pytest.raises(ValueError, match=error):
         prepare(folder)
 
 
-def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder, monkeypatch):
     """The whole way to a child process on the virtual GPU, with a program that answers as NVBench does."""
     monkeypatch.setenv("WORKLOG_HOME", str(folder / "home"))
     times = [
@@ -126,7 +124,7 @@ def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder: Path, monkeypatch
     assert row["ours"] == approx(2 * 64**3 / 4096, rel=0.02) and row["low"] <= row["ours"]
 
 
-def test_tensaras_engine_times_its_cases_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensaras_engine_times_its_cases_beside_ours(tmp_path, monkeypatch):
     written(tmp_path / "engine/utils.py", ENGINE)
     theirs = written(tmp_path / "doubled/def.py", PROBLEM)
     written(theirs.with_name("torch.py"), "def solution(n):\n    return n / 8\n")
@@ -143,7 +141,7 @@ def test_tensaras_engine_times_its_cases_beside_ours(tmp_path: Path, monkeypatch
     assert wrong["why"] == ["theirs: RuntimeError: {'status': 'WRONG_ANSWER'}"] and wrong["theirs"] is None
 
 
-def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path: Path) -> None:
+def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path):
     theirs, ours = (written(tmp_path / f"{which}.py", PRINTS) for which in ("theirs", "ours"))
     written(tmp_path / "flashinfer/triton/__init__.py", "")
     example = Example("FlashInfer", theirs, ours, 9, ("shows(61)", "shows(1)"))
@@ -151,7 +149,7 @@ def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path: Path) -> N
     assert [first["theirs"], second["ours"], first["unit"], first["why"]] == [6.4, 0.8, "TFLOP/s", []]
 
 
-def test_a_failed_example_is_a_row_of_the_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_example_is_a_row_of_the_record(folder, monkeypatch):
     out, card = folder / "ported.json", replace(GPU, name="a virtual GPU")
     given = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, MEASURES={"NVBench": lambda *_: int("x")})
     for name, value in given.items():
@@ -165,7 +163,7 @@ def test_a_failed_example_is_a_row_of_the_record(folder: Path, monkeypatch: pyte
 SOURCE = Path(__file__).with_name("mutated.cu").read_text(encoding="utf-8")
 
 
-def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left() -> None:
+def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left():
     every = edits(SOURCE)
     kinds = ["operator", "bound", "constant", "index", "name", "guard", "statement", "synchronisation"]
     assert {edit.kind for edit in every} == {*kinds, "alpha, beta"}
@@ -178,7 +176,7 @@ def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left()
     assert len({edit.kind for edit in chosen(every, 9, 1)}) == 9
 
 
-def test_a_line_above_leaves_the_names_of_edits_and_no_two_share_a_name() -> None:
+def test_a_line_above_leaves_the_names_of_edits_and_no_two_share_a_name():
     names = [str(edit) for edit in edits(SOURCE)]
     assert names == [str(edit) for edit in edits("// a comment\n" + SOURCE)]
     again = SOURCE + SOURCE  # each line twice
@@ -193,7 +191,7 @@ def tried_edit(name: str, kind: str, old: str, new: str, **how: float) -> Outcom
     return tried(name, next(e for e in every if (e.kind, e.new) == (kind, new) and e.old.startswith(old)), **how)
 
 
-def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason() -> None:
+def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason():
     survivor = Outcome("tiles", "tiles.cu", "bound", "1:1: < → !=", SURVIVED, "", 0.1)
     done = [
         tried_edit("guarded_tiles", "name", "row", "col"),
@@ -214,13 +212,13 @@ def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason() 
 FOLDER = Path(__file__).with_name("sources")
 
 
-def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_scope() -> None:
+def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_scope():
     (largest,) = (kernel for kernel in corpus.kernels(FOLDER) if kernel.path.stem == "tiled")
     assert largest.entry == "largest<32>" and "unrelated" not in largest.host
 
 
 @pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
-def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted() -> None:
+def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted():
     tries = corpus.tries_of(FOLDER, [])
     rows = {kernel.entry: kernel for kernel in tries}
     assert rows["matmul"].verdict == "passed as fp32" and "M % 16 == 0" in rows["matmul"].domain
@@ -237,7 +235,7 @@ POINTS = {
 }
 
 
-def test_what_notebook_09_states_about_the_recording() -> None:
+def test_what_notebook_09_states_about_the_recording():
     """Of 200 pairs in one process, and of all pairs across 25 processes: 95 to 96.5 % are expected (Student's t with 8
     degrees of freedom for each reading, and about 16 for a difference), and 2 % are chance.
     """
@@ -250,7 +248,7 @@ def test_what_notebook_09_states_about_the_recording() -> None:
     assert slopes["cuBLAS", 2048] == max(slopes.values()) == 1.0
 
 
-def test_what_differs_between_processes_is_as_recorded() -> None:
+def test_what_differs_between_processes_is_as_recorded():
     """Between readings in one process and between processes together; 25 processes know the latter to 15 %."""
     drifts = []
     for work in (("cuBLAS", 256), ("shared", 256)):
@@ -264,7 +262,7 @@ def test_what_differs_between_processes_is_as_recorded() -> None:
     assert max(drifts) ** 0.5 == approx(DRIFT_SD_US, rel=0.1)
 
 
-def test_the_rates_of_the_rule_come_from_pairs_of_different_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rates_of_the_rule_come_from_pairs_of_different_processes(monkeypatch):
     monkeypatch.setattr(compare, "DRAWS", 100)
     compile_cuda(compare.slower(256, 1400).program, "sm_90")
     rng, processes = np.random.default_rng(0), list[dict[str, Any]]()
@@ -285,7 +283,7 @@ def test_the_rates_of_the_rule_come_from_pairs_of_different_processes(monkeypatc
     assert both["false"]["share"] == 0 and both["cards"]["warptiled at 256"] == approx(0.05), "no pair of two cards"
 
 
-def test_the_recorded_rates_are_those_of_the_rule() -> None:
+def test_the_recorded_rates_are_those_of_the_rule():
     for path in recordings("compare").values():
         document = json.loads(path.read_text(encoding="utf-8"))
         assert compare.rates([document]) == document["rates"]

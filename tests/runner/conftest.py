@@ -1,9 +1,6 @@
 """FOREIGN: a child that does what a kernel's name says (tests.foreign_job); JOB: the real one, on the virtual GPU."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,13 +37,13 @@ def true_us(m: int, n: int, k: int) -> float:
 
 
 @pytest.fixture(autouse=True)
-def foreign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def foreign(monkeypatch, tmp_path):
     monkeypatch.setenv("FOREIGN_PIDS", str(tmp_path / "pids"))
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
 
 
 @pytest.fixture
-def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def file(request, tmp_path):
     """The test module's FILE."""
     path = tmp_path / "own.py"
     path.write_text(request.module.FILE)
@@ -54,7 +51,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def pids(tmp_path: Path) -> Callable[[], list[int]]:
+def pids(tmp_path):
     """Ids of the processes that wrote them down."""
 
     def read() -> list[int]:

@@ -2,12 +2,9 @@
 gate's roof: a time is possible or not by the datapath that the kernel's code uses.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -51,7 +48,7 @@ def wrong(alpha, A, B, beta, C):
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> dict[str, Kernel]:
+def host(tmp_path):
     xp.machine = Machine()
     (tmp_path / "host.py").write_text(HOST)
     return {name: Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in ("plain", "slow", "wrong")}
@@ -63,7 +60,7 @@ def ratio_to(m: Measurement, name: str) -> float:
     return ratio.value
 
 
-def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host: dict[str, Kernel]) -> None:
+def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     session = VirtualSession(xp.machine, *host.values())
     m = measure_job(session, Job("plain", SHAPE, against=("slow", "wrong")), QUICK)
     assert m.status == "measured" and [*m.against] == ["cuBLAS", "slow", "wrong"]
@@ -78,9 +75,7 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host: dict[str, Ke
     assert failed.status == "failed" and failed.against == {"cuBLAS": None, "plain": None}
 
 
-def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(
-    host: dict[str, Kernel], tmp_path: Path
-) -> None:
+def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(host, tmp_path):
     jobs, own = jobs_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
     assert [(job.kernel, job.against) for job in jobs] == [("plain", ("slow",)), ("slow", ())]
     m = measure_job(VirtualSession(xp.machine, *own), jobs[0], QUICK)
@@ -90,7 +85,7 @@ def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_o
     assert run.frame()["of slow"][0] == ratio_to(m, "slow")
 
 
-def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch):
     session, left = VirtualSession(Machine()), list[Loop]()
     monkeypatch.setattr(Loop, "close", lambda loop: left.append(loop))
     for size in (64, 64, 96):
@@ -98,7 +93,7 @@ def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch: pytest.Monkey
     assert len(left) == 3 and session.device.emptied == 2
 
 
-def test_the_table_says_why_a_baseline_has_no_number() -> None:
+def test_the_table_says_why_a_baseline_has_no_number():
     first, other = measured("naive"), measured("cuBLAS")
     first = replace(first, against=first.against | {"torch": Estimate(0.7, 0.69, 0.71)})
     other = replace(other, against=other.against | {"torch": None}, degradations=("the baseline torch failed",))
@@ -107,7 +102,7 @@ def test_the_table_says_why_a_baseline_has_no_number() -> None:
     assert head.endswith("of torch") and "70.0 %" in shown and "the baseline torch failed (cuBLAS at 512)" in shown
 
 
-def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
+def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
     file = tmp_path / "small.cu"
     file.write_text("__global__ void small(int M, int N, int K, const float* A, const float* B, float* C) {}")
     kernel = Kernel.from_file(file, grid="N, M", block="1")
@@ -116,17 +111,17 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
         require_measurable(tasks, QUICK, own)
 
 
-def test_the_command_names_baselines() -> None:
+def test_the_command_names_baselines():
     shown = typed("run", "warptiled", "--against", "cublas,torch,naive", "--preview", "--json")
     assert shown.exit_code == 0
     assert [row["against"] for row in json.loads(shown.stdout)["measurements"]] == [["cuBLAS", "torch", "naive"]]
 
 
-def test_pytorch_is_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorch_is_asked_for_fp32(monkeypatch):
     asked: list[object] = []
     cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
     product = SimpleNamespace(backends=SimpleNamespace(cuda=cuda), addmm=lambda *x, **named: asked.append((x, named)))
-    monkeypatch.setitem(sys.modules, "torch", product)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", product)
     kernel = Kernel.from_function(PRODUCT)
     assert kernel.name == "torch" and kernel.host is not None
     function, arrays = kernel.host.loaded()
@@ -135,14 +130,14 @@ def test_pytorch_is_asked_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not cuda.matmul.allow_tf32
 
 
-def test_what_cannot_be_measured_here_is_skipped_and_says_why() -> None:
+def test_what_cannot_be_measured_here_is_skipped_and_says_why():
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
     found = measure_job(session, Job("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
 
 
-def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch):
     def trespasses(loop: Loop) -> None:
         if loop.guarded:
             raise Trespass("it wrote outside C")
@@ -152,7 +147,7 @@ def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch: pytest.Mon
     assert (found.status, found.reason) == ("failed", "failed at every timed launch: it wrote outside C")
 
 
-def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host: dict[str, Kernel]) -> None:
+def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host):
     session, locked = VirtualSession(xp.machine, *host.values()), QUICK.but(clocks="locked:1395")
     found = measure_job(session, Job("plain", SHAPE, against=("slow",)), locked)
     assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(found.degradations)
@@ -183,12 +178,12 @@ class Faster(VirtualArrays):
         ("promoted", 6.7, "3 products of f16 on tensor cores, and FP32 lanes: work or time is missing"),
     ],
 )
-def test_a_kernel_is_held_to_what_its_code_can_reach(name: str, times: float, detail: str) -> None:
+def test_a_kernel_is_held_to_what_its_code_can_reach(name, times, detail):
     """A rung's code, with results that are right, at a speed of so many times the peak of the FP32 lanes."""
     session = VirtualSession(Machine())
-    session.loaded[name] = subject = VirtualBaseline(session.device, name)  # type: ignore[arg-type]
-    subject.operands = rung(name).load(EmulatedDevice()).operands  # type: ignore[method-assign, attr-defined]
-    subject.arrays = Faster(session.device.machine)  # type: ignore[attr-defined]
+    session.loaded[name] = subject = VirtualBaseline(session.device, name)
+    subject.operands = rung(name).load(EmulatedDevice()).operands
+    subject.arrays = Faster(session.device.machine)
     subject.arrays.rate = 1e6 * PEAK_TFLOPS * times
     found = measure(session, name, Shape.of(128))
     assert found.status == ("failed" if "missing" in detail else "measured")
@@ -197,13 +192,13 @@ def test_a_kernel_is_held_to_what_its_code_can_reach(name: str, times: float, de
     assert detail in stage.detail and stage.passed == (found.status == "measured")
 
 
-def test_without_a_known_peak_of_tensor_cores_no_rate_is_called_impossible() -> None:
+def test_without_a_known_peak_of_tensor_cores_no_rate_is_called_impossible():
     work = Work(flops=10**12)
     cards = [replace(GPU, compute_capability=version) for version in ((9, 0), (9, 9))]
     assert [bool(Peaks(card, GPU.sm_clock_mhz).impossible(1.0, work)) for card in cards] == [True, False]
 
 
-def test_the_roof_is_the_peak_over_the_least_number_of_products() -> None:
+def test_the_roof_is_the_peak_over_the_least_number_of_products():
     def beside(*operands: str) -> float:
         return fp32_roof(operands, PEAKS)[0] - PEAKS["fp32"]
 

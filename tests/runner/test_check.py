@@ -1,10 +1,7 @@
 """`worklog check`: a user kernel goes through the ladder's gate, and every mistake in how to launch it is one line."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,13 +68,13 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
         (PLAIN, ("--grid", "N, M", "--block", "64,64"), 1, "✗ launch: "),
     ],
 )
-def test_a_verdict_says_what_is_wrong_and_where(source: str, words: tuple[str, ...], exit_code: int, said: str) -> None:
+def test_a_verdict_says_what_is_wrong_and_where(source, words, exit_code, said):
     result = worklog(source, *words)
     assert result.exit_code == exit_code, result.output
     assert re.search(said, result.output, re.MULTILINE), result.output
 
 
-def test_for_machines() -> None:
+def test_for_machines():
     result = worklog(PLAIN.replace("k < K", "k < K - 1"), *LAUNCH, "--json", "--size", "64x48x40")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
@@ -87,7 +84,7 @@ def test_for_machines() -> None:
     assert "The terms from k = 69 to the end are missing" in document["stages"][0]["where"]["guess"]
 
 
-def test_a_class_must_be_held() -> None:
+def test_a_class_must_be_held():
     short = PLAIN.replace("A[row * K + k] *", "__uint_as_float(__float_as_uint(A[row * K + k]) & 0xffffe000u) *")
     assert not checked(short).verdict.accepted
     assert "passed as tf32 for M" in str(checked(short, claimed="tf32"))
@@ -111,13 +108,13 @@ def test_a_class_must_be_held() -> None:
         (TEXTURED, (), "mine.cu:4: txq.width.b32 (txq.width.b32 w, "),
     ],
 )
-def test_a_mistake_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
+def test_a_mistake_is_one_line(source, words, complaint):
     result = worklog(source, *LAUNCH, *words)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"worklog: {complaint}"), result.stderr
 
 
-def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_loop_fails_with_its_line(monkeypatch):
     monkeypatch.setattr("worklog.emulator.core.native.SLICE", 1000)
     inner = "for (int i = 0; i < K + 9; ++i)\n    acc += A[row * K + i % K];"
     heard: list[str] = []
@@ -131,7 +128,7 @@ def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) ->
     assert len(steps) >= 38 and all(said.endswith("of at most 20,000") for said in heard if "instructions" in said)
 
 
-def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning() -> None:
+def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning():
     def of(grid: str, rules: str = "") -> tuple[Checked, dict[str, Any]]:
         kernel = Kernel.from_source(f"// grid: {grid}   block: 16, 16\n{PLAIN}", domain=rules)
         found = check(kernel, on="emulated", seed=1, quick=True)
@@ -150,13 +147,13 @@ def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning() ->
     assert stated["accepted"] and stated["warnings"] == []
 
 
-def test_a_launch_that_cannot_be_has_the_sources_names() -> None:
+def test_a_launch_that_cannot_be_has_the_sources_names():
     found = worklog(PLAIN, *LAUNCH[:3], "64,64")
     assert found.exit_code == 1 and "than mine allows" in found.stdout and "_Z" not in found.stdout
     assert demangled("call _ZN3lab4gemmEPKf, _Z4mineIfEvv;") == "call lab::gemm, mine;"
 
 
-def test_every_race_is_reported_with_line_block_and_threads() -> None:
+def test_every_race_is_reported_with_line_block_and_threads():
     domain = "M % 8 == 0, N % 8 == 0, K % 8 == 0"
     found = check(Kernel.from_source(RACY, file="mine.cu", grid="N // 8, M // 8", block="8,8", domain=domain))
     assert re.search(r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block", str(found))
@@ -167,7 +164,7 @@ def test_every_race_is_reported_with_line_block_and_threads() -> None:
     }
 
 
-def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(no_nvrtc: None) -> None:
+def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(no_nvrtc):
     result = typed("check", "tiles_1d", "--emulate")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at ")
@@ -180,7 +177,7 @@ COUNTS = PLAIN.replace("__global__", "__device__ int launches;\n__global__", 1).
 )
 
 
-def test_a_kernel_that_keeps_a_variable_is_launched_many_times() -> None:
+def test_a_kernel_that_keeps_a_variable_is_launched_many_times():
     found = checked(COUNTS)
     assert not found.verdict.accepted and found.verdict.stages[-1].name == "kept state", str(found)
     assert "in launch 256 after loading" in str(found.verdict.reason)
@@ -194,7 +191,7 @@ ON_VECTORS = PLAIN.replace(
 SHIFTED = PLAIN.replace("A[row", "(size_t(A) & 15 ? 2.0f : 1.0f) * A[row")
 
 
-def test_other_addresses_of_the_matrices_are_tried() -> None:
+def test_other_addresses_of_the_matrices_are_tried():
     found = checked(ON_VECTORS)
     assert found.verdict.accepted and not found.findings
     assert "! the domain is inferred: any M, N, K, A % 8 bytes; state it, as in --domain 'any M, N, K" in str(found)
@@ -209,7 +206,7 @@ def test_other_addresses_of_the_matrices_are_tried() -> None:
 # ------------------------------------------------------------------------------------------- what the code is made of
 
 
-def test_short_products_are_a_note() -> None:
+def test_short_products_are_a_note():
     path = Path(__file__).parents[1] / "exploits" / "right" / "three_short_products.cu"
     found = checked(path.read_text(encoding="utf-8"))
     assert "· products: not kept to 24 bits (Strassen" in str(found) and "passed as fp32 for M" in str(found)
@@ -220,7 +217,7 @@ def test_short_products_are_a_note() -> None:
     ]
 
 
-def test_code_that_contradicts_its_class_is_a_warning() -> None:
+def test_code_that_contradicts_its_class_is_a_warning():
     """Code that never runs can't fail a stage."""
     found = checked(PLAIN.replace("alpha * acc :", "alpha * acc + (K < 0 ? __fadd_rz(A[0], B[0]) : 0.0f) :"))
     assert "· sums or products that truncate: 1 in the PTX" in str(found)
@@ -232,7 +229,7 @@ def test_code_that_contradicts_its_class_is_a_warning() -> None:
 # ------------------------------------------------------------------------------------------------- in a child process
 
 
-def test_a_kernel_that_ends_its_process_fails(pids: Callable[[], list[int]]) -> None:
+def test_a_kernel_that_ends_its_process_fails(pids):
     found = check_in_child(mine("hangs"), SMALL, on="gpu", timeout_s=0.6, command=FOREIGN)
     assert str(found.verdict.reason).startswith("process: hung: no progress for 1 s") and not found.verdict.accepted
     assert found.label == "live · NVIDIA H200"
@@ -255,9 +252,7 @@ OWN_WRITE = PLAIN.replace(
         (LONG, FOREIGN, True, r"· not run on the emulator \(after 20,000 instr"),
     ],
 )  # fmt: skip
-def test_on_a_gpu_the_emulator_runs_small_shapes_beside_it(
-    source: str, child: Sequence[str], accepted: bool, said: str
-) -> None:
+def test_on_a_gpu_the_emulator_runs_small_shapes_beside_it(source, child, accepted, said):
     kernel = Kernel.from_source(source, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
     found = check_in_child(kernel, SMALL, on="gpu", budget=20_000, command=child)
     assert found.verdict.accepted == accepted and re.search(said, str(found)), str(found)
@@ -266,7 +261,7 @@ def test_on_a_gpu_the_emulator_runs_small_shapes_beside_it(
     assert "(emulated)" not in str(alone) and "not run on the emulator (--no-emulate)" in str(alone)
 
 
-def test_the_emulators_verdict_is_the_same_from_there_as_from_here() -> None:
+def test_the_emulators_verdict_is_the_same_from_there_as_from_here():
     out_of_bounds = PLAIN.replace("A[row", "A[4000000 + row")
     kernel = Kernel.from_source(out_of_bounds, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
     shown: list[str] = []
@@ -297,7 +292,7 @@ __global__ void gemm(int M, int N, int K, float alpha, const float* A, const flo
 """
 
 
-def test_headers_macros_and_dynamic_shared_memory_are_given_as_options(tmp_path: Path) -> None:
+def test_headers_macros_and_dynamic_shared_memory_are_given_as_options(tmp_path):
     (tmp_path / "mine.cuh").write_text("__device__ float zero() { return 0; }")
     words: dict[str, Any] = {"grid": "(N + 31) / 32, M", "block": 32, "include": [tmp_path], "define": ["TILE=32"]}
     kernel = Kernel.from_source(WITH_OPTIONS, shared=4096, **words)
@@ -319,12 +314,12 @@ def test_headers_macros_and_dynamic_shared_memory_are_given_as_options(tmp_path:
 @pytest.mark.parametrize(
     "start", ["float acc;", "float sums[2] = {}, acc = 0.0f;\n  for (int t = 0; t < 4; ++t) acc += sums[t];"]
 )
-def test_nan_of_a_value_that_was_never_set_names_its_line_and_no_access(start: str) -> None:
+def test_nan_of_a_value_that_was_never_set_names_its_line_and_no_access(start):
     reason = checked(PLAIN.replace("float acc = 0.0f;", start)).verdict.reason or ""
     [number] = re.findall(r"NaN or infinity: mine\.cu:(\d+) reads a value that was never set", reason)
     assert "out of bounds" not in reason and int(number) > 1
 
 
-def test_nan_that_the_source_asks_for_is_not_called_unset() -> None:
+def test_nan_that_the_source_asks_for_is_not_called_unset():
     reason = checked(PLAIN.replace("float acc = 0.0f", "float acc = __int_as_float(0x7fffffff)")).verdict.reason or ""
     assert "never set" not in reason

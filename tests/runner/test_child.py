@@ -1,13 +1,10 @@
 """A child process: it answers on a pipe of its own, is ended while it works, and never outlives its parent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +36,7 @@ def run(source: str, progress: Any = silent, **how: Any) -> tuple[list[dict[str,
     return said, ended
 
 
-def test_it_gets_its_order_answers_and_ends(capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_gets_its_order_answers_and_ends(capfd):
     printed = "for i in range(20000): print('x' * 100)\nprint('last words', file=sys.stderr); sys.exit(3)"
     said, ended = run(f"print('{{}}', flush=True)\nsay(got=order['what'])\n{printed}")
     assert [len(answer["got"]) for answer in said] == [1_000_000]
@@ -50,7 +47,7 @@ def test_it_gets_its_order_answers_and_ends(capfd: pytest.CaptureFixture[str]) -
     assert said == [{"is": "said", "good": 1}]
 
 
-def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on(monkeypatch):
     shown = list[Any]()
     monkeypatch.setattr(child, "TICK_S", 0.1)
     source = "say(pid=os.getpid())\nwhile True: print('x')"
@@ -59,7 +56,7 @@ def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on(monkeyp
     assert len(shown) >= 3 and {*shown} == {(3, 7, "starting")}
 
 
-def test_after_ctrl_c_all_that_was_answered_is_there_and_ctrl_c_raises_again() -> None:
+def test_after_ctrl_c_all_that_was_answered_is_there_and_ctrl_c_raises_again():
     said, before = list[int](), signal.getsignal(signal.SIGINT)
     source = "[say(n=n) for n in range(3)]\nos.write(1, b'x')\ntime.sleep(300)"
     with pytest.raises(KeyboardInterrupt):
@@ -93,7 +90,7 @@ ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours
 LATE = "import time; time.sleep(1.0)\n" + JOB  # its parent has gone before it says that it ends with it
 
 
-def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch):
     begun: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
@@ -117,7 +114,7 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch: pytest.
     [(JOB, "sys.exit()"), (JOB, "os._exit(9)"), (LATE, "os._exit(9)")],
     ids=["exits", "leaves", "leaves early"],
 )
-def test_it_ends_when_its_parent(source: str, then: str) -> None:
+def test_it_ends_when_its_parent(source, then):
     progress = "lambda done, total, doing, n=[]: n.append(1) or n[1:] and then()" if source == LATE else "print"
     parent = PARENT.format(source=source, then=then, progress=progress)
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60)
@@ -128,16 +125,14 @@ def test_it_ends_when_its_parent(source: str, then: str) -> None:
 # ------------------------------------------------------------------------------------------- what the child does first
 
 
-def test_a_file_in_the_current_folder_is_not_taken_for_a_module(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_in_the_current_folder_is_not_taken_for_a_module(monkeypatch, tmp_path):
     (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadSetting, match="the emulator cannot run"):
         check_in_child(Kernel.from_function("os:getpid"), on="emulated")
 
 
-def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path: Path) -> None:
+def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path):
     lock = tmp_path / "lock"
     with (
         session.locked(lock),
@@ -165,12 +160,10 @@ def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path: Path) -> None:
         ("4,7", 1, "7"),
     ],
 )
-def test_it_sees_the_one_gpu_that_is_current_here(
-    monkeypatch: pytest.MonkeyPatch, named: str | None, current: int | None, visible: str
-) -> None:
+def test_it_sees_the_one_gpu_that_is_current_here(monkeypatch, named, current, visible):
     chosen = SimpleNamespace(getDevice=lambda: current)
     cupy = None if current is None else SimpleNamespace(cuda=SimpleNamespace(runtime=chosen))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[misc, arg-type]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(device, "gpu_reason", lambda: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named is not None:
@@ -189,6 +182,6 @@ class OutOfMemoryError(MemoryError):
         (OutOfMemoryError("Out of memory allocating 512 bytes"), "the GPU's memory is full"),
     ],
 )
-def test_full_memory_is_named(error: Exception, whose: str) -> None:
+def test_full_memory_is_named(error, whose):
     assert whose in str(memory_is_full(error))
     assert memory_is_full(ValueError("out of luck")) is None

@@ -1,11 +1,7 @@
 """Declared benchmarks: axes, points, the state, and the way from a file to a run on a GPU whose truth is known."""
 
-from __future__ import annotations
-
 import linecache
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pytest import approx
@@ -103,7 +99,7 @@ def leaves(state):
 
 
 @pytest.mark.parametrize("mode", ["launcher", "run", "stopwatch", "stream", "body"])
-def test_each_way_to_give_the_work_is_timed(file: Path, mode: str) -> None:
+def test_each_way_to_give_the_work_is_timed(file, mode):
     found = at_point(file, "product", axes=("N=64", f"mode={mode}"))
     assert found.us == approx(true_us(64, 64, 64), rel=0.01), found.reason
     assert found.axes == {"N": 64, "mode": mode} and found.shape is None
@@ -125,14 +121,14 @@ def test_each_way_to_give_the_work_is_timed(file: Path, mode: str) -> None:
         (64, "asks", "failed", "raised AttributeError: the state has neither an axis nor an attribute"),
     ],
 )
-def test_a_point_that_cannot_be_timed_has_a_reason(file: Path, n: int, mode: str, status: str, reason: str) -> None:
+def test_a_point_that_cannot_be_timed_has_a_reason(file, n, mode, status, reason):
     found = at_point(file, "product", axes=(f"N={n}", f"mode={mode}"))
     assert found.status == status and str(found.reason).startswith(reason)
     assert status == "skipped" or "(own.py:" in str(found.reason)
     assert found.axes == {"N": n, "mode": mode} and found.us is None
 
 
-def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(file: Path) -> None:
+def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(file):
     _, zipped, _, leaves = declared(file)
     with pytest.raises(BadSetting, match="only one has an axis K, M, N, op"):
         measure([zipped, leaves], leaves)
@@ -147,9 +143,7 @@ def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(file: Pa
     assert "has a baseline of its own" in str(refused.reason)
 
 
-def test_a_file_is_measured_into_a_run_like_any_other(
-    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_file_is_measured_into_a_run_like_any_other(file, monkeypatch, tmp_path):
     monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=JOB))
     doing: list[str] = []
     out = tmp_path / "run.json"
@@ -165,7 +159,7 @@ def test_a_file_is_measured_into_a_run_like_any_other(
     assert list(run.frame()[["kernel", "N", "status"]].iloc[0]) == ["leaves", 64, "measured"]
 
 
-def test_axes_make_points_together_or_in_all_combinations(file: Path) -> None:
+def test_axes_make_points_together_or_in_all_combinations(file):
     product, zipped, *_ = declared(file)
     assert len([*product.space.points()]) == 33 and sum(p.skipped == "small" for p in product.space.points()) == 11
     assert [list(p.values.values()) for p in zipped.space.points()] == [
@@ -181,11 +175,11 @@ def test_axes_make_points_together_or_in_all_combinations(file: Path) -> None:
 @pytest.mark.parametrize(
     ("axis", "shown"), [("N=1:20", "1, 2, 3, 4, 5, 6, …, 20"), ("N=11:18", "11, 12, 13, 14, 15, 16, 17, 18")]
 )
-def test_of_many_values_the_first_and_the_last_are_shown(axis: str, shown: str) -> None:
+def test_of_many_values_the_first_and_the_last_are_shown(axis, shown):
     assert repr(worklog.bench(axis)(lambda state: None)).splitlines()[-1].endswith(f"  {shown}")
 
 
-def test_values_have_the_type_of_their_axis() -> None:
+def test_values_have_the_type_of_their_axis():
     @worklog.bench("N[pow2]=3", "x[float]=1:2:0.5", "T[type]=float,double", n=[1, 2], y=[1, 2.5], f={"sum": sum})
     def several(state: State) -> None:
         pass
@@ -193,7 +187,7 @@ def test_values_have_the_type_of_their_axis() -> None:
     first = several.values(next(several.space.points()).values)
     assert first == {"N": 8, "x": 1.0, "T": "float", "n": 1, "y": 1.0, "f": sum}
     assert [type(first[name]) for name in ("N", "x", "n", "y")] == [int, float, int, float]
-    state = State(first, 7, None)  # type: ignore[arg-type]
+    state = State(first, 7, None)
     assert state.f([1, 2]) == 3 and state["T"] == "float"
     with pytest.raises(BadSetting, match=r"no axis 'TT' \(did you mean T"):
         state["TT"]
@@ -220,9 +214,7 @@ def test_values_have_the_type_of_their_axis() -> None:
         (["N=1,2"], {"skip": "N"}, "skip as a function"),
     ],
 )
-def test_a_mistake_in_the_axes_is_found_at_the_declaration(
-    axes: list[Any], named: dict[str, Any], message: str
-) -> None:
+def test_a_mistake_in_the_axes_is_found_at_the_declaration(axes, named, message):
     with pytest.raises(BadSetting, match=message):
         worklog.bench(*axes, **named)(lambda state: None)
 
@@ -236,26 +228,24 @@ def test_a_mistake_in_the_axes_is_found_at_the_declaration(
         ("M=1,2,3", "M has 3 values and K has 2"),
     ],
 )
-def test_another_value_must_fit_its_axis(file: Path, text: str, message: str) -> None:
+def test_another_value_must_fit_its_axis(file, text, message):
     with pytest.raises(BadSetting, match=message):
         declared(file, ["two*"], [text])
 
 
-def test_a_cell_of_a_notebook_is_handed_to_the_child_as_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_of_a_notebook_is_handed_to_the_child_as_source(monkeypatch):
     cell = "import worklog\n@worklog.bench('N=1,2')\ndef small(state):\n    pass\n"
     monkeypatch.setitem(linecache.cache, "<cell 1>", (len(cell), None, cell.splitlines(True), "<cell 1>"))
     names: dict[str, Benchmark] = {}
-    exec(compile(cell, "<cell 1>", "exec"), names)  # type: ignore[arg-type]
+    exec(compile(cell, "<cell 1>", "exec"), names)
     host = names["small"].kernel.host
     assert host is not None and declare.benchmarks_of(host)["small"].space.axes == names["small"].space.axes
-    exec(compile(cell, "<gone>", "exec"), names)  # type: ignore[arg-type]
+    exec(compile(cell, "<gone>", "exec"), names)
     with pytest.raises(BadSetting, match="define it in a file or a cell"):
         _ = names["small"].kernel
 
 
-def test_without_a_gpu_results_are_those_of_a_run_that_holds_them(
-    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_gpu_results_are_those_of_a_run_that_holds_them(file, monkeypatch, tmp_path):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.setattr(declare, "live_wanted", lambda: False)
     leaves = declared(file, ["leaves"])[0]

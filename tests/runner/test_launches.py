@@ -1,7 +1,5 @@
 """The buffers of a timed loop: which launch gets which, at random places in a pool, and still checked."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from itertools import pairwise
@@ -82,7 +80,7 @@ class Looped:
 
 @pytest.mark.parametrize("kind", ["witnessed", "alternating"])
 @pytest.mark.parametrize("in_step", [True, False])
-def test_in_step_the_two_swap_their_outputs_and_otherwise_each_has_its_own(kind: str, in_step: bool) -> None:
+def test_in_step_the_two_swap_their_outputs_and_otherwise_each_has_its_own(kind, in_step):
     looped = Looped(kind, in_step=in_step)
     looped.turn(4)
     ours, theirs = ([c for _, _, c in seen] for seen in (looped.ours, looped.theirs))
@@ -92,9 +90,7 @@ def test_in_step_the_two_swap_their_outputs_and_otherwise_each_has_its_own(kind:
 
 
 @pytest.mark.parametrize(("in_step", "ahead"), [(True, SETS // 2), (False, 0)])
-def test_in_a_rotation_each_set_is_used_in_turn_and_the_baseline_is_half_a_round_ahead(
-    in_step: bool, ahead: int
-) -> None:
+def test_in_a_rotation_each_set_is_used_in_turn_and_the_baseline_is_half_a_round_ahead(in_step, ahead):
     looped = Looped("rotating", in_step=in_step)
     looped.turn(SETS + 1)
     assert len(set(looped.ours)) == SETS and looped.ours[-1] == looped.ours[0]
@@ -105,7 +101,7 @@ def test_in_a_rotation_each_set_is_used_in_turn_and_the_baseline_is_half_a_round
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooled", [False, True])
-def test_a_wrong_output_fails_and_a_wrong_baseline_is_named(kind: str, pooled: bool) -> None:
+def test_a_wrong_output_fails_and_a_wrong_baseline_is_named(kind, pooled):
     looped = Looped(kind, wrong_where_it_swaps(), pooled=pooled)
     looped.turn(4)
     assert not looped.loop.stage().passed
@@ -115,7 +111,7 @@ def test_a_wrong_output_fails_and_a_wrong_baseline_is_named(kind: str, pooled: b
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a_move(kind: str) -> None:
+def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a_move(kind):
     def passes(ours: Any) -> bool:
         looped = Looped(kind, ours, pooled=True, in_step=False)
         for launch in looped.loop.launches:
@@ -130,7 +126,7 @@ def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_another(warm: bool) -> None:
+def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_another(warm):
     looped = Looped("witnessed", warm=warm)
     looped.turn(4)
     stage = looped.loop.stage()
@@ -139,7 +135,7 @@ def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_anoth
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pools_memory_is_free_as_soon_as_its_loop_is_gone(kind: str) -> None:
+def test_a_pools_memory_is_free_as_soon_as_its_loop_is_gone(kind):
     looped = Looped(kind, pooled=True, warm=True)
     looped.turn(2)
     assert looped.loop.pool is not None
@@ -153,18 +149,18 @@ def test_a_pools_memory_is_free_as_soon_as_its_loop_is_gone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_placement_is_aligned_to_512_bytes_and_has_no_overlap(seed: int) -> None:
+def test_a_placement_is_aligned_to_512_bytes_and_has_no_overlap(seed):
     sizes, device = [1000, 1, 4096, 777], NumpyDevice()
-    pool: Any = Pool(device, 8000, seed)  # type: ignore[arg-type]
+    pool: Any = Pool(device, 8000, seed)
     placed = sorted((buffer.start, buffer.start + buffer.size) for buffer in pool.place(sizes))
     assert all(start % 128 == 0 for start, _ in placed) and placed[-1][1] <= 8000
     assert all(end <= start for (_, end), (start, _) in pairwise(placed))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_move_is_to_another_place_allocates_nothing_and_is_guarded(kind: str) -> None:
+def test_each_move_is_to_another_place_allocates_nothing_and_is_guarded(kind):
     looped = Looped(kind, pooled=True)
-    looped.device.upload = looped.device.allocate = lambda *_: pytest.fail("a move allocates")  # type: ignore[method-assign, assignment]
+    looped.device.upload = looped.device.allocate = lambda *_: pytest.fail("a move allocates")
     for _ in range(9):
         looped.loop.move()
         looped.turn(2)
@@ -177,7 +173,7 @@ def test_each_move_is_to_another_place_allocates_nothing_and_is_guarded(kind: st
         spilled.loop.stage()
 
 
-def test_a_gpu_without_room_has_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_room_has_no_pool(monkeypatch):
     device: Any = NumpyDevice()
     device.free_bytes = lambda: 2**28 + 4 * 1000
     assert Pool.to_hold(device, 1000) is None
@@ -214,15 +210,15 @@ class CodeInPlaces(NumpyDevice):
     ("warm", "long", "keeps", "codes"), [(True, 0, [], 4), (True, 1, [], 1), (False, 0, [], 1), (True, 0, ["count"], 1)]
 )
 def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_their_time(
-    warm: bool, long: int, keeps: list[str], codes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    warm, long, keeps, codes, monkeypatch
+):
     """But not what keeps variables, which loading resets: one that stops after some launches would not get there."""
     monkeypatch.setattr("worklog.runner.launches.SHORT_FLOPS", SHAPE.flops - long)
     device: Any = CodeInPlaces()
     checker = SgemmChecker(device, SHAPE, 0)
     both = [rung("naive").load(device) for _ in ("subject", "baseline")]
     for kernel in both:
-        kernel.variables = lambda shape: keeps  # type: ignore[method-assign]
+        kernel.variables = lambda shape: keeps
     loop = Loop(checker, both, ("a", "b"), in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1))
     for _ in range(3):
         loop.move()
@@ -237,7 +233,7 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
     assert sum(kernel() is not None for kernel in device.loaded) <= 4, "the first, which describes it, and the last"
 
 
-def test_what_code_keeps_from_one_launch_to_the_next_is_known() -> None:
+def test_what_code_keeps_from_one_launch_to_the_next_is_known():
     text = "__device__ int n; __global__ void f(float* A, float* B, float* C, int M, int N, int K) { C[n++] = 0; }"
     kernel, device = Kernel.from_source(text, grid="N, M", block="32"), EmulatedDevice(races=False)
     assert kernel.load(device).variables(SHAPE) == ["n"] and rung("naive").load(device).variables(SHAPE) == []

@@ -1,13 +1,9 @@
 """Whatever a kernel does to its process, here it is a verdict: what was finished is kept, and the next one runs."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +30,7 @@ def measure(*names: str, **how: Any) -> Run:
     return carry_out([Job(name, SHAPE) for name in names], user_kernels=own, **how)
 
 
-def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
+def test_what_is_measured_comes_back_and_is_saved(tmp_path):
     shown: list[tuple[int, int, str]] = []
     run = measure("fine", "fine", out=tmp_path / "run.json", progress=lambda *step: shown.append(step))
     assert [m.status for m in run.measurements] == ["measured", "measured"]
@@ -44,9 +40,7 @@ def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
     assert shown[0] == (0, 2, "starting") and (1, 2, "fine") in shown and shown[-1] == (2, 2, "done")
 
 
-def test_a_place_that_cannot_be_written_is_noticed_before_the_first_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_cannot_be_written_is_noticed_before_the_first_measurement(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "file"))
     taken = tmp_path / "run.json"
@@ -61,9 +55,7 @@ def test_a_place_that_cannot_be_written_is_noticed_before_the_first_measurement(
     assert taken.read_text() == "another run"
 
 
-def test_while_a_run_is_measured_its_file_is_taken_and_what_held_nothing_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_a_run_is_measured_its_file_is_taken_and_what_held_nothing_is_gone(tmp_path, monkeypatch):
     out, home = tmp_path / "run.json", tmp_path / "home"
     monkeypatch.setenv("WORKLOG_HOME", str(home))
 
@@ -91,9 +83,7 @@ RUINOUS = {
 }
 
 
-def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
-    pids: Callable[[], list[int]], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(pids, capfd):
     run = measure("first", *RUINOUS, "last")
     assert [m.kernel for m in run.measurements] == ["first", *RUINOUS, "last"]
     for m in run.measurements:
@@ -113,7 +103,7 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
     assert printed.out == "" and "so long" in printed.err
 
 
-def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_functions_process_measures_nothing_else(monkeypatch):
     orders: list[list[str]] = []
 
     def noted(order: dict[str, Any], *rest: Any, **how: Any) -> Any:
@@ -130,9 +120,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
     assert orders == [["first", "last"], ["fine", "fine"], ["other"], ["first"], ["last"]]
 
 
-def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(
-    pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(pids, monkeypatch):
     def impatient(order: dict[str, Any], *rest: Any, timeout_s: float, **how: Any) -> Any:
         """Only with the first process: the second one may be slow."""
         hangs = order["jobs"][0].kernel != "fine"
@@ -145,7 +133,7 @@ def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(
     assert all(map(gone, pids()))
 
 
-def test_a_process_that_ends_early_after_its_last_measurement_is_noted() -> None:
+def test_a_process_that_ends_early_after_its_last_measurement_is_noted():
     run = measure("fine", "leaves a thread that leaves")
     assert [m.status for m in run.measurements] == ["measured", "measured"] and run.complete
     assert "leaves a thread that leaves at 512 ended early: its process exited" in run.notes[-1]
@@ -159,9 +147,7 @@ def test_a_process_that_ends_early_after_its_last_measurement_is_noted() -> None
         ("naive", WorklogError, r"ValueError: of a rung: a mistake in worklog(?s:.)*Traceback"),
     ],
 )
-def test_what_says_nothing_about_a_kernel_is_raised_here_too(
-    kernel: str, error: type[Exception], says: str, tmp_path: Path
-) -> None:
+def test_what_says_nothing_about_a_kernel_is_raised_here_too(kernel, error, says, tmp_path):
     with pytest.raises(error, match=says) as raised:
         measure("fine", kernel, out=tmp_path / "run.json")
     assert type(raised.value) is error
@@ -169,20 +155,18 @@ def test_what_says_nothing_about_a_kernel_is_raised_here_too(
     assert [m.status for m in kept.measurements] == ["measured"] and not kept.complete
 
 
-def test_a_process_that_is_never_ready_is_an_error() -> None:
+def test_a_process_that_is_never_ready_is_an_error():
     with pytest.raises(WorklogError, match=r"no kernel was launched.*exit code 4"):
         measure("never ready")
 
 
-def test_a_mistake_is_found_before_a_process_starts() -> None:
+def test_a_mistake_is_found_before_a_process_starts():
     for tasks, why in (([], "nothing to measure"), ([Job("nonsense", SHAPE)], "no rung 'nonsense'")):
         with pytest.raises(BadSetting, match=why):
             carry_out(tasks, Harness(), command=("/nonexistent",))
 
 
-def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(
-    pids: Callable[[], list[int]], tmp_path: Path
-) -> None:
+def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(pids, tmp_path):
     stop, out = threading.Event(), tmp_path / "run.json"
 
     def progress(*_: object) -> None:
@@ -215,7 +199,7 @@ except Interrupted as error:
         ("check_in_child(mine('hangs'), Shape.of(64), command=FOREIGN)", "hangs was not checked"),
     ],
 )
-def test_ctrl_c_ends_a_kernel_that_hangs(call: str, says: str, pids: Callable[[], list[int]]) -> None:
+def test_ctrl_c_ends_a_kernel_that_hangs(call, says, pids):
     command = (sys.executable, "-c", INTERRUPTED.format(call=call))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     until(lambda: pids())
@@ -242,7 +226,7 @@ last = first
 """
 
 
-def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_crash(tmp_path: Path) -> None:
+def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_crash(tmp_path):
     (tmp_path / "host.py").write_text(HOST)
     names = ["first", "wrong", "leaves", "last"]
     own = [Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in names]

@@ -1,9 +1,5 @@
 """Benchmarks in NVBench's Python interface are declared and timed like those of @worklog.bench."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from pytest import approx
 
@@ -60,14 +56,14 @@ def again(state: bench.State):
 """
 
 
-def test_its_axes_have_its_order_and_kinds(file: Path) -> None:
+def test_its_axes_have_its_order_and_kinds(file):
     mode, n, m, alpha = declared(file, ["product"])[0].space.axes
     assert (mode.name, mode.kind, len(mode.values)) == ("mode", "str", 6)
     assert (n, m) == (Axis("N", (64, 128)), Axis("M", (64, 128), "pow2")) and alpha.values == (1.0, 0.5)
 
 
 @pytest.mark.parametrize("mode", ["exec", "sync", "timer", "stream"])
-def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode: str, file: Path) -> None:
+def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode, file):
     m = at_point(file, "product", axes=(f"mode={mode}", "N=64", "M[pow2]=7", "alpha=0.5"))
     assert m.us == approx(true_us(64, 64, 128), rel=0.25 if mode == "sync" else 0.01), m.reason
     assert (m.work.elements, m.work.bytes_read, m.work.bytes_written) == (2 * 128 * 64, 4 * 64 * 192, 4 * 128 * 64)
@@ -79,12 +75,10 @@ def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode: str, file: P
     ("mode", "status", "reason"),
     [("skip", "skipped", "not today"), ("foreign", "failed", "state.set_stream: the harness times its own stream")],
 )
-def test_a_point_that_it_skips_and_a_stream_of_its_own_are_stated(
-    mode: str, status: str, reason: str, file: Path
-) -> None:
+def test_a_point_that_it_skips_and_a_stream_of_its_own_are_stated(mode, status, reason, file):
     m = at_point(file, "product", axes=(f"mode={mode}", "N=64"))
     assert m.status == status and str(m.reason).startswith(reason)
 
 
-def test_a_benchmark_may_call_another_one(file: Path) -> None:
+def test_a_benchmark_may_call_another_one(file):
     assert at_point(file, "again", axes=()).us == approx(true_us(64, 64, 64), rel=0.01)

@@ -1,7 +1,5 @@
 """`worklog check --problem`: any problem goes through one gate, on the emulator too."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -58,7 +56,7 @@ def refused(result: Result) -> str:
     return result.stderr
 
 
-def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed() -> None:
+def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed():
     result = worklog(SOFTMAX, "softmax")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -81,7 +79,7 @@ def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed()
         ("  float largest", "  const_cast<float*>(x)[first] = 1.0f;\n  float largest", "it changed its input input"),
     ],
 )
-def test_a_wrong_solution_fails_at_a_case_and_says_where(right: str, wrong: str, found: str) -> None:
+def test_a_wrong_solution_fails_at_a_case_and_says_where(right, wrong, found):
     assert right in SOFTMAX
     result = worklog(SOFTMAX.replace(right, wrong, 1), "softmax")
     assert result.exit_code == 1 and found in result.stdout, result.output
@@ -97,9 +95,7 @@ def test_a_wrong_solution_fails_at_a_case_and_says_where(right: str, wrong: str,
         (False, "1e-2f", 1, "✗ "),
     ],
 )
-def test_launches_that_differ_fail_an_exact_problem_and_are_stated_for_others(
-    exact: bool, step: str, end: int, said: str
-) -> None:
+def test_launches_that_differ_fail_an_exact_problem_and_are_stated_for_others(exact, step, end, said):
     loose = DOUBLED.replace("(0, 0)", "(1e-3, 1e-3)").replace("is_exact = True", f"is_exact = {exact}")
     Path("own.py").write_text(loose)
     result = worklog(
@@ -117,7 +113,7 @@ extern "C" void solution(const float* x, float* y, size_t n) {{ twice<<<1, 96>>>
     assert result.exit_code == end and said in result.stdout, result.output
 
 
-def test_a_launch_has_three_dimensions_and_a_file_without_solution_is_an_error() -> None:
+def test_a_launch_has_three_dimensions_and_a_file_without_solution_is_an_error():
     Path("own.py").write_text(DOUBLED)
     source = """
 __global__ void twice(const float* x, float* y, size_t n) {
@@ -142,11 +138,11 @@ extern "C" void solution(const float* x, float* y, size_t n) {
         ("double* x, float* y, int n, int m", "takes double* x, and softmax passes const float* input"),
     ],
 )
-def test_another_signature_is_an_error_with_the_right_one(parameters: str, said: str) -> None:
+def test_another_signature_is_an_error_with_the_right_one(parameters, said):
     assert said in refused(worklog(f'extern "C" void solution({parameters}) {{}}', "softmax"))
 
 
-def test_sgemm_is_an_instance() -> None:
+def test_sgemm_is_an_instance():
     kernel = Path(main.__module__ and __file__).parents[2] / "worklog/kernel/template.cu"
     parameters = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
     source = f"""{kernel.read_text(encoding="utf-8")}
@@ -158,13 +154,13 @@ extern "C" void solution({parameters}) {{
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_help_names_every_problem(command: str) -> None:
+def test_help_names_every_problem(command):
     shown = typed(command, "--help").stdout
     assert [name for name in PROBLEMS if name not in shown] == []
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float16", "__half"), ("int8", "signed char"), ("float32", "float")])
-def test_a_problem_of_a_file_in_each_of_its_dtypes(dtype: str, kind: str) -> None:
+def test_a_problem_of_a_file_in_each_of_its_dtypes(dtype, kind):
     Path("own.py").write_text(DOUBLED)
     source = f"""\
 #include <cuda_fp16.h>
@@ -182,7 +178,7 @@ extern "C" void solution(const {kind}* x, {kind}* y, size_t n) {{ twice<<<(n + 3
 
 
 @pytest.mark.parametrize("words", [("softmax", "--dtype", "float16"), ("own.py:Doubled",)])
-def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words: tuple[str, ...]) -> None:
+def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words):
     Path("own.py").write_text(DOUBLED)
     what, *dtype = words
     written = typed("new", what, "my folder", *dtype)
@@ -210,7 +206,7 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words: 
         ("divide<<<1, 1>>>(columns, columns, columns);", "y takes an address"),
     ],
 )
-def test_host_code_that_is_not_read_is_an_error_with_its_line(statement: str, said: str) -> None:
+def test_host_code_that_is_not_read_is_an_error_with_its_line(statement, said):
     source = SOFTMAX.replace("  cudaDeviceSynchronize();", f"  {statement}")
     line = source[: source.index(statement)].count("\n") + 1
     error = refused(worklog(source, "softmax"))
@@ -252,7 +248,7 @@ class Doubled(Problem):
 """
 
 
-def test_a_problem_as_tensaras_article_states_it() -> None:
+def test_a_problem_as_tensaras_article_states_it():
     Path("own.py").write_text(ARTICLE)
     source = """
 __global__ void twice(const float* x, float* y, size_t n) {
@@ -304,9 +300,7 @@ def raises(self: Problem, *_: object) -> None:
         ({"get_flops": lambda self, case: 10**12}, "no case that is small enough for the emulator"),
     ],
 )
-def test_a_mistake_in_a_problem_is_one_line(
-    changed: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_in_a_problem_is_one_line(changed, said, monkeypatch):
     problem = type("Unsound", (Sound,), changed)
     Path("mine.cu").write_text(SOFTMAX)
     with pytest.raises(BadSetting) as raised:

@@ -1,7 +1,5 @@
 """The CI recipe: the commands of its steps, run by bash in a repository, on the virtual GPU."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -70,7 +68,7 @@ class Runner:
         return 0
 
 
-def test_a_slower_benchmark_fails_the_pull_request_and_the_table_is_its_comment(tmp_path: Path) -> None:
+def test_a_slower_benchmark_fails_the_pull_request_and_the_table_is_its_comment(tmp_path):
     runner = Runner(tmp_path)
     assert runner.steps("record", BENCHMARKS) == 0
     assert runner.steps("compare", BENCHMARKS) == 0

@@ -1,13 +1,9 @@
 """A sweep that searches: conditions, orders, early ends, finals, times that are kept, and workers that die."""
 
-from __future__ import annotations
-
 import math
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,12 +33,12 @@ pytestmark = pytest.mark.usefixtures("laptop")
 
 
 @pytest.fixture(scope="module")
-def eight() -> Variants:
+def eight():
     return variants(AUTOTUNED, AXES, shape=SHAPE, arch="sm_90")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def dying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def dying(tmp_path_factory):
     """The file that says what dies, of all processes of these tests."""
     file = tmp_path_factory.mktemp("dying") / "who"
     with pytest.MonkeyPatch.context() as patch:
@@ -51,14 +47,14 @@ def dying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def two_cards(dying: Path) -> Iterator[Cluster]:
+def two_cards(dying):
     """Two measuring workers, whose children measure on virtual GPUs, and others."""
     with Cluster(cards=["0", "1"]) as workers:
         yield workers
 
 
 @pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def home(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     return tmp_path
 
@@ -71,7 +67,7 @@ def searched(chosen: Variants, workers: Workers | None = None, **how: Any) -> Ru
         return search(chosen, threads, harness=LOOSE, command=COMMAND, **how)
 
 
-def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eight: Variants, home: Path) -> None:
+def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eight, home):
     run = searched(eight)
     assert {m.kernel for m in run.measurements} == {variant.name for variant in eight.kept}
     [final] = finals(run)
@@ -81,7 +77,7 @@ def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eig
     assert len(rows) == len(eight.kept) and {str(row[0]) for row in rows[:2]} == BEST
 
 
-def test_a_sweep_that_was_cut_short_goes_on_where_it_was(eight: Variants, home: Path) -> None:
+def test_a_sweep_that_was_cut_short_goes_on_where_it_was(eight, home):
     first = searched(eight, trials=5)
     before = {m.kernel: m.ran for m in first.measurements if len(m.against) == 1}
     again = searched(eight)
@@ -93,7 +89,7 @@ def test_a_sweep_that_was_cut_short_goes_on_where_it_was(eight: Variants, home: 
 
 
 @pytest.mark.parametrize("change", [{"driver": "another"}, {"name": "another"}])
-def test_times_of_another_gpu_or_driver_are_not_kept(eight: Variants, home: Path, change: dict[str, str]) -> None:
+def test_times_of_another_gpu_or_driver_are_not_kept(eight, home, change):
     run = searched(eight, trials=1)
     for name, card in run.cards.items():
         run.cards[name] = replace(card, gpu=replace(card.gpu, **change))
@@ -104,9 +100,7 @@ def test_times_of_another_gpu_or_driver_are_not_kept(eight: Variants, home: Path
     assert searched(eight, trials=1).measurements[0].ran != run.measurements[0].ran
 
 
-def test_a_kernel_that_ends_its_process_fails_and_the_others_are_measured(
-    eight: Variants, home: Path, dying: Path
-) -> None:
+def test_a_kernel_that_ends_its_process_fails_and_the_others_are_measured(eight, home, dying):
     victim = eight.kept[1].name
     dying.write_text(f"{victim}: child")
     run = searched(eight)
@@ -114,9 +108,7 @@ def test_a_kernel_that_ends_its_process_fails_and_the_others_are_measured(
     assert len({m.kernel for m in run.measurements if m.us}) == 7
 
 
-def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(
-    eight: Variants, home: Path, two_cards: Cluster, dying: Path
-) -> None:
+def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(eight, home, two_cards, dying):
     dying.write_text(f"{eight.kept[3].name}: worker")
     seen = list[str]()
     run = searched(eight, two_cards, progress=lambda done, total, doing: seen.append(doing))
@@ -131,9 +123,7 @@ def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(
     assert any("finalists" in doing for doing in seen)
 
 
-def test_a_tile_that_kills_each_of_its_workers_fails_and_the_others_are_measured(
-    eight: Variants, home: Path, two_cards: Cluster, dying: Path
-) -> None:
+def test_a_tile_that_kills_each_of_its_workers_fails_and_the_others_are_measured(eight, home, two_cards, dying):
     dying.write_text(f"{eight.kept[0].name}: every")
     run = searched(replace(eight, kept=eight.kept[:3]), two_cards)
     dying.unlink()
@@ -142,7 +132,7 @@ def test_a_tile_that_kills_each_of_its_workers_fails_and_the_others_are_measured
     assert sum(m.us is not None and len(m.against) == 1 for m in run.measurements) == 2
 
 
-def test_without_a_gpu_a_cluster_checks_on_the_emulator_and_survives_a_worker(two_cards: Cluster) -> None:
+def test_without_a_gpu_a_cluster_checks_on_the_emulator_and_survives_a_worker(two_cards):
     axes = [Axis(name, (32,)) for name in ("BM", "BN")] + [Axis(name, (4,)) for name in ("TM", "TN")]
     axes.append(Axis("MIN_BLOCKS", (1, 2, 3)))
     where = ["conflicts <= 60", "MIN_BLOCKS < 3"]
@@ -158,12 +148,12 @@ def test_without_a_gpu_a_cluster_checks_on_the_emulator_and_survives_a_worker(tw
                 os.kill(pid, 9)
             return future
 
-    found = variants(AUTOTUNED, axes, shape=SHAPE, arch="sm_90", where=where, checked=True, cpu=Killing())  # type: ignore[arg-type]
+    found = variants(AUTOTUNED, axes, shape=SHAPE, arch="sm_90", where=where, checked=True, cpu=Killing())
     assert [variant.values["MIN_BLOCKS"] for variant in found.kept] == [1, 2]
     assert [point.skipped for point in found.skipped] == ["not MIN_BLOCKS < 3"]
 
 
-def test_recorded_times_go_the_same_way(two_cards: Cluster, tmp_path: Path) -> None:
+def test_recorded_times_go_the_same_way(two_cards, tmp_path):
     axes = [Axis("BM", (64, 128)), Axis("BN", (128,)), Axis("TN", (8,)), Axis("MIN_BLOCKS", (1,))]
     chosen = variants(AUTOTUNED, axes, arch="sm_90")
 
@@ -175,7 +165,7 @@ def test_recorded_times_go_the_same_way(two_cards: Cluster, tmp_path: Path) -> N
     assert len(run.measurements) == len(chosen.kept) == 2 and all(m.us and m.ran for m in run.measurements)
 
 
-def test_a_loop_ends_once_the_interval_lies_below_the_least_share() -> None:
+def test_a_loop_ends_once_the_interval_lies_below_the_least_share():
     def count(least: float) -> int:  # the baseline takes 80 µs, the kernel 100
         harness = Harness().but(least_share=least, precision=1e-6, most_samples=400)
         result = timed(VirtualGpu(noise=0.01, seed=1), harness, us=100.0)
@@ -187,7 +177,7 @@ def test_a_loop_ends_once_the_interval_lies_below_the_least_share() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "optuna"])
-def test_every_order_names_each_tile_once(eight: Variants, strategy: str) -> None:
+def test_every_order_names_each_tile_once(eight, strategy):
     order, names = Order(eight, strategy, seed=1), list[str]()
     for _ in eight.kept:
         names.append(order.ask().name)
@@ -197,7 +187,7 @@ def test_every_order_names_each_tile_once(eight: Variants, strategy: str) -> Non
     assert Order(eight, strategy, seed=1).ask().name == names[0]
 
 
-def test_optuna_finds_the_best_tile_sooner_than_chance(eight: Variants) -> None:
+def test_optuna_finds_the_best_tile_sooner_than_chance(eight):
     axes = [Axis(name, (16, 32, 64, 128, 256)) for name in ("BM", "BN", "BK")]
     points = [*Space("large", tuple(axes)).points()]
     made = [replace(eight.kept[0], values=p.values, kernel=replace(AUTOTUNED, name=str(p))) for p in points]
@@ -217,7 +207,7 @@ def test_optuna_finds_the_best_tile_sooner_than_chance(eight: Variants) -> None:
     assert sum(asked("optuna", seed) for seed in range(12)) < sum(asked("random", seed) for seed in range(12))
 
 
-def test_conditions_prune_by_what_is_known_without_a_launch() -> None:
+def test_conditions_prune_by_what_is_known_without_a_launch():
     axes = [Axis("MIN_BLOCKS", (1, 2))]
 
     def kept(*where: str) -> list[object]:
@@ -237,12 +227,12 @@ def test_conditions_prune_by_what_is_known_without_a_launch() -> None:
         ("BM <=", "not an integer expression"),
     ],
 )
-def test_a_condition_that_cannot_be_read_is_one_line(where: str, why: str) -> None:
+def test_a_condition_that_cannot_be_read_is_one_line(where, why):
     shown = typed("sweep", "autotuned", "--axis", "BM=64", "--where", where, "--preview")
     assert shown.exit_code == 2 and why in shown.stderr and len(shown.stderr.splitlines()) == 1
 
 
-def test_mistakes_with_workers_say_what_to_do(monkeypatch: pytest.MonkeyPatch, two_cards: Cluster) -> None:
+def test_mistakes_with_workers_say_what_to_do(monkeypatch, two_cards):
     monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
     with pytest.raises(BadSetting, match=r"no scheduler answers at tcp://127\.0\.0\.1:9: start one"):
         Cluster("tcp://127.0.0.1:9")
@@ -253,14 +243,14 @@ def test_mistakes_with_workers_say_what_to_do(monkeypatch: pytest.MonkeyPatch, t
     assert shown.exit_code == 2 and "--check is for --preview" in shown.stderr
 
 
-def test_another_process_s_cluster_is_used_and_left_running(two_cards: Cluster, eight: Variants, home: Path) -> None:
+def test_another_process_s_cluster_is_used_and_left_running(two_cards, eight, home):
     with Cluster(two_cards.client.scheduler_info()["address"]) as remote:
         run = searched(eight, remote, trials=2)
     assert len([m for m in run.measurements if len(m.against) == 1]) == 2
     assert two_cards.with_resource("gpu"), "its workers stay"
 
 
-def test_finalists_reach_the_best_interval_and_cards_of_different_gpus_are_ranked_apart() -> None:
+def test_finalists_reach_the_best_interval_and_cards_of_different_gpus_are_ranked_apart():
     run = small_run(measurements=[], kernels={})
     other = replace(run.gpu, name="another GPU")
     run.cards = {}

@@ -23,7 +23,7 @@ from worklog.runner.sgemm import OnGpu
 
 
 @pytest.fixture(autouse=True)
-def nothing_said_before() -> None:
+def nothing_said_before():
     for one in (module.once, module._plan):
         one.cache_clear()
 
@@ -61,7 +61,7 @@ class OnHost:
 
 @settings(max_examples=3)
 @given(m=SIZE, n=SIZE, k=SIZE, orders=st.tuples(*[st.sampled_from([ROWS, COLUMNS])] * 3), new=st.booleans())
-def test_it_is_blas_in_every_order_and_with_sizes_of_0(m: int, n: int, k: int, orders: Any, new: bool) -> None:
+def test_it_is_blas_in_every_order_and_with_sizes_of_0(m, n, k, orders, new):
     made = integers(m, k), integers(k, n), integers(m, n, 1)
     a, b, old = (order(one) for order, one in zip(orders, made, strict=True))
     c = None if new else old.copy(order="K")
@@ -76,14 +76,14 @@ def test_it_is_blas_in_every_order_and_with_sizes_of_0(m: int, n: int, k: int, o
 
 @pytest.mark.parametrize("orders", [(ROWS, COLUMNS), (COLUMNS, ROWS)], ids=["A B^T", "A^T B"])
 @pytest.mark.parametrize("shape", [(67, 51, 37), (68, 52, 36)], ids=str)
-def test_beyond_one_tile_each_order_is_right(orders: Any, shape: tuple[int, int, int]) -> None:
+def test_beyond_one_tile_each_order_is_right(orders, shape):
     m, n, k = shape
     a, b = (order(one) for order, one in zip(orders, (integers(m, k), integers(k, n)), strict=True))
     assert (worklog.sgemm(a, b) == a @ b).all()
     assert (worklog.sgemm(a, b, COLUMNS(integers(m, n)), beta=1) == a @ b + integers(m, n)).all()
 
 
-def test_without_alpha_nothing_is_read_and_without_beta_c_is_not() -> None:
+def test_without_alpha_nothing_is_read_and_without_beta_c_is_not():
     nothing = np.full((3, 3), np.nan, np.float32)
     for mode in ("fp32", worklog.rung("naive")):  # naive reads A and B whatever alpha is
         assert (worklog.sgemm(nothing, nothing, alpha=0, mode=mode) == 0).all()
@@ -91,7 +91,7 @@ def test_without_alpha_nothing_is_read_and_without_beta_c_is_not() -> None:
 
 
 @pytest.mark.parametrize(("name", "shape"), [("naive", (33, 40, 7)), ("ragged", (5, 8, 4)), ("ragged", (5, 7, 3))])
-def test_a_rung_is_called_the_same_way_and_has_its_passes_at_each_shape(name: str, shape: tuple[int, ...]) -> None:
+def test_a_rung_is_called_the_same_way_and_has_its_passes_at_each_shape(name, shape):
     """At the first of its shapes, no pass of ragged copies its factors, and the code of its kernel is the same."""
     m, n, k = shape
     a, b = integers(m, k), integers(k, n)
@@ -126,14 +126,14 @@ TOO_LONG = {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.f
         ({"A": OnHost((4, 4), 0), "B": OnHost((4, 4), 64), "C": OnHost((4, 4), 128, gpu=1)}, "on GPU 0 and C on GPU 1"),
     ],
 )
-def test_what_it_does_not_take_is_an_error_of_one_line(changed: dict[str, Any], why: str) -> None:
+def test_what_it_does_not_take_is_an_error_of_one_line(changed, why):
     words: dict[str, Any] = {"A": A, "B": B, "C": None, **changed}
     with pytest.raises(WorklogError, match=why) as found:
         worklog.sgemm(words.pop("A"), words.pop("B"), words.pop("C"), **words)
     assert "\n" not in str(found.value)
 
 
-def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypatch):
     words = {"__module__": "torch", "dtype": "torch.float32", "T": None, "device": "cpu", "requires_grad": True}
     host, needing = (type("Tensor", (), {**words, "is_cuda": on_gpu})() for on_gpu in (False, True))
     torch = SimpleNamespace(is_grad_enabled=lambda: True, float32="torch.float32")
@@ -202,14 +202,14 @@ class Noting:
 
 
 @pytest.fixture
-def noting(monkeypatch: pytest.MonkeyPatch) -> Noting:
+def noting(monkeypatch):
     found = Noting()
     place = OnGpu(0, found, 11)
     monkeypatch.setattr(module, "_on_gpu", lambda number: place)
     monkeypatch.setattr(module, "gpu", lambda: SimpleNamespace(name=table().gpu, driver=found.driver))
-    monkeypatch.setitem(sys.modules, "cupy", found)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "cupy", found)
     streams = SimpleNamespace(stream_of=lambda handle: SimpleNamespace(ptr=handle))
-    monkeypatch.setitem(sys.modules, "worklog.gpu.cuda", streams)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "worklog.gpu.cuda", streams)
     return found
 
 
@@ -226,7 +226,7 @@ def multiply(side: Shape | int, offset: int = 0, by_columns: bool = False, mode:
 DEEP, DEEPER = Shape(128, 128, 16384), Shape(1024, 1024, 65536)  # in parts of K
 
 
-def test_a_workspace_belongs_to_a_stream_and_grows(noting: Noting) -> None:
+def test_a_workspace_belongs_to_a_stream_and_grows(noting):
     for stream, shape in ((7, DEEP), (7, DEEP), (8, DEEP), (7, DEEPER), (7, DEEP), (7, Shape.of(4096))):
         noting.stream_handle, noting.context = stream, 0  # as in a new thread
         multiply(shape)
@@ -240,7 +240,7 @@ def test_a_workspace_belongs_to_a_stream_and_grows(noting: Noting) -> None:
 @pytest.mark.parametrize(
     ("shape", "mode"), [(Shape.of(64), "fp32"), (DEEP, "fp32"), (Shape.of(4096), "split"), (Shape.of(128), "warptiled")]
 )
-def test_a_repeated_call_looks_up_its_plan(shape: Shape, mode: Any, noting: Noting) -> None:
+def test_a_repeated_call_looks_up_its_plan(shape, mode, noting):
     """It opens no file, and calls few functions, since each costs the host about 0.1 µs."""
     noting.arch = "sm_90"
     mode = mode if mode in module.MODES else worklog.rung(mode)
@@ -266,13 +266,13 @@ def test_a_repeated_call_looks_up_its_plan(shape: Shape, mode: Any, noting: Noti
         assert before[2:6] == (shape.m, shape.n, shape.k, 1.0)
 
 
-def test_a_kernel_that_waits_for_its_grid_is_launched_together(noting: Noting) -> None:
+def test_a_kernel_that_waits_for_its_grid_is_launched_together(noting):
     text = "__global__ void f(float* A, float* B, float* C, long N) { cooperative_groups::this_grid().sync(); }"
     multiply(32, mode=worklog.Kernel.from_source(text, grid="N / 32", block="32, 8"))
     assert noting.launches == [("f", 7, 2**20, 2**30, 2**40, 32)]
 
 
-def test_a_column_major_c_swaps_the_factors(noting: Noting) -> None:
+def test_a_column_major_c_swaps_the_factors(noting):
     a, b, _ = operands(Shape(64, 96, 32))
     worklog.sgemm(a, b, OnHost((96, 64), 2**40).T)
     assert noting.launches[-1][1:10] == (7, 96, 64, 32, 1.0, b.data.ptr, a.data.ptr, 0.0, 2**40)
@@ -281,7 +281,7 @@ def test_a_column_major_c_swaps_the_factors(noting: Noting) -> None:
     worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * 32 * 96))
 
 
-def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting: Noting) -> None:
+def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting):
     noting.capturing = True
     with pytest.raises(
         BadSetting, match=f"best at {DEEP} is new: call sgemm once with these shapes and on this stream"
@@ -304,7 +304,7 @@ def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting: Noti
     assert [*in_graphs] == [held], "a graph's workspace lives as long as the process"
 
 
-def test_without_memory_for_a_workspace_the_error_names_its_size(noting: Noting) -> None:
+def test_without_memory_for_a_workspace_the_error_names_its_size(noting):
     noting.free = 1000
     with pytest.raises(OutOfMemory, match=f"sgemm: {DEEP} needs 2.0 MiB of workspace: allocating"):
         multiply(DEEP)
@@ -313,7 +313,7 @@ def test_without_memory_for_a_workspace_the_error_names_its_size(noting: Noting)
     assert len(noting.launches) == 2
 
 
-def test_a_table_of_another_driver_is_named(noting: Noting) -> None:
+def test_a_table_of_another_driver_is_named(noting):
     with warnings.catch_warnings(action="error"):
         multiply(64)
     noting.driver = "1.2.3"
@@ -323,7 +323,7 @@ def test_a_table_of_another_driver_is_named(noting: Noting) -> None:
     assert said[0].filename == __file__
 
 
-def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(noting: Noting) -> None:
+def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(noting):
     worklog.sgemm(*operands(Shape.of(64))[:2], operands(Shape.of(64), offset=4)[2])
     assert noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
     noting.empty = lambda size, dtype: OnHost(size, 2**40 + 4)  # by an allocator of the user's own
@@ -338,7 +338,7 @@ def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(no
         multiply(4096, mode="split")
 
 
-def test_split_is_taken_where_it_pays_and_otherwise_best(noting: Noting) -> None:
+def test_split_is_taken_where_it_pays_and_otherwise_best(noting):
     noting.arch = "sm_90"
 
     def launched(*arguments: Any, **words: Any) -> str:
@@ -353,7 +353,7 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting: Noting) -> None
     assert said[0].filename == __file__
 
 
-def test_the_stream_of_a_tensor_is_torchs_current_one(noting: Noting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stream_of_a_tensor_is_torchs_current_one(noting, monkeypatch):
     torch = SimpleNamespace(_C=SimpleNamespace(_cuda_getCurrentRawStream=lambda number: 40 + number))
     monkeypatch.setitem(sys.modules, "torch", torch)
     plan = module._plan("fp32", True, (0, 0, 0), *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
@@ -362,7 +362,7 @@ def test_the_stream_of_a_tensor_is_torchs_current_one(noting: Noting, monkeypatc
     assert noting.launches[-1][1] == 41
 
 
-def test_the_legacy_stream_is_not_asked_whether_it_is_captured(noting: Noting) -> None:
+def test_the_legacy_stream_is_not_asked_whether_it_is_captured(noting):
     noting.capturing, noting.stream_handle = True, 0
     multiply(DEEP)
     assert noting.launches[-1][1] == 0

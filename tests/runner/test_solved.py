@@ -1,7 +1,5 @@
 """Solutions of a problem timed at each case beside its baseline, on a GPU whose truth is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -87,7 +85,7 @@ def at(file: Path, function: str, case: str, problem: str = "Product", gate: boo
 
 
 @pytest.mark.parametrize("function", ["right", "returns"])
-def test_a_case_is_checked_then_timed_beside_the_baseline(file: Path, function: str) -> None:
+def test_a_case_is_checked_then_timed_beside_the_baseline(file, function):
     found = at(file, function, "n=64")
     true_us = 2 * 64**3 / Machine().flops_per_us
     assert found.us == approx(true_us, rel=0.01), found.reason
@@ -104,7 +102,7 @@ def test_a_case_is_checked_then_timed_beside_the_baseline(file: Path, function: 
 @pytest.mark.parametrize(
     ("function", "reason"), [("wrong", "failed at case n=64: seed "), ("lazy", "failed at timed output: seed ")]
 )
-def test_a_wrong_solution_has_no_time_unless_the_gate_is_off(file: Path, function: str, reason: str) -> None:
+def test_a_wrong_solution_has_no_time_unless_the_gate_is_off(file, function, reason):
     found = at(file, function, "n=64")
     assert found.status == "failed" and reason in str(found.reason) and found.us is None
     unchecked = at(file, function, "n=64", gate=False)
@@ -112,13 +110,13 @@ def test_a_wrong_solution_has_no_time_unless_the_gate_is_off(file: Path, functio
     assert "has no function none" in str(at(file, "none", "n=64").reason)
 
 
-def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file: Path) -> None:
+def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file):
     found = at(file, "right", "n=64", "Hosted")
     assert found.us is not None and found.against == {"baseline": None}
     assert "no baseline: it doesn't return arrays of the GPU" in found.degradations
 
 
-def test_cases_become_one_run_with_means_over_them(file: Path, tmp_path: Path) -> None:
+def test_cases_become_one_run_with_means_over_them(file, tmp_path):
     with pytest.raises(BadSetting, match="Product has no case 'n=65' \\(did you mean n="):
         measure_solutions([Solution.of(f"{file}:right", problem=f"{file}:Product")], cases=["n=65"])
     solutions = [Solution.of(f"{file}:{name}", problem=f"{file}:Product") for name in ("right", "wrong")]

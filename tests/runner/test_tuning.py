@@ -1,8 +1,6 @@
 """Tile parameters as axes: a tile that cannot be built has a reason, the others have resources, and recorded times
 belong to the same sources."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -23,7 +21,7 @@ from worklog.problem.gemm import Shape
 from worklog.runner import sweep as tuning
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, article_jobs, jobs_of
 from worklog.runner.measure import held_by, holding, recorded, require_measurable
-from worklog.runner.sweep import Variants, results, variants
+from worklog.runner.sweep import results, variants
 from worklog.runs import recorded_run
 from worklog.settings import PITFALLS, Harness
 
@@ -34,12 +32,12 @@ pytestmark = pytest.mark.usefixtures("laptop")
 
 
 @pytest.fixture(scope="module")
-def pair() -> Variants:
+def pair():
     """Two variants; the compiler must spill in the second."""
     return variants(AUTOTUNED, [Axis("MIN_BLOCKS", (1, 2))], arch="sm_90")
 
 
-def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair: Variants) -> None:
+def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair):
     own, squeezed = pair.kept
     assert own.kernel.program == AUTOTUNED.program and own.name == "MIN_BLOCKS=1"
     assert squeezed.kernel.template == {**AUTOTUNED.template, "MIN_BLOCKS": 2}
@@ -62,7 +60,7 @@ def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair: Variants) -
         (Axis("BM", (96,)), "4096 is not a multiple of the tile"),
     ],
 )
-def test_a_tile_that_cannot_be_built_has_a_reason(axis: Axis, why: str) -> None:
+def test_a_tile_that_cannot_be_built_has_a_reason(axis, why):
     found = variants(AUTOTUNED, [axis], arch="sm_90")
     assert found.kept == () and [why in str(point.skipped) for point in found.skipped] == [True]
     assert "1 skipped: " in found.preview() and found.preview().endswith("nothing to measure")
@@ -70,7 +68,7 @@ def test_a_tile_that_cannot_be_built_has_a_reason(axis: Axis, why: str) -> None:
         found.require_some()
 
 
-def test_any_other_mistake_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_mistake_is_an_error(monkeypatch):
     for axis, why in (
         (Axis("BM", (0,)), "axis BM: tile parameters are whole numbers"),
         (Axis("BM", ("64",), "str"), "axis BM: tile parameters are whole numbers"),
@@ -83,9 +81,7 @@ def test_any_other_mistake_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         variants(AUTOTUNED, [Axis("BM", (64,))], arch="sm_90")
 
 
-def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_changed(
-    pair: Variants, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_changed(pair, monkeypatch, tmp_path):
     monkeypatch.setattr(tuning, "recordings", lambda part: {})
     assert results(pair) is None
     names = [variant.name for variant in pair.kept]
@@ -117,7 +113,7 @@ def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_change
     assert results(pair) is None
 
 
-def test_the_command_previews_and_names_what_was_recorded() -> None:
+def test_the_command_previews_and_names_what_was_recorded():
     words = ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"]
     shown = typed(*words, "--preview", "--json")
     assert shown.exit_code == 0 and "1 MIN_BLOCKS = 1 point; 1 to measure" in shown.stderr
@@ -130,7 +126,7 @@ def test_the_command_previews_and_names_what_was_recorded() -> None:
 LAUNCHES = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
 
 
-def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fixes() -> None:
+def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fixes():
     tasks = grid_jobs()
     assert len(set(tasks)) == len(tasks)
     places: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -153,7 +149,7 @@ def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fi
     assert {(one.most_samples, one.budget_s) for one in used} == {(40, 1.0)}
 
 
-def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_article_measures_what_its_figures_show(monkeypatch, tmp_path):
     planned, article = article_jobs(), recorded_run()
     tasks = [task for task in planned if held_by(article, task)]
     missing = [task.pitfalls for task in planned if task not in tasks]
@@ -168,7 +164,7 @@ def test_the_article_measures_what_its_figures_show(monkeypatch: pytest.MonkeyPa
     assert not drawn.missing and len(drawn.charts) == len(plots.draw_all(holding(tasks), tmp_path).charts)
 
 
-def test_all_kernels_come_at_one_size_before_the_next_and_each_once() -> None:
+def test_all_kernels_come_at_one_size_before_the_next_and_each_once():
     tasks, _ = jobs_of(["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), (("l2", "warm"),))
     assert [str(task) for task in tasks] == [
         f"{name} at {size} with l2=warm" for size in ("512", "64x32x16") for name in ("naive", "cuBLAS")
@@ -179,7 +175,7 @@ def test_all_kernels_come_at_one_size_before_the_next_and_each_once() -> None:
         assert ([str(task) for task in tasks], user_kernels) == (["naive at 256"], [])
 
 
-def test_two_kernels_of_one_name_and_too_many_tasks_are_errors() -> None:
+def test_two_kernels_of_one_name_and_too_many_tasks_are_errors():
     mine = [replace(rung(name), name="mine", number=None) for name in ("naive", "shared")]
     tasks, user_kernels = jobs_of(mine, 256)
     assert user_kernels == mine

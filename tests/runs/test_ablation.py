@@ -1,7 +1,5 @@
 """The effect of each pitfall, and two measurements compared at one SM clock."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -48,7 +46,7 @@ def effect_of(setting: str, *biased: Measurement) -> Any:
     return next(effect for effect in effects(run(*biased), "warptiled") if effect.setting == setting)
 
 
-def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one() -> None:
+def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one():
     effect = effect_of("l2", measurement(UNBIASED_US / 1.4, {"l2": "warm"}))
     assert effect.factor == approx(1.4)
     assert (effect.value, effect.corrupts, effect.article, effect_in_words(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
@@ -60,7 +58,7 @@ def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one() -> None:
     assert effect.corrupts == "of cuBLAS" and effect.factor == approx(0.1 / (48.0 / UNBIASED_US))
 
 
-def test_an_effect_of_the_arithmetic_is_computed_from_the_unbiased_samples() -> None:
+def test_an_effect_of_the_arithmetic_is_computed_from_the_unbiased_samples():
     warm = measurement(UNBIASED_US, {"l2": "warm"})
     kept, mean, roof = (effect_of(setting, warm) for setting in ("offset", "statistic", "roof"))
     assert kept.factor == approx(UNBIASED_US / (UNBIASED_US + OFFSET)) and kept.noise == 0.0
@@ -68,7 +66,7 @@ def test_an_effect_of_the_arithmetic_is_computed_from_the_unbiased_samples() -> 
     assert roof.biased == approx(tflops(SIZE, UNBIASED_US) / BF16_DATASHEET_TFLOPS) and roof.unbiased == 0.5
 
 
-def test_a_cold_start_has_a_row_for_its_first_launch_too() -> None:
+def test_a_cold_start_has_a_row_for_its_first_launch_too():
     cold = measurement(
         UNBIASED_US, {"warmup": "none"}, samples=Samples([Side("warptiled", [600.0 + OFFSET, 60.0])], [1, 1])
     )
@@ -76,7 +74,7 @@ def test_a_cold_start_has_a_row_for_its_first_launch_too() -> None:
     assert effect_of("warmup", cold).factor == approx(1.0)
 
 
-def test_biased_settings_that_were_measured_together_have_a_row() -> None:
+def test_biased_settings_that_were_measured_together_have_a_row():
     four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
     assert effect_of("article", measurement(10.0, four)).factor == approx(6.0)
     every = {g.setting: g.biased[0] for g in PITFALLS if g.setting in HOW_ONE_MEASURES}
@@ -87,12 +85,12 @@ def test_biased_settings_that_were_measured_together_have_a_row() -> None:
 
 
 @pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "-10.0 %"), (1.004, "0")])
-def test_an_effect_in_words(factor: float, words: str) -> None:
+def test_an_effect_in_words(factor, words):
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
     assert effect_in_words(effect) == words and effect.visible == (words != "0")
 
 
-def test_another_combination_and_an_impossible_reading_are_no_effect_and_no_ablation_is_an_error() -> None:
+def test_another_combination_and_an_impossible_reading_are_no_effect_and_no_ablation_is_an_error():
     combination = measurement(5.0, {"l2": "warm", "queue": False})
     for biased in (combination, measurement(UNBIASED_US, {"l2": "warm"}, work=Work())):
         found = {effect.setting for effect in effects(run(biased), "warptiled")}
@@ -101,7 +99,7 @@ def test_another_combination_and_an_impossible_reading_are_no_effect_and_no_abla
         effects(run(), "warptiled")
 
 
-def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_them() -> None:
+def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_them():
     jobs = ablation_jobs("warptiled", [SIZE])
     shown = effects_text(run(*[measurement(50.0, job.pitfalls) for job in jobs if job.pitfalls]), "warptiled")
     assert all(pitfall.title[:40] in shown for pitfall in PITFALLS)
@@ -148,8 +146,8 @@ def as_read(first: Estimate | None, second: Estimate | None) -> bool:
     ],
 )
 def test_at_one_clock_settings_that_do_nothing_have_no_effect_and_the_others_keep_theirs(
-    name: str, settings: tuple[str, ...], cells: int, before: int, now: int
-) -> None:
+    name, settings, cells, before, now
+):
     run = recorded(name)
     compared = [pair for setting in settings for pair in pairs(run)[setting]]
     seen = [as_read(first.time, second.time) for first, second in compared]
@@ -160,7 +158,7 @@ def test_at_one_clock_settings_that_do_nothing_have_no_effect_and_the_others_kee
         assert all(abs(d.clock or 0.0) > CLOCK_OFF for d in lost), "it was the clock"
 
 
-def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off() -> None:
+def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off():
     run = recorded("h200")
     [off] = [m for m in run.select("warptiled") if m.shape == (2048,) * 3]
     assert run.clock_off(off) == approx(1950 / 1976 - 1, abs=3e-4)
@@ -185,7 +183,7 @@ def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -
 
 
 @pytest.mark.parametrize(("slope", "fitted"), [(-1.0, -1.0), (-0.6, -0.6), (0.0, 0.0), (-1.5, -1.0), (0.3, 0.0)])
-def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope: float, fitted: float) -> None:
+def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope, fitted):
     first, second = with_clock(100.0, 1980.0, slope), with_clock(101.0, 1960.0, slope)
     found = small_run().difference(first, second)
     assert found.log == approx(math.log(1.01) - fitted * math.log(1960 / 1980), abs=2e-5)
@@ -194,7 +192,7 @@ def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope: float, fi
     assert by_host.difference(first, second).noise > HOST_SD
 
 
-def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise() -> None:
+def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise():
     noisy, run = [with_clock(us, mhz, noise=3.0) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0))], small_run()
     found, same = run.difference(*noisy), run.difference(noisy[0], noisy[0])
     assert found.log == approx(math.log(1.01) + 0.8 * math.log(1960 / 1980), abs=1e-5)
@@ -205,7 +203,7 @@ def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_
     assert fitted_slope(*line) == (approx(-0.7), math.inf), "two samples of one group give a slope without a half-width"
 
 
-def test_the_assumed_constants_are_those_of_the_recordings() -> None:
+def test_the_assumed_constants_are_those_of_the_recordings():
     """The slope and its doubt, of the pairs that determine theirs; what a host clock reads in several measurements."""
     slopes = list[float]()
     for run in (recorded("h200"), recorded("grid/h100")):
@@ -227,7 +225,7 @@ def test_the_assumed_constants_are_those_of_the_recordings() -> None:
 
 
 @pytest.mark.parametrize(("kernel", "size"), [("naive", 4096), ("vectorized", 1024)])
-def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel: str, size: int) -> None:
+def test_once_the_timer_is_a_host_clock_no_step_has_a_sign(kernel, size):
     answers = Answers([recorded("grid/h100")])
     steps = {step.row[0]: step for step in answers.answer(kernel, size, **answers.naive).steps}
     after = [name for name in steps if name not in ("1 clocks", "2 timer")]

@@ -1,8 +1,5 @@
 """The rule of `worklog compare`: how often it is wrong on simulated processes, and what it never does."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +49,7 @@ def rates(seed: int, us: float, factor: float, sd: float) -> dict[str, float]:
 @pytest.mark.parametrize(("us", "sd"), [(140.0, 0.0033), (345.0, 0.0031), (2650.0, 0.0011)])
 @settings(max_examples=25)
 @given(seed=SEEDS)
-def test_a_change_of_two_percent_is_found_and_no_change_is_rarely_reported(us: float, sd: float, seed: int) -> None:
+def test_a_change_of_two_percent_is_found_and_no_change_is_rarely_reported(us, sd, seed):
     """us, sd: times at 1024, 2048 and 4096 and what differs between processes there, as recorded on an H100. The true
     rates are 3 % false at most, and 95 % found at least; the limits are 5 standard deviations off.
     """
@@ -67,9 +64,7 @@ def width(made: Change) -> float:
 
 
 @given(seed=SEEDS, more=st.integers(1, 4))
-def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_where_they_do_not(
-    seed: int, more: int
-) -> None:
+def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_where_they_do_not(seed, more):
     old, new = Reading(100.0, 0.003, 1980.0), Reading(101.0, 0.003, 1980.0)
     one = change([old], [new])
     assert width(change([old], [new] * (1 + more))) < width(one)
@@ -78,7 +73,7 @@ def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_whe
 
 
 @given(seed=SEEDS, factor=st.floats(0.9, 1.1), clock=st.floats(0.97, 1.03))
-def test_the_change_is_antisymmetric_and_at_one_clock(seed: int, factor: float, clock: float) -> None:
+def test_the_change_is_antisymmetric_and_at_one_clock(seed, factor, clock):
     old = Reading(200.0, 0.002, 1980.0, slope=-1.0)
     new = Reading(200.0 * factor / clock, 0.002, 1980.0 * clock, slope=-1.0)
     forth, back = change([old], [new]), change([new], [old])
@@ -87,7 +82,7 @@ def test_the_change_is_antisymmetric_and_at_one_clock(seed: int, factor: float, 
 
 
 @given(log=st.floats(-0.2, 0.2), error=st.floats(1e-4, 0.1), threshold=st.floats(0.005, 0.1))
-def test_a_verdict_never_contradicts_its_interval(log: float, error: float, threshold: float) -> None:
+def test_a_verdict_never_contradicts_its_interval(log, error, threshold):
     made = judged(log, error, threshold)
     assert made.low < made.share < made.high
     if made.verdict == SLOWER:
@@ -100,14 +95,14 @@ def test_a_verdict_never_contradicts_its_interval(log: float, error: float, thre
         assert made.reason
 
 
-def test_the_interval_of_a_short_kernel_holds_the_event_overheads_of_both_processes() -> None:
+def test_the_interval_of_a_short_kernel_holds_the_event_overheads_of_both_processes():
     short = Reading(12.0, 0.0, 1980.0)
     both = 2 * 1.96 * RULE.overhead_us / 12 * 2**0.5
     assert both < width(change([short], [short])) < 1.2 * both
     assert width(change([short] * 4, [short] * 4)) < 0.7 * both
 
 
-def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop() -> None:
+def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop():
     old, new = Reading(8.0, 0.001, 1980.0, kernels=2), Reading(9.0, 0.001, 1980.0, kernels=2)
     made = change([old], [new])
     assert made.verdict == UNKNOWN and "--against-revision" in made.reason
@@ -133,7 +128,7 @@ def changes(old: Run, *new: Run) -> Changes:
     return compare([side_of(old)], [side_of(run) for run in new])
 
 
-def test_a_short_kernel_has_no_verdict_between_two_cards() -> None:
+def test_a_short_kernel_has_no_verdict_between_two_cards():
     first, second = (Reading(us, 0.001, 1980.0, None, 1, card) for us, card in ((35.0, "GPU-1"), (36.6, "GPU-2")))
     said = change([first], [second])
     assert said.verdict == UNKNOWN and "two cards" in said.reason
@@ -141,7 +136,7 @@ def test_a_short_kernel_has_no_verdict_between_two_cards() -> None:
     assert change([replace(first, us=350.0)], [replace(second, us=366.0)]).verdict == SLOWER
 
 
-def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression() -> None:
+def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression():
     old = run_with(measured("naive", us=100.0), measured("shared", us=100.0), measured("gone"))
     failed = Measurement("shared", (512, 512, 512), "failed", "failed at precision")
     made = changes(old, run_with(measured("naive", us=90.0), failed, measured("added")))
@@ -169,9 +164,7 @@ def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression() 
         ({"calibration": replace(CALIBRATION, offset_us=3.0)}, "", (1, 1)),
     ],
 )
-def test_other_conditions_are_not_compared_and_other_versions_get_no_verdict(
-    parts: Mapping[str, Any], named: str, codes: tuple[int, int]
-) -> None:
+def test_other_conditions_are_not_compared_and_other_versions_get_no_verdict(parts, named, codes):
     known = {"software": {"nvrtc": "13.0"}, "tool": {"version": "0.1.0", "harness": "a"}}
     old = run_with(measured("naive", us=100.0), **known)
     made = changes(old, run_with(measured("naive", us=110.0), **{**known, **parts}))
@@ -181,7 +174,7 @@ def test_other_conditions_are_not_compared_and_other_versions_get_no_verdict(
     assert all(row.change.verdict == (SLOWER if codes[0] else UNKNOWN) for row in made.rows)
 
 
-def test_a_recording_that_counted_no_kernels_has_a_verdict_for_a_short_rung_and_none_for_cublas() -> None:
+def test_a_recording_that_counted_no_kernels_has_a_verdict_for_a_short_rung_and_none_for_cublas():
     side = side_of(recorded_run())
     verdicts = {row.kernel: row.change.verdict for row in compare([side], [side]).rows if row.place == "256"}
     assert verdicts["shared"] == SAME and verdicts["cuBLAS"] == UNKNOWN

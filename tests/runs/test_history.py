@@ -1,7 +1,5 @@
 """The runs that a machine keeps: named, chosen, removed, and not lost; files of git and of NVBench."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -26,7 +24,7 @@ from worklog.runs.history import named_run, saved, sides
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def home(monkeypatch, tmp_path):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
@@ -39,7 +37,7 @@ def keep(day: str, kernel: str = "naive", **parts: Any) -> Path:
     return run.save(runs_dir() / f"2026-11-{day}T03-12-44Z-a{day}b.jsonl")
 
 
-def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame() -> None:
+def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
     keep("20", tool={"version": "1", "commit": "abc" * 13})
     keep("23", "shared", gpu=replace(GPU, name="NVIDIA H100", uuid="GPU-77"))
     keep("25")
@@ -61,7 +59,7 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame() 
         assert len(saved()) == 3
 
 
-def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revision(tmp_path: Path) -> None:
+def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revision(tmp_path):
     kept = keep("20")
     keep("23")
     assert named_run("a20b").path == named_run(str(kept)).path == kept
@@ -106,7 +104,7 @@ def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
     return str(path)
 
 
-def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path: Path) -> None:
+def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
     files = [nvbench(tmp_path / f"{us}.json", us) for us in (100.0, 104.0)]
     made = compare(sides(files[0]), sides(files[1]))
     row, skipped = made.rows
@@ -147,7 +145,7 @@ def kill(pid: int, pipe: int, said: bytes = b"") -> list[str]:
         return (said + rest.read()).decode().split()
 
 
-def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_other() -> None:
+def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_other():
     rng, steady, finished = random.Random(40), start_writing(), list[str]()
     for _ in range(50):
         pid, pipe = start_writing()

@@ -1,7 +1,5 @@
 """Which run is opened: the latest of this machine, a recording, or the given one."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 import warnings
@@ -23,22 +21,20 @@ EXAMPLES = Path(__file__).parents[2] / "notebooks" / "examples"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
 @pytest.fixture
-def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def recording(tmp_path, monkeypatch):
     """A shipped run, in a place of this test's own."""
     path = small_run(gpu=replace(GPU, name="NVIDIA A6000")).save(tmp_path / "package" / "recordings" / "a6000.jsonl")
     monkeypatch.setattr(resources, "files", lambda name: tmp_path / "package")
     return path
 
 
-def test_runs_are_kept_in_worklog_home_or_with_the_users_data(
-    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_runs_are_kept_in_worklog_home_or_with_the_users_data(home, monkeypatch, tmp_path):
     path = new_path("2026-11-21T03:12:44+00:00")
     assert path.parent == home / "runs" and path.name.startswith("2026-11-21T03-12-44Z-") and path.suffix == ".jsonl"
     monkeypatch.delenv("WORKLOG_HOME")
@@ -57,8 +53,8 @@ def test_runs_are_kept_in_worklog_home_or_with_the_users_data(
     ],
 )
 def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced(
-    days: list[int], source: str, found: str, home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    days, source, found, home, recording, monkeypatch
+):
     monkeypatch.setenv("WORKLOG_SOURCE", source)
     half_written = home / "runs" / ".2026-11-23T03-12-44Z-h200-4f2c.jsonl.123"
     half_written.parent.mkdir(parents=True)
@@ -76,7 +72,7 @@ def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced
 
 
 @pytest.fixture
-def live(home: Path) -> None:
+def live(home):
     """A saved live run of one rung at 1024, and a newer one that was measured with a warm L2."""
     found = [measured(name, 1024, us=142.0) for name in ("warptiled", "cuBLAS")]
     for created, l2 in (("2026-11-23", "flush"), ("2026-11-24", "warm")):
@@ -84,7 +80,7 @@ def live(home: Path) -> None:
         run.save(new_path(created))
 
 
-def test_the_results_of_a_user_kernel_are_those_of_a_saved_run(live: None) -> None:
+def test_the_results_of_a_user_kernel_are_those_of_a_saved_run(live):
     small_run(measurements=[measured("mine", 1024), measured("naive", 1024)]).save(runs_dir() / "own.jsonl")
     assert [m.kernel for m in worklog.results(["mine", "naive"], 1024).measurements] == ["mine", "naive"]
     for name, says in (("mine", r"mine at 4096: .*open_run\(kernels=\['mine'\]\)"), ("nave", "nave.* naive.* at 4096")):
@@ -92,7 +88,7 @@ def test_the_results_of_a_user_kernel_are_those_of_a_saved_run(live: None) -> No
             worklog.results(name)
 
 
-def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None) -> None:
+def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
     shown = typed("run", "naive", "--size", "4096")
     assert shown.exit_code == 0 and "recorded · " in shown.stdout and "live · " not in shown.stdout
     assert worklog.results("warptiled", 1024).label.endswith("2026-11-23"), "unbiased, so not of the newest"
@@ -105,14 +101,12 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live: None)
         ({"shape": 4096}, "recorded"),
         ({"kernels": ["best"], "shape": 2048}, "recorded"),
     ):
-        assert open_run(**asked).origin == origin  # type: ignore[arg-type]
+        assert open_run(**asked).origin == origin
     with pytest.raises(BadRunFile, match="no run holds nothing at 64: measure"):
         open_run(kernels=["nothing"], shape=64)
 
 
-def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(
-    live: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):
     taken: list[str] = []
     monkeypatch.setattr("worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn())
     assert typed("figures", "--out", tmp_path / "figures").exit_code == 0
@@ -125,7 +119,7 @@ def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladde
         runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
 
 
-def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home: Path, recording: Path) -> None:
+def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home, recording):
     path = small_run().save(home / "runs" / "2026-11-20.jsonl")
     (home / "runs" / "2026-11-21.json").write_text('{"schema": 1')
     with pytest.warns(UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"):
@@ -138,7 +132,7 @@ def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home: Path
         assert open_run().origin == "recorded"
 
 
-def test_without_any_recording_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_recording_is_an_error(home, monkeypatch, tmp_path):
     monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nowhere")
     with pytest.raises(BadRunFile, match="install gemm-worklog again"):
         open_run()

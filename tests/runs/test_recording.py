@@ -1,7 +1,5 @@
 """The shipped recording holds what the project claims, and what is shown of it is what it holds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,11 +26,11 @@ RUNS = sorted(RECORDINGS.rglob("*.jsonl"))
 
 
 @pytest.fixture(scope="module")
-def h200() -> Run:
+def h200():
     return Run.load(recordings()["h200"], origin="recorded")
 
 
-def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
+def test_a_copy_of_what_ships_is_labelled_recorded():
     """A new recording is loaded with origin="recorded" and saved again before it ships."""
     for path in RUNS:
         assert open_run(path).label.startswith("recorded · "), path
@@ -43,7 +41,7 @@ def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(RECORDINGS)))
-def test_its_estimates_are_those_of_its_samples(path: Path) -> None:
+def test_its_estimates_are_those_of_its_samples(path):
     run = Run.load(path)
     for m in run.measurements:
         if m.us is None or not m.samples.sides:
@@ -57,7 +55,7 @@ def test_its_estimates_are_those_of_its_samples(path: Path) -> None:
             assert (again.value, again.low, again.high) == approx((stored.value, stored.low, stored.high), rel=1e-5)
 
 
-def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_larger() -> None:
+def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_larger():
     larger = []
     for run in map(Run.load, RUNS):
         for m in run.measurements:
@@ -68,12 +66,12 @@ def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_
     assert max(larger) == approx(0.002, abs=2e-4) and min(larger) > -2e-4, "notebook 02 states it"
 
 
-def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:
+def test_its_numbers_belong_to_the_sources_in_kernels(h200):
     """A kernel whose code was edited after it was measured has no number: measure again."""
     assert [r.name for r in LADDER if not r.program.measured_as(h200.kernels[r.name])] == []
 
 
-def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200: Run) -> None:
+def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200):
     """Except at `pipelined`, whose tile is a smaller one: notebook 05 compares both rungs at this tile."""
     rungs = [h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER if rung.name != "pipelined"]
     rates = [m.tflops or 0.0 for m in rungs]
@@ -83,7 +81,7 @@ def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200: Run) -> None:
     assert shares["warptiled"] >= 0.937
 
 
-def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
+def test_the_readmes_table_is_the_recordings(h200):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     begin, end = markers("table")
     table = text.partition(begin)[2].partition(end)[0].strip()
@@ -92,7 +90,7 @@ def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
     )
 
 
-def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path, one_png: None, drawn_before: None) -> None:
+def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
     """Of the PNGs that are not drawn here, the title and the description, which every change of a number changes."""
     drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing
@@ -106,7 +104,7 @@ def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path, one_png: None
     assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == (tmp_path / "README.md").read_text("utf-8")
 
 
-def test_the_comparison_holds_what_the_harness_promises() -> None:
+def test_the_comparison_holds_what_the_harness_promises():
     """Of known lengths, of two readings of one kernel, of the time to ±0.5 %, and beside the tracer."""
     comparison = open_comparison()
     read, promises = comparison.errors()["worklog"], comparison.document["promises"]
@@ -122,7 +120,7 @@ def test_the_comparison_holds_what_the_harness_promises() -> None:
         assert abs(point["events_us"] - point["tracer_us"]) <= max(0.5, 0.01 * point["tracer_us"]), point
 
 
-def test_sizes_in_steps_and_the_articles_recording_are_one_run_with_both_labels(h200: Run) -> None:
+def test_sizes_in_steps_and_the_articles_recording_are_one_run_with_both_labels(h200):
     drawn = {(m.kernel, m.problem.m): m for m in in_steps().measurements}
     (article,) = h200.select("shared", Shape.of(256))
     assert drawn["shared", 256].ratio == article.ratio and drawn["shared", 256].label == h200.label
@@ -130,7 +128,7 @@ def test_sizes_in_steps_and_the_articles_recording_are_one_run_with_both_labels(
     assert {m.kernel for m in h200.select()} <= {kernel for kernel, _ in drawn}, "also those without steps"
 
 
-def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200, monkeypatch):
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     fewer = replace(h200, measurements=[m for m in h200.measurements if m.kernel != "shared"])
     monkeypatch.setattr(measure, "holding", lambda tasks: replace(fewer))

@@ -2,8 +2,6 @@
 that was there is lost.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -30,7 +28,7 @@ from worklog.runs.record import SCHEMA
 HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
 
 
-def test_the_file_has_its_schema_a_line_for_each_thing_and_raw_samples(tmp_path: Path) -> None:
+def test_the_file_has_its_schema_a_line_for_each_thing_and_raw_samples(tmp_path):
     run = small_run(notes=["made by hand, with µ and “quotes”"], software={"numpy": "2"})
     path = run.save(tmp_path / "new" / "folder" / "run.jsonl")
     lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
@@ -40,7 +38,7 @@ def test_the_file_has_its_schema_a_line_for_each_thing_and_raw_samples(tmp_path:
     assert Run.load(path) == run and run.path == path
 
 
-def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp_path: Path) -> None:
+def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp_path):
     run = Run.begin(small_run(kernels={}).head_lines(), tmp_path / "run.jsonl")
     assert run.path is not None
     run.add(measured("naive"))
@@ -58,7 +56,7 @@ def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp
     assert Run.load(run.path).complete and len(Run.load(run.path).measurements) == 2
 
 
-def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_path: Path) -> None:
+def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_path):
     path = small_run().save(tmp_path / "run.jsonl")
     lines = [json.loads(text) | {"added": [{"deep": None}]} for text in path.read_text().splitlines()]
     del lines[0]["harness"]["placement"]
@@ -71,7 +69,7 @@ def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_pa
     assert (run.measurements[0].samples.overhead_us, run.measurements[0].samples.throttle_mask) == (2.0, 2)
 
 
-def test_a_run_of_schema_1_is_read() -> None:
+def test_a_run_of_schema_1_is_read():
     run = Run.load(Path(__file__).with_name("schema_1.json"))
     m, further, failed = run.measurements
     assert (run.label, run.gpu.name, run.calibration.offset_us) == (f"live · {HERE}", "NVIDIA H200", 3.45)
@@ -82,16 +80,14 @@ def test_a_run_of_schema_1_is_read() -> None:
     assert (failed.status, failed.time, failed.against) == ("failed", None, {"cuBLAS": None})
 
 
-def test_a_clock_that_is_not_known_becomes_nothing(tmp_path: Path) -> None:
+def test_a_clock_that_is_not_known_becomes_nothing(tmp_path):
     samples = Samples.of_turns(["x"], [[Sample(1.0, float("nan")), Sample(2.0, 1980.04)]])
     path = small_run(measurements=[replace(measured("x"), samples=samples)]).save(tmp_path / "run.jsonl")
     assert Run.load(path).measurements[0].samples.sides[0].sm_mhz == [None, 1980.0]
 
 
 @pytest.mark.parametrize("step", ["write_bytes", "replace"])
-def test_a_failed_save_leaves_the_old_file_and_no_other(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_file_and_no_other(step, tmp_path, monkeypatch):
     """The text is complete under another name before it gets its own, so a reader never sees half a file."""
     with pytest.raises(BadRunFile, match="give save"):
         small_run().save()
@@ -108,7 +104,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["run.jsonl"]
 
 
-def test_the_label_states_source_device_clocks_and_day(tmp_path: Path) -> None:
+def test_the_label_states_source_device_clocks_and_day(tmp_path):
     run = small_run(measurements=[measured("naive"), measured("naive", clocks="ignored")], complete=False)
     assert run.label == f"live · {HERE} · cut short"
     assert [m.label for m in run.measurements] == [f"live · {HERE}", f"live · {HERE}".replace("as found", "ignored")]
@@ -118,7 +114,7 @@ def test_the_label_states_source_device_clocks_and_day(tmp_path: Path) -> None:
     assert {shipped.label, *(m.label for m in shipped.measurements)} == {f"recorded · {HERE}"}
 
 
-def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it() -> None:
+def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it():
     run = small_run()
     other = Context("live", "locked", "2026-01-02", replace(GPU, name="NVIDIA A6000"), CALIBRATION)
     run.add(measured("shared"))
@@ -147,7 +143,7 @@ def with_lines(lines: list[Any], folder: Path) -> Path:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(damage=DAMAGES, data=st.data())
-def test_a_damaged_run_is_an_error_or_can_be_shown(tmp_path: Path, damage: Any, data: st.DataObject) -> None:
+def test_a_damaged_run_is_an_error_or_can_be_shown(tmp_path, damage, data):
     lines = lines_in(tmp_path)
     number = data.draw(st.integers(0, len(lines) - 1))
     lines[number] = damaged(lines[number], damage, data)
@@ -156,7 +152,7 @@ def test_a_damaged_run_is_an_error_or_can_be_shown(tmp_path: Path, damage: Any, 
 
 
 @pytest.mark.parametrize("content", [b"", b"not json", b"\xff\xfe\x00", b"[" * 100_000, b"{}", b"[]\n[]", b"null"])
-def test_what_is_no_run_is_an_error_with_a_remedy(content: bytes, tmp_path: Path) -> None:
+def test_what_is_no_run_is_an_error_with_a_remedy(content, tmp_path):
     (tmp_path / "run.jsonl").write_bytes(content)
     with pytest.raises(BadRunFile, match=r"run\.jsonl .*give a file that `worklog run` wrote"):
         Run.load(tmp_path / "run.jsonl")
@@ -183,7 +179,7 @@ def test_what_is_no_run_is_an_error_with_a_remedy(content: bytes, tmp_path: Path
         (9, "changed l2", "lukewarm", "l2 = 'lukewarm'"),
     ],
 )
-def test_a_damaged_part_is_named(number: int, place: str, value: Any, part: str, tmp_path: Path) -> None:
+def test_a_damaged_part_is_named(number, place, value, part, tmp_path):
     lines = lines_in(tmp_path)
     lines[number] = changed(lines[number], place, value)
     with pytest.raises(BadRunFile, match=r"run\.jsonl isn't a whole run \(.*: measure again") as caught:
@@ -191,7 +187,7 @@ def test_a_damaged_part_is_named(number: int, place: str, value: Any, part: str,
     assert part in str(caught.value)
 
 
-def test_a_newer_schema_and_a_run_without_a_gpu_or_a_date_are_errors(tmp_path: Path) -> None:
+def test_a_newer_schema_and_a_run_without_a_gpu_or_a_date_are_errors(tmp_path):
     lines = lines_in(tmp_path)
     with pytest.raises(BadRunFile, match="has schema 99; this version reads 2: install a newer gemm-worklog"):
         Run.load(with_lines([lines[0] | {"schema": 99}, *lines[1:]], tmp_path))
@@ -227,7 +223,7 @@ def refused(content: Any, path: Path) -> str:
     return words.removeprefix(str(path)).removesuffix(": do this")
 
 
-def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path: Path) -> None:
+def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path):
     path = tmp_path / "file.json"
     for content in (b"not json", b"\xff\xfe\x00", b"[" * 100_000, json.dumps(WHOLE).encode()[:-9], [float("inf")]):
         assert " is not a whole JSON document: it was cut short or is another format" in refused(content, path)
@@ -241,7 +237,7 @@ def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path:
         assert "isn't a whole document of rows" in words and place.partition(" ")[0] in words
 
 
-def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(tmp_path: Path) -> None:
+def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(tmp_path):
     path = tmp_path / "new" / "file.json"
     write_text(path, WHOLE | {"rows": [{"us": np.float64(1.5)}], "more": float("nan")})
     assert read_json(path, Rows, "rows", (1, 2), "") == (WHOLE, Rows("2026-11-21", [{"us": 1.5}]))
@@ -256,7 +252,7 @@ ROWS = [
 ]
 
 
-def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true_length() -> None:
+def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true_length():
     comparison = compared(ROWS)
     assert comparison.harnesses == ["ours", "theirs", "gone"]
     assert (comparison.works(KNOWN), comparison.works(CUBLAS)) == ([1, 10], [512])
@@ -268,7 +264,7 @@ def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true
     assert [error for _, error in errors["ours"]] == approx([0.01, 0.02])
 
 
-def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -> None:
+def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path):
     path, document = tmp_path / "peers.json", {"schema": 1, "kind": "peers", **compared(ROWS).document}
     short = document | {"complete": False, "origin": "live", "promises": {}}
     for written, label in ((document, "recorded · NVIDIA H200 · clocks as found · 2026-11-21"), (short, "live · ")):

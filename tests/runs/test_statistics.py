@@ -1,7 +1,5 @@
 """From samples to a number: the interval has its stated coverage, and samples that aren't finite are an error."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from math import comb, gamma, log, pi, sqrt
@@ -30,14 +28,14 @@ from worklog.settings import PITFALLS, Harness
 STATISTICS = next(pitfall.values for pitfall in PITFALLS if pitfall.setting == "statistic")
 
 
-def test_the_interval_is_at_the_quantiles_of_the_distributions() -> None:
+def test_the_interval_is_at_the_quantiles_of_the_distributions():
     for free, quantile in enumerate(STUDENT, 1):
         x, height = np.linspace(0, quantile, 100_001), gamma((free + 1) / 2) / gamma(free / 2) / sqrt(free * pi)
         assert np.trapezoid(height * (1 + x**2 / free) ** (-(free + 1) / 2), x) == approx(0.475, rel=1e-6)
 
 
 @pytest.mark.parametrize("n", [6, 7, 11, 40, 999])
-def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_95_percent(n: int) -> None:
+def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_95_percent(n):
     below = next(k for k, ways in enumerate(accumulate(comb(n, k) for k in range(n))) if ways >= 0.025 * 2**n)
     found = median([*map(float, range(n, 0, -1))])
     assert below <= found.low < below + 1 and found.value == (n + 1) / 2 == approx((found.low + found.high) / 2)
@@ -56,9 +54,7 @@ def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tup
 
 @pytest.mark.parametrize(("count", "turns"), [(9, 3), (20, 3), (9, 1)])
 @pytest.mark.parametrize("effect", ["normal", "two groups"])
-def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two_measurements(
-    effect: str, count: int, turns: int
-) -> None:
+def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two_measurements(effect, count, turns):
     """Where each placement has several launches, the difference is held in 93 to 97 %."""
     rng, pairs = np.random.default_rng(count + turns), 1000
     found = [[median(*placed(rng, effect, count, turns)) for _ in range(2)] for _ in range(pairs)]
@@ -68,13 +64,13 @@ def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two
     assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
 
 
-def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one() -> None:
+def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one():
     for below in (0.0, -1.0):
         assert paired_ratio([2.0, 2.0, 2.0], [1.0, below, 2.0]).value == approx(2.0)
     assert median([0.0] * 50).relative_half_width == float("inf"), "a time of 0 is never known precisely"
 
 
-def test_each_statistic_is_what_it_is_called() -> None:
+def test_each_statistic_is_what_it_is_called():
     samples = [5.0, 1.0, 2.0, 3.0, 100.0]
     found = {statistic: estimate_of(samples, statistic) for statistic in STATISTICS}
     values = {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
@@ -84,7 +80,7 @@ def test_each_statistic_is_what_it_is_called() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [float("nan")], [1.0, float("nan"), 3.0], [1.0, float("inf")]])
-def test_samples_that_are_not_finite_or_have_no_placement_are_an_error(bad: list[float]) -> None:
+def test_samples_that_are_not_finite_or_have_no_placement_are_an_error(bad):
     assert median([3.0, 1.0, 2.0], [7, 7, 7]) == median([1.0, 2.0, 3.0])
     with pytest.raises(BadSetting, match="3 samples have 2 placements"):
         median([1.0, 2.0, 3.0], [0, 1])
@@ -93,7 +89,7 @@ def test_samples_that_are_not_finite_or_have_no_placement_are_an_error(bad: list
             estimate_of(bad, statistic)
 
 
-def test_one_large_shape_decides_the_mean_and_not_the_geometric_mean() -> None:
+def test_one_large_shape_decides_the_mean_and_not_the_geometric_mean():
     assert over_shapes([1.0, 1.0, 1.0, 1000.0]) == approx((250.75, 1000**0.25))
     assert over_shapes([50.0]) == approx((50.0, 50.0))
     for bad in ([], [0.0], [1.0, -1.0], [float("nan")], [float("inf")]):
@@ -106,14 +102,14 @@ def by_placement(values: Sequence[float]) -> tuple[list[float], list[int]]:
     return np.repeat(values, 3).tolist(), np.repeat(np.arange(len(values)), 3).tolist()
 
 
-def test_the_interval_over_placements_takes_its_variance_from_the_pilot() -> None:
+def test_the_interval_over_placements_takes_its_variance_from_the_pilot():
     pilot = [100.0 + 0.1 * number for number in range(PILOT)]
     found = median(*by_placement([*pilot, *[100.4] * 40]))
     expected = STUDENT[-1] * float(np.std(pilot, ddof=1)) / (PILOT + 40) ** 0.5
     assert found.half_width == pytest.approx(expected)
 
 
-def test_the_interval_holds_although_its_width_decides_when_sampling_stops() -> None:
+def test_the_interval_holds_although_its_width_decides_when_sampling_stops():
     """As the harness does it: a pilot, then as many placements as its variance asks for."""
     rng, held, runs = np.random.default_rng(0), 0, 600
     for _ in range(runs):
@@ -128,7 +124,7 @@ def test_the_interval_holds_although_its_width_decides_when_sampling_stops() -> 
 
 
 @pytest.mark.parametrize("kernels", [[1, 2], [2, 1], [1, 1], [3, 2]])
-def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
+def test_the_intervals_hold_for_other_processes(kernels):
     """Launches of 5 and 8 µs in 600 processes, each with its own overhead and its own gap between kernels."""
     rng, runs, held = np.random.default_rng(0), 600, np.zeros(2)
     for _ in range(runs):
@@ -145,7 +141,7 @@ def test_the_intervals_hold_for_other_processes(kernels: list[int]) -> None:
     assert all(0.93 <= share <= 0.99 for share in held / runs)
 
 
-def test_what_differs_between_processes_cancels_in_a_ratio_to_itself_and_only_events_have_it() -> None:
+def test_what_differs_between_processes_cancels_in_a_ratio_to_itself_and_only_events_have_it():
     samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
     both = Samples.of_turns("ab", [samples] * 2, kernels=[2, 2])
     found, by_host = (summarize(both, Harness().but(timer=timer).as_dict(), 3.0) for timer in ("events", "host"))

@@ -1,11 +1,8 @@
 """Runs, measurements and verdicts as tables and frames: the label stands with the numbers, a failure shows no time."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -38,7 +35,7 @@ class Html:
         self.tags, self.words = [element.tag for element in elements.iter()], [*elements.itertext()]
 
 
-def test_a_table_keeps_every_character_as_text_as_html_and_as_markdown() -> None:
+def test_a_table_keeps_every_character_as_text_as_html_and_as_markdown():
     assert TABLE.text() == "a <title>\n name          n\n [one]  <i>1</i>\n two          22\n  a & b"
     page = Html(TABLE.html())
     assert page.tags.count("tr") == 3 and "i" not in page.tags
@@ -49,7 +46,7 @@ def test_a_table_keeps_every_character_as_text_as_html_and_as_markdown() -> None
     assert lines == ["| a | b |", "|---|--:|", "| x \\| y z | 1 |"]
 
 
-def test_numbers_and_bars_in_cells() -> None:
+def test_numbers_and_bars_in_cells():
     for share, length in ((0.25, "25.0"), (1.7, "100.0"), (-1.0, "0.0")):
         assert f" {length}%,transparent" in Bar("words", share).html()
     assert Bar("<b>", None).html() == "&lt;b&gt;"
@@ -62,8 +59,8 @@ def test_numbers_and_bars_in_cells() -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])
-def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status: str) -> None:
-    m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")  # type: ignore[arg-type]
+def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status):
+    m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")
     run = small_run(measurements=[m])
     assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""]
     said = f"naive: {status}: {m.reason}"
@@ -73,7 +70,7 @@ def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status: str)
     assert len(re.findall(r"(?<!\\)\|", row)) == 5 and "4 rows <b>wrong" in row, "in the README"
 
 
-def test_footnotes_say_once_what_was_not_right_and_of_which_kernels() -> None:
+def test_footnotes_say_once_what_was_not_right_and_of_which_kernels():
     wide = "not converged: ±0.5 % was not reached"
     m = replace(measured("naive", gate=False), degradations=(wide,))
     assert [*cells(m).values()][1:3] == ["off", "100.0 µs *"]
@@ -85,7 +82,7 @@ def test_footnotes_say_once_what_was_not_right_and_of_which_kernels() -> None:
     assert run.footnotes(run.measurements) == ["products are short (naive at 512)"]
 
 
-def test_a_run_in_a_terminal_and_in_a_notebook() -> None:
+def test_a_run_in_a_terminal_and_in_a_notebook():
     shown = small_run().text()
     lines = shown.splitlines()
     assert lines[0].startswith(LABEL)
@@ -100,7 +97,7 @@ def test_a_run_in_a_terminal_and_in_a_notebook() -> None:
     assert all(LABEL in words for words in page.words if words.startswith("512 ×"))
 
 
-def test_the_details_of_a_measurement() -> None:
+def test_the_details_of_a_measurement():
     """The rates of what is no matrix product, and what they are shares of; columns that no row fills are left out."""
     hot = [replace(side, hot_us=[us] * 9) for side, us in zip(measured("f").samples.sides, (80.0, 48.0), strict=True)]
     work = replace(measured("f").work, bytes_read=2 * 10**8, bytes_written=10**8)
@@ -117,7 +114,7 @@ def test_the_details_of_a_measurement() -> None:
     assert "items/s" not in small_run(measurements=[replace(m, work=Work(bytes_read=8))]).text()
 
 
-def test_means_are_over_the_sizes_that_have_a_time() -> None:
+def test_means_are_over_the_sizes_that_have_a_time():
     rows = [measured("naive", 512, us=100.0, ratio=0.5), measured("naive", 1024, us=100.0, ratio=0.125)]
     skipped = Measurement("naive", (2048, 2048, 2048), "skipped", reason="too slow")
     run = small_run(measurements=[*rows, skipped, measured("cuBLAS", 512)])
@@ -128,7 +125,7 @@ def test_means_are_over_the_sizes_that_have_a_time() -> None:
     assert [[*row.values()] for row in over] == [["mine", "2 of 2", "150 ms", "0.00201", "0.00190", "50.0 %"]]
 
 
-def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_was_off() -> None:
+def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_was_off():
     run = small_run()
     assert run.full_label == f"{LABEL} · event overhead 3.45 µs removed"
     run.harness["timer"] = "host"
@@ -137,14 +134,14 @@ def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_
     assert small_run(measurements=[unchecked]).full_label.endswith(unchecked.degradations[0])
 
 
-def test_a_verdict_shows_every_stage_with_its_margin() -> None:
+def test_a_verdict_shows_every_stage_with_its_margin():
     page = Html(VERDICT._repr_html_())
     assert {"the gate: failed", "✗\u00a0failed", "✓\u00a0passed", "900 of 600", "rms <b>9</b>"} <= {*page.words}
     assert re.search(r"precision +✗.failed +900 of 600 +rms", repr(VERDICT))
     assert "#e0702455 100.0%" in VERDICT._repr_html_(), "more than its limit, in the colour of that"
 
 
-def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples() -> None:
+def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples():
     m = small_run().measurements[0]
     for shown in (repr(m), "".join(Html(m._repr_html_()).words)):
         assert LABEL in shown and "100.0 µs ±1.00 %" in shown and "2 of 3 count, " in shown
@@ -161,13 +158,13 @@ def points() -> Run:
     return small_run(measurements=[m, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
 
 
-def test_a_frame_has_the_axes_as_columns() -> None:
+def test_a_frame_has_the_axes_as_columns():
     frame = points().frame()
     assert list(frame[["kernel", "N", "axis us", "us"]].iloc[0]) == ["relu", 8, "half", 100.0]
     assert frame.status.to_list() == ["measured", "skipped"] and frame.columns.is_unique
 
 
-def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
+def test_samples_are_tidy_and_give_the_measurements_time_again():
     run = points()
     samples, (m, _) = run.samples(), run.measurements
     assert samples.of.value_counts().to_dict() == {"kernel": 3, "baseline": 3, "hot kernel": 2}
@@ -183,13 +180,13 @@ def example(of: Callable[..., object]) -> Any:
     return eval(re.findall(r"Example[^`]*`([^`]+)`", words)[0], {"run": recorded_run()})
 
 
-def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size() -> None:
+def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size():
     naive = recorded_run().select("naive", Shape.of(256))[0]
     assert example(Run.samples)["naive", 256] == approx(np.std(naive.samples.counted(), ddof=1), abs=1e-4)
     assert example(Run.frame).loc["naive", 256] == naive.us
 
 
-def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart() -> None:
+def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart():
     near = [replace(measured(name, us=us), time=Estimate(us, us - 1, us + 1)) for name, us in (("a", 50), ("b", 51.5))]
     run = small_run(measurements=[*near, measured("c", us=90), measured("d", us=70), measured("a", 1024, us=9)])
     table = run.pivot()
@@ -205,7 +202,7 @@ def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart()
     assert "skipped" in small_run().pivot().text() and small_run(measurements=[]).pivot().rows == ()
 
 
-def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_time() -> None:
+def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_time():
     run = small_run(measurements=[*small_run().measurements, measured("cuBLAS", 1024, ratio=0.25)])
     shown = {row[0]: [str(cell) for cell in row[1:]] for row in run.shares().rows}
     assert shown == {
@@ -221,7 +218,7 @@ def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_
     assert small_run(measurements=[]).shares().rows == ()
 
 
-def test_show_prints_a_run_and_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_prints_a_run_and_writes_it(tmp_path, monkeypatch):
     path = points().save(tmp_path / "run.jsonl")
     csv, tables, parquet = tmp_path / "a.csv", tmp_path / "a.md", tmp_path / "a.parquet"
     shown = worklog("show", path, "--csv", csv, "--markdown", tables)
@@ -250,9 +247,7 @@ def missing(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers",), "wall_s")])
-def test_every_command_that_prints_measurements_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str], column: str
-) -> None:
+def test_every_command_that_prints_measurements_writes_them(tmp_path, monkeypatch, command, column):
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     found = worklog(*command, "--csv", tmp_path / "a.csv", "--markdown", tmp_path / "a.md")
     assert found.exit_code == 0 and {column, "label"} <= {*pandas.read_csv(tmp_path / "a.csv").columns}
@@ -260,6 +255,6 @@ def test_every_command_that_prints_measurements_writes_them(
     assert "recorded · NVIDIA H200" in head and f" {column} " in columns and rule.startswith("|---") and len(rows) > 10
 
 
-def test_many_notes_below_a_table_are_folded_but_all_there() -> None:
+def test_many_notes_below_a_table_are_folded_but_all_there():
     few, many = (replace(TABLE, notes=[f"note {number}" for number in range(count)]).html() for count in (5, 6))
     assert "<details>" not in few and "<summary>6 notes</summary><p><small>note 0" in many and "note 5" in many

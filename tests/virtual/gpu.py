@@ -4,8 +4,6 @@ It stands in for worklog.harness.cuda_timeline.CudaTimeline. Nothing here looks 
 repeatable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count

@@ -1,7 +1,5 @@
 """The real job, in a process of its own, on the virtual GPU: host functions are checked by the real gate and timed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,7 +14,7 @@ from worklog.runner import check, child, worker
 
 def check_without_races(order: Mapping[str, Any], say: child.Say) -> None:
     """CUDA sources run on an emulator that sees no races, as no GPU does."""
-    check.device_of = lambda live, budget: EmulatedDevice(races=False)  # type: ignore[assignment]
+    check.device_of = lambda live, budget: EmulatedDevice(races=False)
     checked = check.check(order["what"], **order["how"] | {"on": "emulated"})
     say("checked", checked=replace(checked, label="live · a virtual GPU"))
 

@@ -5,8 +5,6 @@ TILES_DIE names a file with the name of a tile and of who dies: the first "worke
 its "child".
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
