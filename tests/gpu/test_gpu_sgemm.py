@@ -16,7 +16,7 @@ from worklog.gpu.device import gpu
 from worklog.kernel.best import kernel_of, table
 from worklog.problem.gemm import Shape
 
-# On a GPU other than that of best's table, sgemm says once that a choice may be slow.
+# On a GPU for which best's table may not hold, sgemm says once that a choice may be slow.
 pytestmark = pytest.mark.filterwarnings("ignore:sgemm. best chooses by a table:UserWarning")
 SHAPES = ((1, 1, 1), (33, 1, 1021), (1, 1000, 77), (1021, 1021, 1021), (128, 128, 16384), (2048, 130, 64))
 

@@ -6,6 +6,7 @@ import ctypes
 import sys
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
+from tests.helpers import GPU
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
-from worklog.kernel.best import choose, table
+from worklog.kernel.best import choose
 from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runner import sgemm as module
 from worklog.runner.sgemm import OnGpu
@@ -150,7 +152,7 @@ class Noting:
     """
 
     arch = "sm_80"
-    stream_handle, capturing, driver = 7, False, table().driver
+    stream_handle, capturing = 7, False
     empty: Any = None
 
     def __init__(self) -> None:
@@ -160,6 +162,7 @@ class Noting:
         self.free = 2**40
         self.context = 11
         self.stream: Any = None
+        self.place: Any = None
 
     @property
     def cuda(self) -> Any:
@@ -204,9 +207,8 @@ class Noting:
 @pytest.fixture
 def noting(monkeypatch):
     found = Noting()
-    place = OnGpu(0, found, 11)
-    monkeypatch.setattr(module, "_on_gpu", lambda number: place)
-    monkeypatch.setattr(module, "gpu", lambda: SimpleNamespace(name=table().gpu, driver=found.driver))
+    found.place = OnGpu(0, found, 11, GPU)
+    monkeypatch.setattr(module, "_on_gpu", lambda number: found.place)
     monkeypatch.setitem(sys.modules, "cupy", found)
     streams = SimpleNamespace(stream_of=lambda handle: SimpleNamespace(ptr=handle))
     monkeypatch.setitem(sys.modules, "worklog.gpu.cuda", streams)
@@ -313,14 +315,27 @@ def test_without_memory_for_a_workspace_the_error_names_its_size(noting):
     assert len(noting.launches) == 2
 
 
-def test_a_table_of_another_driver_is_named(noting):
+def test_a_gpu_is_named_for_which_the_table_may_not_hold(noting):
     with warnings.catch_warnings(action="error"):
         multiply(64)
-    noting.driver = "1.2.3"
-    with pytest.warns(UserWarning, match="with driver 1.2.3: .* may be slower") as said:
+        noting.place.card = replace(GPU, name="NVIDIA H100 80GB HBM3", memory_clock_mhz=2619.0, memory_bus_bits=5120)
+        multiply(48)
+    noting.place.card = replace(GPU, name="NVIDIA H100 PCIe", multiprocessors=114)
+    with pytest.warns(UserWarning, match="this is an NVIDIA H100 PCIe with 114: .* may be slower") as said:
         a, b, c = operands(Shape.of(32))
         worklog.sgemm(a, b, c)
     assert said[0].filename == __file__
+
+
+def test_split_is_taken_less_often_where_memory_is_slower(noting):
+    noting.arch = "sm_90"
+    shape, entries = Shape(4096, 128, 2048), list[str]()
+    for peak in (1.0, 0.5):
+        noting.place.card = replace(GPU, memory_clock_mhz=peak * GPU.memory_clock_mhz)
+        module._plan.cache_clear()
+        multiply(shape, mode="split")
+        entries.append(noting.launches[-1][0].partition("<")[0])
+    assert entries[0].startswith(("sgemm_split", "add_parts")) and entries[1].startswith("sgemm_best")
 
 
 def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(noting):
@@ -358,7 +373,7 @@ def test_the_stream_of_a_tensor_is_torchs_current_one(noting, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     plan = module._plan("fp32", True, (0, 0, 0), *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
     plan.library = "torch"
-    OnGpu(1, noting, 11).launch(plan, 1.0, 2**20, 2**30, 0.0, 2**40)
+    OnGpu(1, noting, 11, GPU).launch(plan, 1.0, 2**20, 2**30, 0.0, 2**40)
     assert noting.launches[-1][1] == 41
 
 

@@ -126,7 +126,7 @@ def run(
             measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
     else:
         measured = measure.results(rungs or None, at, some=bool(count), **biased)
-    stale = best.table().stale(measured.gpu.name, measured.gpu.driver) if "best" in rungs else None
+    stale = best.table().stale(measured.gpu) if "best" in rungs else None
     for note in (f"{count} shapes drawn: --shapes {count} --seed {seed}" if count else None, stale):
         if note and note not in measured.notes:
             measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)

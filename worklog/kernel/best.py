@@ -21,6 +21,7 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.rungs import FP32, added, numbered, split_at, split_tile, split_tiles
 from worklog.kernel.signature import Launch
 from worklog.problem import FLOAT_BYTES, Shape
+from worklog.runs import Gpu
 
 RUNG = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 BULK = next(rung for rung in FP32 if rung.name == "bulk_copies")
@@ -51,7 +52,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Table:
-    """label: where it was measured. gpu, driver, shapes: of the measurement. launch_us: of a launch without work;
+    """label: where it was measured. gpu, driver, multiprocessors, shapes: of the measurement; memory_gbs: the peak of
+    its GPU's memory. launch_us: of a launch without work;
     sum_us, sum_gbs: of each round of loads of the launch that adds the parts, and the rate at which it does.
     split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
@@ -61,6 +63,7 @@ class Table:
     gpu: str
     driver: str
     multiprocessors: int
+    memory_gbs: float
     launch_us: float
     sum_us: float
     sum_gbs: float
@@ -71,12 +74,20 @@ class Table:
     shapes: tuple[Shape, ...]
     tiles: tuple[Tile, ...]
 
-    def stale(self, gpu: str, driver: str) -> str:
-        """What to say where it was made for another GPU or driver; "" where it wasn't."""
-        if (gpu, driver) == (self.gpu, self.driver):
+    def stale(self, gpu: Gpu) -> str:
+        """What to say on a GPU for which nothing can be derived from it; "" for others. Code is compiled for a compute
+        capability, and takes as many cycles on each card that has it: the driver doesn't matter.
+        """
+        if (gpu.compute_capability, gpu.multiprocessors) == ((9, 0), self.multiprocessors):
             return ""
-        made = f"best chooses by a table for an {self.gpu} with driver {self.driver}"
-        return f"{made}, and this is an {gpu} with driver {driver}: the result is right, and may be slower"
+        made = f"best chooses by a table for an {self.gpu} with {self.multiprocessors} multiprocessors"
+        return f"{made}, and this is an {gpu.name} with {gpu.multiprocessors}: the result is right, and may be slower"
+
+    def on(self, gpu: Gpu) -> Table:
+        """As it is expected to be on another GPU: what memory bounds follows its peak. Not measured."""
+        ratio = gpu.memory_peak_gbs / self.memory_gbs
+        pass_gbs, float_gbs = self.split_gbs * ratio, self.split_float_gbs * ratio
+        return replace(self, multiprocessors=gpu.multiprocessors, split_gbs=pass_gbs, split_float_gbs=float_gbs)
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split: stages of 128 columns, bytes of the first pass, stored float by
@@ -167,35 +178,36 @@ def candidates(
     arch: str = "",
     split: bool = False,
     exact: bool = False,
+    gpu: Gpu | None = None,
 ) -> list[Candidate]:
     """What may be launched. aligned: whether A, B and C are at multiples of 16 bytes. a_by_columns, b_by_columns:
     whether A and B are in column-major order. arch: as "sm_90", where `bulk_copies` and `split` run. split, exact:
-    whether the rung split, and sums in double precision, are among them.
+    whether the rung split, and sums in double precision, are among them. gpu: default, the table's.
     """
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
     orders = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
     wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns))
     on_hopper = arch == "sm_90" and not (a_by_columns or b_by_columns)
-    made: list[Candidate] = []
-    for tile in table().tiles:
-        of = tile.template
+    of, made = table() if gpu is None else table().on(gpu), list[Candidate]()
+    for tile in of.tiles:
         if tile.kernel != "best":
             if on_hopper and aligned and shape in BULK.domain:
-                made.append(Candidate(table().us(tile, 1, shape), accuracy.fp32_bound(shape.k), partial(replace, BULK)))
-        elif of["WIDTH"] == (4 if wide else 1):
-            most = min(shape.k // (LEAST_TILES * of["BK"]), MOST_WORKSPACE // (4 * shape.m * shape.n))
+                made.append(Candidate(of.us(tile, 1, shape), accuracy.fp32_bound(shape.k), partial(replace, BULK)))
+        elif tile.template["WIDTH"] == (4 if wide else 1):
+            bk = tile.template["BK"]
+            most = min(shape.k // (LEAST_TILES * bk), MOST_WORKSPACE // (4 * shape.m * shape.n))
             for parts in PARTS:
                 if parts == 1 or parts <= most:
-                    terms = min(shape.k, math.ceil(math.ceil(shape.k / of["BK"]) / parts) * of["BK"])
+                    terms = min(shape.k, math.ceil(math.ceil(shape.k / bk) / parts) * bk)
                     bound = accuracy.fp32_bound(terms, parts)
-                    make = partial(kernel_of, of, parts, a_by_columns, b_by_columns)
-                    made.append(Candidate(table().us(tile, parts, shape), bound, make))
+                    make = partial(kernel_of, tile.template, parts, a_by_columns, b_by_columns)
+                    made.append(Candidate(of.us(tile, parts, shape), bound, make))
     if split and on_hopper:
         bound = accuracy.split_bound(shape, split_tile(shape)[1])
-        made.append(Candidate(table().split_us(shape), bound, partial(split_at, shape)))
+        made.append(Candidate(of.split_us(shape), bound, partial(split_at, shape)))
     if exact:
-        waves = math.ceil(math.ceil(shape.m / 64) * math.ceil(shape.n / 64) / table().multiprocessors)
-        us = table().launch_us + waves * shape.k * EXACT_US
+        waves = math.ceil(math.ceil(shape.m / 64) * math.ceil(shape.n / 64) / of.multiprocessors)
+        us = of.launch_us + waves * shape.k * EXACT_US
         made.append(Candidate(us, accuracy.exact_bound(shape.k), partial(replace, EXACT, template=orders)))
     return made
 

@@ -25,6 +25,7 @@ from worklog.gpu.device import gpu
 from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
 from worklog.kernel.best import LEAST_SPLIT_K, choose, table
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
+from worklog.runs import Gpu
 
 MODES = {"fp32": "best", "split": "split"}
 ALIGNMENT = 16  # bytes, of a kernel's widest access
@@ -69,9 +70,10 @@ def sgemm(
 
     A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
-    must not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. Both modes
-    warn once if the table of best was made on another GPU or driver. A process reads and compiles a rung's file once:
-    restart it after editing the file.
+    must not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. The table of
+    best was measured on an H200: a GPU of another compute capability, or with another number of multiprocessors, is
+    warned of once; elsewhere split is expected to follow the peak of the memory, which is not measured. A process reads
+    and compiles a rung's file once: restart it after editing the file.
 
     Raises BadSetting for arrays that the mode's kernel doesn't take, and for a max_error that no kernel keeps; NoGpu,
     OutOfMemory, LaunchFailed.
@@ -204,6 +206,7 @@ class Plan:
     def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, at: Units) -> Kernel:
         """The kernel for these matrices."""
         best, arch = rung("best"), self.place.device.arch if self.place else ARCH
+        card = self.place.card if self.place else None
         if not isinstance(mode, Kernel | float) and mode not in MODES:
             raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
         kernel = mode if isinstance(mode, Kernel) else best if isinstance(mode, float) else rung(MODES[mode])
@@ -225,7 +228,8 @@ class Plan:
             return kernel
         split = isinstance(mode, float) or (mode == "split" and self.shape.k >= LEAST_SPLIT_K)
         aligned = all(place % ALIGNMENT == 0 for place in at)
-        kernel = _best(aligned, a_by_rows, b_by_rows, split and self.reads, mode if isinstance(mode, float) else inf)
+        limit = mode if isinstance(mode, float) else inf
+        kernel = _best(aligned, a_by_rows, b_by_rows, split and self.reads, limit, card)
         kernel.at(self.shape, arch)  # raises BadSetting if none keeps the error
         return kernel
 
@@ -254,10 +258,10 @@ _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 
 @cache  # so that its kernels are compiled once
-def _best(aligned: bool, a_by_rows: bool, b_by_rows: bool, split: bool, max_error: float) -> Kernel:
+def _best(aligned: bool, a_by_rows: bool, b_by_rows: bool, split: bool, max_error: float, card: Gpu | None) -> Kernel:
     """The rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
-    how = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error)
+    how = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error, gpu=card)
     return replace(rung("best"), choose=how)
 
 
@@ -275,8 +279,8 @@ def _empty(like: Any, plan: Plan) -> Any:
 class OnGpu:
     """Multiplies matrices on one GPU. device: a CudaDevice. context: of CUDA."""
 
-    def __init__(self, number: int, device: Any, context: int) -> None:
-        self.number, self.device, self.context = number, device, context
+    def __init__(self, number: int, device: Any, context: int, card: Gpu) -> None:
+        self.number, self.device, self.context, self.card = number, device, context, card
         self._lock = threading.Lock()  # a plan's arguments and a stream's workspace are for one caller at a time
         self._loaded: dict[Kernel, Loaded] = {}
         self._workspaces: dict[int, Any] = {}  # by the stream's handle
@@ -312,7 +316,7 @@ class OnGpu:
         if not plan.launches:
             if capturing and not (kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)):
                 raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
-            if kernel.choose is not None and (why := table().stale(gpu().name, gpu().driver)):
+            if kernel.choose is not None and (why := table().stale(self.card)):
                 once(f"sgemm: {why}")
             if kernel not in self._loaded:
                 kernel.require_launch()
@@ -346,7 +350,7 @@ def _on_gpu(number: int) -> OnGpu:
     from worklog.gpu.cuda import CudaDevice
 
     with cupy.cuda.Device(number):
-        return OnGpu(number, CudaDevice(), cupy.cuda.driver.ctxGetCurrent())
+        return OnGpu(number, CudaDevice(), cupy.cuda.driver.ctxGetCurrent(), gpu())
 
 
 @cache
