@@ -51,6 +51,7 @@ EXCLUDED = {
 }  # fmt: skip
 TYPES = "{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}"
 BAR = "{bar,bar.cta,barrier,barrier.cta}"
+BOX = "{,1d,2d,3d,4d,5d}"
 ARRIVES = "{arrive,arrive_drop}.{,release,relaxed,noComplete,noComplete.release,release.noComplete}"
 ATOMICS = {
     "{atom,red}.{add.u32,add.s32,add.u64,add.s64,add.f32,add.f64,inc.u32,dec.u32}": "ACCESS/{1}",
@@ -105,10 +106,15 @@ INSTRUCTIONS = (
         "cp.async.wait_group": "ASYNC/COPY_WAIT number#",
         "cp.async.mbarrier.arrive.{,noinc}.b64": "ASYNC/TRACK near",
     })),
-    ("cp.async.bulk", Row("load", "cp", "void parts", COPIES, "read", {
+    ("cp.async.bulk", Row("load", "cp", "void parts", COPIES,
+                          "read | multicast::cluster | cta_group::1 | tile | L2::cache_hint", {
         "cp.async.bulk.commit_group": "ASYNC/BULK_COMMIT",
         "cp.async.bulk.wait_group": "ASYNC/BULK_WAIT number#",
-        "*": "ASYNC/BULK",
+        **{f"cp.async.bulk.{{,tensor}}.{BOX}.{shared}.global.mbarrier::complete_tx::bytes":
+               "ASYNC/BULK_LOAD near far coordinates:u32 barrier size:u16?" for shared in SHARED.split()[1:]},
+        "cp.async.bulk.global.shared::cta.bulk_group": "ASYNC/BULK_STORE far near coordinates:u32",
+        f"cp.async.bulk.tensor.{BOX}.global.shared::cta.bulk_group": "ASYNC/BULK_STORE far coordinates:u32 near",
+        f"cp.async.bulk.prefetch.{{,tensor}}.{BOX}.L2.global": "ALU ...",
     })),
     ("cp.reduce", Row("load", "", "void parts", "copies that reduce: use atomics, or a GPU")),
     ("bra", Row("control", "", "void", forms={"*": "BRANCH"})),
@@ -220,6 +226,7 @@ def row_of(opcode: str) -> Row:
 def record_of(opcode: str) -> str:
     """The form of an instruction that is a record of the core; empty if there is none."""
     row, given = row_of(opcode), opcode.split(".")
+    ruled = {*given} - {*SHARED.split()} if "global" in given else {*given}  # a copy follows the rules of global memory
     forms = dict(pair for item in row.forms.items() for pair in expanded(*item))
     groups = [group.split() for group in row.free.split("|")]
     free = Counter(number for word in given for number, group in enumerate(groups) if word in group)
@@ -228,6 +235,6 @@ def record_of(opcode: str) -> str:
         return ""
     for rules, lacks in ((NEEDED, True), (EXCLUDED, False)) if row.free else ():
         for some, others in rules.items():
-            if not {*given}.isdisjoint(some.split()) and {*given}.isdisjoint(others.split()) == lacks:
+            if not ruled.isdisjoint(some.split()) and ruled.isdisjoint(others.split()) == lacks:
                 return ""
     return forms.get(".".join(words), forms.get("*", ""))

@@ -42,11 +42,6 @@ HOW = {
 }  # fmt: skip
 ORDER = {"release": 1, "acq_rel": 3, "acquire": 2, "cta": 4, "cg": 8, "cv": 8}
 LOCAL = "the emulator doesn't support atomics on local memory"
-DIMENSIONS = {"1d": 1, "2d": 2, "3d": 3, "4d": 4, "5d": 5}
-BULK = {
-    "cp", "async", "bulk", "shared::cluster", "shared::cta", "global", "L2::cache_hint", "multicast::cluster",
-    "cta_group::1", "tensor", "tile", *DIMENSIONS,
-}  # fmt: skip
 
 
 def number_of(operation: str) -> int:
@@ -170,7 +165,7 @@ class Decoder(RegisterFile):
     def record(self, i: Instruction, form: str) -> dict[str, int]:
         """The record that a form of isa.Row says."""
         operation, *fields = form.split()
-        operands, places = [*i.operands], dict[str, tuple[int, int, int]]()
+        operands, places, coordinates = [*i.operands], dict[str, tuple[int, int, int]](), list[int]()
         out = {"kind": KIND[operation.partition("/")[0]], "op": number_of(operation)}
         if "L2::cache_hint" in i.parts:
             operands.pop()
@@ -184,10 +179,12 @@ class Decoder(RegisterFile):
                 out[name] = self.source(Special(value) if value[0] == "%" else Imm(int(value), 0, "int"), type_)
             elif field[-1] != "?" or (len(operands) > needed and not isinstance(operands[0], Mem)):
                 operand = operands.pop(0)
-                if name in ("near", "far"):
+                if name in ("near", "far", "barrier"):
                     place, wide, offset = self.address(i, operand)
                     generic = name == "near" and not any(part.startswith("shared") for part in i.parts)
                     places[name] = place, wide | GENERIC * generic, offset
+                elif name == "coordinates":
+                    coordinates = [self.source(x, type_) for x in items(operand)]
                 elif name == "d":
                     first, second = (*items(operand), None)[:2]
                     out |= {"d": self.target(i, first, type_), "target": self.target(i, second, "pred")}
@@ -197,14 +194,16 @@ class Decoder(RegisterFile):
                     out[name] = self.source(operand, type_)
         if operands:
             raise i.unsupported()
-        return self.asynchronous(i, out, places) if out["kind"] == KIND["ASYNC"] else out
+        return self.asynchronous(i, out, places, coordinates) if out["kind"] == KIND["ASYNC"] else out
 
     def asynchronous(
-        self, i: Instruction, out: dict[str, int], places: dict[str, tuple[int, int, int]], coordinates: Any = ()
+        self, i: Instruction, out: dict[str, int], places: dict[str, tuple[int, int, int]], coordinates: list[int]
     ) -> dict[str, int]:
         """A record with what async.h's Given has in the lists."""
         if out["op"] == enum("async")["ARRIVE_AT"] and "d" not in out and "shared::cluster" not in i.parts:
             raise i.unsupported()  # PTX ISA: only an mbarrier of another block gives no state
+        if "tensor" in i.parts and f"{len(coordinates)}d" not in i.parts:
+            raise i.unsupported()
         nowhere = (NONE, 0, 0)
         values = [number for name in ("near", "far", "barrier") for number in places.get(name, nowhere)]
         values += [self.sources.get(i.pc, NONE), sum(bit for word, bit in HOW.items() if word in i.parts)]
@@ -282,33 +281,10 @@ class Decoder(RegisterFile):
             record["groups"][k] = (group.leads, group.width, group.offset)
         return {"site": number, "a": start}
 
-    def bulk(self, i: Instruction) -> dict[str, int]:
-        """A bulk copy between global memory, or a tensor map with coordinates, and shared memory."""
-        words, dimensions = {*i.parts} - BULK, next((n for name, n in DIMENSIONS.items() if name in i.parts), 0)
-        spaces = [part.split("::")[0] for part in i.parts if part.split("::")[0] in ("global", "shared")]
-        if words == {"prefetch", "L2"} and "global" in i.parts:
-            return {"kind": KIND["ALU"], "op": 0}
-        load = spaces == ["shared", "global"] and words == {"mbarrier::complete_tx::bytes"}
-        if not (load or (spaces == ["global", "shared"] and words == {"bulk_group"})):
-            raise i.unsupported()
-        # Of a tensor map, the coordinates follow its address.
-        near, far, counts = i.operands[:3] if load else (i.operands[2 if dimensions else 1], *i.operands[:2])
-        counts = i.operands[2] if not load and not dimensions else counts
-        if dimensions and len(items(counts)) != dimensions:
-            raise i.unsupported()
-        places = {"near": self.address(i, near), "far": self.address(i, far)}
-        if load:
-            places["barrier"] = self.address(i, i.operands[3])
-        out = {"op": enum("async")["BULK_LOAD" if load else "BULK_STORE"]}
-        if "multicast::cluster" in i.parts:
-            out["size"] = self.source(i.operands[-2 if "L2::cache_hint" in i.parts else -1], "u16")
-        return self.asynchronous(i, out, places, [self.source(x, "u32") for x in items(counts)])
-
 
 HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
     "ACCESS": Decoder.access,
     "BRANCH": Decoder.branch,
-    "ASYNC/BULK": Decoder.bulk,
     "CALL": Decoder.call,
     "TENSOR/MATRICES": tensor.matrices,
     "TENSOR/MULTIPLY": tensor.multiply,

@@ -102,23 +102,13 @@ static void multiply_doubles(Warp *w, const Form *f, const int32_t *d, const int
         if (mask >> lane & 1 && d[2 * i + e] != NONE) NUMBER(d, 2 * i + e, lane) = out[i][e][lane];
 }
 
-/* D is zero. */
-static void zero_sums(Warp *w, const Form *f, uint32_t mask) {
-  for (int k = 0; k < f->counts[0]; k++)
-    for (int lane = 0; lane < LANES; lane++)
-      if (mask >> lane & 1 && f->registers[k] != NONE && f->sum == F64) AT(uint64_t, f->registers[k])[lane] = 0;
-      else if (mask >> lane & 1 && f->registers[k] != NONE) AT(uint32_t, f->registers[k])[lane] = 0;
-}
-
 static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_t mask) {
   const int32_t *d = f->registers, *x = d + f->counts[0], *y = x + f->counts[1], *c = y + f->counts[2];
   Matrices matrices;
   use_all(l, b, w, pc, x, f->counts[1] + f->counts[2] + f->counts[3], mask);
-  if (!l->values) {
-    zero_sums(w, f, mask);
-  } else if (f->sum == F64) {
+  if (l->values && f->sum == F64) {
     multiply_doubles(w, f, d, x, y, c, mask);
-  } else {
+  } else if (l->values) {
     from_registers(w, x, f->rows, f->counts[1], 1, matrices.a);
     from_registers(w, y, f->columns, f->counts[2], 0, matrices.b);
     multiply(w, f, &matrices, d, c, mask);

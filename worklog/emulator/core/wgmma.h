@@ -140,8 +140,6 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
                                x.a);
     reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
     multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
-  } else {
-    zero_sums(w, f, mask);
   }
   product.reads = reads;
   APPEND(&b->chunks, b->async->products, b->async->products_count, product);
