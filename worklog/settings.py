@@ -181,7 +181,7 @@ PITFALLS = (
              "The launch before left the inputs in L2, where a single call would not find them.",
              article=3, also=("rotate",)),
     _pitfall("warmup", ("none",), "cold start",
-             "A first launch pays for loading the module and for clocks that are still rising.",
+             "A first launch has costs that later ones don't have, such as loading its module.",
              article=4, also=("count", "time", "salykova", "tensara")),
     _pitfall("queue", (False,), "the launch bubble",
              "Between two events on an empty stream, the GPU waits for the host to launch."),

@@ -17,7 +17,7 @@
 # each step and what came. This page goes once all the way: from the source of a kernel to a number that you can defend.
 #
 # Every cell runs with and without a GPU. With one, it measures. Without, it takes recordings of an NVIDIA H200 and an
-# H100 that ship with the package. The label under each table and chart says which.
+# H100 that ship with the package. A label at each table and chart says which.
 
 # %%
 import worklog
@@ -51,8 +51,8 @@ lab.diff("naive", "coalesced")
 lab.access("naive")
 
 # %% [markdown]
-# **What we believed:** a warp needs 33 lookups in L1 for a multiply-add, and 2 after the change, so `coalesced` is 16
-# times as fast.
+# **What we believed:** a warp needs 33 lookups in L1 (of a line of 128 bytes) for a multiply-add, and 2 after the
+# change, so `coalesced` is 16 times as fast.
 
 # %%
 lab.step("coalesced")

@@ -31,9 +31,7 @@ from IPython.display import display
 
 import worklog
 from worklog import lab, plots
-from worklog.analysis.counts import access_pattern
 
-patterns = {rung.name: access_pattern(rung) for rung in worklog.LADDER}
 plots.ladder(worklog.results(shapes=[4096]), 4096)
 
 # %% [markdown]
@@ -41,16 +39,17 @@ plots.ladder(worklog.results(shapes=[4096]), 4096)
 #
 # One thread computes one element of C. Every rung has the same parameters, and its tile as template parameters. The
 # picture shows which thread computes which elements, and the memory that a warp's first request of each kind touches.
-# It is drawn from the addresses that the compiled kernel used.
 
 # %%
+from worklog.analysis.counts import access_pattern
+
+patterns = {rung.name: access_pattern(rung) for rung in worklog.LADDER}
 display(lab.source("naive"))
 plots.ownership(patterns["naive"])
 
 # %% [markdown]
-# And here is every access, step by step, from the addresses that the compiled kernel executed. Hover or tap a lane, use
-# the arrow keys, or drag the slider. `lab.access` takes your kernel, too, and so does `worklog inspect mine.cu --html
-# out.html`.
+# And here is every access, step by step. `lab.access` takes your kernel, too, and so does `worklog inspect mine.cu
+# --html out.html`.
 
 # %%
 lab.access("naive")
@@ -579,6 +578,8 @@ lab.step("conflict_free")
 # }
 
 # %% [markdown]
+# It is safe, because no warp can be two tiles ahead: each waits for all at the barrier of the tile in between.
+#
 # ## 8. Double buffering
 #
 # **What we believe:** the block loads the next tile to registers before it computes this one, and stores it to a

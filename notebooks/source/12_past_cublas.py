@@ -116,7 +116,7 @@ lab.timeline("barriers")
 #
 # So we move the copies out of the loop. Four warps copy and eight multiply. `setmaxnreg` moves registers from the
 # former to the latter. The block's tile is 128 x 256, which needs fewer sectors per multiply-add: two ideas in one
-# rung. **What we believed:** addresses and copies leave the loop of the multiplying warps, so the share of
+# rung. **What we believe:** addresses and copies leave the loop of the multiplying warps, so the share of
 # multiply-adds rises.
 
 # %%
@@ -148,7 +148,7 @@ for line in ("__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
 # ## 17. Bulk copies
 #
 # In rung 16, a copying thread issues 12 copies per tile. Now one instruction copies a row of B's tile, and A passes
-# through registers, which transposes it. **What we believed:** the loop of the multiplying warps stays as it is, and
+# through registers, which transposes it. **What we believe:** the loop of the multiplying warps stays as it is, and
 # copying warps take fewer of their issue slots.
 
 # %%

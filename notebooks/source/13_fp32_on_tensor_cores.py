@@ -168,7 +168,7 @@ plots.error_growth(finding, curves, limit, "emulated · sm_90 PTX; U(-1, 1), 32 
 #
 # In rung 24, each number is split once per warp that needs it. `wgmma` is issued by a group of four warps, and reads
 # both operands from shared memory. So splitting becomes a job of its own, once per block. Three warp groups split what
-# `cp.async` brings, two multiply, and mbarriers hand stages of 32 k from one to the other. **What we believed:** the
+# `cp.async` brings, two multiply, and mbarriers hand stages of 32 k from one to the other. **What we believe:** the
 # tensor cores wait less. This is what a multiplying group does with a stage:
 
 # %%
@@ -204,7 +204,7 @@ for old, new in {
 # needs them, so one bulk copy brings a stage of an operand. 132 blocks stay on their multiprocessors, and take one tile
 # after another. A tile has 64, 128 or 192 columns: narrow ones occupy more multiprocessors, and wide ones need less
 # shared memory per multiply-add. If even narrow tiles are too few, blocks share out K, and a third kernel adds the
-# parts. **What we believed:** no block splits any more, so the tensor cores become the limit. At 4096:
+# parts. **What we believe:** no block splits any more, so the tensor cores become the limit. At 4096:
 
 # %%
 size = worklog.Shape.of(4096)

@@ -74,9 +74,15 @@ def test_each_gremlin_shows_where_01_says():
 
 
 def test_the_panel_gives_the_answers_of_01():
-    def off(kernel: str, size: int, **settings: Any) -> float:
-        return Answers(grid_runs()).answer(kernel, size, **settings).whole.difference.off
+    answers = Answers(grid_runs())
 
+    def off(kernel: str, size: int, **settings: Any) -> float:
+        return answers.answer(kernel, size, **settings).whole.difference.off
+
+    both = answers.answer("vectorized", 256, l2="warm", queue=False)
+    readings = [both.whole.before, *(step.after for step in both.steps)]
+    assert [reading.measurement.us for reading in readings] == approx([52, 42, 82], abs=0.7)
+    assert [reading.measurement.ratio for reading in (readings[0], readings[-1])] == approx([0.17, 1.03], abs=0.01)
     assert abs(off("naive", 4096, clocks="ignored", l2="warm", warmup="none")) < 0.01
     first = off("vectorized", 1024, warmup="none", statistic="first")
     assert first > 0.1 and abs(off("vectorized", 1024, warmup="none")) < 0.2 * first

@@ -86,8 +86,8 @@ PUZZLES = {
         {"wavefronts": 1.1},
         (
             "look at the conflicts: the lanes of a warp read Bs 8 floats apart, and there are 32 banks",
-            "a thread's 8 columns may be two quads that lie BN / 2 apart: which threads then read neighbouring quads?",
             "the write to As is a conflict of lanes in different rows: a padded row moves the next one to other banks",
+            "a thread's 8 columns may be two quads that lie BN / 2 apart: which threads then read neighbouring quads?",
         ),
     ),
     "one_barrier": Puzzle(

@@ -219,4 +219,5 @@ def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str
     for words, value, y in zip(ends, (values[0], values[-1]), (ROW / 2, last), strict=True):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
-        beside(axes, words, (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
+        lines = words.replace("naive ", "naive\n")  # which fit on either side of the middle
+        beside(axes, lines, (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
