@@ -1,5 +1,6 @@
 """Counters of Nsight Compute: what it printed on an H100 is read, compared with the emulator's counts, and kept."""
 
+import json
 import os
 import sys
 from dataclasses import replace
@@ -153,4 +154,5 @@ def test_without_ncu_or_a_gpu(monkeypatch, laptop):
         profiled(rung("shared"), SHAPE)
     shown = typed("profile", "warptiled")
     assert shown.exit_code == 0 and "recorded" in shown.stdout and "issue slots" in shown.stdout
-    assert typed("profile", "naive", "--size", "100").exit_code == 0, "of any size: what is recorded"
+    of_any_size = typed("profile", "naive", "--size", "100", "--json")
+    assert json.loads(of_any_size.stdout)["label"].startswith("recorded · NVIDIA H200"), "what is recorded"

@@ -47,8 +47,14 @@ MISTAKES = [
     (f"run mine.cu --against torch,naive {LAUNCH}", f"{NO_GPU}`worklog check FILE.cu`"),
     ("run mine.cu --problem softmax", f"{NO_GPU}`worklog check FILE --problem softmax` checks"),
     ("bench bench.py", f"{NO_GPU}--list shows"),
+    ("sweep tiles_2d --axis BM=64 --trials 1", "--trials needs a live measurement"),
+    ("check mine.py:f --problem softmax", rf"a host function needs a GPU \({WHY}\)"),
     ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
     # Names, sizes, settings and launches
+    ("run naive ' , '", "' , ' names no kernel: name a rung or a file"),
+    ("check ''", "'' names no kernel"),
+    ("rerun ''", r"there is no run '': give a file, a name of `worklog log`, a recording \(h200\), or REVISION:PATH"),
+    ("log --since 2026-9", "'2026-9' isn't a UTC day, month or time: write it as 2026-11-27"),
     ("run NAIV", r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch"),
     ("run warptiled --against toch", r".*did you mean torch\?"),
     ("run --size 256,,512", "size '' is not a number"),
@@ -66,6 +72,8 @@ MISTAKES = [
     ("doctor --set clocks=locked", "--set takes only clocks here, with --calibrate"),
     ("exploits --emulate --only ' , '", "--only names no exploit"),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
+    ("show --samples", "--samples is for --csv and --parquet: name a file"),
+    ("sweep naive --axis BM=64", "nothing to measure: naive: 1 BM = 1 point; 1 skipped: more than 1024 threads"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),
     ("sweep best --axis BM=64", "worklog sweep takes any rung but best"),
     ("sweep naive --axis BM=64", r"no tile is left to measure \(more than 1024 threads per block\)"),
@@ -104,7 +112,7 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
 
 
 def test_an_unknown_command_or_option_is_a_usage_error(files):
-    for line in ("chek", "run --bogus", "figures --out", "doctor x"):
+    for line in ("chek", "run --bogus", "figures --out", "doctor x", "new \udcfc.cu"):
         result = worklog(*line.split())
         assert result.exit_code == 2 and "Error: " in result.stderr, line
     assert "No such command 'chek'. (did you mean check?)" in worklog("chek").stderr

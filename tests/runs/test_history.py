@@ -71,7 +71,8 @@ def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revi
     assert [m.kernel for m in named_run("HEAD:record.jsonl").measurements] == ["naive", "cuBLAS"]
     for word, says in {
         "2026": "names 2 runs .*: give more of the name",
-        "a20c": "there is no run 'a20c': give a file, a name of `worklog log`, or REVISION:PATH",
+        "a20c": "there is no run 'a20c': give a file, a name of `worklog log`, a recording",
+        "": "there is no run ''",
         "HEAD:other": "git show: .*other.*; give a revision and a path that it holds",
     }.items():
         with pytest.raises(BadSetting, match=says):

@@ -13,6 +13,7 @@ from pytest import approx
 
 from tests.helpers import measured, small_run
 from tests.helpers import typed as worklog
+from worklog.cli import options
 from worklog.cli.figures import markdown
 from worklog.plots.selection import sample_times
 from worklog.problem import Shape
@@ -234,16 +235,13 @@ def test_show_prints_a_run_and_writes_it(tmp_path, monkeypatch):
     worklog("show", path, "--samples", "--csv", csv)
     assert len(pandas.read_csv(csv)) == 8
     with monkeypatch.context() as patch:
-        patch.setattr(pandas.DataFrame, "to_parquet", missing)
-        found = worklog("show", path, "--parquet", parquet)
-    assert found.exit_code == 2 and "pip install pyarrow" in found.stderr
+        patch.setattr(options, "find_spec", lambda name: None)
+        found = worklog("show", path, "--csv", tmp_path / "b.csv", "--parquet", parquet)
+    assert found.exit_code == 2 and "[parquet]" in found.stderr
+    assert not (tmp_path / "b.csv").exists(), "before anything is measured or written"
     pytest.importorskip("pyarrow", reason="pyarrow isn't installed: pip install pyarrow")
     worklog("show", path, "--parquet", parquet)
     assert len(pandas.read_parquet(parquet)) == len(points().frame())
-
-
-def missing(*_: object, **__: object) -> None:
-    raise ImportError
 
 
 @pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers",), "wall_s")])

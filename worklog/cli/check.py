@@ -136,8 +136,8 @@ def check(
             subject = kernel_of(what, launch)
             if shape is not None:
                 subject.check(shape)
-            if subject.host is not None and (reason := device.gpu_reason()) is not None:
-                raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
+        if subject.host is not None and (reason := device.gpu_reason()) is not None:
+            raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
         checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
         if subject.host is not None or checks.wants_gpu(on):
             checking = partial(checks.check_in_child, emulate=emulate is not False)
@@ -211,7 +211,8 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
         raise BadSetting(f"{kernel.name} is a host function: profile its program with ncu itself")
     if kernel.number is not None and not options.live_wanted(out=out):
         recorded = counters.counters([kernel.name])
-        options.show(dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True)), recorded.text(), as_json)
+        known = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
+        options.show({"label": recorded.title, **known}, recorded.text(), as_json)
         return
     with options.progress_bar() as progress:
         run = measure.measure([kernel], [shape], progress=progress, out=out)

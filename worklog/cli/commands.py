@@ -67,8 +67,12 @@ class Commands(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words, which a run's file states."""
+        """Keep the words, which a run's file states. A usage error for a name that isn't UTF-8."""
         ctx.obj = tuple(args)
+        try:
+            "".join(args).encode()
+        except UnicodeEncodeError:
+            ctx.fail("an argument isn't UTF-8: rename the file, or set LC_ALL=C.UTF-8")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

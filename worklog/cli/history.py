@@ -16,7 +16,8 @@ from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import tool
 from worklog.runs import Table, recordings, runs_dir, write_text
 from worklog.runs.changes import compare as compare_sides
-from worklog.runs.history import history, log_rows, named_run, saved, sides
+from worklog.runs.documents import a_few
+from worklog.runs.history import history, named_run, saved, sides
 from worklog.runs.run import live_runs
 
 NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each takes a file that must not exist
@@ -86,7 +87,12 @@ def log(keep: int | None, yes: bool, as_json: bool, **words: Any) -> None:
         click.echo(f"removed: {len(old)} runs", err=True)
     if any(files.values()):
         options.write_exports(history(**words), files, title="runs of this machine")
-    rows = log_rows(saved(**words))
+    rows = list[dict[str, str]]()
+    for run in saved(**words):
+        kernels, sizes = (dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place"))
+        row = {"run": run.path.stem if run.path else "", "GPU": run.gpu.name}
+        row |= {"commit": str(run.tool.get("commit") or "")[:9], "kernels": a_few(kernels), "sizes": a_few(sizes)}
+        rows.append(row | {"measurements": str(len(run.measurements)), "": "" if run.complete else "cut short"})
     title = f"runs in {runs_dir()}" + ("" if rows else f": none; recorded ones: worklog show {' '.join(recordings())}")
     options.show(rows, Table.of(title, rows, left=5).text(options.terminal_width()), as_json)
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, install_command
 from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
 from worklog.runs import WIDTH, Run, Table
@@ -57,12 +58,21 @@ def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
 
 def kernel(name: str, metavar: str, **how: Any) -> Decorator:
     """An argument that names a rung or a file."""
-    return click.argument(name, metavar=metavar, shell_complete=completing("kernels"), **how)
+
+    def named(_: click.Context, __: click.Parameter, words: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for word in [words] if isinstance(words, str) else words:
+            if not word.strip(" ,"):
+                raise BadSetting(f"{word!r} names no kernel: name a rung or a file")
+        return words
+
+    return click.argument(name, metavar=metavar, shell_complete=completing("kernels"), callback=named, **how)
 
 
 def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
     if path is not None:
+        if option.name == "parquet" and find_spec("pyarrow") is None:
+            raise BadSetting(f"--parquet: pandas has no library that writes it: {install_command('parquet')}")
         if path.exists():
             raise BadSetting(f"{path} exists already: give {option.opts[0]} another name, or remove it first")
         if not path.parent.exists():

@@ -189,6 +189,8 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     """Print a run: a file, a name of `worklog log`, or REVISION:PATH; else the newest run of this machine, else the
     recording.
     """
+    if samples and not (files["csv"] or files["parquet"]):
+        raise BadSetting("--samples is for --csv and --parquet: name a file")
     shown = open_run() if name is None else named_run(name)
     options.print_run(shown, as_json=as_json, pivot=pivot, of_samples=samples, **files)
 
@@ -239,7 +241,8 @@ def sweep(
     given = [Axis.parse(axis) for axis in axes]
     tiles.space_of(record, given, where)  # raises before workers start
     how = {option: shown.pop(option) for option in ("strategy", "trials", "seed", "fresh")}
-    live = not preview and (scheduler not in ("", "local") or options.live_wanted(out=out, set=harness != Harness()))
+    needing = {"out": out, "set": harness != Harness(), "trials": how["trials"], "fresh": how["fresh"]}
+    live = not preview and (scheduler not in ("", "local") or options.live_wanted(**needing))
     several = live and len(visible_cards()) > 1 and find_spec("distributed")
     cluster = Cluster(scheduler.replace("local", "")) if scheduler or several else Workers()
     with cluster as workers, options.progress_bar() as progress:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,13 @@ def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", c
 def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> list[Run]:
     """The runs of this machine, newest first. kernel: one of theirs. gpu: a part of the card's name or UUID. since,
     until: first and last UTC time, as "2026-11", "2026-11-27" or longer. commit: the first digits. One that can't be
-    read is skipped with a warning that names it.
+    read is skipped with a warning that names it. Raises BadSetting for another form of a time.
     """
+    for time in filter(None, (since, until)):
+        if not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T[\d:+.]*)?)?)?", time):
+            raise BadSetting(
+                f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or 2026-11-27T03:12"
+            )
     runs = list[Run]()
     for path in live_runs():
         try:
@@ -59,24 +64,13 @@ def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", com
     return runs
 
 
-def log_rows(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """What `worklog log` prints of each run."""
-    rows = []
-    for run in runs:
-        kernels, sizes = (dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place"))
-        words = {"run": run.path.stem if run.path else "", "GPU": run.gpu.name}
-        words |= {"commit": str(run.tool.get("commit") or "")[:9], "kernels": a_few(kernels), "sizes": a_few(sizes)}
-        rows.append(words | {"measurements": str(len(run.measurements)), "": "" if run.complete else "cut short"})
-    return rows
-
-
 def named_run(word: str) -> Run:
     """The run of a file, of a file in a git revision as REVISION:PATH, of a part of the name that `worklog log` prints,
     or a recording of the package by name. Raises BadSetting and BadRunFile.
     """
-    if Path(word).exists():
+    if Path(word).is_file():
         return Run.load(Path(word))
-    kept = [path for path in live_runs() if word in path.stem]
+    kept = [path for path in live_runs() if word and word in path.stem]
     if len(kept) == 1:
         return Run.load(kept[0])
     if len(kept) > 1:
@@ -91,8 +85,9 @@ def named_run(word: str) -> Run:
                 return Run.load(Path(file.name))
             except BadRunFile as error:
                 raise BadRunFile(str(error).replace(file.name, word)) from error
-    near = meant(word, [path.stem for path in live_runs()])
-    raise BadSetting(f"there is no run {word!r}{near}: give a file, a name of `worklog log`, or REVISION:PATH")
+    near, shipped = meant(word, [path.stem for path in live_runs()]), ", ".join(recordings())
+    advice = f"give a file, a name of `worklog log`, a recording ({shipped}), or REVISION:PATH"
+    raise BadSetting(f"there is no run {word!r}{near}: {advice}")
 
 
 def sides(words: str) -> list[Side]:

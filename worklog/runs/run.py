@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadRunFile, BadSetting, WorklogError
+from worklog.errors import BadRunFile, WorklogError
 from worklog.problem import Shape
 from worklog.runs.documents import WIDTH, Bar, Cell, Table, duration, write_bytes, write_text
 from worklog.runs.estimates import over_shapes
@@ -252,8 +252,7 @@ def _place(m: Measurement, taken: Mapping[str, Any] | tuple[str, ...]) -> dict[s
 def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str = "", of_samples: bool = False) -> None:
     """Write a run, or a data frame with its title, as "csv", "parquet" (of a run, one row per measurement, or per
     sample) or "markdown" (of a run, its tables); a run as "bencher", the JSON of Bencher's metrics: nanoseconds and
-    TFLOP/s by kernel and size. Raises BadSetting where pandas has no library for Parquet, and BadRunFile where the file
-    can't be written.
+    TFLOP/s by kernel and size. Raises BadRunFile where the file can't be written.
     """
     import pandas
 
@@ -280,10 +279,7 @@ def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str =
         write_text(path, "\n".join(parts))
         return
     frame = shown if isinstance(shown, pandas.DataFrame) else shown.samples() if of_samples else shown.frame()
-    try:
-        content = frame.to_csv(index=False).encode() if kind == "csv" else frame.to_parquet(index=False)
-    except ImportError as error:
-        raise BadSetting("--parquet: pandas has no library that writes it: pip install pyarrow") from error
+    content = frame.to_csv(index=False).encode() if kind == "csv" else frame.to_parquet(index=False)
     write_bytes(path, content, f"give --{kind} another name")
 
 
@@ -319,7 +315,7 @@ def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), sha
     """The given file, else the newest run of this machine that has these kernels and a time at this shape, else a
     recording that has. Its label says which. shape: as for worklog.measure (default: any).
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadSetting.
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadSetting for a shape.
     """
     names, shape = [*kernels], None if shape is None else Shape.of(shape)
 
