@@ -73,7 +73,6 @@ MISTAKES = [
     ("exploits --emulate --only ' , '", "--only names no exploit"),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
     ("show --samples", "--samples is for --csv and --parquet: name a file"),
-    ("sweep naive --axis BM=64", "nothing to measure: naive: 1 BM = 1 point; 1 skipped: more than 1024 threads"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),
     ("sweep best --axis BM=64", "worklog sweep takes any rung but best"),
     ("sweep naive --axis BM=64", r"no tile is left to measure \(more than 1024 threads per block\)"),
