@@ -52,6 +52,9 @@ def wrong(change: Callable[[Float32], Any]) -> ErrorMap:
         (lambda c: A[:, 4:] @ B[4:], "rows", "columns", "The terms up to k = 3 are missing"),
         (lambda c: A[:, 1:] @ B[1:], "rows", "columns", "The term k = 0 is missing"),
         (lambda c: c - A[:, 9:10] * B[9:10], "rows", "columns", "The term k = 9 is missing"),
+        (lambda c: c[::-1], "all 256 rows", "all 192 columns", "at other places: an index of C"),
+        (lambda c: A[:, ::-1] @ B, "all 256 rows", "columns", ""),
+        (lambda c: (A - 2**-9 * abs(A)) @ B, "all 256 rows", "columns", "An operand lost its low bits"),
         (lambda c: c + A[:, 9:10] * B[9:10], "rows", "columns", "The term k = 9 is added twice"),
     ],
 )

@@ -79,6 +79,10 @@ def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file):
     for read, path in ((Kernel.from_file, pipe), (Kernel.from_file, "/dev/full"), (Kernel.from_function, f"{pipe}:f")):
         with pytest.raises(WorklogError, match=r"cannot read .*a pipe or a device"):
             read(path)
+    with pytest.raises(BadSetting, match="and its kernel with --entry gemm"):
+        Kernel.from_function("mine.cu:gemm")
+    with pytest.raises(BadSetting, match="there is no rung '3'"):
+        rung(3)  # type: ignore[arg-type]
     file.write_bytes(b"\xef\xbb\xbf" + TEMPLATE.encode())
     assert Kernel.from_file(file, entry="gemm<float, 8>").source == TEMPLATE, "without its byte order mark"
 
@@ -125,6 +129,8 @@ def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_
         (TEMPLATE, {"args": ["A", "B", "C", "N"]}, "args: give text, not"),
         ("mine.cu", {}, "is the name of a file: .*Kernel.from_file"),
         (TEMPLATE, {"shared": -1}, "give 0 or more"),
+        (TEMPLATE, {"shared": "64"}, "cannot take '64' bytes"),
+        (None, {}, "source: give text, not None"),
         ("int x;", {"entry": None}, "has no __global__ function"),
         (TEMPLATE + TEMPLATE.replace("gemm", "other"), {"entry": None}, r"has 2 kernels \(gemm, other\)"),
     ],

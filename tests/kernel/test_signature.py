@@ -71,6 +71,10 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, body, 
         ("float A[64][64], float B[64][64], float C[64][64]", {}, r"takes float \(\*A\)\[64\]"),
         ("float* A, float* B, float* C, Matrix* seen, int N", {}, r"takes Matrix\* seen"),
         ("const real* A, const real* B, real* C, int N", {}, r"takes const double\* A"),
+        (f"{POINTERS}, unsigned short N", {}, "takes unsigned short N: the gate passes float"),
+        (f"{POINTERS}, int N, bool adds", {}, "takes bool adds: the gate passes float"),
+        (f"{POINTERS}, float* D, int N", {}, "takes 4 pointers: the gate passes three"),
+        (f"int M, int N, int K, {POINTERS}, int stride", {}, "--args 'M,N,K,A,B,C,K'"),
     ],
 )
 def test_what_is_not_clear_or_cannot_be_passed_is_named(parameters, words, why):
@@ -217,6 +221,7 @@ def test_a_launch_is_read_with_the_values_that_names_have_there(code, grid, bloc
         (f"{LAUNCH} {LAUNCH.replace('16', '32')}", "launches differ: gemm with grid .* block 16, 8 or gemm with grid"),
         ("/* grid: blocks(N), block: 32 */", r"in a comment isn't read: cannot read 'blocks\(N\)'"),
         (LAUNCH.replace("gemm", "table[0]"), r"line 2: .*table\[0\] isn't known as a kernel"),
+        (f"}} {GEMM.replace('float*', 'double*')} {{", "has gemm with different parameters"),
     ],
 )
 def test_what_of_a_launch_is_not_understood_is_said(code, why):
@@ -369,6 +374,10 @@ SPACED = (
 )
 ATTRIBUTES = f'extern "C" __global__ __cluster_dims__(2, 1, 1) __maxnreg__(128) {GEMM.removeprefix("__global__ ")} {{}}'
 BEHIND = f"static void __global__ gemm({POINTERS}, size_t n) {{}}"
+IN_LAB = "lab::gemm", "A,B,C,M,N,K", ("M", "64")
+SPECIAL = f"template <int T> {SQUARE} {{}} template <> {SQUARE.replace('gemm', 'gemm<4>')} {{}} " + (
+    "void f() { gemm<8><<<n, 64>>>(A, B, C, n); }"
+)
 BY_POINTER = f"""{SQUARE} {{}} void f() {{ dim3 b(32, 8); void* args[] = {{&A, &B, &C, &n}};
 cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
 
@@ -381,6 +390,10 @@ cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
         (SPACED, "lab::own::gemm", "A,B,C,M,N,K", ("M", "64")),
         (ATTRIBUTES, "gemm", "A,B,C,M,N,K", ("", "")),
         (BEHIND, "gemm", "A,B,C,long N", ("", "")),
+        (SPACED.replace("namespace own", "inline namespace own"), "lab::gemm", "A,B,C,M,N,K", ("", "")),
+        (SPACED.replace("own::gemm", "gemm").replace("namespace own", "inline namespace own"), *IN_LAB),
+        (SPACED.replace("lab {", "lab::inline v1 {", 1), "lab::own::gemm", *IN_LAB[1:]),
+        (SPECIAL, "gemm<8>", "A,B,C,N", ("N", "64")),
         ("typedef float real;\n" + SQUARE.replace("float", "real") + " {}", "gemm", "A,B,C,N", ("", "")),
     ],
 )
@@ -418,6 +431,12 @@ def test_launches_through_the_runtime_and_their_shared_memory_are_read():
     assert found.launch.shared == 128 and "128 bytes of dynamic shared memory" in found.adapted[-1]
     assert "give --shared" in Kernel.from_source(bytes_.replace("2 * TILE", "depth")).adapted[-1]
     assert Kernel.from_source(bytes_, shared=64).launch.shared == 64, "an option replaces it"
+    array = bytes_.replace("2 * TILE * sizeof(float)", "sizeof(float[2][TILE])")
+    assert Kernel.from_source(array).launch.shared == 128
+    tile = "extern __shared__ float tile[]; C[0] = tile[0];"
+    unread = bytes_.replace("2 * TILE * sizeof(float)", "sizeof(*A)").replace("{}", f"{{ {tile} }}", 1)
+    with pytest.raises(BadSetting, match=r"give its bytes .* but for its sizeof\(\*A\) bytes"):
+        check(Kernel.from_source(unread), Shape.of(8), on="emulated")
 
 
 LONG = " + ".join(["1"] * 3000)
@@ -449,6 +468,9 @@ def test_a_size_that_is_assigned_is_not_a_constant():
 def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken():
     given = kernel(f"{POINTERS}, int n", grid="CEIL_DIV(N, 16), CEIL_DIV(N, 8), 1", block="dim3(16, 8, 1)")
     assert given.threads == (16, 8) and given.blocks(Shape.of(20)) == (2, 3, 1)
+    assert kernel(f"{POINTERS}, int n", grid="N", block="16x8").threads == (16, 8)
+    with pytest.raises(BadSetting, match="cannot read 'N; N'"):
+        kernel(f"{POINTERS}, int n", grid="N; N", block=8)
 
 
 def test_the_compilers_types_are_compared_and_where_it_names_none_that_is_said(few_shapes):

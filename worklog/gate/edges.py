@@ -19,7 +19,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import exact
-from worklog.gate.exact import ExactProblem, error_map, if_rounded
+from worklog.gate.exact import ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.verdict import failed, passed
 from worklog.kernel import Kernel, Runnable
@@ -237,8 +237,6 @@ def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> 
         launch += f", {problem.family}"
     if isinstance(mistake, str):
         return failed(EDGE_SHAPES, f"{launch}: {mistake}")
-    if problem.usual:
-        mistake = if_rounded(mistake, problem.family)
     return failed(EDGE_SHAPES, f"{launch}{also}: {mistake}", mistake.wrong, mistake)
 
 

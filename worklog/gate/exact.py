@@ -181,15 +181,15 @@ class ExactProblem:
         """The mistake in alpha or beta with which A B, or a part of it, gives this C; "" if there is none."""
         mistakes = {
             "alpha is ignored": (1.0, self.beta),
-            "the sign of alpha is ignored": (abs(self.alpha), self.beta),
-            "the sign of beta is ignored": (self.alpha, abs(self.beta)),
+            "alpha has the wrong sign": (-self.alpha, self.beta),
+            "alpha is applied twice": (self.alpha**2, self.beta),
+            "beta has the wrong sign": (self.alpha, -self.beta),
             "beta is ignored": (self.alpha, 0.0),
             "beta is taken as 1": (self.alpha, 1.0),
+            "alpha multiplies beta C, too": (self.alpha, self.alpha * self.beta),
         }
-        for words, scalars in mistakes.items():
-            if np.array_equal(c, self.result(product, *scalars)):
-                return words
-        return ""
+        given = (words for words, scalars in mistakes.items() if np.array_equal(c, self.result(product, *scalars)))
+        return " or ".join(given)
 
     @property
     def around_1(self) -> ExactProblem:
@@ -287,13 +287,6 @@ def error_map(
     return ErrorMap((c.shape[0], c.shape[1]), int(mask.sum()), c.size, *words, (height, width), shares, guess)
 
 
-def if_rounded(where: ErrorMap, family: str) -> ErrorMap:
-    """The same with a guess, where a family that needs all bits of an operand is wrong nearly everywhere."""
-    if family == "E1" or where.guess or where.wrong <= where.checked / 2:
-        return where
-    return replace(where, guess="An operand lost its low bits: TF32, FP16 or BF16?")
-
-
 def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any]) -> str:
     """What the wrong values suggest, or ""."""
     got, right = c[mask], expected[mask]
@@ -301,6 +294,8 @@ def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any])
         return NEVER_WRITTEN if mask.all() else UNWRITTEN
     if not np.isfinite(got).all():
         return f"NaN or infinity: {READ_OUTSIDE} a value overflowed."
+    if len(got) > 3 and mask.mean() > 1 / 2 and np.array_equal(np.sort(got), np.sort(right)):
+        return "The right values are at other places: an index of C is wrong."
     ratio = np.unique(got[right != 0].astype(np.float64) / right[right != 0])
     if len(got) > 3 and len(ratio) and np.ptp(ratio) < 1e-6 * abs(ratio[0]):
         return f"Every wrong element is {ratio[0]:.6g} times the right one."
@@ -308,7 +303,9 @@ def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any])
 
 
 def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: Float32) -> str:
-    """Terms whose absence, or second presence, explains every wrong element, if only one candidate does."""
+    """Terms whose absence, or second presence, explains every wrong element, if only one candidate does; or operands of
+    fewer bits, if most elements are wrong by no more than that.
+    """
     where = np.argwhere(mask)
     sample = where[:: max(1, len(where) // SAMPLES)][:SAMPLES]
     rows, columns = sample[:, 0], sample[:, 1]
@@ -326,7 +323,8 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
         which = np.flatnonzero((explained == error).all(axis=0))
         if len(which) == 1:
             return f"{words.format(k=which[0])} in every wrong element (K = {terms.shape[1]})."
-    return ""
+    short = (np.abs(error[:, 0]) <= np.abs(terms).sum(axis=1) / 2 ** OPERAND_BITS["bf16"]).all()
+    return "An operand lost its low bits: TF32, FP16 or BF16?" if short and len(where) > mask.size / 2 else ""
 
 
 def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:

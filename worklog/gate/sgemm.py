@@ -22,7 +22,7 @@ from worklog.errors import LaunchFailed
 from worklog.gate import after_timing, edges, exact, precision
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.checker import REPEATED, TIMED, Checker
-from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map, if_rounded
+from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.gate.verdict import failed, passed
@@ -212,7 +212,7 @@ def check_benchmark_shape(subject: Runnable, buffers: Buffers, projections: list
             expected[...] = 0
         expected[seen] = problem.result(right)
         factors = np.float32(problem.alpha) * problem.a, problem.b
-        where = if_rounded(error_map(result.c, expected, result.sentinel, factors), problem.family)
+        where = error_map(result.c, expected, result.sentinel, factors)
         if mistake := problem.wrong_scalar(result.c[seen], right):
             where = replace(where, guess=f"This is the result if {mistake}.")
         return failed(BENCHMARK_SHAPE, f"{launch}: {where}", where.wrong, where)

@@ -26,6 +26,7 @@ _DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
     r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional|math_constants"
 )
+_OF_STD = ("array", "complex", "functional", "numeric", "optional", "span", "tuple", "variant")  # that libcu++ has
 # In place of cub/cub.cuh, which has code for the host.
 _CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort"))
 _CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
@@ -98,8 +99,8 @@ def included(source: str) -> list[str]:
 
 
 def is_of_nvidia(header: str) -> bool:
-    """Whether it is one of NVIDIA's headers for device code."""
-    return bool(_DEVICE_HEADERS.match(header)) or header == "cub/cub.cuh"
+    """Whether it is one of NVIDIA's headers for device code, or includes one."""
+    return bool(_DEVICE_HEADERS.match(header)) or header in ("cub/cub.cuh", STANDARD.name)
 
 
 def _prelude(device: str, names: Sequence[str], unit: Unit, standard: bool) -> str:
@@ -111,11 +112,11 @@ def _prelude(device: str, names: Sequence[str], unit: Unit, standard: bool) -> s
     types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in names}
     needed = [header for header, pattern in types.items() if any(map(pattern.fullmatch, used))]
     needed += _CUB if "cub/cub.cuh" in names else ()
-    needed += [STANDARD.name] if standard else []
+    needed += [STANDARD.name, *(f"cuda/std/{name}" for name in _OF_STD if name in names)] if standard else []
     lines = [f"#include <{header}>" for header in needed]
     for line in HOST.read_text(encoding="utf-8").splitlines():
         kind, name, *_ = line.split()
         if kind in ("using", "#define") and name in used:
-            of_nvidia = name.endswith("_t") and any(map(is_of_nvidia, names))  # whose headers define these
+            of_nvidia = name.endswith("_t") and any(map(is_of_nvidia, [*names, *needed]))  # whose headers define these
             lines.append("#include <cuda/std/cstdint>" if of_nvidia else line)
     return "\n".join(dict.fromkeys(lines))

@@ -11,6 +11,8 @@ using int32_t = signed int;
 using uint32_t = unsigned int;
 using int64_t = signed long long;
 using uint64_t = unsigned long long;
+using intptr_t = signed long;
+using uintptr_t = unsigned long;
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
 #define FLT_MAX 3.402823466e+38f
@@ -19,7 +21,27 @@ using uint64_t = unsigned long long;
 #define FLT_EPSILON 1.192092896e-07f
 #define DBL_MAX 1.7976931348623158e+308
 #define DBL_EPSILON 2.2204460492503131e-16
+#define DBL_MIN 2.2250738585072014e-308
+#define FLT_DIG 6
+#define FLT_MANT_DIG 24
+#define MAXFLOAT 3.402823466e+38f
+#define HUGE_VALF __int_as_float(0x7f800000)
 #define CHAR_BIT 8
+#define UCHAR_MAX 255
+#define SHRT_MAX 32767
+#define USHRT_MAX 65535
+#define LONG_MAX 9223372036854775807l
+#define ULONG_MAX 18446744073709551615ul
+#define ULLONG_MAX 18446744073709551615ull
+#define INT8_MAX 127
+#define UINT8_MAX 255
+#define INT16_MAX 32767
+#define UINT16_MAX 65535
+#define INT32_MAX 2147483647
+#define UINT32_MAX 4294967295u
+#define INT64_MAX 9223372036854775807l
+#define UINT64_MAX 18446744073709551615ul
+#define SIZE_MAX 18446744073709551615ul
 #define INT_MAX 2147483647
 #define INT_MIN (-2147483647-1)
 #define UINT_MAX 4294967295u

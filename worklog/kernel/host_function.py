@@ -68,6 +68,8 @@ class HostFunction:
         if not where or not name.isidentifier():
             advice = f"give module:function, file.py:function or lib{LIBRARY}:function, for a {CONTRACT}"
             raise BadSetting(f"cannot read {function!r}: {advice}")
+        if where.endswith(".cu"):
+            raise BadSetting(f"cannot read {function!r}: give {where} alone, and its kernel with --entry {name}")
         if arrays and arrays not in ARRAYS:
             raise BadSetting(f"there are no arrays {arrays!r}: choose from {', '.join(ARRAYS)}")
         if not (where.endswith((".py", LIBRARY)) or os.sep in where):

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,11 @@ class Kernel:
         `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
         "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
         """
-        texts = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file)
+        texts: dict[str, Any] = dict(
+            source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file
+        )
         for argument, value in texts.items():
-            if not isinstance(value, str | None):
+            if not isinstance(value, str) and (value is not None or argument == "source"):
                 raise BadSetting(f"{argument}: give text, not {value!r:.60}")
         if source.strip().endswith(".cu") and "{" not in source:
             raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
@@ -114,8 +117,9 @@ class Kernel:
         for folder in include:
             if not Path(folder).is_dir():
                 raise BadSetting(f"cannot read -I {folder}: there is no such folder")
-        if shared < 0:
-            raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
+        bytes_: Any = shared
+        if not isinstance(bytes_, Integral) or bytes_ < 0:
+            raise BadSetting(f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more")
         code, unit = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
         tile, claims, own_launch = signature.header(source)
         names = [entry] if entry else unit.kernels
@@ -129,6 +133,8 @@ class Kernel:
         if defined is None:
             known = ", ".join(unit.kernels) or "none"
             raise BadSetting(f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {known}")
+        if len({f.parameters for f in unit.functions if f.is_kernel and f.name == defined.name}) > 1:
+            raise BadSetting(f"{file} has {function} with different parameters: give each a name of its own")
         of_header = not instantiated and {*tile} <= {*defined.template}
         template = tile if of_header else {}
         pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}

@@ -34,6 +34,7 @@ _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 _MEANING = {"m": "M", "n": "N", "k": "K", "lda": "K", "ldb": "N", "ldc": "N", "wa": "K", "wb": "N", "ha": "M"}
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 _PASSED = ("void", "float2", "float4")  # elements of a pointer beside float that the gate's memory may be taken for
+_NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,10 @@ def launch_text(argument: str, given: Any) -> str:
     texts = listed(argument, given)
     if not all(isinstance(size, str | Integral) for size in texts):
         raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {given!r:.60}")
-    return ", ".join(sizes(", ".join(map(str, texts)), {}))
+    words = ", ".join(map(str, texts))
+    if re.fullmatch(r"[1-9]\d*(?: ?x ?[1-9]\d*)+", words):
+        words = words.replace("x", ",")
+    return ", ".join(sizes(words, {}))
 
 
 def order(words: str, file: str, function: str, defined: Definition) -> tuple[str, ...]:
@@ -83,9 +87,9 @@ def order(words: str, file: str, function: str, defined: Definition) -> tuple[st
         kind, known = parameter.type, {*_PASSED, *defined.template}
         if kind.endswith(("*", "]")):
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major")
-        numbers = ("float32",) if parameter.pointer else ("float32", "int", "uint", "bool")
-        if kind not in known if not parameter.dtype else not parameter.dtype.startswith(numbers):
-            advice = "the gate passes float*, float and integers: give the kernel these instead"
+        numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
+        if kind not in known if not parameter.dtype else parameter.dtype not in numbers:
+            advice = "the gate passes float*, float and integers of 32 and 64 bits: give the kernel these instead"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
     if words:
         values = _given(words, file, len(declared))
@@ -115,6 +119,8 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any)
     kinds = ["pointer" if p.pointer else "integer" if "int" in p.dtype else "float" for p in declared]
     if kinds == ["pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER]:
         return [*LADDER]
+    if (pointers := kinds.count("pointer")) != len(MATRICES):
+        raise BadSetting(f"{file}: {function} takes {pointers} pointers: the gate passes three: A, B and C")
     values = []
     numbers = [p for p in declared if not p.pointer and p.name.lower() not in ("alpha", "beta")]
     for parameter in declared:
@@ -124,9 +130,12 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any)
         else:
             values.append("N" if numbers == [parameter] else _MEANING.get(parameter.name.lower(), ""))
     if not (numbers and all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
-        integers = list(SIZES) if kinds.count("integer") > 1 else ["N"]
-        left = {"pointer": list(MATRICES), "integer": integers, "float": ["alpha", "beta"]}
-        example = ",".join(left[kind].pop(0) if left[kind] else "N" for kind in kinds)
+        known = values if all(values.count(matrix) < 2 for matrix in MATRICES) else [""] * len(values)
+        integers = SIZES if kinds.count("integer") > 1 else ("N",)
+        free = {"pointer": MATRICES, "integer": integers, "float": ("alpha", "beta")}
+        left = {kind: [name for name in names if name not in known] for kind, names in free.items()}
+        pairs = zip(known, kinds, strict=True)
+        example = ",".join(name or (left[kind].pop(0) if left[kind] else free[kind][-1]) for name, kind in pairs)
         raise BadSetting(
             f"{file}: {function}({', '.join(p.name for p in declared)}): the names don't say which parameter is which: "
             f"give one of {', '.join(LADDER)} for each, as in --args '{example}'"

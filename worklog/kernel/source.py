@@ -137,7 +137,9 @@ def text_of(node: Any) -> str:
 def expression(text: str) -> Any:
     """The tree of an expression; None for what isn't one."""
     root = tree_of(f"auto x = {text};")
-    return None if root.has_error else next(nodes(root, "init_declarator")).child_by_field_name("value")
+    if root.has_error or len(root.named_children) > 1:  # x; y
+        return None
+    return next(nodes(root, "init_declarator")).child_by_field_name("value")
 
 
 def reduced(text: str, names: Mapping[str, str]) -> str:
@@ -180,8 +182,11 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
         return f"({true} if {condition} else {false})"
     if kind == "number_literal":
         return re.sub(r"\.0*[fF]?$", "", text_of(node).rstrip("uUlL"))
-    if kind == "sizeof_expression" and (dtype := TYPES.get(text_of(children[0]).strip("() "))):
-        return str(Parameter("", "", dtype, False).itemsize)
+    if kind == "sizeof_expression":
+        element, *lengths = re.split(r"\s*[\[\]]+", text_of(children[0]).strip("() "))
+        if dtype := TYPES.get(element):
+            size = str(Parameter("", "", dtype, False).itemsize)
+            return " * ".join((size, *(f"({_of_text(length, names, depth)})" for length in lengths if length)))
     if kind == "call_expression" and len(children) == 2:
         return _called(text_of(children[0]).removeprefix("std::"), children[1], names, depth)
     text = text_of(node)

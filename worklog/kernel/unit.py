@@ -168,8 +168,9 @@ class _Reader:
         for child in node.named_children:
             inner, template = _untemplated(child)
             if inner.type == "namespace_definition":
-                name = text_of(inner.child_by_field_name("name"))
-                self._outside(inner.child_by_field_name("body"), (*scope, name) if name else scope)
+                is_inline = inner.children[0].type == "inline"  # its name may be left out
+                name = re.sub(r"::inline \w+", "", text_of(inner.child_by_field_name("name")))
+                self._outside(inner.child_by_field_name("body"), scope if is_inline or not name else (*scope, name))
                 continue
             if inner.type in ("declaration_list", "ERROR"):
                 self._outside(inner, scope)
@@ -240,7 +241,7 @@ class _Reader:
         self.functions.append(
             Definition(
                 "::".join((*scope, name)),
-                "__global__" in before,
+                "__global__" in before and "<" not in name,  # a specialisation is an instance of its template
                 defaults,
                 text_of(bounds.named_children[0]) if bounds is not None and bounds.named_children else "",
                 tuple(parameters),

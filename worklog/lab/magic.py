@@ -155,7 +155,7 @@ def try_kernel(
     if kernel.name in NAMES:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     default = kernel.domain.padded(Shape.of(SIZE))
-    timed = [Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)]
+    timed = [Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)] or [default]
     rungs = None if beside is None else [rung(named).name for named in listed("beside", beside)]
     if on == "gpu":
         require_gpu()

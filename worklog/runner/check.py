@@ -384,8 +384,9 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
         code = ptx[entry.end() if entry else 0 :]
         dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
         if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", code):
-            takes = "dynamic shared memory (extern __shared__)"
-            raise BadSetting(f"{name} takes {takes}: give its bytes per block with --shared BYTES")
+            takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
+            unread = [said for said in kernel.adapted if "shared memory: give" in said]
+            raise BadSetting("; ".join((f"{name} takes {takes}", *unread)))
         declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
         bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
         if bits != tuple(BITS.get(parameter, "64") for parameter in part.arguments):
