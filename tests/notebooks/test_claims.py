@@ -162,9 +162,9 @@ def test_the_groups_of_harnesses_in_09():
         short = [compared.us(KNOWN, length)[name] for length in (1, 5)]
         assert short[1] / short[0] < 1.6, "a lower limit"
     for size in compared.works(CUBLAS)[2:]:
-        seconds = compared.wall_s(CUBLAS, size)
+        seconds = compared.us(CUBLAS, size, "wall_s")
         assert seconds["NVBench cold"] > 2 * seconds["worklog"]
-    seconds = [compared.wall_s(CUBLAS, size) for size in compared.works(CUBLAS)[:2]]
+    seconds = [compared.us(CUBLAS, size, "wall_s") for size in compared.works(CUBLAS)[:2]]
     quick = {name for wall in seconds for name, s in wall.items() if s < 1.25 * wall["worklog"]}
     assert sum("worklog" not in name for name in quick) >= 2
 

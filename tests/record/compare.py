@@ -26,7 +26,7 @@ from worklog.problem import Shape
 from worklog.runner.job import BASELINE, Job
 from worklog.runner.measure import carry_out
 from worklog.runs import Run, write_text
-from worklog.runs.changes import FASTER, RULE, SLOWER, UNKNOWN, Reading, change, reading_of
+from worklog.runs.changes import FASTER, SLOWER, SOURCE, UNKNOWN, Reading, change, reading_of
 from worklog.runs.estimates import NORMAL
 from worklog.settings import Harness
 
@@ -158,7 +158,7 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     most = max(len(process["readings"]) for process in processes)
     seconds = [process["wall_s"] for process in processes if len(process["readings"]) == most]
     about = {"processes": len(processes), "readings": most, "seconds": float(np.median(seconds))}
-    return made | about | {"source": RULE.source, "cards": apart}
+    return made | about | {"source": SOURCE, "cards": apart}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from worklog.runs import Estimate, Measurement, Run, recorded_run
 from worklog.runs.changes import (
     FAILED,
     FASTER,
-    RULE,
     SAME,
     SLOWER,
     UNKNOWN,
@@ -28,6 +27,7 @@ from worklog.runs.changes import (
     of_one_loop,
     side_of,
 )
+from worklog.runs.estimates import OVERHEAD_SD_US
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -97,7 +97,7 @@ def test_a_verdict_never_contradicts_its_interval(log, error, threshold):
 
 def test_the_interval_of_a_short_kernel_holds_the_event_overheads_of_both_processes():
     short = Reading(12.0, 0.0, 1980.0)
-    both = 2 * 1.96 * RULE.overhead_us / 12 * 2**0.5
+    both = 2 * 1.96 * OVERHEAD_SD_US / 12 * 2**0.5
     assert both < width(change([short], [short])) < 1.2 * both
     assert width(change([short] * 4, [short] * 4)) < 0.7 * both
 

@@ -16,7 +16,6 @@ import click
 
 from worklog import runs
 from worklog.cli import options
-from worklog.cli.run import print_preview
 from worklog.emulator.core import native
 from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
@@ -27,7 +26,7 @@ from worklog.peers import exploits as table_of
 from worklog.problem import Shape
 from worklog.runner import measure
 from worklog.runner.declare import at, declared
-from worklog.runner.job import ABLATION_SIZES, ablation_jobs
+from worklog.runner.job import ABLATION_SIZES
 from worklog.runner.session import calibrated
 from worklog.runs.ablation import effects, effects_frame, effects_text
 from worklog.runs.comparison import open_comparison
@@ -38,25 +37,14 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 @click.command()
 @options.kernel("rung", "RUNG")
 @options.SIZES
-@click.option("--preview", is_flag=True, help="Show how much would be measured and how long it takes; needs no GPU.")
 @options.measuring
-def ablate(
-    rung: str, shapes: list[Shape], harness: Harness, preview: bool, out: Path | None, as_json: bool, **shown: Any
-) -> None:  # fmt: skip
+def ablate(rung: str, shapes: list[Shape], harness: Harness, out: Path | None, as_json: bool, **shown: Any) -> None:
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
     Without a GPU, the recording is shown.
     """
-    shapes = shapes or [Shape.of(size) for size in ABLATION_SIZES]
-    jobs = ablation_jobs(rung, shapes)
-    measure.require_measurable(jobs, harness)
-    if preview:
-        print_preview(jobs, as_json)
-        return
-    if options.live_wanted(out=out, set=harness != Harness()):
-        with options.progress_bar() as progress:
-            run = measure.carry_out(jobs, harness, progress=progress, out=out)
-    else:
-        run = measure.ablate(rung, shapes)
+    options.live_wanted(out=out, set=harness != Harness())
+    with options.progress_bar() as progress:
+        run = measure.ablate(rung, shapes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
     if any(shown.values()):
         options.write_exports(effects_frame(run, rung), shown, title=f"{rung} · {run.label}")
     text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")

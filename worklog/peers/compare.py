@@ -142,7 +142,7 @@ def text(comparison: Comparison) -> str:
     """A table in microseconds: a line for each work, a column for each harness; then what is missing and why."""
     names = comparison.harnesses
     rows = []
-    for kind in comparison.kinds:
+    for kind in dict.fromkeys(row.work for row in comparison.rows):
         for of in comparison.works(kind):
             read = comparison.us(kind, of)
             rows.append((f"{kind} {of:g}", *(f"{read[name]:.2f}" if name in read else "–" for name in names)))

@@ -27,6 +27,7 @@ from worklog.problem import Axis, Space
 from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runs import Gpu, Run, Table, newest_run
+from worklog.runs.documents import Shown
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class State:
 
 
 @dataclass(frozen=True, repr=False)
-class Benchmark:
+class Benchmark(Shown):
     """A declared benchmark, which shows its axes and points. name: in runs, tables and charts. objects: for an axis
     whose values are names, the object that each name stands for. state: what the function gets.
     """
@@ -167,12 +168,6 @@ class Benchmark:
                 shown = [*shown[: SHOWN - 2], "…", shown[-1]]
             rows.append((axis.name, axis.kind, str(len(axis.values)), ", ".join(shown)))
         return Table(self.space.preview(), ("axis", "kind", "values", ""), rows, left=4)
-
-    def __repr__(self) -> str:
-        return self.table().text()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
 
 def bench(

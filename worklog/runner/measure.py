@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
@@ -81,6 +80,7 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
     """
     if live_wanted():
         return carry_out(ablation_jobs(kernel, shapes), how.pop("harness", None) or Harness(), **how)
+    require_measurable(ablation_jobs(kernel, shapes), Harness())
     run = newest_run(lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)))
     return recorded(ablation_jobs(kernel, shapes, run.unknown), run)
 
@@ -197,7 +197,7 @@ def carry_out(
         require_gpu(*([CHECK_ONLY] if own else []))
     timeout_s = limit_s(jobs, harness, timeout_s)
     run: Run | None = None
-    first, path = 0, out or new_path(datetime.now(UTC).isoformat())
+    first, path = 0, out or new_path()
 
     def home(job: Job) -> str:
         """Jobs with the same one share a process; one with a host function, also as a baseline, has its own."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -100,7 +100,7 @@ def search(
     """
     chosen.require_some()
     harness, order = harness or Harness(), Order(chosen, strategy, seed)
-    how, path = how or partial(on_card, secrets.token_hex(8), harness, command), out or new_path(_now())
+    how, path = how or partial(on_card, secrets.token_hex(8), harness, command), out or new_path()
     with claimed(path):
         heads = [future.result() for future in [card.submit(how, None, {}) for card in workers.each_card]]
         run = Run.begin(heads[0].head, path)
@@ -163,18 +163,14 @@ def _measure(
 
 def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -> Measured:
     """In place of a measurement on a card, the recorded time of a variant. Raises BadRunFile for one without."""
-    began, head = datetime.now(UTC).timestamp(), Run.load(next(iter(recordings("sweeps").values())), "recorded")
+    began, head = time.time(), Run.load(next(iter(recordings("sweeps").values())), "recorded")
     if job is None:
         return Measured(card_name(), head.head_lines())
     own = replace(chosen, kept=tuple(variant for variant in chosen.kept if variant.name in kernels))
     m = next(m for m in recorded(own).measurements if m.kernel == job.kernel)
     said = (*m.degradations, m.label) if m.context and m.context.remark else m.degradations
-    ran = Ran(card_name(), began, datetime.now(UTC).timestamp() - began)
+    ran = Ran(card_name(), began, time.time() - began)
     return Measured(ran.card, (), replace(m, degradations=said, ran=ran, context=None), kernels[job.kernel].describe())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
 
 
 def key(about: Mapping[str, Any], shape: Shape) -> Key:

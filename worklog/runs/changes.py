@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.runs.documents import Bar, Cell, Table, a_few, duration
+from worklog.runs.documents import Bar, Cell, Shown, Table, a_few, duration
 from worklog.runs.estimates import HOST_SD, NORMAL, OVERHEAD_SD_US, SLOPE, SLOPE_HALF, fitted_slope, over_shapes
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -24,30 +24,15 @@ HOW_LONG = ("precision", "least_samples", "most_samples", "budget_s", "stopping"
 MARKS = {SLOWER: "▲ slower", FASTER: "▼ faster", FAILED: "✗ failed"}
 PAIRED = "use --against-revision, which times both builds in one loop"
 ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """The constants of the rule. overhead_us: standard deviation of the event overhead between processes. scatter: the
-    least relative standard deviation of a difference. slope_sd: of a time's slope over the clock. seen, equal: standard
-    errors for a change and for its absence. several_us: below this, work of several kernels, or of an unknown number,
-    differs between processes by the gaps between them. cards_us: below this, a time differs between two cards of one
-    model: of `warptiled` by 5 % at 256 between two H200 (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024
-    between two recorded days.
-    source: where they come from.
-    """
-
-    overhead_us: float = OVERHEAD_SD_US
-    scatter: float = 0.002
-    slope_sd: float = 0.35
-    seen: float = 2.33
-    equal: float = 1.645
-    several_us: float = 60.0
-    cards_us: float = 100.0
-    source: str = "25 processes x 16 readings on an H100 (recordings/intervals/h100.json), resampled"
-
-
-RULE = Rule()
+# The rule. Relative standard deviations: the least of a difference, and of a time's slope over the clock.
+SCATTER, SLOPE_SD = 0.002, 0.35
+SEEN, EQUAL = 2.33, 1.645  # standard errors for a change and for its absence
+SOURCE = "25 processes x 16 readings on an H100 (recordings/intervals/h100.json), resampled"  # of these numbers
+# Below this, work of several kernels, or of an unknown number, differs between processes by the gaps between them.
+SEVERAL_US = 60.0
+# Below this, a time differs between two cards of one model: of `warptiled` by 5 % at 256 between two H200
+# (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024 between two recorded days.
+CARDS_US = 100.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ class Change:
         return f"{100 * self.share:+.2f} % ±{50 * (self.high - self.low):.2f}".replace("-", "−")
 
 
-def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02, rule: Rule = RULE) -> Change:
+def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02) -> Change:
     """What the processes that read the old kernel and the new one say together. threshold: a change of this size is to
     be found. Raises BadSetting without a reading on both sides.
     """
@@ -96,32 +81,32 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
         squares = np.mean([(reading.half / NORMAL) ** 2 for reading in side])
         shares.append(math.sqrt(squares / len(side)))
     us, free = min(reading.us for reading in (*old, *new)), len(old) + len(new) - 2
-    between = rule.overhead_us / us
+    between = OVERHEAD_SD_US / us
     if free:
         rest = sum(float(((side - side.mean()) ** 2).sum()) for side in logs)
         between = max(between, math.sqrt(rest / free))
     between *= math.sqrt(1 / len(old) + 1 / len(new))
-    error = math.hypot(*shares, between, rule.slope_sd * (clocks[1] - clocks[0]), rule.scatter)
+    error = math.hypot(*shares, between, SLOPE_SD * (clocks[1] - clocks[0]), SCATTER)
     log = float(logs[1].mean() - logs[0].mean())
-    made = judged(log, error, threshold, rule)
+    made = judged(log, error, threshold)
     counts = {reading.kernels for reading in (*old, *new)}
     cards = {reading.card for reading in (*old, *new) if reading.card}
-    if counts != {1} and us < rule.several_us:
+    if counts != {1} and us < SEVERAL_US:
         what = "an unknown number of kernels" if None in counts else "several kernels"
-        return replace(made, verdict=UNKNOWN, reason=f"{what} in less than {rule.several_us:.0f} µs: {PAIRED}")
-    if len(cards) > 1 and us < rule.cards_us:
-        return replace(made, verdict=UNKNOWN, reason=f"two cards, and less than {rule.cards_us:.0f} µs: {PAIRED}")
+        return replace(made, verdict=UNKNOWN, reason=f"{what} in less than {SEVERAL_US:.0f} µs: {PAIRED}")
+    if len(cards) > 1 and us < CARDS_US:
+        return replace(made, verdict=UNKNOWN, reason=f"two cards, and less than {CARDS_US:.0f} µs: {PAIRED}")
     return made
 
 
-def judged(log: float, error: float, threshold: float = 0.02, rule: Rule = RULE) -> Change:
+def judged(log: float, error: float, threshold: float = 0.02) -> Change:
     """The verdict on a time whose logarithm has changed by `log`, with this standard error: it counts from half of the
     threshold on, if it exceeds the error; it is absent where even the end of its interval is below the threshold.
     """
     share, low, high = (math.expm1(log + sign * NORMAL * error) for sign in (0, -1, 1))
-    if abs(log) > max(threshold / 2, rule.seen * error):
+    if abs(log) > max(threshold / 2, SEEN * error):
         return Change(share, low, high, SLOWER if log > 0 else FASTER)
-    if abs(log) + rule.equal * error < threshold:
+    if abs(log) + EQUAL * error < threshold:
         return Change(share, low, high, SAME)
     return Change(share, low, high, UNKNOWN, f"the interval reaches the threshold: {ONCE_MORE}")
 
@@ -179,8 +164,8 @@ class Row:
     change: Change
 
 
-@dataclass(frozen=True)
-class Changes:
+@dataclass(frozen=True, repr=False)
+class Changes(Shown):
     """What became of every kernel that both sides have. differ: conditions that differ, so that nothing is compared.
     versions: others that differ, so that nothing has a verdict. only: kernels and places of one side.
     """
@@ -228,17 +213,10 @@ class Changes:
     def markdown(self) -> str:
         """For a pull request."""
         table = self.table()
-        notes = "".join(f"- {note}\n" for note in table.notes)
-        return f"### worklog: {table.title}\n\n" + (f"{table.markdown()}\n\n" if self.rows else "") + notes
-
-    def __repr__(self) -> str:
-        return self.table().text()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
+        return replace(table, title=f"worklog: {table.title}").page()
 
 
-def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02, rule: Rule = RULE) -> Changes:
+def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -> Changes:
     """The changes from one side to the other; several runs of a side are pooled, each a process of its own. Raises
     BadSetting where they have no kernel and place in common.
     """
@@ -250,7 +228,7 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02, r
     only = [" at ".join(filter(None, place)) for place in before | after if place not in both]
     if not (both or differ):
         raise BadSetting(f"the runs have no kernel and size in common ({', '.join(only)}): measure the same ones")
-    rows = [] if differ else [_row(place, old, new, threshold, rule, bool(versions)) for place in both]
+    rows = [] if differ else [_row(place, old, new, threshold, bool(versions)) for place in both]
     labels = ["; ".join(dict.fromkeys(side.label for side in sides)) for sides in (old, new)]
     return Changes(labels[0], labels[1], threshold, tuple(rows), tuple(differ), tuple(versions), tuple(only))
 
@@ -275,9 +253,7 @@ def _differing(what: str, first: Side, others: Sequence[Side]) -> list[str]:
     return sorted(differ)
 
 
-def _row(
-    place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], threshold: float, rule: Rule, unknown: bool
-) -> Row:
+def _row(place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], threshold: float, unknown: bool) -> Row:
     """unknown: whether versions differ, so that a change has no verdict. Without a time on each side, the reason."""
     times, reasons = list[list[Reading]](), list[str]()
     for sides in (old, new):
@@ -291,6 +267,6 @@ def _row(
         verdict = FAILED if before and reasons[1].startswith("failed") else UNKNOWN
         made = Change(0.0, 0.0, 0.0, verdict, f"{' at '.join(place)}: {reasons[1] or reasons[0]}")
     else:
-        made = change(times[0], times[1], threshold, rule)
+        made = change(times[0], times[1], threshold)
         made = replace(made, verdict=UNKNOWN, reason="") if unknown else made
     return Row(*place, before, after, made)

@@ -74,11 +74,6 @@ class Comparison:
         return [*dict.fromkeys(row.ruler for row in self.rows)]
 
     @property
-    def kinds(self) -> list[str]:
-        """Every kind of work with a row, in order."""
-        return [*dict.fromkeys(row.work for row in self.rows)]
-
-    @property
     def reasons(self) -> dict[str, str]:
         """Why a harness did not read a work, by harness."""
         return {row.ruler: row.reason for row in self.rows if row.reason}
@@ -88,13 +83,9 @@ class Comparison:
         return sorted({row.of for row in self.rows if row.work == kind})
 
     def us(self, kind: str, of: float, number: str = "us") -> dict[str, float]:
-        """Microseconds of one work, by harness."""
+        """Microseconds of one work, by harness. number: or another one of its rows, as "wall_s"."""
         here = {row.ruler: getattr(row, number) for row in self.rows if (row.work, row.of) == (kind, of)}
         return {name: value for name, value in here.items() if value is not None}
-
-    def wall_s(self, kind: str, of: float) -> dict[str, float]:
-        """Seconds for one work, by harness, where that is known."""
-        return self.us(kind, of, "wall_s")
 
     def errors(self) -> dict[str, Points]:
         """(true length, reading minus it) in microseconds of each harness that read a known length, shortest first."""

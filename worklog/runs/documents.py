@@ -232,6 +232,11 @@ class Table:
 
     __repr__, _repr_html_ = text, html
 
+    def page(self) -> str:
+        """As Markdown with its title and its notes."""
+        notes = "".join(f"- {note}\n" for note in self.notes)
+        return f"### {self.title}\n\n" + (f"{self.markdown()}\n" if self.rows else "") + (f"\n{notes}" if notes else "")
+
     def markdown(self) -> str:
         """For the README, without the title and the notes."""
         rule = ["---" if place < self.left else "--:" for place in range(len(self.columns))]
@@ -239,6 +244,20 @@ class Table:
         for row in self.rows:
             lines.append("| " + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row) + " |")
         return "\n".join(lines)
+
+
+class Shown:
+    """What shows itself, in a terminal and in a notebook, as its table()."""
+
+    def table(self) -> Table:
+        """Of the whole."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
 
 
 def duration(microseconds: float, *, padded: bool = False) -> str:

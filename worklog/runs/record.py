@@ -247,8 +247,9 @@ def runs_dir() -> Path:
     return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
 
 
-def new_path(created: str) -> Path:
-    """A fresh file name: the time and a few random characters."""
+def new_path(created: str = "") -> Path:
+    """A fresh file name: the time (default: now) and a few random characters."""
+    created = created or datetime.now(UTC).isoformat()
     return runs_dir() / f"{created[:19].replace(':', '-')}Z-{secrets.token_hex(2)}.jsonl"
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from worklog.runs.documents import Bar, Count, Positive, Table
+from worklog.runs.documents import Bar, Count, Positive, Shown, Table
 from worklog.settings import allowed_us
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
@@ -76,7 +76,7 @@ class NeverRan:
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict:
+class Verdict(Shown):
     """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
     "wrong"; None before that stage. seed: of the problems, which repeats them. label: where the kernel ran; "" in a
     run, which states it elsewhere. never_ran: on the emulator, what no launch ran. largest: M, N and K of the launches,
@@ -149,12 +149,6 @@ class Verdict:
         seed = "" if self.seed is None else f" · seed {self.seed}"
         title = f"the gate: {self.result}{seed}" + (f" · {self.label}" if self.label else "")
         return Table(title, ("stage", "", "measured of limit", "detail"), rows, left=4)
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
-
-    def __repr__(self) -> str:
-        return self.table().text()
 
     def __str__(self) -> str:
         return f"{self.precision} ok" if self.accepted else f"failed at {self.reason}"

@@ -273,10 +273,7 @@ def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str =
             tables.append(Table(title, [*map(str, shown.columns)], rows))
         else:
             parts, tables = [f"{shown.full_label}\n"], shown.tables()
-        for table in tables:
-            notes = "".join(f"- {note}\n" for note in table.notes)
-            parts.append(f"### {table.title}\n\n{table.markdown()}\n" + (f"\n{notes}" if notes else ""))
-        write_text(path, "\n".join(parts))
+        write_text(path, "\n".join([*parts, *(table.page() for table in tables)]))
         return
     frame = shown if isinstance(shown, pandas.DataFrame) else shown.samples() if of_samples else shown.frame()
     content = frame.to_csv(index=False).encode() if kind == "csv" else frame.to_parquet(index=False)
