@@ -264,6 +264,11 @@ KERNELS: dict[str, Launch] = {
         grid=(2,),
         counts={"atomic.bytes": 2 * 32 * 16},
     ),
+    "half_atomics": Launch(  # of bfloat16, the upper half of a float32
+        [np.zeros(4, np.float16), np.zeros(4, np.uint16), np.zeros(2, np.uint16)],
+        [[48, 0, 48, 8], (np.array([48, 0, 48, 8], np.float32).view(np.uint32) >> 16), [32]],
+        counts={"atomic.requests": 4 + 32},
+    ),
     "memories": Launch([T32.astype(np.int32) * 3, zeros(32)], [Crc(32, 0x11E7F168)], options={"shared_bytes": 128}),
     **{
         f"generic_pointers {which}": Launch([np.full(32, 10, np.float32), which, floats(33)], [[0] + [10] * 32])

@@ -27,6 +27,12 @@ def test_lanes_of_a_warp_recurse_to_different_depths():
     assert out.tolist() == [expected[k % 12] for k in range(32)]
 
 
+def test_recursion_with_an_array_is_refused_by_the_functions_own_name():
+    function = "__device__ __noinline__ int f(int n) { volatile int v[9]; v[n] = n; return n ? f(n - 1) + v[n] : 0; }"
+    with pytest.raises(UnsupportedInstruction, match="local arrays in f, which calls itself"):
+        run(kernel("  out[0] = f(3);", "int* out", function), [np.zeros(1, np.int32)])
+
+
 def test_structs_are_passed_by_value():
     out = np.zeros(32, np.float32)
     body = "  P a = {1.5f, 2.5, 7, {1, 2, 3, 4}};\n  put(out + threadIdx.x, f(a, threadIdx.x));"

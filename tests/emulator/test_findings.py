@@ -85,6 +85,17 @@ def test_shared_memory_of_the_block_before_is_not_initialised():
     check(result_of(body, 2, 32), [r"k:7: uninitialised-shared: thread 0 of block \(1, 0, 0\)"])
 
 
+def test_a_value_of_unwritten_memory_may_be_computed_with_where_the_result_is_dropped():
+    body = (
+        "  __shared__ float s[2][32];\n  if (t < 16) s[0][t] = s[1][t] = t;\n  __syncthreads();\n  float sum = 0;\n"
+        "  for (int k = 0; k < 32; ++k) {\n    float x = s[0][k], y = s[1][31 - t];\n"
+        "    sum = k < LAST && t > 15 ? sum + x * y : sum;\n  }\n  c[t] = sum;"
+    )
+    for last, found in ((16, []), (17, ["uninitialised-shared"])):
+        result = result_of(body.replace("LAST", str(last)), block=32)
+        assert [finding.kind for finding in result.findings] == found
+
+
 TOO_FEW = '  if (t < 32) asm volatile("bar.sync 1, 64;");\n  c[t] = 1;'
 NEVER_FREED = "  while (atomicCAS(c, 0, 1) != 0) {}\n  *d += 1;"
 NEVER_STARTS = """  extern __shared__ int s[];

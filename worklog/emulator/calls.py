@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from worklog.emulator.ptx import PtxError, UnsupportedInstruction
+from worklog.kernel.source import demangled
 
 # Functions that the emulator runs itself, and the instruction that stands for a call.
 CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
@@ -51,7 +52,8 @@ def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
     out = ""
     for name in sorted(reached[""]):
         if name in reached[name] and re.search(r"\.local\b[^;]*\[", texts[name]):
-            raise UnsupportedInstruction(f"the emulator doesn't support local arrays in {name}, which calls itself")
+            own = demangled(name)
+            raise UnsupportedInstruction(f"the emulator doesn't support local arrays in {own}, which calls itself")
         out += _function(functions[name], texts[name], given, taken)
     body = _SEQUENCE.sub(lambda call: _called(call[0], given, taken), body)
     for name in sorted(taken.keys() - given.keys()):  # what nobody writes is between the members of a struct

@@ -56,7 +56,9 @@ ARRIVES = "{arrive,arrive_drop}.{,release,relaxed,noComplete,noComplete.release,
 ATOMICS = {
     "{atom,red}.{add.u32,add.s32,add.u64,add.s64,add.f32,add.f64,inc.u32,dec.u32}": "ACCESS/{1}",
     "{atom,red}.{min,max}.{u32,s32,u64,s64}": "ACCESS/{1}.{2}",
-    "{atom,red}.{and,or,xor,exch,cas}.{b32,b64}": "ACCESS/{1}.{2}",
+    "{atom,red}.{and,or,xor,exch}.{b32,b64}": "ACCESS/{1}.{2}",
+    "{atom,red}.cas.{b16,b32,b64}": "ACCESS/cas.{1}",
+    "{atom,red}.add.noftz.{f16,f16x2,bf16,bf16x2}": "ACCESS/add.noftz.{1}",
 }
 
 

@@ -63,7 +63,9 @@ TABLE = (
     ("carry.sub.{u32,u64}", "T T pred", "a < b || (a == b && c >> k & 1)", "pred"),
     # Of atomics: a is in memory.
     ("exch.{b32,b64}", "T T", "b"),
-    ("cas.{b32,b64}", "T T T", "a == b ? c : a"),
+    ("cas.{b16,b32,b64}", "T T T", "a == b ? c : a"),
+    ("add.noftz.{f16:half,bf16:bfloat}", "T T", "add_{0}(a, b)"),
+    ("add.noftz.{f16x2:half,bf16x2:bfloat}", "T T", "add_{0}(a, b) | (T)add_{0}(a >> 16, b >> 16) << 16"),
     ("inc.u32", "T T", "a >= b ? 0 : a + 1"),
     ("dec.u32", "T T", "a == 0 || a > b ? b : a - 1"),
     # Bits.
@@ -384,7 +386,7 @@ def reductions() -> str:
         if (
             opcode.split(".")[0] in REDUCING
             and {*op.sources} == {op.result}
-            and re.fullmatch("[usbf](32|64)", op.result)
+            and re.fullmatch("[usbf](16|32|64)|b?f16(x2)?", op.result)
         ):
             copied = "".join(f"memcpy(&{a}, &{x}, sizeof a); " for a, x in zip("abc", "xyz", strict=True))
             text = f"{C_TYPES[op.result]} a, b, c; {copied}(void)c; a = {op.expression}; memcpy(&x, &a, sizeof a);"

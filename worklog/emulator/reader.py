@@ -271,11 +271,11 @@ class _Body:
             return Special(text)
         if known := self.registers.get(text) or _literal(text):
             return known
-        if text.startswith("%"):
+        if text.startswith("%") and text.partition(".")[0] not in self.registers:
             raise self._unsupported(
                 f"the emulator doesn't support the special register {text} in {statement!r}: check this kernel on a GPU"
             )
-        if not re.fullmatch(r"[\w$]+", text):
+        if not re.fullmatch(r"[\w$]+", text):  # such as a byte of a register
             raise self._unsupported(f"the emulator doesn't support the operand {text!r} in {statement!r}")
         return Sym(text)
 

@@ -178,6 +178,14 @@ static inline uint16_t bfloat_bits(double x) { return isnan(x) ? 0x7FFF : (uint1
 
 static inline float from_bfloat(uint16_t x) { return as_float((uint32_t)x << 16); }
 
+static inline uint16_t add_half(uint32_t a, uint32_t b) {
+  return half_bits(fit(from_half((uint16_t)a) + from_half((uint16_t)b), 10, -14, 65504, NEAREST, 0));
+}
+
+static inline uint16_t add_bfloat(uint32_t a, uint32_t b) {
+  return bfloat_bits(fit((double)from_bfloat((uint16_t)a) + from_bfloat((uint16_t)b), 7, -126, 0x1.FEp127, NEAREST, 0));
+}
+
 /* 8-bit floats: e5m2 is the upper byte of a half; e4m3 has one NaN and no infinities (Open Compute Project, "OCP 8-bit
  * Floating Point Specification", table 1). */
 static inline uint8_t eight_bits(double x, double most, int digits) {

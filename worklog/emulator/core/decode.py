@@ -254,7 +254,7 @@ class Decoder(RegisterFile):
 
     def access(self, i: Instruction) -> dict[str, int]:
         """ld, st, atom and red."""
-        site, number, is_float = self.program.sites[i.pc], self.numbers[i.pc], i.parts[-1][0] == "f"
+        site, number, is_float = self.program.sites[i.pc], self.numbers[i.pc], i.parts[-1] in ("f32", "f64")
         operands, atomic = [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]], site.op == "atom"
         if atomic and site.space in ("local", "generic"):
             self.refused[i.pc] = str(i.unsupported(LOCAL))

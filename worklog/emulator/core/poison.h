@@ -1,9 +1,8 @@
 /* Registers whose values must not be used. Included by core.c alone.
  *
- * Lanes of a register are poisoned by the instruction that gave them such a value. A load of memory that was not
- * written: a copy passes that on, any other instruction is a use. A shuffle from a lane that does not take part:
- * what computes a value of the lane passes that on; a use is what leaves the lane or decides: an access, a branch, a
- * vote. */
+ * Lanes of a register are poisoned by the instruction that gave them such a value: a load of memory that was not
+ * written, or a shuffle from a lane that does not take part. What computes a value of the lane passes that on; a use is
+ * what leaves the lane or decides: an access, a branch, a vote. Any use of a wgmma's result before its wait is one. */
 #ifndef WORKLOG_POISON_H
 #define WORKLOG_POISON_H
 
@@ -46,7 +45,7 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   for (int k = 0; k < 4; k++) {
     if (!(poisoned(w, operands[k]) & mask)) continue;
     const Poison *own = poison_of(w, operands[k]);
-    if ((i->copies == COPIES && !k) || (computes && l->code[own->pc].kind == SHUFFLE)) {
+    if ((i->copies == COPIES && !k) || (computes && l->code[own->pc].kind != WGMMA)) {
       passed[k] = own->lanes & mask;
       cause = own->pc > cause ? own->pc : cause;
     } else {
