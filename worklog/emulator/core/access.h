@@ -161,28 +161,23 @@ static inline uint32_t valid(Launch *l, Block *b, const Warp *w, Site *s, int32_
   return mask & ~bad;
 }
 
-/* Writes of one value by several lanes of a store to shared memory are no race; any other two writes are. */
-static int by_one_store(const Block *b, const Warp *w, int32_t pc, uint64_t place, const uint64_t *address,
-                        uint32_t mask, int lane, int shift, int width) {
-  const Stamp *last = &b->shared.cells[place].write;
-  int theirs = (int)(last->thread - 1 - b->base), other = theirs % LANES;
-  if (last->pc != pc || last->time < b->time) return 0;
-  if (theirs / LANES != number_of_warp(b, w)) return 1;
-  return other < lane && mask >> other & 1 && place - (address[other] >> shift) < (uint64_t)(width >> shift);
+/* Writes of one value to shared memory are no race if one line of the source does them. */
+static int by_one_line(const Launch *l, const Stamp *last, const Site *s) {
+  return last->thread && l->sites[l->code[last->pc].site].line == s->line;
 }
 
 /* Order of an access of a lane; whether it reads bytes that no thread has written. at: the address in the memory. */
 static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, int32_t pc, Buffer *m, int lane,
-                             const uint64_t *address, uint32_t mask, uint64_t at) {
+                             uint64_t address, uint64_t at) {
   int width = s->size * s->count, shift = __builtin_ctz((unsigned)l->grain);
   int thread = first_of(b, w) + lane, missing = 0;
   int shared = m == &b->shared;
   for (int cell = 0; cell < width; cell += l->grain) {
-    uint64_t place = (at + (uint64_t)cell) >> shift, told = address[lane];
+    uint64_t place = (at + (uint64_t)cell) >> shift, told = address;
     if (shared && s->op != LOAD) told += (uint64_t)cell;
     if (s->op != STORE && m->written && !m->written[place] && !(shared && !is_empty(b, place))) missing = 1;
     int same = s->op == STORE && m->cells && unchanged(s, w, lane, m->data + at, cell, l->grain);
-    if (same && shared) same = by_one_store(b, w, pc, place, address, mask, lane, shift, width);
+    if (same && shared) same = by_one_line(l, &m->cells[place].write, s);
     if (s->op == LOAD && s->read_only && m->cells && m->cells[place].write.thread)
       tell_race(l, b, STALE_READ, pc, &m->cells[place].write, thread, told);
     else if (m->cells) order(l, b, m, place, pc, thread, told, s->op != LOAD, same);
@@ -225,7 +220,7 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   for (; concerned; concerned &= concerned - 1) {
     int lane = __builtin_ctz(concerned);
     uint64_t at = address[lane] - m->base;
-    if (ordered) missing |= (uint32_t)order_lane(l, b, w, s, pc, m, lane, address, mask, at) << lane;
+    if (ordered) missing |= (uint32_t)order_lane(l, b, w, s, pc, m, lane, address[lane], at) << lane;
     if (s->op == ATOMIC && apply(s, w, m->data + at, lane)) l->changes += s->space != SHARED;
     if (s->op == STORE) move(s, w, memory, address, 1u << lane, UNLIKE);
     if (strong) hand_over(l, b, w, s, lane, address[lane] >> shift);

@@ -71,7 +71,7 @@ typedef struct { /* how the last addresses of a site lie, relative to the first 
 } Pattern;
 
 typedef struct {
-  int32_t op, space, size, count; /* count elements of size bytes */
+  int32_t line, op, space, size, count; /* line: of the source; count elements of size bytes */
   int32_t values[4];              /* registers loaded or stored */
   int32_t width, is_signed;       /* of such a register, in bytes */
   int32_t wide;                   /* the address register has 64 bits */

@@ -226,7 +226,7 @@ class Decoder(RegisterFile):
     def fill(self, number: int, site: Site, op: int, width: int) -> Any:
         """The record of an access site, whose registers have a width."""
         record = self.sites[number]
-        record["op"], record["space"] = op, SPACES[site.space]
+        record["op"], record["space"], record["line"] = op, SPACES[site.space], site.line
         record["size"], record["count"], record["width"] = site.size, site.count, width
         record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
         record["values"], record["results"] = NONE, NONE
