@@ -583,10 +583,12 @@ lab.step("conflict_free")
 # ## 8. Double buffering
 #
 # **What we believe:** the block loads the next tile to registers before it computes this one, and stores it to a
-# second buffer afterwards. The wait for global memory disappears, and one barrier per tile is left.
+# second buffer afterwards. The wait for global memory disappears, and one barrier per tile is left. Both rungs, in the
+# order in which the emulator executed them:
 
 # %%
 display(lab.diff("conflict_free", "double_buffered", hunks=[1, 5, 7]))
+display(lab.timeline("conflict_free"), lab.timeline("double_buffered"))
 lab.step("double_buffered")
 
 # %% [markdown]
@@ -599,7 +601,7 @@ lab.step("double_buffered")
 # per thread are faster than 8 x 8, since a thread reads 24 floats for 128 multiply-adds instead of 16 for 64.
 
 # %%
-print({name: worklog.rung(name).template for name in ("double_buffered", "autotuned")})
+display(plots.ownership(patterns["autotuned"]))
 lab.step("autotuned")
 
 # %% [markdown]
@@ -616,6 +618,7 @@ lab.step("autotuned")
 
 # %%
 display(lab.diff("autotuned", "pipelined", hunks=[3]))
+display(lab.timeline("pipelined"))
 display(lab.step("pipelined"))
 display(lab.steps("autotuned BN=128 MIN_BLOCKS=2", "pipelined", sizes=(1024, 2048, 4096)))
 lab.steps("autotuned", "pipelined BN=256 MIN_BLOCKS=1", sizes=(1024, 2048, 4096))
@@ -684,9 +687,8 @@ counters([rung.name for rung in worklog.LADDER])
 plots.traffic()
 
 # %% [markdown]
-# The circles in the first picture are the article's percentages, measured on an RTX A6000. The same ideas gain other
-# amounts there. Many things differ between the two, the baseline cuBLAS too, and no recording isolates one of them.
-# State the machine with the percentages of a ladder.
+# The circles in the first picture were measured on an RTX A6000, where the same ideas gain other amounts. State the
+# machine with the percentages of a ladder.
 #
 # ## Any rung, any size
 #

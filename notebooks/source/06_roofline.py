@@ -194,9 +194,7 @@ lab.fetched_ahead(known, *saved["kernel"].unique(), "pipelined")
 #
 # "The matrices fit" doesn't explain it. At 2048, A, B and C take 48 MiB and fit into the 60 MiB of an H200's L2, and
 # neither `vectorized` nor `warptiled` saves a visible time there (notebook 01 has the table). The cause isn't in the
-# recording. (At 2048 there are more blocks than multiprocessors. One block could compute while another one waits, but
-# no measurement here separates this from other causes.) A flush is still right: you don't know in advance which
-# kernels and sizes need it.
+# recording. A flush is still right: you don't know in advance which kernels and sizes need it.
 #
 # ## 5. The size
 #

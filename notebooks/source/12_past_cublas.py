@@ -214,10 +214,9 @@ lab.timeline("ragged", few, block=2)
 # The order is that of `equal_shares`, one step later: the shares are cut at other places. **What came:** the same time
 # at 2048, and 4 % more at 4096 and 8192. The recordings don't show why.
 #
-# What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain, and with the parts, whose
-# cost we had left open, the step loses 11 % at 2048. They stay because rung 26 is made of both: its blocks stay on
-# their SMs, share out K only where tiles are few, and take any shape, and it is 1.9 to 2.5 times as fast as the rung
-# before.
+# What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain. They stay because rung 26
+# is made of both: its blocks stay on their SMs, share out K only where tiles are few, and take any shape, and it is 1.9
+# to 2.5 times as fast as the rung before.
 #
 # ## Every shape
 #
