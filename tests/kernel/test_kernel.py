@@ -233,7 +233,7 @@ def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_comp
     def preview(*words: str) -> Any:
         return typed("run", "--preview", str(file), *launch, *words)
 
-    done = preview("--json", "--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512")
+    done = preview("--json", "--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--size", "256,512")
     assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
     assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output
     some = "--axis", "Sum[type]=float,char,double", "--axis", "TILE=8"

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worklog.errors import BadSetting
-from worklog.problem.axes import DRAWN, MOST_DRAWN_BYTES, Axis, Space, drawn, shapes
-from worklog.problem.gemm import Shape
+from worklog.problem.axes import DRAWN, MOST_DRAWN_BYTES, Axis, Space, drawn
 
 
 @pytest.mark.parametrize(
@@ -77,31 +76,10 @@ def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_i
     with pytest.raises(BadSetting, match="axis N is given twice"):
         Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
     with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
-        shapes([Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")])
+        Space("sizes", (Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")))
     with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
         Space("wide", tuple(Axis.parse(f"A{n}=1:100000") for n in range(5)))
     assert next(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()).values == {"N": 1, "K": 1}
-
-
-def test_axes_of_a_problem_become_shapes():
-    assert shapes([Axis.parse("N[pow2]=8:9")]) == [Shape.of(256), Shape.of(512)]
-    assert shapes([Axis.parse("N=64"), Axis.parse("K=8,16")]) == [Shape.of((64, 64, 8)), Shape.of((64, 64, 16))]
-    assert shapes([Axis.parse("M=3"), Axis.parse("N=64")]) == [Shape.of((3, 64, 64))]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["K=4"], "there is no axis N"),
-        (["N=4", "T[type]=float"], "a problem has no axis T"),
-        (["N[float]=4"], "size '4.0x4.0x4.0' is not a number"),
-        (["N=0"], "size M = 0 is not a positive integer"),
-        (["N=512", "K=1000000000"], "more digits than any matrix needs"),
-    ],
-)
-def test_axes_that_are_not_those_of_a_problem(words, says):
-    with pytest.raises(BadSetting, match=says):
-        shapes([Axis.parse(word) for word in words])
 
 
 def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tuned():

@@ -10,12 +10,11 @@ import worklog
 from tests.helpers import small_run
 from tests.runner.conftest import JOB, at_point, true_us
 from tests.virtual.session import QUICK
-from worklog.errors import BadRunFile, BadSetting
+from worklog.errors import BadSetting
 from worklog.problem.axes import Axis
 from worklog.runner import declare
 from worklog.runner.declare import Benchmark, State, declared, measure
 from worklog.runner.measure import carry_out
-from worklog.runs import Estimate, Measurement
 
 FILE = """
 import os
@@ -243,17 +242,3 @@ def test_a_cell_of_a_notebook_is_handed_to_the_child_as_source(monkeypatch):
     exec(compile(cell, "<gone>", "exec"), names)
     with pytest.raises(BadSetting, match="define it in a file or a cell"):
         _ = names["small"].kernel
-
-
-def test_without_a_gpu_results_are_those_of_a_run_that_holds_them(file, monkeypatch, tmp_path):
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(declare, "live_wanted", lambda: False)
-    leaves = declared(file, ["leaves"])[0]
-    with pytest.raises(BadRunFile, match="no run holds leaves"):
-        leaves.results()
-    (tmp_path / "runs").mkdir()
-    found = Measurement("leaves", time=Estimate(1.0, 1.0, 1.0), axes={"N": 64})
-    small_run(measurements=[found]).save(tmp_path / "runs" / "a.json")
-    assert [m.axes for m in leaves.results(axes=["N=64"]).measurements] == [{"N": 64}]
-    with pytest.raises(BadRunFile, match="no run holds leaves at these points"):
-        leaves.results(axes=["N=1"])

@@ -21,7 +21,6 @@ from worklog.gpu.device import require_gpu
 from worklog.kernel import RUNGS, Kernel, best, instances, kernel_of, rung
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
-from worklog.problem import shapes as shapes_of
 from worklog.runner import measure
 from worklog.runner import sweep as tiles
 from worklog.runner.cluster import Cluster, Workers, visible_cards
@@ -42,8 +41,8 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
 @options.kernel("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
 @options.SIZES
 @options.axes(
-    'Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
-    'a template argument in --entry: "BM=64,128", "T[type]=float,double".'
+    'Values of a template argument that --entry names: "BM=64,128", "TN[pow2]=2:4", "T[type]=float,double"; repeat for '
+    "all combinations."
 )
 @click.option(
     "--shapes", "count", type=click.IntRange(1, 1000), metavar="COUNT",
@@ -91,16 +90,15 @@ def run(
         return
     options.require_no_case(dtype, cases)
     given = [Axis.parse(word) for word in axes]
-    of_sizes = [axis for axis in given if axis.name in ("M", "N", "K")]
-    if count and (shapes or of_sizes):
-        raise BadSetting("--shapes draws the sizes: omit --size and --axis, or omit --shapes")
+    if count and shapes:
+        raise BadSetting("--shapes draws the sizes: omit --size, or omit --shapes")
     if count and not kernels:
         raise BadSetting(
             "--shapes draws any sizes, which few rungs take: name kernels, as in worklog run best --shapes 5"
         )
     kinds = drawn(count, seed, best.table().shapes) if count else {}
-    at = [*shapes, *(shapes_of(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
-    chosen = kernels_of(kernels, [axis for axis in given if axis not in of_sizes], launch)
+    at = [*shapes, *kinds] or [Shape.of(4096)]
+    chosen = kernels_of(kernels, given, launch)
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
     baselines = [kernel for kernel in named if kernel != BASELINE]
     if revision is not None:
@@ -288,10 +286,8 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], launch: Mapping[str, 
     if any(isinstance(kernel, Kernel) for kernel in chosen):
         return chosen if BASELINE in chosen else [*chosen, BASELINE]
     if axes:
-        raise BadSetting(
-            f"--axis {axes[0].name} stands for a template argument of a user kernel: name its file too (the axes of a "
-            "problem are N, M and K)"
-        )
+        of = f"--axis {axes[0].name} stands for a template argument of a user kernel"
+        raise BadSetting(f"{of}: name its file too; sizes are --size 256,512x128x64")
     kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
     return chosen
 

@@ -1,6 +1,6 @@
 """What is computed: problems with references, GEMM and its shape, and the axes that a benchmark varies."""
 
-from worklog.problem.axes import DRAWN, MOST_VALUES, Axis, Point, Space, Value, drawn, shapes, spoken
+from worklog.problem.axes import DRAWN, MOST_VALUES, Axis, Point, Space, Value, drawn, spoken
 from worklog.problem.gemm import (
     CLASSES,
     FLOAT_BYTES,
@@ -19,5 +19,5 @@ from worklog.problem.problem import TYPES, Case, Parameter, Problem, ctype_of, d
 __all__ = [
     "CLASSES", "DRAWN", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES", "Axis", "Case", "Domain", "Float32",
     "Float64", "Parameter", "Point", "Problem", "Shape", "Space", "Value", "ctype_of", "drawn", "dtype_of",
-    "random_inputs", "sampled_reference", "shapes", "spoken", "tflops",
+    "random_inputs", "sampled_reference", "spoken", "tflops",
 ]  # fmt: skip

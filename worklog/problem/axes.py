@@ -7,7 +7,7 @@ included) or a list of both. The kinds are NVBench's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -180,18 +180,6 @@ def spoken(seconds: float) -> str:
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1.5 else f"{seconds:.1f} s"
-
-
-def shapes(axes: Sequence[Axis]) -> list[Shape]:
-    """Shapes from axes M, N and K; M and K default to N. Raises BadSetting for other axes and for values below 1."""
-    names = [axis.name for axis in axes]
-    other = [name for name in names if name not in ("M", "N", "K")]
-    if other or "N" not in names:
-        problem = f"a problem has no axis {other[0]}" if other else "there is no axis N"
-        raise BadSetting(f"--axis: {problem}: give N, and M and K where they differ from N")
-    points = [point.values for point in Space("sizes", tuple(axes)).points()]
-    # As text, so that a value of --axis has as many digits as one of --size may have.
-    return [Shape.of(f"{p.get('M', p['N'])}x{p['N']}x{p.get('K', p['N'])}") for p in points]
 
 
 MOST_DRAWN_BYTES = 2**27  # of A, B and C: the gate then takes well below a second

@@ -20,13 +20,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from worklog.errors import BadRunFile, BadSetting, listed, meant
+from worklog.errors import BadSetting, listed, meant
 from worklog.harness import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Space
 from worklog.runner.job import Job, Progress, Skipped, silent
-from worklog.runner.measure import carry_out, live_wanted
-from worklog.runs import Gpu, Run, Table, newest_run
+from worklog.runner.measure import carry_out
+from worklog.runs import Gpu, Run, Table
 from worklog.runs.documents import Shown
 from worklog.settings import Harness
 
@@ -140,23 +140,6 @@ class Benchmark(Shown):
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
             path.write_text(source, encoding="utf-8")
         return Kernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
-
-    def results(self, *, axes: Iterable[str] = (), against: Any = None, **how: Any) -> Run:
-        """Its measurements at all points: live if there is a GPU, else of the newest run that holds it.
-
-        axes: other values of some axes, as "N[pow2]=10:12" or "dtype=float32". against, how: as for measure, which
-        measures several. Raises what that raises, and BadRunFile where there is neither a GPU nor such a run. Example:
-        `softmax.results(axes=["N=1024"])`.
-        """
-        (chosen,) = at(axes, [self])
-        if live_wanted():
-            return measure([chosen], against, **how)
-        points = [point.values for point in chosen.space.points()]
-        run = newest_run(lambda run: all(at in [m.axes for m in run.select(self.name)] for at in points))
-        run.measurements = [m for m in run.select(self.name) if m.axes in points]
-        if not run.measurements:
-            raise BadRunFile(f"no run holds {self.name} at these points: omit axes, or measure on a GPU")
-        return run
 
     def table(self) -> Table:
         """Its axes with their values, and how many points they make."""
