@@ -19,7 +19,7 @@ from worklog.emulator import EmulatedDevice, load
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources
-from worklog.kernel.best import BULK, choose, kernel_of, table
+from worklog.kernel.best import BULK, choose, kernel_of, table, vector
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Domain, Shape
 
@@ -130,3 +130,34 @@ def test_the_table_names_each_tile_once_and_says_where_it_was_measured(monkeypat
     monkeypatch.setattr(best, "FILE", tmp_path / "none.json")
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
         table.__wrapped__()
+
+
+@pytest.mark.parametrize(("size", "k"), [(1, 1), (8, 1000), (33, 300), (260, 37)])
+@pytest.mark.parametrize("of_row", [True, False])
+@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("least", [1, 4096])
+def test_one_row_and_one_column_are_exact_in_each_order_and_read_nothing_beyond(size, k, of_row, by_columns, least):
+    shape, along = Shape(1, size, k) if of_row else Shape(size, 1, k), by_columns == of_row
+    rng = np.random.default_rng(size * k)
+    sizes = (shape.m, k), (k, shape.n), (shape.m, shape.n)
+    a, b, before = (rng.integers(-8, 9, of).astype(np.float32) for of in sizes)
+    stored = [matrix.T.copy().reshape(matrix.shape) if by_columns else matrix for matrix in (a, b)]
+    for aligned in {False, (k if along else size) % 4 == 0}:
+        kernel, _ = vector(shape, aligned, along, least)
+        for alpha, beta in ((1, 0), (-0.5, 2), (0, 1)):
+            result = Buffers(Memory(DEVICE, rng), *stored).run(kernel.load(DEVICE), alpha, beta, before)
+            assert result.trespass == "" and (result.c == alpha * (a @ b) + beta * before).all()
+    assert not DEVICE.findings
+
+
+def test_one_row_and_one_column_take_the_kernel_that_reads_the_matrix_once():
+    """But where K is so deep that few blocks would read it."""
+    at = {str(shape): choose(Shape(*shape)).file for shape in ((1, 4096, 4096), (4095, 1, 63), (2, 4096, 4096))}
+    assert [*at.values()] == ["vector.cu", "vector.cu", "30_best.cu"]
+    assert choose(Shape(1, 16, 100_000)).file == "30_best.cu"
+    assert "along<" in choose(Shape(64, 1, 4096)).entry and "across<" in choose(Shape(1, 64, 4096)).entry
+    assert "across<" in choose(Shape(64, 1, 4096), a_by_columns=True).entry
+    assert choose(Shape(1, 4096, 4096)).template["WIDTH"] == 4
+    assert (
+        choose(Shape(1, 4095, 4096)).template["WIDTH"] == choose(Shape(1, 4096, 4096), aligned=False).template["WIDTH"]
+    )

@@ -26,6 +26,7 @@ from worklog.runs import Gpu
 RUNG = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 BULK = next(rung for rung in FP32 if rung.name == "bulk_copies")
 EXACT = numbered(None, "exact", "")
+VECTOR = numbered(None, "vector", "")
 EXACT_US = 0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
@@ -55,6 +56,7 @@ class Table:
     """label: where it was measured. gpu, driver, multiprocessors, shapes: of the measurement; memory_gbs: the peak of
     its GPU's memory. launch_us: of a launch without work;
     sum_us, sum_gbs: of each round of loads of the launch that adds the parts, and the rate at which it does.
+    vector_gbs: of a matrix that is read once, 80 % of the memory's peak, which is not measured.
     split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
     """
@@ -67,6 +69,7 @@ class Table:
     launch_us: float
     sum_us: float
     sum_gbs: float
+    vector_gbs: float
     split_launch_us: float
     split_tile_us: float
     split_gbs: float
@@ -87,7 +90,8 @@ class Table:
         """As it is expected to be on another GPU: what memory bounds follows its peak. Not measured."""
         ratio = gpu.memory_peak_gbs / self.memory_gbs
         pass_gbs, float_gbs = self.split_gbs * ratio, self.split_float_gbs * ratio
-        return replace(self, multiprocessors=gpu.multiprocessors, split_gbs=pass_gbs, split_float_gbs=float_gbs)
+        rates = replace(self, vector_gbs=self.vector_gbs * ratio, split_gbs=pass_gbs, split_float_gbs=float_gbs)
+        return replace(rates, multiprocessors=gpu.multiprocessors)
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split: stages of 128 columns, bytes of the first pass, stored float by
@@ -202,6 +206,11 @@ def candidates(
                     bound = accuracy.fp32_bound(terms, parts)
                     make = partial(kernel_of, tile.template, parts, a_by_columns, b_by_columns)
                     made.append(Candidate(of.us(tile, parts, shape), bound, make))
+    if min(shape.m, shape.n) == 1:
+        kernel, terms = vector(shape, aligned, b_by_columns if shape.m == 1 else not a_by_columns)
+        few = max(1.0, of.multiprocessors / kernel.blocks(shape)[0])  # blocks
+        us = of.launch_us + few * shape.compulsory_bytes / of.vector_gbs / 1e3
+        made.append(Candidate(us, accuracy.fp32_bound(terms), partial(replace, kernel)))
     if split and on_hopper:
         bound = accuracy.split_bound(shape, split_tile(shape)[1])
         made.append(Candidate(of.split_us(shape), bound, partial(split_at, shape)))
@@ -210,6 +219,21 @@ def candidates(
         us = of.launch_us + waves * shape.k * EXACT_US
         made.append(Candidate(us, accuracy.exact_bound(shape.k), partial(replace, EXACT, template=orders)))
     return made
+
+
+def vector(shape: Shape, aligned: bool, along: bool, least: int = 4096) -> tuple[Kernel, int]:
+    """The kernel for C of one row or column, and the length of its chains. along: whether neighbours in memory are
+    neighbours along K. least: elements of C from which on a block has several more; then each multiprocessor has one.
+    """
+    size = shape.m * shape.n
+    width = 4 if aligned and (shape.k if along else size) % 4 == 0 else 1
+    lanes, rows = (8, 8) if size >= least else (2, 1)
+    grid, threads, chain = f"(M * N + {lanes * width - 1}) / {lanes * width}", 1024, 1024 // lanes
+    if along:
+        grid, threads, chain = f"(M * N + {rows - 1}) / {rows}", 256, 256 // rows * width
+    launch = Launch(f"{'along<ROWS' if along else 'across<LANES'}, WIDTH>", grid, str(threads))
+    template = {"LANES": lanes, "ROWS": rows, "WIDTH": width}
+    return replace(VECTOR, launches=(launch,), template=template), math.ceil(shape.k / chain) + 5 + threads // 32
 
 
 def _contiguous(a_by_columns: bool) -> list[str]:
