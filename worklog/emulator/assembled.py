@@ -22,8 +22,7 @@ from worklog.kernel.resources import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
 PLAIN = {"ld", "st", "shared", "shared::cta", "weak", "v2"}
-MOST_INSTRUCTIONS = 20_000
-MOST_TRIES = 64
+MOST_INSTRUCTIONS = 100_000  # of all unrolled kernels that are tried: half a second
 MOST_SUMS = 10_000
 MOST_LOOPS = 3
 FACTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32)  # by which a loop may be unrolled
@@ -137,15 +136,15 @@ def as_assembled(kernel: Kernel, found: Widths) -> Kernel:
     """The kernel unrolled so that its shared accesses are those of the machine code, with `assembled` True; the
     unchanged kernel, with False, if no unrolling gives them.
     """
-    loops = inner_loops(kernel)[:MOST_LOOPS]
-    for choice in sorted(product(FACTORS, repeat=len(loops)), key=math.prod)[:MOST_TRIES]:
-        chosen = [(block, factor) for block, factor in zip(loops, choice, strict=True) if factor > 1]
-        if sum(factor * (block.stop - block.start) for block, factor in chosen) > MOST_INSTRUCTIONS:
-            continue
+    loops, tried = inner_loops(kernel)[:MOST_LOOPS], 0
+    for factors in sorted(product(FACTORS, repeat=len(loops)), key=math.prod):
         candidate = kernel
         # From the last one, so that the positions of those before stay.
-        for block, factor in reversed(chosen):
-            candidate = unrolled(candidate, block, factor)
+        for block, factor in reversed([*zip(loops, factors, strict=True)]):
+            candidate = unrolled(candidate, block, factor) if factor > 1 else candidate
+        tried += len(candidate.instructions)
+        if tried > MOST_INSTRUCTIONS:
+            break
         if _explains(candidate, found):
             return replace(candidate, assembled=True)
     return replace(kernel, assembled=False)
