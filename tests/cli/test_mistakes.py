@@ -60,7 +60,6 @@ MISTAKES = [
     ("run --size 256,,512", "size '' is not a number"),
     ("run shared --size 100 --preview", "size 100 is outside shared's domain"),
     ("run naive --grid N", "--grid is for a .cu file: a rung has its own"),
-    ("run naive --axis BM=64", "--axis BM stands for a template argument of a user kernel: name its file"),
     # Options that contradict each other, or need another one
     ("check mine.cu --problem softmax --size 64", "--size is for the ladder's SGEMM: omit it"),
     ("check mine.cu --problem softmax --grid 1", "--grid is for the ladder's SGEMM: omit it"),

@@ -1,7 +1,6 @@
 """One record for rungs, files and notebook cells: what it derives, what it rejects, and that it crosses to a child."""
 
 import contextlib
-import json
 import os
 import pickle
 from dataclasses import replace
@@ -14,19 +13,12 @@ from hypothesis import strategies as st
 
 import worklog
 from tests.gate.numpy_device import NumpyDevice
-from tests.helpers import typed
-from tests.virtual.machine import Machine
-from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
+from worklog.kernel.ladder import DEFAULTS, kernel_of, rung
 from worklog.kernel.source import evaluate
-from worklog.problem.axes import Axis
 from worklog.problem.gemm import Domain, Shape
-from worklog.runner.check import check
-from worklog.runner.job import Job
 from worklog.runner.measure import measure
-from worklog.runner.worker import measure_job
 
 TEMPLATE = """\
 template <typename Sum, int TILE>
@@ -39,9 +31,6 @@ __global__ void gemm(int M, int N, int K, float alpha, const float* A, const flo
 }
 """
 LAUNCH = {"grid": "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE", "block": "TILE, TILE", "domain": "K % TILE == 0"}
-WORDS = {**DEFAULTS, **LAUNCH, "entry": "gemm<Sum, TILE>"}
-LAUNCHED = {"grid": "1", "block": "1", "domain": ""}
-SUM, TILE = Axis.parse("Sum[type]=float,double"), Axis.parse("TILE=8,16")
 HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed="bf16", name="ours")
 
 
@@ -207,46 +196,3 @@ def test_any_other_text_is_a_number_or_an_error(text):
 def test_an_option_that_such_a_kernel_does_not_take_is_an_error(what, changed, why):
     with pytest.raises(BadSetting, match=why):
         kernel_of(what, {**DEFAULTS, **changed})
-
-
-def test_each_point_of_the_axes_is_a_kernel(file, few_shapes):
-    found = instances(str(file), [SUM, TILE], WORDS)
-    assert [kernel.name for kernel in found] == [f"mine Sum={t} TILE={n}" for t in ("float", "double") for n in (8, 16)]
-    last = found[-1]
-    assert last.entry == "gemm<double, 16>" and last.threads == (16, 16)
-    assert last.blocks(Shape(17, 40, 16)) == (3, 2) and str(last.domain) == "K % 16 == 0"
-    verdict = check(last, Shape(32, 24, 16), on="emulated").verdict
-    assert verdict.accepted and verdict.precision == "fp32", verdict.reason
-    (whole,) = instances(str(file), [Axis.parse("T=4")], {**WORDS, **LAUNCHED, "entry": "gemm<TILE, WT, T>"})
-    assert whole.entry == "gemm<TILE, WT, 4>", "an axis stands for whole words only"
-    with pytest.raises(BadSetting, match="does not use STAGES"):
-        instances(str(file), [TILE, Axis.parse("STAGES=2,3")], WORDS)
-    file.with_name("host.py").write_text("def mine(alpha, A, B, beta, C): ...\n")
-    with pytest.raises(BadSetting, match="host function, which has no template"):
-        instances(f"{file.parent}/host.py:mine", [TILE], {**DEFAULTS, "domain": "K % TILE == 0"})
-
-
-def test_the_command_line_combines_axes_and_skips_an_instance_that_does_not_compile(file):
-    file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
-    launch = [f"--{option}={WORDS[option]}" for option in ("entry", "grid", "block")]
-
-    def preview(*words: str) -> Any:
-        return typed("run", "--preview", str(file), *launch, *words)
-
-    done = preview("--json", "--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--size", "256,512")
-    assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
-    assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output
-    some = "--axis", "Sum[type]=float,char,double", "--axis", "TILE=8"
-    shown = preview(*some).output
-    assert "mine Sum=char TILE=8 skipped: " in shown and "4 measurements (1 of them skipped)" in shown
-    rows = json.loads(preview("--json", *some).output)["measurements"]
-    assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]
-    none = preview("--axis", "Sum[type]=char", "--axis", "TILE=8,16")
-    assert none.exit_code == 2 and "too short" in none.stderr
-
-
-def test_a_skipped_kernel_is_in_the_run_with_its_reason():
-    session = VirtualSession(Machine(), replace(mine(name="mine"), skipped="it does not compile"))
-    m = measure_job(session, Job("mine", Shape.of(64)), QUICK)
-    assert (m.status, m.reason, m.us) == ("skipped", "it does not compile", None)
-    assert "registers" not in session.describe("mine")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from typing import Any
 import click
 
 from worklog.cli import options
-from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, meant
-from worklog.gpu import device
+from worklog.errors import BadSetting, meant
 from worklog.gpu.device import require_gpu
-from worklog.kernel import RUNGS, Kernel, best, instances, kernel_of, rung
+from worklog.kernel import RUNGS, Kernel, best, kernel_of, rung
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
@@ -26,7 +25,7 @@ from worklog.runner import sweep as tiles
 from worklog.runner.cluster import Cluster, Workers, visible_cards
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
-from worklog.runner.job import BASELINE, SECONDS_EACH, Job, jobs_of
+from worklog.runner.job import BASELINE, SECONDS_EACH, jobs_of
 from worklog.runner.search import STRATEGIES, ranking, search
 from worklog.runs import Run, open_run
 from worklog.runs.changes import of_one_loop
@@ -40,10 +39,6 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
 @click.command()
 @options.kernel("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
 @options.SIZES
-@options.axes(
-    'Values of a template argument that --entry names: "BM=64,128", "TN[pow2]=2:4", "T[type]=float,double"; repeat for '
-    "all combinations."
-)
 @click.option(
     "--shapes", "count", type=click.IntRange(1, 1000), metavar="COUNT",
     help=f"Draw this many shapes by --seed: {', '.join(DRAWN)}; none at which the rung best was tuned. Prints their "
@@ -66,7 +61,7 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
 @options.measuring
 def run(
-    kernels: tuple[str, ...], shapes: list[Shape], axes: tuple[str, ...], count: int | None, seed: int, against: str,
+    kernels: tuple[str, ...], shapes: list[Shape], count: int | None, seed: int, against: str,
     revision: str | None, harness: Harness, problem: str | None, dtype: str, cases: tuple[str, ...], preview: bool,
     out: Path | None, as_json: bool, **shown: Any,
 ) -> None:  # fmt: skip
@@ -78,7 +73,7 @@ def run(
     """
     launch = {name: shown.pop(name) for name in OPTIONS}
     if problem is not None:
-        others = {"--size": shapes, "--axis": axes, "--shapes": count, "--preview": preview, "--against": against}
+        others = {"--size": shapes, "--shapes": count, "--preview": preview, "--against": against}
         others |= {"--against-revision": revision}
         if not kernels:
             raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
@@ -89,7 +84,6 @@ def run(
         _finish(measured, as_json=as_json, **shown)
         return
     options.require_no_case(dtype, cases)
-    given = [Axis.parse(word) for word in axes]
     if count and shapes:
         raise BadSetting("--shapes draws the sizes: omit --size, or omit --shapes")
     if count and not kernels:
@@ -98,14 +92,21 @@ def run(
         )
     kinds = drawn(count, seed, best.table().shapes) if count else {}
     at = [*shapes, *kinds] or [Shape.of(4096)]
-    chosen = kernels_of(kernels, given, launch)
+    names, chosen = list[str](), list[str | Kernel]()
+    for word in kernels:
+        names += [word] if Path(word).exists() else filter(None, map(str.strip, word.split(",")))
+    chosen += [kernel_named(name, launch) for name in names]
+    if not any(isinstance(kernel, Kernel) for kernel in chosen):
+        kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
+    elif BASELINE not in chosen:
+        chosen.append(BASELINE)
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
     baselines = [kernel for kernel in named if kernel != BASELINE]
     if revision is not None:
         from worklog.kernel.revision import at_revision  # here: other runs need no git
 
-        if len(kernels) != 1 or given:
-            raise BadSetting("--against-revision takes one kernel, and no --axis: run the kernels one by one")
+        if len(kernels) != 1:
+            raise BadSetting("--against-revision takes one kernel: run the kernels one by one")
         chosen, baselines = chosen[:1], [*baselines, at_revision(kernels[0], revision, launch)]
     options.print_adapted([*chosen, *baselines])
     jobs, own = jobs_of(chosen or None, at, against=baselines)
@@ -114,7 +115,13 @@ def run(
         for kernel in own:
             if kernel.host is not None:
                 kernel.host.loaded()
-        print_preview(jobs, as_json, {kernel.name: kernel.skipped for kernel in own})
+        rows = [
+            {"kernel": job.kernel, "against": [*job.baselines], "set": job.pitfalls, **asdict(job.problem)}
+            for job in jobs
+        ]
+        seconds = SECONDS_EACH * len(jobs)
+        text = f"{len(jobs)} measurements, about {spoken(seconds)}"
+        options.show({"points": len(jobs), "seconds": seconds, "measurements": rows}, text, as_json)
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
@@ -271,59 +278,3 @@ def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
         near = meant(word, NAMES.values())
         raise BadSetting(f"there is no kernel {word!r}{near}: name a file, or {', '.join(NAMES.values())}")
     return kernel_of(word, launch)
-
-
-def kernels_of(words: Sequence[str], axes: Sequence[Axis], launch: Mapping[str, Any]) -> list[str | Kernel]:
-    """The kernels to measure, with cuBLAS beside those of a user. axes: template arguments of user kernels. Raises what
-    kernel_named() and compilable() raise, and BadSetting for an axis or a launch option that no kernel takes.
-    """
-    names, chosen = list[str](), list[str | Kernel]()
-    for word in words:
-        names += [word] if Path(word).exists() else filter(None, map(str.strip, word.split(",")))
-    for word in names:
-        own = axes and word.lower() not in NAMES
-        chosen += compilable(instances(word, axes, launch)) if own else [kernel_named(word, launch)]
-    if any(isinstance(kernel, Kernel) for kernel in chosen):
-        return chosen if BASELINE in chosen else [*chosen, BASELINE]
-    if axes:
-        of = f"--axis {axes[0].name} stands for a template argument of a user kernel"
-        raise BadSetting(f"{of}: name its file too; sizes are --size 256,512x128x64")
-    kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
-    return chosen
-
-
-def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The instances of one user kernel, compiled for this GPU or, without one, for the emulator. One that does not
-    compile is skipped, with the compiler's first line as the reason, before anything is measured. Raises CompileFailed
-    if none compiles, and BadSetting for a signature other than the ladder's.
-    """
-    from worklog.runner.check import compile_for  # here: a run of rungs needs neither it nor the emulator
-
-    live = device.gpu_reason() is None
-    marked, errors = list[Kernel](), list[CompileFailed]()
-    for kernel in kernels:
-        try:
-            compile_for(kernel, live)
-        except CompileFailed as error:
-            errors.append(error)
-            kernel = replace(kernel, skipped=f"it does not compile: {str(error).splitlines()[0]}")
-        except NvrtcMissing:
-            if live:
-                raise
-        marked.append(kernel)
-    if len(errors) == len(kernels):
-        raise errors[0]
-    return marked
-
-
-def print_preview(jobs: Sequence[Job], as_json: bool, skipped: Mapping[str, str] = {}) -> None:
-    """Print the number of measurements and a rough time for them. skipped: reasons, by kernel."""
-    rows = list[dict[str, Any]]()
-    for job in jobs:
-        rows.append({"kernel": job.kernel, "against": [*job.baselines], "set": job.pitfalls, **asdict(job.problem)})
-        rows[-1] |= {"skipped": skipped[job.kernel]} if skipped.get(job.kernel) else {}
-    left = sum("skipped" not in row for row in rows)
-    skips = f" ({len(jobs) - left} of them skipped)" if left < len(jobs) else ""
-    text = f"{len(jobs)} measurements{skips}, about {spoken(SECONDS_EACH * left)}"
-    text += "".join(f"\n{name} skipped: {reason}" for name, reason in skipped.items() if reason)
-    options.show({"points": len(jobs), "seconds": SECONDS_EACH * left, "measurements": rows}, text, as_json)

@@ -13,7 +13,7 @@ from worklog.kernel.device import (
 )
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, RUNGS, instances, kernel_of, rung, source_changed
+from worklog.kernel.ladder import DEFAULTS, RUNGS, kernel_of, rung, source_changed
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,
@@ -31,6 +31,5 @@ __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS", "SIZES", "TEMPLATE",
     "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer", "Device", "HostFunction",
     "Kernel", "Loaded", "Occupancy", "Program", "Runnable", "Solution", "Solver", "block_traffic_bytes", "find_problem",
-    "instances", "kernel_of", "kernels_dir", "launch_text", "occupancy", "rung", "source_changed", "source_folder",
-    "words_of",
+    "kernel_of", "kernels_dir", "launch_text", "occupancy", "rung", "source_changed", "source_folder", "words_of",
 ]  # fmt: skip

@@ -41,7 +41,6 @@ class Kernel:
     workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
     "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape. number,
     idea: of a rung. adapted: what was read from the source, for the user. warnings: what its source leaves open.
-    skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Kernel:
     idea: str = ""
     adapted: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    skipped: str = ""
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ from worklog.errors import BadSetting, meant
 from worklog.kernel.best import BEST
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.source import filled
-from worklog.problem import Axis, Space
 from worklog.settings import OPTIONS
 
 RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
@@ -39,7 +35,6 @@ def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
 DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
 OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others
-AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
 
 def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
@@ -72,20 +67,3 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     if launched:
         kernel.require_launch()
     return kernel
-
-
-def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:
-    """A file's kernel with every combination of the axes' values in its options. Raises BadSetting."""
-    for axis in axes:
-        if not any(re.search(rf"\b{axis.name}\b", words.get(option) or "") for option in AXES_IN):
-            advice = f"write it where the value belongs, as in --entry 'gemm<{axis.name}>'"
-            raise BadSetting(f"--axis {axis.name}: the launch of {what} does not use {axis.name}: {advice}")
-    kernels = []
-    for point in Space(what, tuple(axes)).points():
-        # In the options, each axis's value is in place of its name.
-        at = {option: filled(words[option], point.values) for option in AXES_IN if words.get(option)}
-        kernel = kernel_of(what, {**words, **at})
-        if kernel.host is not None:
-            raise BadSetting(f"--axis {axes[0].name}: {what} is a host function, which has no template: omit the axis")
-        kernels.append(replace(kernel, name=f"{Path(what).stem} {point}"))
-    return kernels

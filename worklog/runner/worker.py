@@ -88,7 +88,7 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
     try:
         if job.kernel != BASELINE:
             kernel = session.kernel(job.kernel)
-            if reason := kernel.skipped or kernel.missing_on(session.gpu.arch):
+            if reason := kernel.missing_on(session.gpu.arch):
                 raise Skipped(reason)
         if job.shape is not None:
             return session.time(job, _product(session, job, used, stated))
