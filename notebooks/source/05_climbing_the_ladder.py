@@ -587,7 +587,7 @@ lab.step("conflict_free")
 # order in which the emulator executed them:
 
 # %%
-display(lab.diff("conflict_free", "double_buffered", hunks=[1, 5, 7]))
+display(lab.source("double_buffered", "for (int k0 = 0, buffer", 15))
 display(lab.timeline("conflict_free"), lab.timeline("double_buffered"))
 lab.step("double_buffered")
 

@@ -115,6 +115,12 @@ def test_the_stored_notebook_has_the_cells_of_its_source_and_what_github_can_sho
         kinds = [set(output.get("data", {})) for output in cell.outputs]
         assert not any(output.output_type == "error" for output in cell.outputs)
         assert not any(kind >= {"image/png", "text/html"} for kind in kinds), "HTML would be shown without styles"
+        for output in cell.outputs:
+            text = output.get("data", {}).get("text/plain", "")
+            if re.match(r"[ +-]*sgemm_\w+<", text):
+                changed = [line for line in text.splitlines() if not re.match(r"[ +-]*(\.\.\.|sgemm_\w+<.*)$", line)]
+                assert len(changed) <= 15, "a step is shown in few lines"
+            assert "image/png" not in output.get("data", {}) or output.metadata["image/png"]["alt"]
         if page := re.search(r"^lab\.(panel|ladder)\(.*\)$", cell.source, re.MULTILINE):
             assert kinds[-1] == {"text/html", "text/plain"}, f"nothing of {page[0]} would be shown"
 

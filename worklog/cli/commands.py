@@ -34,7 +34,7 @@ COMMANDS = {
     "exploits": ("harness", "Show every exploit, and which harnesses pass it."),
     "peers": ("harness", "Compare this harness with others on the same work."),
     "figures": ("figures", "Draw every chart of a run."),
-    "site": ("figures", "Write the panel and the charts as one web page."),
+    "site": ("figures", "Write the notebooks, the panel and the ladder as web pages."),
     "journal": ("figures", "Print what you predicted beside what was measured, as Markdown."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }
