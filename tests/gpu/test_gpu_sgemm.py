@@ -18,7 +18,16 @@ from worklog.problem.gemm import Shape
 
 # On a GPU for which best's table may not hold, sgemm says once that a choice may be slow.
 pytestmark = pytest.mark.filterwarnings("ignore:sgemm. best chooses by a table:UserWarning")
-SHAPES = ((1, 1, 1), (33, 1, 1021), (1, 1000, 77), (1021, 1021, 1021), (128, 128, 16384), (2048, 130, 64))
+SHAPES = (
+    (1, 1, 1),
+    (33, 1, 1021),
+    (1, 1000, 77),
+    (1, 4100, 515),
+    (4097, 1, 512),
+    (1021, 1021, 1021),
+    (128, 128, 16384),
+    (2048, 130, 64),
+)
 
 
 def integers(library: Any, rows: int, columns: int, seed: int = 0) -> Any:

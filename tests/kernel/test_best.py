@@ -126,7 +126,7 @@ def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_h
 def test_the_table_names_each_tile_once_and_says_where_it_was_measured(monkeypatch, tmp_path):
     assert table().label.startswith("measured on an ")
     assert [tile.template for tile in table().tiles] == [*TEMPLATES, BULK.template]
-    assert len({*table().shapes}) == len(table().shapes) == 30
+    assert len({*table().shapes}) == len(table().shapes) >= 30
     monkeypatch.setattr(best, "FILE", tmp_path / "none.json")
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
         table.__wrapped__()
