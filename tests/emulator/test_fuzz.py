@@ -285,7 +285,6 @@ def attack(seed: int) -> str:
             kernel, (2,) if usual else random.choice(SIZES), 64 if usual else random.choice(BLOCKS), arguments,
             shared_bytes=random.choice([0] * 9 + [1024, 3, -1, 10**6, 2**40]), budget=5000, progress=late,
             races=random.random() < 0.8, count=random.random() < 0.8, schedule=random.randrange(3),
-            values=random.random() < 0.9,
         )  # fmt: skip
     except WorklogError as error:
         assert str(error)

@@ -37,7 +37,7 @@ def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str)
     a, b, c = (Pointer(None, 4 * size) for size in (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n))
     values = [shape.m, shape.n, shape.k, alpha, a, b, beta, c]
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
-    counts = launch(kernel, record.blocks(shape), record.threads, values, races=False, values=False).counts
+    counts = launch(kernel, record.blocks(shape), record.threads, values, races=False).counts
     return {name: int(attrgetter(name)(counts)) for name in COUNTS}
 
 

@@ -95,7 +95,7 @@ def _of_blocks(
     for weight, blocks in sorted(together.items()):
         result = launch(
             code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared, races=False,
-            values=False, only_blocks=blocks,
+            only_blocks=blocks,
         )  # fmt: skip
         if result.findings:
             raise BadLaunch(f"{code.name} at {shape}: {result.findings[0].at(kernel.file)}")

@@ -78,15 +78,12 @@ def called(place: Any) -> str:
 
 @dataclass
 class Batch:
-    """What a launch runs, and what it did wrong. source, counting, values, races, traced, progress: as for
-    worklog.emulator.launch.
-    """
+    """What a launch runs, and what it did wrong. source, counting, races, traced, progress: as for launch()."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     source: str = ""
     counting: bool = True
-    values: bool = True
     races: bool = True
     traced: bool = False
     progress: Callable[[int, int], None] = lambda steps, budget: None

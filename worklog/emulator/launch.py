@@ -79,7 +79,6 @@ def launch(
     shared_bytes: int = 0,
     races: bool = True,
     count: bool = True,
-    values: bool = True,
     only_blocks: Sequence[int] | None = None,
     source: str = "",
     budget: int = BUDGET,
@@ -93,21 +92,20 @@ def launch(
 
     arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order. shared_bytes:
     dynamic shared memory, checked as one array. races: detect races, missing waits and uninitialised shared memory.
-    count: count traffic. values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of
-    the blocks to run, each with its cluster. source: the .cu text, for messages. budget: instructions that a warp
-    may take; an instruction counts once for all lanes that execute it together. trace: keep what each warp does, in the
-    result.
-    variables: the loaded module's (load_variables), which keep what this launch writes; None: of a module loaded for
-    this launch. registers: per thread, which limit how many threads a block has and how many blocks run together; 0 if
-    they aren't known. progress: called again and again with the instructions that have been taken, and the budget.
-    schedule: a seed of the order in which blocks start, and warps and blocks take turns, as a GPU may take any; 0: by
-    their numbers, in which blocks also start where one may wait for one that started earlier. The label names it.
+    count: count traffic. only_blocks: numbers of the blocks to run, each with its cluster. source: the .cu text, for
+    messages. budget: instructions that a warp may take; an instruction counts once for all lanes that execute it
+    together. trace: keep what each warp does, in the result. variables: the loaded module's (load_variables), which
+    keep what this launch writes; None: of a module loaded for this launch. registers: per thread, which limit how many
+    threads a block has and how many blocks run together; 0 if they aren't known. progress: called again and again with
+    the instructions that have been taken, and the budget. schedule: a seed of the order in which blocks start, and
+    warps and blocks take turns, as a GPU may take any; 0: by their numbers, in which blocks also start where one may
+    wait for one that started earlier. The label names it.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
     sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
-    batch = Batch(*sizes, source, count, values, races, trace, progress, cluster=kernel.cluster or (1, 1, 1))
+    batch = Batch(*sizes, source, count, races, trace, progress, cluster=kernel.cluster or (1, 1, 1))
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
@@ -157,7 +155,7 @@ def launch(
     if reserved:
         shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
     _place_variables(program, memory, load_variables(kernel) if variables is None else variables, params)
-    if races and values:  # races are looked for in the buffers that the kernel may write
+    if races:  # races are looked for in the buffers that the kernel may write
         places = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
         bases = {buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None}
         memory.checked = bases if flow.written is None else bases & {places[name] for name in flow.written}

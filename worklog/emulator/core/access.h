@@ -210,7 +210,7 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   int shift = __builtin_ctz((unsigned)l->grain);
   uintptr_t memory = (uintptr_t)m->data - m->base;
   uint32_t missing = 0, concerned = mask;
-  if (!m->data || !(l->values || s->space == CONSTANT)) {
+  if (!m->data) {
     zero(s, w, mask);
     return;
   }

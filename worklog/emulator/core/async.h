@@ -57,7 +57,7 @@ static void move_box(Launch *l, const Box *x, uint8_t *shared, int load) {
       Strip s = strip_of(x, k);
       uint8_t *own = data + (k * y->counts[0] + s.first) * y->item;
       size_t size = (size_t)(s.count * y->item);
-      if (s.count && x->buffer->data && l->values) {
+      if (s.count && x->buffer->data) {
         uint8_t *far = x->buffer->data + (x->address - x->buffer->base) + s.offset;
         memcpy(load ? own : far, load ? far : own, size);
       } else if (s.count && load) {

@@ -52,7 +52,6 @@ static void series(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
 
 /* trap and brkpt, and a failed assertion, with the address of its text. */
 static int trap(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  if (!l->values) return NEXT;
   tell_lanes(l, b, w, TRAPPED, pc, mask, i->a == NONE ? 0 : AT(int64_t, i->a)[__builtin_ctz(mask)]);
   l->status = ABORTED;
   return STOP;
@@ -62,7 +61,7 @@ static int trap(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
 static void print(Launch *l, Block *b, Warp *w, const Instruction *i, uint32_t mask) {
   FOR_LANES(k, mask) {
     const uint8_t *local = local_of(l, b, first_of(b, w) + k).data;
-    uint32_t count = l->values ? l->print(AT(uint64_t, i->a)[k], AT(uint64_t, i->b)[k], local) : 0;
+    uint32_t count = l->print(AT(uint64_t, i->a)[k], AT(uint64_t, i->b)[k], local);
     if (i->d != NONE) AT(uint32_t, i->d)[k] = count;
   }
 }

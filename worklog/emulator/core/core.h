@@ -152,7 +152,7 @@ typedef struct {
   int32_t grid[3], block[3];
   /* blocks: of a cluster, whose shared memories are one, `shared_stride` apart; shared_size: of them all */
   int32_t blocks, cluster[3], own_size, shared_stride;
-  int32_t shared_size, local_size, buffers_count, grain, counting, checking, values, sites_count;
+  int32_t shared_size, local_size, buffers_count, grain, counting, checking, sites_count;
   int32_t stuck_pc, stuck_thread, status, stuck_count;
   int32_t scratch, fences; /* scratch: 6 registers of no instruction's own; whether there are fences */
   int64_t stuck_block;

@@ -84,7 +84,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   Buffer *in;
   new.lanes = valid(l, b, w, s, pc, pattern_of(s, new.place, mask), new.place, mask, &in);
   note(l, b, w, NULL, pc, SHARED, new.lanes, new.place);
-  if (!new.lanes || !l->values) return;
+  if (!new.lanes) return;
   new.number = own->issued++;
   memcpy(new.group, own->group + first, sizeof new.group);
   for (int turn = 0; l->checking && turn < 2; turn++)

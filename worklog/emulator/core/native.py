@@ -96,7 +96,7 @@ def run(
         "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
         "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
         "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
-        "grain": grain, "counting": batch.counting, "checking": batch.races and batch.values, "values": batch.values,
+        "grain": grain, "counting": batch.counting, "checking": batch.races,
         "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
         "waits": bool(program.flow.polling or program.flow.may_wait),
     }  # fmt: skip

@@ -106,9 +106,9 @@ static void mma(Launch *l, Block *b, Warp *w, int32_t pc, const Form *f, uint32_
   const int32_t *d = f->registers, *x = d + f->counts[0], *y = x + f->counts[1], *c = y + f->counts[2];
   Matrices matrices;
   use_all(l, b, w, pc, x, f->counts[1] + f->counts[2] + f->counts[3], mask);
-  if (l->values && f->sum == F64) {
+  if (f->sum == F64) {
     multiply_doubles(w, f, d, x, y, c, mask);
-  } else if (l->values) {
+  } else {
     from_registers(w, x, f->rows, f->counts[1], 1, matrices.a);
     from_registers(w, y, f->columns, f->counts[2], 0, matrices.b);
     multiply(w, f, &matrices, d, c, mask);

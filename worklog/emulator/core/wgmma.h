@@ -131,16 +131,13 @@ static int wgmma(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   use_all(l, b, w, pc, a, f->counts[1], mask);
   Product product = {.warp = number, .pc = pc, .group = w->group, .descriptors = {0, *AT(uint64_t, i->b)}};
   if (i->a != NONE) product.descriptors[0] = *AT(uint64_t, i->a);
-  if (l->values) {
-    Matrices x;
-    mark_first(b, w, i->site);
-    note(l, b, w, NULL, pc, GLOBAL, 0, NULL); /* one more multiplication: its lines follow */
-    if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
-    else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], in_group(l, b, number) * 16, 16,
-                               x.a);
-    reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
-    multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
-  }
+  Matrices x;
+  mark_first(b, w, i->site);
+  note(l, b, w, NULL, pc, GLOBAL, 0, NULL); /* one more multiplication: its lines follow */
+  if (i->a == NONE) from_registers(w, a, 16, f->counts[1], 1, x.a);
+  else reads |= from_shared(l, b, w, pc, product.descriptors[0], f->turned[0], in_group(l, b, number) * 16, 16, x.a);
+  reads |= from_shared(l, b, w, pc, product.descriptors[1], f->turned[1], 0, f->columns, x.b) << 1;
+  multiply(w, f, &x, d, *AT(uint32_t, i->c) & 1 ? d : NULL, mask);
   product.reads = reads;
   APPEND(&b->chunks, b->async->products, b->async->products_count, product);
   for (int k = 0; k < f->counts[0]; k++) set_poison(w, d[k], mask, mask, pc);
