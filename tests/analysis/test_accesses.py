@@ -17,7 +17,8 @@ from worklog.problem import Shape
 EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("right/*.cu"))
 EXPLOITS += sorted((Path(__file__).parents[1] / "exploits").glob("wrong/*.cu"))[:3]
 COSTS = ("sectors", "wavefronts", "conflicts")
-SHAPES = {"best": Shape(128, 128, 64)}
+SHAPES = {"best": Shape(128, 128, 64), "bulk_copies": Shape(128, 256, 32)}  # of one block, as blocks take a second
+SHAPES |= dict.fromkeys(("tiles_2d", "conflict_free", "async_copies"), Shape(128, 128, 32))
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ def test_shared_accesses_are_the_machine_codes(name, arch):
     assert (compiled(cuda(name), "k", arch) if "/" in name else rung_kernel(name, arch)[1]).assembled
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
 def test_the_cubin_is_read_as_the_disassembler_reads_it(arch):
     tool = disassembler()
     assert tool is not None, "it comes with the extra dev"

@@ -206,9 +206,8 @@ def _outside(axis: Axis) -> Iterator[Text]:
 
 def boxes(chart: Chart) -> list[tuple[str, Bbox]]:
     """Each text with its extent in pixels at 100 dpi; an annotation's without its arrow."""
-    canvas = FigureCanvasAgg(chart)
-    canvas.draw()
-    renderer = canvas.get_renderer()
+    renderer = FigureCanvasAgg(chart).get_renderer()
+    chart.draw_without_rendering()
     return [
         (
             t.get_text(),
