@@ -42,11 +42,6 @@ def recorded(name: str) -> Counters:
     return counters_of(name, SHAPE, raw(name), SOURCE if name == "shared" else "", "2025.3")
 
 
-def with_values(**values: float) -> Counters:
-    counted = recorded("shared")
-    return replace(counted, values={**counted.values, **{name.replace("_", " "): v for name, v in values.items()}})
-
-
 @pytest.fixture
 def ncu(monkeypatch, tmp_path):
     """An ncu on PATH, whose text a test may change."""

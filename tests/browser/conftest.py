@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,8 +51,6 @@ FINDINGS = """part => axe.run(part || document, {resultTypes: ["violations", "pa
         .filter(node => node.any.some(check => check.data?.contrastRatio)).length,
 }))"""
 OTHERS = "pitfalls that the article doesn't name"
-
-Opened = Callable[..., AbstractContextManager[Page]]
 
 
 @dataclass(frozen=True)

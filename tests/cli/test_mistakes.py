@@ -16,7 +16,6 @@ from worklog.runner import measure as bench
 from worklog.runs import runs_dir
 from worklog.runs.run import Run
 
-ROOT = Path(__file__).parents[2]
 LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
 # Files in the folder in which the commands below are typed.
 FILES = {

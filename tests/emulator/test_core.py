@@ -11,9 +11,6 @@ from tests.emulator.helpers import compiled as compiled_source
 from tests.emulator.launches import BARRIERS, launched
 from worklog.emulator import UnsupportedInstruction, launch, load
 from worklog.emulator.core import native, record
-from worklog.kernel.ladder import LADDER
-
-RUNGS = [*(record.name for record in LADDER), "lane_map"]
 
 
 def test_an_element_of_a_local_array_that_was_not_written_is_found():

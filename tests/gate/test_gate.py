@@ -131,7 +131,6 @@ class SpillsItsWorkspace(NumpySubject):
 
     def enqueue(self, *launch: Any) -> None:
         super().enqueue(*launch)
-        assert self.workspace is not None
         spilled = self.workspace.beyond(0, 1)
         self.device.enqueue(lambda: spilled.fill(0))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 QUICK = Harness().but(budget_s=0.3, most_samples=300, precision=0.05)
-Measured = Callable[..., Measurement]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

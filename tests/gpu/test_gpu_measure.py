@@ -34,7 +34,6 @@ from worklog.runner.timing import own_session
 from worklog.runs import open_run
 from worklog.runs.run import Run
 
-ROOT = Path(__file__).parents[2]
 NAMES = [record.name for record in LADDER]
 SMALL = Shape.of(512)
 

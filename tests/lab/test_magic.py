@@ -51,9 +51,6 @@ def shell():
     InteractiveShell.clear_instance()
 
 
-Typed = Callable[[str], tuple[Any, str]]
-
-
 @pytest.fixture
 def run(shell, capsys):
     """Runs a cell: its result, or its error, and what a person reads."""

@@ -53,7 +53,6 @@ class VirtualCupti:
         self.gpu.traced = None
 
     def activity_flush_all(self, flag: int) -> None:
-        assert self.gpu.traced is not None
         self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.gpu.traced])
         self.gpu.traced.clear()
 

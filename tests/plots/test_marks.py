@@ -285,7 +285,6 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
 
 
 def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_path):
-    assert files.gallery is not None
     page = files.gallery.read_text(encoding="utf-8")
     for name, chart in files.charts.items():
         for link in (f'src="{name}.png"', f'srcset="{name}_dark.png"', f'href="{name}.svg"', f'href="{name}_dark.svg"'):

@@ -84,7 +84,6 @@ def record(names: Sequence[str], limit_s: float) -> dict[str, Any]:
             m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness) for m in run.select()
         }
         processes.append({"card": run.gpu.uuid, "wall_s": round(wall_s, 2), "readings": readings})
-    assert run is not None
     about = {"created": run.created, "gpu": run.gpu, "tool": run.tool, "software": run.software, "harness": run.harness}
     slowed = {str(size): {"cycles": cycles[size], "paired": round(share[size], 5)} for size in SIZES}
     made = {

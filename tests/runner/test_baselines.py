@@ -187,7 +187,6 @@ def test_a_kernel_is_held_to_what_its_code_can_reach(name, times, detail):
     subject.arrays.rate = 1e6 * PEAK_TFLOPS * times
     found = measure(session, name, Shape.of(128))
     assert found.status == ("failed" if "missing" in detail else "measured")
-    assert found.verdict is not None
     (stage,) = (stage for stage in found.verdict.stages if stage.name == "plausible")
     assert detail in stage.detail and stage.passed == (found.status == "measured")
 

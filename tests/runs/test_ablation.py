@@ -111,7 +111,6 @@ def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_
 NOTHING = "clocks", "gate", "order", "inputs", "placement"
 # These change what is timed: the launch instead of the kernel, the misses, the first launch, the gap before the kernel.
 SOMETHING = "timer", "l2", "warmup", "queue"
-SEED = 20261126
 
 
 @cache

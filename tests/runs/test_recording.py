@@ -51,7 +51,6 @@ def test_its_estimates_are_those_of_its_samples(path):
             (summary.time, m.time),
             *((ratio, m.against[name]) for name, ratio in summary.ratios.items()),
         ):
-            assert stored is not None
             assert (again.value, again.low, again.high) == approx((stored.value, stored.low, stored.high), rel=1e-5)
 
 

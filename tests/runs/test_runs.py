@@ -40,7 +40,6 @@ def test_the_file_has_its_schema_a_line_for_each_thing_and_raw_samples(tmp_path)
 
 def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp_path):
     run = Run.begin(small_run(kernels={}).head_lines(), tmp_path / "run.jsonl")
-    assert run.path is not None
     run.add(measured("naive"))
     run.add_note("a note")
     assert Run.load(run.path) == run and not run.complete
