@@ -63,6 +63,13 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
         ),
         (TILES, ON_TILES, 0, "passed as fp32"),
         (TILES, LAUNCH, 1, "if mine takes whole tiles only, .* --domain 'M % 8 == 0, N % 16 == 0, K % 16 == 0'"),
+        (
+            TILES.replace("A[row * K", "A[row * M"),
+            LAUNCH,
+            1,
+            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.* \(at \d+x\d+x\d+\)\n(?!(.|\n)*whole tiles)",
+        ),
+        (PLAIN, ("--grid", "1, 1", "--block", "16,8"), 1, "the grid 1, 1 doesn't depend on M, N or K"),
         (TILES, (*ON_TILES, "--size", "100"), 2, r"mine's domain \(M % 8 == 0, N % 16 == 0\): pad to 112"),
         (SEVERAL, (*LAUNCH, "--entry", "other<3>", "--size", "16"), 0, r"^mine\.cu: other<3> at 16"),
         (PLAIN, ("--grid", "N, M", "--block", "64,64"), 1, "✗ launch: "),
@@ -175,6 +182,22 @@ def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(no_nvrtc):
 COUNTS = PLAIN.replace("__global__", "__device__ int launches;\n__global__", 1).replace(
     "C[row * N + col] =", "if (row + col == 0 && atomicAdd(&launches, 1) % 256 == 255) return;\n  C[row * N + col] ="
 )
+
+
+# Each block waits for the one behind it, which starts only where all fit.
+CHAINED = PLAIN.replace("__global__", "__device__ int done[1 << 16];\n__global__", 1).replace(
+    "  float acc",
+    "  int id = blockIdx.y * gridDim.x + blockIdx.x, last = gridDim.x * gridDim.y - 1;\n"
+    "  if (threadIdx.x + threadIdx.y == 0 && id < last) while (atomicExch(&done[id + 1], 0) == 0) {}\n"
+    "  if (threadIdx.x + threadIdx.y == 0 && id) atomicExch(&done[id], 1);\n  float acc",
+)
+
+
+def test_a_kernel_that_keeps_a_variable_is_launched_with_more_blocks_than_run_at_once(few_shapes):
+    found = checked(CHAINED)
+    assert "deadlock" in str(found.verdict.reason) and re.search(
+        r"✗ launch: .* \(at (256|512|1024)x\1x1\)\n", str(found)
+    )
 
 
 def test_a_kernel_that_keeps_a_variable_is_launched_many_times():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate.exact import NEVER_WRITTEN, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
-from worklog.gate.verdict import failed, passed, until_failure
+from worklog.gate.verdict import LAUNCH, failed, passed, until_failure
 from worklog.kernel import Device, Runnable
 from worklog.kernel.solution import Passed
 from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, mistake, raw, rebuilt, values_of
@@ -64,6 +65,9 @@ class Checker:
         """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting."""
         self.reached, self.never_ran = None, ()
         ran = until_failure(self.stages(subject))
+        if ran[-1].name == LAUNCH and (shape := self.buffers.memory.launched):
+            first, newline, others = ran[-1].detail.partition("\n")
+            ran = *ran[:-1], replace(ran[-1], detail=f"{first} (at {shape}){newline}{others}")
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
             self.buffers.restore()
         return Verdict(ran, self.reached, self.seed, never_ran=self.never_ran, largest=self.buffers.memory.largest)

@@ -23,6 +23,7 @@ from worklog.gate.exact import ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.verdict import failed, passed
 from worklog.kernel import Kernel, Runnable
+from worklog.kernel.device import Loaded
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs.records import ErrorMap, Stage
@@ -67,6 +68,8 @@ SPECIAL = 33, 47  # M or N, and the other: K is the first
 VARIANTS = (False, False), (True, False), (False, True)  # of special data: with scalars, and with changed elements
 CHANGED = 3  # most of these elements
 WHOLE = 48, 64, 32
+SIDES = 256, 512, 1024  # until there are more blocks than a GPU runs at once
+RESIDENT = 132 * 2048  # threads, of an H200
 
 
 def edge_shapes(domain: Domain) -> list[Shape]:
@@ -284,11 +287,18 @@ def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     return passed(OLD_C, said, note=said)
 
 
-def check_state(subject: Runnable, memory: Memory) -> Stage:
-    """A kernel that keeps variables between launches: loaded again, its first launch has several blocks, and many tiny
-    launches follow, in which a counter passes 2^8, and on a GPU 2^12. Raises LaunchFailed.
+def check_state(subject: Loaded, memory: Memory) -> Stage:
+    """A kernel that keeps variables between launches: loaded again, its first launch has more blocks than run at once,
+    since they may wait for each other, where its grid grows with C; and many tiny launches follow, in which a counter
+    passes 2^8, and on a GPU 2^12. Raises LaunchFailed.
     """
-    device, listed = memory.device, edge_shapes(subject.domain)
+    device, listed, domain = memory.device, edge_shapes(subject.domain), subject.domain
+    for shape in [domain.padded(Shape(side, side, 1)) for side in SIDES if not domain.square]:
+        launches, _ = subject.launches_at(shape)
+        crowd = any(math.prod(grid) * part.thread_count > RESIDENT for part, _, grid, _ in launches)
+        if crowd and shape.m * shape.n * shape.k <= MOST_TERMS:
+            listed.append(shape)
+            break
     subject.relocate()
     several, tiny = (
         ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed)) for shape in (listed[-1], listed[0])
@@ -336,6 +346,16 @@ def mistake_in(
         guess = "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
         return replace(where, guess=guess)
     return where
+
+
+def is_right_in(domain: Domain, subject: Runnable, memory: Memory) -> bool:
+    """Whether the kernel is right at a small shape of a domain, which may be narrower than its own."""
+    shape = domain.padded(Shape(domain.m + 1, 1, 2 * domain.k + 1))  # M, N and K all different
+    try:
+        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        return mistake_in(subject, memory, problem) is None
+    except LaunchFailed:
+        return False
 
 
 def _wrong_layout(problem: ExactProblem, c: Float32) -> str:

@@ -94,6 +94,7 @@ class Memory:
         self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
         self.lent: Guarded | None = None  # the last workspace
         self.largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
+        self.launched: Shape | None = None  # last
 
     def foul(self) -> None:
         """Enqueue the kernel that fouls a live device. Raises LaunchFailed."""
@@ -114,6 +115,7 @@ class Memory:
         """Give a subject that needs one a workspace between guards, all of it NaN, or the sentinel for kernels that
         take the maximum of something, which drops NaN. Raises OutOfMemory.
         """
+        self.launched = shape
         if not (needed := subject.workspace_elements(shape)):
             self.lent = None
             return

@@ -74,7 +74,7 @@ class SgemmChecker(Checker):
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
         yield edges.check_edge_shapes(subject, memory)
-        if subject.is_movable and subject.variables(self.shape):
+        if isinstance(subject, Loaded) and subject.variables(self.shape):
             yield edges.check_state(subject, memory)
         if domain.alpha or domain.beta:
             yield precision.check_scalars(subject, memory)

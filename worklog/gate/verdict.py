@@ -9,6 +9,8 @@ from dataclasses import replace
 from worklog.errors import LaunchFailed
 from worklog.runs.records import ErrorMap, Stage
 
+LAUNCH = "launch"
+
 
 def passed(name: str, detail: str, measured: float = 0, limit: float = 0, note: str = "") -> Stage:
     """A stage that passed; by default an exact one, with no element wrong."""
@@ -35,5 +37,5 @@ def until_failure(stages: Iterator[Stage]) -> tuple[Stage, ...]:
     except StopIteration:
         pass
     except LaunchFailed as error:
-        ran.append(failed("launch", str(error)))
+        ran.append(failed(LAUNCH, str(error)))
     return tuple(ran)

@@ -22,14 +22,15 @@ from worklog.emulator.flow import Flow
 from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gate import ALIGNMENT, OLD_C, READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
-from worklog.gate.edges import require_blocks
+from worklog.gate.edges import is_right_in, require_blocks
+from worklog.gate.exact import UNWRITTEN
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.source import types_of
-from worklog.problem import SGEMM, Problem, Shape
+from worklog.problem import SGEMM, Domain, Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array
 from worklog.runner.child import Say, run_child
 from worklog.runner.job import Progress, silent
@@ -114,15 +115,6 @@ class Checked:
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
                 f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
             )
-        if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
-            sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", self.kernel.grid))  # a block's tile
-            m, n = (sides.get(name, "64") for name in "MN")
-            whole = f"if {self.kernel.entry} takes whole tiles only, state its domain, such as --domain"
-            if self.kernel.grid and not re.search(r"\b[MNK]\b", self.kernel.grid):
-                fixed = f"the grid {self.kernel.grid} doesn't depend on M, N or K"
-                lines.append(f"· {fixed}: give one that does, such as --grid {EXAMPLE_GRID}")
-            elif self.kernel.rules == "any" and not self.kernel.warnings:
-                lines.append(f"· {whole} 'M % {m} == 0, N % {n} == 0, K % {max(int(m), int(n))} == 0'")
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
         result = verdict.result
         if verdict.accepted:
@@ -174,6 +166,7 @@ def check(
         begun(known)
         device = device_of(live, budget)
         verdict = check_cases(what.load(device), posed, cases, device, seed=seed, progress=progress)
+        told = getattr(device, "findings", ())
     else:
         shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
         what.check(shape)
@@ -190,11 +183,15 @@ def check(
         device = device_of(live, budget)
         subject = what.load(device)
         _report_launches(subject, device, progress, beside)
-        verdict = SgemmChecker(device, shape, seed, quick=quick).check(subject)
+        checker = SgemmChecker(device, shape, seed, quick=quick)
+        verdict = checker.check(subject)
+        told = getattr(device, "findings", ())
         if known.compiled and not verdict.accepted:
             verdict = _naming_unset_values(verdict, known.compiled)
+            if any(finding.kind in OUTSIDE for finding in told) or UNWRITTEN in verdict.stages[-1].detail:
+                known = replace(known, notes=(*known.notes, *_domain_advice(what, subject, checker)))
     findings: dict[tuple[str, int, int | None], Finding] = {}
-    for finding in getattr(device, "findings", ()):
+    for finding in told:
         if not (verdict.accepted and finding.is_error):  # these are of launches that may fail
             findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
     label = device.label if isinstance(device, EmulatedDevice) else known.label
@@ -207,6 +204,19 @@ def check(
         printed=getattr(device, "printed", ()),
         warnings=(*known.warnings, *inferred),
     )
+
+
+def _domain_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> list[str]:
+    """What to give for a kernel that reaches outside of its matrices, or leaves elements out."""
+    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # a block's tile
+    m, n = (int(sides.get(name, "64")) for name in "MN")
+    if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
+        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
+        return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
+    rules = f"M % {m} == 0, N % {n} == 0, K % {max(m, n)} == 0"
+    if kernel.rules != "any" or kernel.warnings or not is_right_in(Domain.of(rules), subject, checker.buffers.memory):
+        return []
+    return [f"if {kernel.entry} takes whole tiles only, state its domain, such as --domain '{rules}'"]
 
 
 def _naming_unset_values(verdict: Verdict, compiled: Compiled) -> Verdict:
