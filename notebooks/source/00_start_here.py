@@ -166,8 +166,7 @@ lab.check_answer("00", answer)
 # 4. [06_roofline](06_roofline.ipynb): what limits a kernel.
 # 5. [07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb): the tile that fits a size.
 # 6. [12_past_cublas](12_past_cublas.ipynb): what is left to gain on FP32 cores.
-# 7. [13_fp32_on_tensor_cores](13_fp32_on_tensor_cores.ipynb): four times cuBLAS in turns with it,
-#    3.6 times in a row.
+# 7. [13_fp32_on_tensor_cores](13_fp32_on_tensor_cores.ipynb): 3.6 to 4.2 times cuBLAS.
 # 8. [14_keep_and_compare](14_keep_and_compare.ipynb): whether a kernel became slower.
 #
 # The reference: [02](02_the_harness.ipynb) the harness, [03](03_from_milliseconds_to_tflops.ipynb) TFLOP/s,

@@ -108,6 +108,8 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
     summary = " ".join(sentences[: 1 if len(sentences[0]) > SHORT else 2])
     cells = []
     for cell in notebook.cells:
+        if "install" in cell.metadata.get("tags", ()):
+            continue  # nothing runs on a page
         cells.append(cell)
         shown = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
         if cell.cell_type == "code" and shown:
