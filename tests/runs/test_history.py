@@ -18,9 +18,9 @@ from pytest import approx
 import worklog
 from tests.helpers import GPU, measured, small_run
 from worklog.errors import BadRunFile, BadSetting
-from worklog.runs import Run, claimed, new_path, runs_dir
+from worklog.runs import Run, claimed, new_path, open_run, runs_dir
 from worklog.runs.changes import compare
-from worklog.runs.history import named_run, saved, sides
+from worklog.runs.history import saved, sides
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +62,13 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
 def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revision(tmp_path):
     kept = keep("20")
     keep("23")
-    assert named_run("a20b").path == named_run(str(kept)).path == kept
-    assert named_run("h200").origin == "recorded"
+    assert open_run("a20b").path == open_run(str(kept)).path == Run.load(str(kept)).path == kept
+    assert open_run("h200").origin == "recorded"
     (tmp_path / "record.jsonl").write_bytes(kept.read_bytes())
     for words in ("init -q", "add record.jsonl", "-c user.name=x -c user.email=x@x commit -qm x"):
         subprocess.run(["git", *words.split()], check=True)
     (tmp_path / "record.jsonl").write_text("changed since")
-    assert [m.kernel for m in named_run("HEAD:record.jsonl").measurements] == ["naive", "cuBLAS"]
+    assert [m.kernel for m in open_run("HEAD:record.jsonl").measurements] == ["naive", "cuBLAS"]
     for word, says in {
         "2026": "names 2 runs .*: give more of the name",
         "a20c": "there is no run 'a20c': give a file, a name of `worklog log`, a recording",
@@ -76,9 +76,9 @@ def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revi
         "HEAD:other": "git show: .*other.*; give a revision and a path that it holds",
     }.items():
         with pytest.raises(BadSetting, match=says):
-            named_run(word)
+            open_run(word)
     with pytest.raises(BadRunFile, match=r"record\.jsonl is not"):
-        named_run("record.jsonl")
+        open_run("record.jsonl")
 
 
 def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:

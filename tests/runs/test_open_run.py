@@ -103,7 +103,7 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
     ):
         assert open_run(**asked).origin == origin
     with pytest.raises(BadRunFile, match="no run holds nothing at 64: measure"):
-        open_run(kernels=["nothing"], shape=64)
+        open_run(kernels="nothing", shape=64)
 
 
 def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):

@@ -82,13 +82,15 @@ def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     }
 
 
-RUN = click.option("--run", "file", type=options.PATH, help="A run file (default: the newest, else the recording).")
+RUN = click.option(
+    "--run", "file", type=options.PATH, help="A run, as for `worklog show` (default: the newest, else the recording)."
+)
 
 
 @click.command()
 @RUN
 @options.folder("figures", "Folder for SVG and PNG.")
-def figures(file: Path | None, out: Path) -> None:
+def figures(file: str | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
     run = open_run(file) if file else measure.holding(job.jobs_of(None, 4096)[0])
     _draw(run, out, others(file is None and run.origin == "recorded"))
@@ -134,9 +136,9 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
 @RUN
 @click.option("--grid", type=options.PATH, help="A run file of tests/record/grid.py for the panel.")
 @options.folder("site", "Folder for index.html.")
-def site(file: Path | None, grid: Path | None, out: Path) -> None:
+def site(file: str | None, grid: Path | None, out: Path) -> None:
     """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""
-    files = pages.site(file, grid)
+    files = pages.site(open_run(file) if file else None, grid)
     for name, content in files.items():
         write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6

@@ -14,10 +14,10 @@ import click
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu.device import tool
-from worklog.runs import Table, recordings, runs_dir, write_text
+from worklog.runs import Table, open_run, recordings, runs_dir, write_text
 from worklog.runs.changes import compare as compare_sides
 from worklog.runs.documents import a_few
-from worklog.runs.history import history, named_run, saved, sides
+from worklog.runs.history import history, saved, sides
 from worklog.runs.run import live_runs
 
 NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each takes a file that must not exist
@@ -38,8 +38,8 @@ def compare(
     old: str, new: str, threshold: float, strict: bool, markdown: Path | None, chart: Path | None, as_json: bool
 ) -> None:
     """Say of each kernel and size whether it became faster or slower, or neither, or that nothing can be told. A run is
-    a file, a name of `worklog log`, or REVISION:PATH of a file in git; several of one side are pooled, a process each.
-    Files of NVBench's --json are read too.
+    a file, a name of `worklog log`, a recording, or REVISION:PATH of a file in git; several of one side are pooled, a
+    process each. Files of NVBench's --json are read too.
 
     Exits with 1 if a kernel became slower, from half of the threshold on where the interval excludes less, or fails
     now; with 2 where the GPU model, the settings or the inputs differ. Before you believe it, measure once more and
@@ -104,7 +104,7 @@ def rerun(context: click.Context, name: str) -> None:
     """Run the command of a saved run again, in this folder, into a new run. Its files are read from here as they are
     now; --out and other files to write are left out.
     """
-    run = named_run(name)
+    run = open_run(name)
     if not (words := [*run.tool.get("command", ())]):
         raise BadSetting(f"{name} wasn't made by a command that its file states: measure it again with `worklog run`")
     for option in NEW_FILES:

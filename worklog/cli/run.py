@@ -29,7 +29,6 @@ from worklog.runner.job import BASELINE, SECONDS_EACH, jobs_of
 from worklog.runner.search import STRATEGIES, ranking, search
 from worklog.runs import Run, open_run
 from worklog.runs.changes import of_one_loop
-from worklog.runs.history import named_run
 from worklog.settings import OPTIONS, Harness
 
 TORCH = "torch"  # the baseline that isn't a rung
@@ -191,13 +190,12 @@ def bench(
 @options.exports
 @options.JSON
 def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
-    """Print a run: a file, a name of `worklog log`, or REVISION:PATH; else the newest run of this machine, else the
-    recording.
+    """Print a run: a file, a name of `worklog log`, a recording, or REVISION:PATH; else the newest run of this machine,
+    else the recording.
     """
     if samples and not (files["csv"] or files["parquet"]):
         raise BadSetting("--samples is for --csv and --parquet: name a file")
-    shown = open_run() if name is None else named_run(name)
-    options.print_run(shown, as_json=as_json, pivot=pivot, of_samples=samples, **files)
+    options.print_run(open_run(name), as_json=as_json, pivot=pivot, of_samples=samples, **files)
 
 
 @click.command()

@@ -12,14 +12,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from worklog.errors import BadRunFile, BadSetting, Interrupted, install_command
+from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.gate import failed
 from worklog.kernel import Kernel
 from worklog.problem import Point, Shape
@@ -29,7 +28,7 @@ from worklog.runner.sweep import Variant, Variants, recorded
 from worklog.runs import Estimate, Measurement, Run, Table, Verdict, claimed, new_path, paired_ratio, recordings
 from worklog.runs.documents import of_baseline
 from worklog.runs.measurement import Ran
-from worklog.runs.run import live_runs
+from worklog.runs.run import kept_runs
 from worklog.settings import Harness
 
 STRATEGIES = ("exhaustive", "random", "optuna")
@@ -188,15 +187,13 @@ def measured_before(run: Run) -> dict[Key, tuple[Measurement, dict[str, Any]]]:
     """Tiles that sweeps of this machine have timed with this run's settings, compiler, driver and GPU, by key()."""
     here = {(card.gpu.name, card.gpu.driver) for card in run.cards.values()}
     known = dict[Key, tuple[Measurement, dict[str, Any]]]()
-    for path in live_runs():
-        with suppress(BadRunFile):
-            before = Run.load(path)
-            if before.harness != run.harness or before.software.get("nvrtc") != run.software.get("nvrtc"):
-                continue
-            for m in before.measurements:
-                of, about = m.context and m.context.gpu, before.kernels.get(m.kernel, {})
-                if m.ran and m.us and m.shape and len(m.against) == 1 and of and (of.name, of.driver) in here:
-                    known.setdefault(key(about, m.problem), (replace(m, context=None), about))
+    for before in kept_runs():
+        if before.harness != run.harness or before.software.get("nvrtc") != run.software.get("nvrtc"):
+            continue
+        for m in before.measurements:
+            of, about = m.context and m.context.gpu, before.kernels.get(m.kernel, {})
+            if m.ran and m.us and m.shape and len(m.against) == 1 and of and (of.name, of.driver) in here:
+                known.setdefault(key(about, m.problem), (replace(m, context=None), about))
     return known
 
 

@@ -87,6 +87,10 @@ class Comparison:
         here = {row.ruler: getattr(row, number) for row in self.rows if (row.work, row.of) == (kind, of)}
         return {name: value for name, value in here.items() if value is not None}
 
+    def wall_s(self, kind: str, of: float) -> dict[str, float]:
+        """Seconds for one work, by harness, where that is known."""
+        return self.us(kind, of, "wall_s")
+
     def errors(self) -> dict[str, Points]:
         """(true length, reading minus it) in microseconds of each harness that read a known length, shortest first."""
         lines: dict[str, Points] = {}

@@ -1,20 +1,17 @@
-"""The runs that this machine keeps, opened by name, as one frame, or removed; and files of a git revision."""
+"""The runs that this machine keeps, chosen, and as one frame; and the sides of a comparison, of NVBench too."""
 
 from __future__ import annotations
 
 import re
-import tempfile
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from worklog.errors import BadRunFile, BadSetting, meant
+from worklog.errors import BadRunFile, BadSetting
 from worklog.runs.changes import Reading, Side, side_of
-from worklog.runs.documents import a_few, git
 from worklog.runs.estimates import NORMAL
-from worklog.runs.run import Run, live_runs, recordings
+from worklog.runs.run import Run, kept_runs, open_run
 
 if TYPE_CHECKING:
     import pandas
@@ -40,8 +37,8 @@ def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", c
 
 def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> list[Run]:
     """The runs of this machine, newest first. kernel: one of theirs. gpu: a part of the card's name or UUID. since,
-    until: first and last UTC time, as "2026-11", "2026-11-27" or longer. commit: the first digits. One that can't be
-    read is skipped with a warning that names it. Raises BadSetting for another form of a time.
+    until: first and last UTC time, as "2026-11", "2026-11-27" or longer. commit: the first digits. Raises
+    BadSetting for another form of a time.
     """
     for time in filter(None, (since, until)):
         if not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T[\d:+.]*)?)?)?", time):
@@ -49,13 +46,7 @@ def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", com
                 f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or 2026-11-27T03:12"
             )
     runs = list[Run]()
-    for path in live_runs():
-        try:
-            run = Run.load(path)
-        except BadRunFile as error:
-            if path.exists():  # it wasn't removed meanwhile
-                warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=2)
-            continue
+    for run in kept_runs():
         held = not kernel or any(m.kernel == kernel for m in run.measurements)
         card = gpu.lower() in f"{run.gpu.name} {run.gpu.uuid}".lower()
         of_commit = str(run.tool.get("commit") or "").startswith(commit)
@@ -64,34 +55,8 @@ def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", com
     return runs
 
 
-def named_run(word: str) -> Run:
-    """The run of a file, of a file in a git revision as REVISION:PATH, of a part of the name that `worklog log` prints,
-    or a recording of the package by name. Raises BadSetting and BadRunFile.
-    """
-    if Path(word).is_file():
-        return Run.load(Path(word))
-    kept = [path for path in live_runs() if word and word in path.stem]
-    if len(kept) == 1:
-        return Run.load(kept[0])
-    if len(kept) > 1:
-        raise BadSetting(f"{word} names {len(kept)} runs ({a_few(path.stem for path in kept)}): give more of the name")
-    if word in recordings():
-        return Run.load(recordings()[word], "recorded")
-    if ":" in word:
-        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-            file.write(git("show", word))
-            file.flush()
-            try:
-                return Run.load(Path(file.name))
-            except BadRunFile as error:
-                raise BadRunFile(str(error).replace(file.name, word)) from error
-    near, shipped = meant(word, [path.stem for path in live_runs()]), ", ".join(recordings())
-    advice = f"give a file, a name of `worklog log`, a recording ({shipped}), or REVISION:PATH"
-    raise BadSetting(f"there is no run {word!r}{near}: {advice}")
-
-
 def sides(words: str) -> list[Side]:
-    """The sides of a comparison: runs as in named_run(), or files of NVBench's --json, with commas between them. Raises
+    """The sides of a comparison: runs as for open_run(), or files of NVBench's --json, with commas between them. Raises
     BadSetting and BadRunFile.
     """
     named = list[Side]()
@@ -101,7 +66,7 @@ def sides(words: str) -> list[Side]:
         except (OSError, ValueError):
             document = None
         nvbench = isinstance(document, dict) and "benchmarks" in document
-        named.append(side_of_nvbench(document, word) if nvbench else side_of(named_run(word)))
+        named.append(side_of_nvbench(document, word) if nvbench else side_of(open_run(word)))
     if not named:
         raise BadSetting("name a run on each side: a file, a name of `worklog log`, or REVISION:PATH")
     return named

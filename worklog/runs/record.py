@@ -139,12 +139,13 @@ class RunRecord:
         return off if abs(off) > CLOCK_OFF else None
 
     @classmethod
-    def load(cls, path: Path, origin: str = "") -> Self:
+    def load(cls, path: str | Path, origin: str = "") -> Self:
         """Read a run file. origin: instead of what the file says; one that says nothing is a recording.
 
         Raises BadRunFile, saying what to do, for a file that is missing, not a run, or of a newer schema, and naming
         the part that is damaged; a last line that was cut short is left out.
         """
+        path = Path(path)
         return cls._checked(_read(path) | ({"origin": origin} if origin else {}), path)
 
     @classmethod
@@ -185,11 +186,11 @@ class RunRecord:
         lines += [line("kernel", {"name": name, "about": about}) for name, about in self.kernels.items()]
         return lines + [line("note", {"text": note}) for note in self.notes]
 
-    def save(self, path: Path | None = None) -> Path:
+    def save(self, path: str | Path | None = None) -> Path:
         """Write the whole file to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
-        target = path or self.path
-        if target is None:
+        if not (path or self.path):
             raise BadRunFile("this run has no file yet: give save() a path")
+        target = Path(path or self.path or "")
         lines = self.head_lines() + [line("measurement", m) for m in self.measurements]
         lines += [line("counters", counters) for counters in self.counters]
         lines += [line("end", {})] if self.complete else []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from html import escape
@@ -13,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadRunFile, WorklogError
+from worklog.errors import BadRunFile, BadSetting, WorklogError, listed, meant
 from worklog.problem import Shape
-from worklog.runs.documents import WIDTH, Bar, Cell, Table, duration, write_bytes, write_text
+from worklog.runs.documents import WIDTH, Bar, Cell, Table, a_few, duration, git, write_bytes, write_text
 from worklog.runs.estimates import over_shapes
 from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, share_cells
 from worklog.runs.record import RunRecord, runs_dir
@@ -285,6 +286,16 @@ def live_runs() -> list[Path]:
     return _files(runs_dir())[::-1]
 
 
+def kept_runs() -> Iterator[Run]:
+    """The runs of this machine, newest first. One that can't be read is skipped with a warning that names it."""
+    for path in live_runs():
+        try:
+            yield Run.load(path)
+        except BadRunFile as error:
+            if path.exists():  # it wasn't removed meanwhile
+                warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=3)
+
+
 def recordings(part: str = "") -> dict[str, Path]:
     """Shipped runs by name, or the documents of a part: CHAPTERS, "grid", "sweeps", "peers", "turns", ..."""
     return {path.stem: path for path in _files(Path(str(resources.files("worklog"))) / "recordings" / part)}
@@ -308,36 +319,56 @@ def forced_source() -> str:
     return source
 
 
-def open_run(path: str | Path | None = None, *, kernels: Iterable[str] = (), shape: Any = None) -> Run:
-    """The given file, else the newest run of this machine that has these kernels and a time at this shape, else a
-    recording that has. Its label says which. shape: as for worklog.measure (default: any).
+def open_run(name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Any = None) -> Run:
+    """A run by the name of its file, by a part of the name that `worklog log` prints, by the name of a recording of the
+    package, or of a file in a git revision as REVISION:PATH; without a name, the newest run of this machine that has
+    these kernels and a time at this shape, else a recording that has. Its label says which. shape: as for
+    worklog.measure (default: any).
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadSetting for a shape.
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadSetting.
     """
-    names, shape = [*kernels], None if shape is None else Shape.of(shape)
+    if name is not None:
+        return _named(str(name))
+    names, shape = listed("kernels", kernels), None if shape is None else Shape.of(shape)
 
     def holds(run: Run) -> bool:
         timed = shape is None or any(m.us for m in run.select(shape=shape))
         return timed and all(run.select(name, shape) for name in names)
 
-    run = newest_run(holds) if path is None else Run.load(Path(path))
-    if path is None and not holds(run):
+    if not holds(run := newest_run(holds)):
         raise BadRunFile(f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU")
     return run
 
 
+def _named(word: str) -> Run:
+    if Path(word).is_file():
+        return Run.load(word)
+    kept = [path for path in live_runs() if word and word in path.stem]
+    if len(kept) > 1:
+        raise BadSetting(f"{word} names {len(kept)} runs ({a_few(path.stem for path in kept)}): give more of the name")
+    if kept or word in recordings():
+        return Run.load(kept[0]) if kept else Run.load(recordings()[word], "recorded")
+    if ":" in word:
+        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+            file.write(git("show", word))
+            file.flush()
+            try:
+                return Run.load(file.name)
+            except BadRunFile as error:
+                raise BadRunFile(str(error).replace(file.name, word)) from error
+    near, shipped = meant(word, [path.stem for path in live_runs()]), ", ".join(recordings())
+    advice = f"give a file, a name of `worklog log`, a recording ({shipped}), or REVISION:PATH"
+    raise BadSetting(f"there is no run {word!r}{near}: {advice}")
+
+
 def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
     """The newest run of this machine that `holds` what is asked, else a recording that does, else the article's.
-    WORKLOG_SOURCE forces one; raises BadRunFile if there is none. A run of this machine that can't be read is skipped
-    with a warning that names it.
+    WORKLOG_SOURCE forces one; raises BadRunFile if there is none.
     """
     forced = forced_source()
-    for path in () if forced == "recorded" else live_runs():
-        try:
-            if holds(run := Run.load(path)):
-                return run
-        except BadRunFile as error:
-            warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=3)
+    for run in () if forced == "recorded" else kept_runs():
+        if holds(run):
+            return run
     if forced == "live":
         raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: measure one with `worklog run`")
     article = recorded_run()
