@@ -36,7 +36,7 @@ def drawn(seed: int, shape: Shape) -> Product:
     if kind in ("positive", "offset"):
         a, b = (abs(x) + (1000 if kind == "offset" else 0) for x in (a, b))
     elif kind == "equal":
-        a[...], b[...] = rng.uniform(0.5, 1, 2)
+        a[...], b[...] = 1 / 3, 0.1
     elif kind == "scaled lines":
         a *= 2.0 ** rng.integers(-60, 61, (shape.m, 1))
         b *= 2.0 ** rng.integers(-60, 61, (1, shape.n))

@@ -19,8 +19,9 @@ from worklog.emulator import EmulatedDevice, load
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources
-from worklog.kernel.best import BULK, choose, kernel_of, table, vector
+from worklog.kernel.best import BULK, choose, kernel_of, table
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.rungs import vector
 from worklog.problem.gemm import Domain, Shape
 
 BEST = worklog.rung("best")

@@ -57,7 +57,7 @@ def tried(shape: Shape, card: Gpu) -> list[tuple[str, float, Kernel]]:
     what else there is. With its entry, which tells the tile, and the expected microseconds.
     """
     listed = candidates(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card)
-    made = [(candidate.us, candidate.make()) for candidate in sorted(listed, key=lambda candidate: candidate.us)]
+    made = [(us, make()) for us, make in sorted(listed, key=lambda candidate: candidate[0])]
     first = dict[str, tuple[str, float, Kernel]]()
     for us, kernel in made:
         of_split = kernel.name == "split"

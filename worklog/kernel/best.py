@@ -13,20 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import accuracy
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.rungs import FP32, added, numbered, split_at, split_tile, split_tiles
+from worklog.kernel.rungs import EXACT, FP32, added, numbered, split_at, split_tile, split_tiles, vector
 from worklog.kernel.signature import Launch
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
 
 RUNG = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 BULK = next(rung for rung in FP32 if rung.name == "bulk_copies")
-EXACT = numbered(None, "exact", "")
-VECTOR = numbered(None, "vector", "")
 EXACT_US = 0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
@@ -54,10 +52,9 @@ class Tile:
 @dataclass(frozen=True)
 class Table:
     """label: where it was measured. gpu, driver, multiprocessors, shapes: of the measurement; memory_gbs: the peak of
-    its GPU's memory. launch_us: of a launch without work;
-    sum_us, sum_gbs: of each round of loads of the launch that adds the parts, and the rate at which it does.
-    vector_gbs: of a matrix that is read once, 80 % of the memory's peak, which is not measured.
-    split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
+    its GPU's memory. launch_us: of a launch without work; sum_us, sum_gbs: of each round of loads of the launch that
+    adds the parts, and the rate at which it does. vector_gbs: of a matrix that is read once; not measured, 80 % of the
+    peak. split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
     """
 
@@ -153,25 +150,16 @@ def table() -> Table:
         raise WorklogError(f"the table {FILE} cannot be read ({error}); install gemm-worklog again") from error
 
 
-class Candidate(NamedTuple):
-    """Expected microseconds, the bound of its error (worklog.kernel.accuracy), and what makes the kernel."""
-
-    us: float
-    bound: float
-    make: partial[Kernel]
-
-
 @lru_cache(maxsize=4096)
-def choose(shape: Shape, max_error: float = math.inf, **how: Any) -> Kernel:
-    """The kernel that is expected to be the fastest at a shape, of those whose error is below max_error. how: as for
-    candidates. Raises BadSetting, with the least error, if there is none.
+def choose(shape: Shape, **how: Any) -> Kernel:
+    """The kernel that is expected to be the fastest at a shape. how: as for candidates. Raises BadSetting, with the
+    least error that one keeps, if there is none.
     """
-    every = candidates(shape, **how, exact=max_error < math.inf)
-    kept = [candidate for candidate in every if candidate.bound <= max_error]
-    if not kept:
-        least = min(candidate.bound for candidate in every)
-        raise BadSetting(f"sgemm: no kernel keeps max_error={max_error:g} at {shape}: give {least:.3g} or more")
-    return min(kept, key=lambda candidate: candidate.us).make()
+    listed = candidates(shape, **how)
+    if not listed:
+        least = accuracy.exact_bound(shape.k)
+        raise BadSetting(f"sgemm: no kernel keeps max_error={how['max_error']:g} at {shape}: give {least:.3g} or more")
+    return min(listed, key=lambda candidate: candidate[0])[1]()
 
 
 def candidates(
@@ -181,59 +169,43 @@ def candidates(
     b_by_columns: bool = False,
     arch: str = "",
     split: bool = False,
-    exact: bool = False,
+    max_error: float = math.inf,
     gpu: Gpu | None = None,
-) -> list[Candidate]:
-    """What may be launched. aligned: whether A, B and C are at multiples of 16 bytes. a_by_columns, b_by_columns:
-    whether A and B are in column-major order. arch: as "sm_90", where `bulk_copies` and `split` run. split, exact:
-    whether the rung split, and sums in double precision, are among them. gpu: default, the table's.
+) -> list[tuple[float, partial[Kernel]]]:
+    """Expected microseconds, and what makes the kernel, of each that may be launched. aligned: whether A, B and C are
+    at multiples of 16 bytes. a_by_columns, b_by_columns: whether A and B are in column-major order. arch: as "sm_90",
+    where `bulk_copies` and `split` run. split: whether it is among them. max_error: of those that keep it, and with
+    sums in double precision, too. gpu: default, the table's.
     """
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    orders = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
     wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns))
     on_hopper = arch == "sm_90" and not (a_by_columns or b_by_columns)
-    of, made = table() if gpu is None else table().on(gpu), list[Candidate]()
+    of, made = table() if gpu is None else table().on(gpu), list[tuple[float, partial[Kernel]]]()
     for tile in of.tiles:
         if tile.kernel != "best":
-            if on_hopper and aligned and shape in BULK.domain:
-                made.append(Candidate(of.us(tile, 1, shape), accuracy.fp32_bound(shape.k), partial(replace, BULK)))
+            if on_hopper and aligned and shape in BULK.domain and accuracy.fp32_bound(shape.k) <= max_error:
+                made.append((of.us(tile, 1, shape), partial(replace, BULK)))
         elif tile.template["WIDTH"] == (4 if wide else 1):
             bk = tile.template["BK"]
             most = min(shape.k // (LEAST_TILES * bk), MOST_WORKSPACE // (4 * shape.m * shape.n))
             for parts in PARTS:
-                if parts == 1 or parts <= most:
-                    terms = min(shape.k, math.ceil(math.ceil(shape.k / bk) / parts) * bk)
-                    bound = accuracy.fp32_bound(terms, parts)
+                terms = min(shape.k, math.ceil(math.ceil(shape.k / bk) / parts) * bk)
+                if (parts == 1 or parts <= most) and accuracy.fp32_bound(terms, parts) <= max_error:
                     make = partial(kernel_of, tile.template, parts, a_by_columns, b_by_columns)
-                    made.append(Candidate(of.us(tile, parts, shape), bound, make))
+                    made.append((of.us(tile, parts, shape), make))
     if min(shape.m, shape.n) == 1:
         kernel, terms = vector(shape, aligned, b_by_columns if shape.m == 1 else not a_by_columns)
         few = max(1.0, of.multiprocessors / kernel.blocks(shape)[0])  # blocks
-        us = of.launch_us + few * shape.compulsory_bytes / of.vector_gbs / 1e3
-        made.append(Candidate(us, accuracy.fp32_bound(terms), partial(replace, kernel)))
-    if split and on_hopper:
-        bound = accuracy.split_bound(shape, split_tile(shape)[1])
-        made.append(Candidate(of.split_us(shape), bound, partial(split_at, shape)))
-    if exact:
-        waves = math.ceil(math.ceil(shape.m / 64) * math.ceil(shape.n / 64) / of.multiprocessors)
-        us = of.launch_us + waves * shape.k * EXACT_US
-        made.append(Candidate(us, accuracy.exact_bound(shape.k), partial(replace, EXACT, template=orders)))
+        if accuracy.fp32_bound(terms) <= max_error:
+            us = of.launch_us + few * shape.compulsory_bytes / of.vector_gbs / 1e3
+            made.append((us, partial(replace, kernel)))
+    if split and on_hopper and accuracy.split_bound(shape, split_tile(shape)[1]) <= max_error:
+        made.append((of.split_us(shape), partial(split_at, shape)))
+    if accuracy.exact_bound(shape.k) <= max_error < math.inf:
+        kernel = replace(EXACT, template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)))
+        us = of.launch_us + math.ceil(math.prod(kernel.blocks(shape)) / of.multiprocessors) * shape.k * EXACT_US
+        made.append((us, partial(replace, kernel)))
     return made
-
-
-def vector(shape: Shape, aligned: bool, along: bool, least: int = 4096) -> tuple[Kernel, int]:
-    """The kernel for C of one row or column, and the length of its chains. along: whether neighbours in memory are
-    neighbours along K. least: elements of C from which on a block has several more; then each multiprocessor has one.
-    """
-    size = shape.m * shape.n
-    width = 4 if aligned and (shape.k if along else size) % 4 == 0 else 1
-    lanes, rows = (8, 8) if size >= least else (2, 1)
-    grid, threads, chain = f"(M * N + {lanes * width - 1}) / {lanes * width}", 1024, 1024 // lanes
-    if along:
-        grid, threads, chain = f"(M * N + {rows - 1}) / {rows}", 256, 256 // rows * width
-    launch = Launch(f"{'along<ROWS' if along else 'across<LANES'}, WIDTH>", grid, str(threads))
-    template = {"LANES": lanes, "ROWS": rows, "WIDTH": width}
-    return replace(VECTOR, launches=(launch,), template=template), math.ceil(shape.k / chain) + 5 + threads // 32
 
 
 def _contiguous(a_by_columns: bool) -> list[str]:

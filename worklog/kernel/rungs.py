@@ -55,6 +55,8 @@ BLOCKS = 132  # an H200's multiprocessors; any number is right
 EQUAL_SHARES = numbered(18, "equal_shares", "every multiprocessor gets an equal share of all steps along K")
 RAGGED = numbered(19, "ragged", "any shape: the copying warps handle the edges")
 SPLIT = numbered(26, "split", "a pass splits each factor once; the product's blocks stay on their multiprocessor")
+VECTOR = numbered(None, "vector", "")  # of best, where C has one row or column
+EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
 
 
 def equal_shares(blocks: int = BLOCKS) -> Kernel:
@@ -170,6 +172,21 @@ def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
 def split_at(shape: Shape, arch: str = "") -> Kernel:
     """Rung 26 with the tile and the parts that are expected to be the fastest, the same on any architecture."""
     return split(*split_tile(shape), shape.k)
+
+
+def vector(shape: Shape, aligned: bool, along: bool, least: int = 4096) -> tuple[Kernel, int]:
+    """The kernel for C of one row or column, and the length of its chains. along: whether neighbours in memory are
+    neighbours along K. least: elements of C from which on a block has several more; then each multiprocessor has one.
+    """
+    size = shape.m * shape.n
+    width = 4 if aligned and (shape.k if along else size) % 4 == 0 else 1
+    lanes, rows = (8, 8) if size >= least else (2, 1)
+    grid, threads, chain = f"(M * N + {lanes * width - 1}) / {lanes * width}", 1024, 1024 // lanes
+    if along:
+        grid, threads, chain = f"(M * N + {rows - 1}) / {rows}", 256, 256 // rows * width
+    launch = Launch(f"{'along<ROWS' if along else 'across<LANES'}, WIDTH>", grid, str(threads))
+    template = {"LANES": lanes, "ROWS": rows, "WIDTH": width}
+    return replace(VECTOR, launches=(launch,), template=template), math.ceil(shape.k / chain) + 8 + threads // 32
 
 
 # The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults show.
