@@ -204,8 +204,7 @@ def print_run(
     of_samples: bool = False, **files: Path | None,
 ) -> None:  # fmt: skip
     """Print a run as tables, with kinds of shapes as one table of shares, or with its kernels beside each other, and
-    where it was saved now; or as JSON. ranked: shown instead. files, of_samples: as for
-    write_exports().
+    where it was saved now; or as JSON. ranked: shown instead. files, of_samples: as for write_exports().
     """
     write_exports(run, files, of_samples=of_samples)
     width = terminal_width()

@@ -129,18 +129,18 @@ def side_of(run: Run) -> Side:
     conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
     versions = {"driver": run.gpu.driver, "NVRTC": software.get("nvrtc", ""), "cuBLAS": software.get("cublas", "")}
     versions["harness"] = str(tool.get("harness") or tool.get("commit") or tool.get("version", ""))[:12]
-    readings = dict[tuple[str, str], Reading | str]()
-    for m in run.select():
-        reading, about = reading_of(m, run.harness, run.gpu.uuid), run.kernels.get(m.kernel, {})
-        if isinstance(reading, Reading) and not reading.kernels and "grid" in about and "choices" not in about:
-            reading = replace(reading, kernels=1)  # an older file doesn't count them, and a rung's source is known
-        readings[m.kernel, m.place] = reading
+    single = {name for name, about in run.kernels.items() if "grid" in about and "choices" not in about}
+    readings = {(m.kernel, m.place): reading_of(m, run.harness, run.gpu.uuid, m.kernel in single) for m in run.select()}
     known = {name: version for name, version in versions.items() if version}
     return Side(run.label, {"GPU": run.gpu.name, **conditions}, known, readings)
 
 
-def reading_of(m: Measurement, harness: Mapping[str, Any], card: str | None = None) -> Reading | str:
-    """A measurement as one process's reading; the reason, where it has no time. card: its UUID."""
+def reading_of(
+    m: Measurement, harness: Mapping[str, Any], card: str | None = None, single: bool = False
+) -> Reading | str:
+    """A measurement as one process's reading; the reason, where it has no time. card: its UUID. single: a launch is
+    known to be one kernel, where an older file doesn't count them.
+    """
     if m.time is None:
         return f"{m.status}: {m.reason}"
     half = math.sqrt(max(0.0, m.time.half_width**2 - (m.time.process or 0.0) ** 2)) / m.time.value
@@ -150,7 +150,7 @@ def reading_of(m: Measurement, harness: Mapping[str, Any], card: str | None = No
     if m.sm_mhz:
         fitted, of_fit = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
         slope = fitted if of_fit <= SLOPE_HALF else None
-    return Reading(m.time.value, half, m.sm_mhz, slope, kernels, card)
+    return Reading(m.time.value, half, m.sm_mhz, slope, kernels or int(single) or None, card)
 
 
 @dataclass(frozen=True)
