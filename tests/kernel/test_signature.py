@@ -74,6 +74,8 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, body, 
         (f"{POINTERS}, unsigned short N", {}, "takes unsigned short N: the gate passes float"),
         (f"{POINTERS}, int N, bool adds", {}, "takes bool adds: the gate passes float"),
         (f"{POINTERS}, float* D, int N", {}, "takes 4 pointers: the gate passes three"),
+        ("const int& M, float* A, float* B, float* C", {}, "takes int& M"),
+        (POINTERS, {}, "takes no size"),
         (f"int M, int N, int K, {POINTERS}, int stride", {}, "--args 'M,N,K,A,B,C,K'"),
     ],
 )
@@ -374,6 +376,9 @@ SPACED = (
 )
 ATTRIBUTES = f'extern "C" __global__ __cluster_dims__(2, 1, 1) __maxnreg__(128) {GEMM.removeprefix("__global__ ")} {{}}'
 BEHIND = f"static void __global__ gemm({POINTERS}, size_t n) {{}}"
+STATIC = f"""template <typename T> struct Traits {{ using type = T; }};
+template <int T, typename U = float> {SQUARE.replace("const float* A", "const typename Traits<U>::type* A")} {{}}
+struct Run {{ static void f() {{ gemm<T, float><<<n, T>>>(A, B, C, n); }} static constexpr int T = 8; }};"""
 IN_LAB = "lab::gemm", "A,B,C,M,N,K", ("M", "64")
 SPECIAL = f"template <int T> {SQUARE} {{}} template <> {SQUARE.replace('gemm', 'gemm<4>')} {{}} " + (
     "void f() { gemm<8><<<n, 64>>>(A, B, C, n); }"
@@ -394,6 +399,13 @@ cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
         (SPACED.replace("own::gemm", "gemm").replace("namespace own", "inline namespace own"), *IN_LAB),
         (SPACED.replace("lab {", "lab::inline v1 {", 1), "lab::own::gemm", *IN_LAB[1:]),
         (SPECIAL, "gemm<8>", "A,B,C,N", ("N", "64")),
+        (
+            "typedef const float* __restrict__ in; " + SQUARE.replace("const float*", "in") + " {}",
+            "gemm",
+            "A,B,C,N",
+            ("", ""),
+        ),
+        (STATIC, "gemm<8, float>", "A,B,C,N", ("N", "8")),
         ("typedef float real;\n" + SQUARE.replace("float", "real") + " {}", "gemm", "A,B,C,N", ("", "")),
     ],
 )

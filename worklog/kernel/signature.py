@@ -88,7 +88,7 @@ def order(words: str, file: str, function: str, defined: Definition) -> tuple[st
         if kind.endswith(("*", "]")):
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major")
         numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
-        if kind not in known if not parameter.dtype else parameter.dtype not in numbers:
+        if known.isdisjoint(re.findall(r"\w+", kind)) if not parameter.dtype else parameter.dtype not in numbers:
             advice = "the gate passes float*, float and integers of 32 and 64 bits: give the kernel these instead"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
     if words:
@@ -123,13 +123,15 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any)
         raise BadSetting(f"{file}: {function} takes {pointers} pointers: the gate passes three: A, B and C")
     values = []
     numbers = [p for p in declared if not p.pointer and p.name.lower() not in ("alpha", "beta")]
+    if not numbers:
+        raise BadSetting(f"{file}: {function} takes no size: the gate checks several shapes, and passes M, N and K")
     for parameter in declared:
         if parameter.pointer:
             matrix = _MATRIX.fullmatch(parameter.name)
             values.append(matrix[1].upper() if matrix else "")
         else:
             values.append("N" if numbers == [parameter] else _MEANING.get(parameter.name.lower(), ""))
-    if not (numbers and all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
+    if not (all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
         known = values if all(values.count(matrix) < 2 for matrix in MATRICES) else [""] * len(values)
         integers = SIZES if kinds.count("integer") > 1 else ("N",)
         free = {"pointer": MATRICES, "integer": integers, "float": ("alpha", "beta")}
@@ -253,7 +255,8 @@ def launch(
             variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", reduced(argument, {}))
             if variable and (size := _size(value)):
                 # One variable for two sizes says nothing of a grid.
-                passed[variable[1]] = size if passed.get(variable[1], size) == size else "?"
+                other = passed.get(variable[1], size)
+                passed[variable[1]] = size if size == other else f"{other}_or_{size}"
         names = {name: text for name, text in {**unit.names(call), **template}.items() if name not in passed}
         arguments = ", ".join(reduced(part, names) for part in call.template)
         is_found_by_the_compiler = not arguments and not all(defined.template.values())

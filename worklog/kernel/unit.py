@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from worklog.kernel.preprocessor import preprocessed
@@ -27,6 +28,7 @@ _HOST = re.compile(
     r"\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
 )
 _TYPES = {"uint": "unsigned", "ushort": "unsigned short", "ulong": "unsigned long", "ptrdiff_t": "long"}  # of headers
+_NO_TYPES = ("struct", "const", "volatile", "int", "typename", "__restrict__", "__restrict")
 _RECORDS = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
 _LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _SCOPES = (
@@ -180,8 +182,10 @@ class _Reader:
                     self._record(record, scope)
             if inner.type in ("type_definition", "alias_declaration"):
                 kind = inner.child_by_field_name("type")
-                name = text_of(inner.child_by_field_name("declarator") or inner.child_by_field_name("name"))
-                self.types[name] = "" if kind.type in _RECORDS else text_of(kind)
+                for own in inner.children_by_field_name("declarator") or [inner.child_by_field_name("name")]:
+                    name = text_of(own).rpartition(" " if own.type == "pointer_declarator" else "\n")[2].lstrip("* ")
+                    stars = "*" * (own.type == "pointer_declarator")
+                    self.types[name] = "" if kind.type in _RECORDS else text_of(kind) + stars
             if inner.type == "function_definition":
                 self._function(inner, scope, template)
             elif inner.type == "declaration":
@@ -190,17 +194,23 @@ class _Reader:
 
     def _record(self, node: Any, scope: tuple[str, ...]) -> None:
         """A structure or an enumeration with its constants and functions."""
-        name = text_of(node.child_by_field_name("name"))
+        name, functions, constants = (
+            text_of(node.child_by_field_name("name")),
+            list[tuple[Any, str]](),
+            dict[str, str](),
+        )
         self.types[name] = ""
         for member, template in map(_untemplated, node.child_by_field_name("body").named_children):
             if member.type == "function_definition":
-                self._function(member, (*scope, name), template)
+                functions.append((member, template))
             elif member.type == "enumerator":
                 own, value = (text_of(member.child_by_field_name(field)) for field in ("name", "value"))
                 self.constants[own] = value or UNCLEAR
             fields = (member.children_by_field_name(field) for field in ("declarator", "default_value"))
             for declared, given in zip(*fields, strict=False):
-                self.constants[f"{name}::{text_of(declared)}"] = text_of(given)
+                constants[text_of(declared)] = self.constants[f"{name}::{text_of(declared)}"] = text_of(given)
+        for member, template in functions:
+            self._function(member, (*scope, name), template, constants)
 
     def _is_for_the_host(self, whole: Any, inner: Any) -> bool:
         text, body = whole.text.decode(), inner.child_by_field_name("body")
@@ -218,7 +228,9 @@ class _Reader:
                 return True
         return bool(_HOST.search(text)) and "__device__" not in text
 
-    def _function(self, node: Any, scope: tuple[str, ...], template: str) -> None:
+    def _function(
+        self, node: Any, scope: tuple[str, ...], template: str, known: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         declarator, body = node.child_by_field_name("declarator"), node.child_by_field_name("body")
         while declarator is not None and declarator.type != "function_declarator":
             declarator = declarator.child_by_field_name("declarator")
@@ -231,7 +243,7 @@ class _Reader:
         parameters = [p for p in map(self._parameter, listed) if (p.type, p.name) != ("void", "")]
         declared = (part.partition("=") for part in parts(template))
         defaults = {words[-1]: value.strip() for left, _, value in declared if (words := re.findall(r"\w+", left))}
-        names = dict.fromkeys((p.name for p in parameters), UNCLEAR)
+        names = {**known, **dict.fromkeys((p.name for p in parameters), UNCLEAR)}
         calls = list[Call]()
         with suppress(RecursionError):  # of hundreds of scopes in each other
             calls += self._inside(body, names)
@@ -255,18 +267,21 @@ class _Reader:
     def _parameter(self, node: Any) -> Parameter:
         """A parameter, with its type by typedef and using as the compiler has it: an array is a pointer."""
         kind, declarator = text_of(node.child_by_field_name("type")), node.child_by_field_name("declarator")
-        derived = list[str]()
+        derived, reference = list[str](), ""
         while declarator is not None and declarator.named_children and declarator.type != "identifier":
             if declarator.type in ("pointer_declarator", "abstract_pointer_declarator"):
                 derived.insert(0, "*")
             elif declarator.type in ("array_declarator", "abstract_array_declarator"):
                 derived.insert(0, f"[{text_of(declarator.child_by_field_name('size'))}]")
+            elif declarator.type == "reference_declarator":
+                reference = "&"
             declarator = declarator.child_by_field_name("declarator") or declarator.named_children[-1]
         for _ in range(4):  # names of names
             kind = self.types.get(kind) or _TYPES.get(kind) or kind
             derived += ["*"] * kind.count("*")
-            words = [w for w in kind.replace("*", " ").split() if w not in ("struct", "const", "volatile", "int")]
+            words = [word for word in kind.replace("*", " ").split() if word not in _NO_TYPES]
             kind = " ".join(words or ["int"]).removeprefix("std::")
+        kind += reference
         is_const = any(text_of(child) == "const" for child in node.named_children)
         element = kind + "".join(derived[1:])
         return Parameter(text_of(declarator), element, TYPES.get(kind, ""), bool(derived), is_const)
