@@ -224,8 +224,10 @@ lab.timeline("ragged", few, block=2)
 # on compute capability 9.0, `bulk_copies` is among them. A small product has one block per multiprocessor or fewer,
 # so no other block works while it waits for a copy: the kernel has 2 to 8 stages of K under way, as rung 14. A is
 # copied float by float, so its rows may begin anywhere. Where rows of B and C begin anywhere, B is copied float by
-# float, too, and C passes through shared memory, so that neighbouring lanes store neighbouring floats. Here it is at
-# 24 shapes that are drawn by a seed. The table was not tuned at them.
+# float, too, and C passes through shared memory, so that neighbouring lanes store neighbouring floats. Where C has one
+# row or one column, each number of the matrix is used once, and a kernel of its own reads it once
+# (`kernels/vector.cu`); no time of that is recorded. Here it is at 24 shapes that are drawn by a seed. The table was
+# not tuned at them.
 
 # %%
 from worklog.kernel.best import table

@@ -12,18 +12,18 @@ from tests.kernel.test_passes import TWO, mistaken
 from worklog.emulator import EmulatedDevice
 from worklog.errors import LaunchFailed
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.kernel.best import kernel_of, table
+from worklog.kernel.best import table
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, TENSOR
-from worklog.kernel.rungs import FP32, SPLIT_TILES, split
+from worklog.kernel.rungs import FP32, SPLIT_TILES, any_shape, split
 from worklog.problem.gemm import Shape, random_inputs
 
 LAUNCHES = 1000
 RECORDS = [*(record for record in TENSOR if record.choose is None), *map(split, SPLIT_TILES), split(64, 3, 160)]
 HANDED_OVER = [
     *(record for record in FP32 if record.number is not None and record.number >= 14),
-    kernel_of(table().tiles[0].template),
-    kernel_of(table().tiles[9].template, 3),
+    any_shape(table().tiles[0].template),
+    any_shape(table().tiles[9].template, 3),
     *(record for record in RECORDS if record.name in ("wgmma", "split")),
 ]
 EVERY = [

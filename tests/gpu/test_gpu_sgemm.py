@@ -13,7 +13,8 @@ from tests.products import drawn, largest_error
 from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu
-from worklog.kernel.best import kernel_of, table
+from worklog.kernel.best import table
+from worklog.kernel.rungs import EXACT, any_shape
 from worklog.problem.gemm import Shape
 
 # On a GPU for which best's table may not hold, sgemm says once that a choice may be slow.
@@ -176,8 +177,16 @@ TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
 def test_every_tile_passes_the_gate(template, parts):
+    passes_the_gate(any_shape(template, parts))
+
+
+def test_sums_in_double_precision_pass_the_gate():
+    passes_the_gate(EXACT)
+
+
+def passes_the_gate(kernel: worklog.Kernel) -> None:
     from worklog.gpu.cuda import CudaDevice
 
-    device, kernel = CudaDevice(), kernel_of(template, parts)
+    device = CudaDevice()
     verdict = SgemmChecker(device, kernel.domain.padded(Shape(1000, 1021, 515)), 0).check(kernel.load(device))
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason

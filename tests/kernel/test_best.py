@@ -19,9 +19,9 @@ from worklog.emulator import EmulatedDevice, load
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources
-from worklog.kernel.best import BULK, choose, kernel_of, table
+from worklog.kernel.best import BULK, choose, table
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.rungs import vector
+from worklog.kernel.rungs import any_shape, vector
 from worklog.problem.gemm import Domain, Shape
 
 BEST = worklog.rung("best")
@@ -29,10 +29,10 @@ SMALL = st.integers(1, 70)
 DEVICE = EmulatedDevice()
 TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
 LOADED = {
-    (index, parts): kernel_of(TEMPLATES[index], parts).load(DEVICE)
+    (index, parts): any_shape(TEMPLATES[index], parts).load(DEVICE)
     for index in (7, 16)  # the smallest tiles of each width, which have the same code as the others
     for parts in (1, 3)
-} | {(16, 64): kernel_of(TEMPLATES[16], 64).load(DEVICE)}
+} | {(16, 64): any_shape(TEMPLATES[16], 64).load(DEVICE)}
 
 
 @settings(max_examples=12)
@@ -58,7 +58,7 @@ def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts):
 
 
 def test_the_largest_tile_compiles_without_a_warning_and_in_registers():
-    out = compile_cuda(kernel_of(TEMPLATES[0]).program)
+    out = compile_cuda(any_shape(TEMPLATES[0]).program)
     assert "warning" not in out.log.lower(), out.log
     assert out.spill_store_bytes == 0
     tool = resources.disassembler()
@@ -69,7 +69,7 @@ def test_the_largest_tile_compiles_without_a_warning_and_in_registers():
 
 def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered():
     """The last block reads and writes inside matrices of more than 2^31 elements."""
-    kernel = kernel_of(TEMPLATES[14])
+    kernel = any_shape(TEMPLATES[14])
     out = compile_cuda(kernel.program)
     parsed = load(out.ptx, out.symbol, out.shared_accesses)
     for shape in (Shape(5_000_001, 65, 513), Shape(65, 5_000_001, 513)):

@@ -21,7 +21,8 @@ import click
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel
 from worklog.kernel import best as tiles
-from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, candidates, choose, kernel_of, table
+from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, candidates, choose, table
+from worklog.kernel.rungs import any_shape
 from worklog.problem import Shape
 from worklog.runner.job import Changes, Job
 from worklog.runner.measure import carry_out
@@ -111,7 +112,7 @@ def scaled(of: Table, found: Points) -> Table:
     by = {entry: exp(fmean(map(log, ratios))) for entry, ratios in found.items()}
     new = []
     for tile in of.tiles:
-        factor = by.get(BULK.entry if tile.kernel != "best" else kernel_of(tile.template).entry, 1.0)
+        factor = by.get(BULK.entry if tile.kernel != "best" else any_shape(tile.template).entry, 1.0)
         us = {name: round(factor * getattr(tile, name), 5) for name in ("alone_us", "shared_us", "block_us")}
         new.append(replace(tile, alone_us=us["alone_us"], shared_us=us["shared_us"], block_us=us["block_us"]))
     slower, vectors = by.get("split", 1.0), [*found.get("across", []), *found.get("along", [])]
@@ -140,7 +141,7 @@ def main(out: Path, tuning: int, result: int, keep: bool) -> None:
         new = scaled(table().on(card), found)
         label = f"{table().label.partition('; scaled')[0]}; scaled by {sum(map(len, found.values()))} times on an"
         label += f" {card.name}, driver {card.driver}"
-        new = replace(new, label=label, gpu=card.name, driver=card.driver, memory_gbs=card.memory_peak_gbs)
+        new = replace(new, label=label, gpu=card.name, memory_gbs=card.memory_peak_gbs)
         tuned = dict.fromkeys([*new.shapes, *drawn(tuning)])
         document = asdict(new) | {"shapes": [astuple(shape) for shape in tuned]}
         tiles.FILE.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import accuracy
+from worklog.kernel import accuracy, rungs
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.rungs import EXACT, FP32, added, numbered, split_at, split_tile, split_tiles, vector
-from worklog.kernel.signature import Launch
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
 
-RUNG = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
-BULK = next(rung for rung in FP32 if rung.name == "bulk_copies")
+BULK = next(rung for rung in rungs.FP32 if rung.name == "bulk_copies")
 EXACT_US = 0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
@@ -51,8 +48,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Table:
-    """label: where it was measured. gpu, driver, multiprocessors, shapes: of the measurement; memory_gbs: the peak of
-    its GPU's memory. launch_us: of a launch without work; sum_us, sum_gbs: of each round of loads of the launch that
+    """label: where it was measured. gpu, multiprocessors, shapes: of the measurement; memory_gbs: the peak of the
+    GPU's memory. launch_us: of a launch without work; sum_us, sum_gbs: of each round of loads of the launch that
     adds the parts, and the rate at which it does. vector_gbs: of a matrix that is read once; not measured, 80 % of the
     peak. split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
@@ -60,7 +57,6 @@ class Table:
 
     label: str
     gpu: str
-    driver: str
     multiprocessors: int
     memory_gbs: float
     launch_us: float
@@ -75,9 +71,7 @@ class Table:
     tiles: tuple[Tile, ...]
 
     def stale(self, gpu: Gpu) -> str:
-        """What to say on a GPU for which nothing can be derived from it; "" for others. Code is compiled for a compute
-        capability, and takes as many cycles on each card that has it: the driver doesn't matter.
-        """
+        """What to say on a GPU for which it may not hold, "" on others. The driver compiles nothing: any will do."""
         if (gpu.compute_capability, gpu.multiprocessors) == ((9, 0), self.multiprocessors):
             return ""
         made = f"best chooses by a table for an {self.gpu} with {self.multiprocessors} multiprocessors"
@@ -94,13 +88,13 @@ class Table:
         """Expected microseconds of the rung split: stages of 128 columns, bytes of the first pass, stored float by
         float where rows begin anywhere, and of the last pass.
         """
-        bn, parts = split_tile(shape, self.multiprocessors)
-        stages = split_tiles(shape, bn, parts, self.multiprocessors)[1] / 128
+        bn, parts = rungs.split_tile(shape, self.multiprocessors)
+        stages = rungs.split_tiles(shape, bn, parts, self.multiprocessors)[1] / 128
         us = self.split_launch_us + stages * self.split_tile_us
         us += 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n) / self.split_gbs / 1e3
         if shape.n % 4:
             us += FLOAT_BYTES * parts * shape.m * shape.n / self.split_float_gbs / 1e3
-        moved = added(shape, parts)
+        moved = rungs.added(shape, parts)
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
@@ -121,22 +115,7 @@ class Table:
             us += steps_of_all * max(tile.alone_us, held * tile.shared_us)
         if parts > 1:  # a launch that adds them
             us += math.ceil(parts / ADDED) * self.sum_us
-        return us + added(shape, parts) / self.sum_gbs / 1e3
-
-
-def kernel_of(
-    template: Mapping[str, int], parts: int = 1, a_by_columns: bool = False, b_by_columns: bool = False
-) -> Kernel:
-    """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
-    if a_by_columns or b_by_columns:
-        template = {**template, "A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
-    grid, workspace = RUNG.grid.removesuffix("1") + str(parts), ""
-    launches = [replace(RUNG.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
-    if parts > 1:
-        grid, workspace = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", f"{FLOAT_BYTES * parts} * M * N"
-        launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
-    rules = ", ".join(f"{size} % WIDTH == 0" for size in _contiguous(a_by_columns))
-    return replace(RUNG, template=template, launches=tuple(launches), rules=rules, workspace=workspace)
+        return us + rungs.added(shape, parts) / self.sum_gbs / 1e3
 
 
 @cache
@@ -178,7 +157,7 @@ def candidates(
     sums in double precision, too. gpu: default, the table's.
     """
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns))
+    wide = aligned and all(sizes[size] % 4 == 0 for size in rungs.contiguous(a_by_columns))
     on_hopper = arch == "sm_90" and not (a_by_columns or b_by_columns)
     of, made = table() if gpu is None else table().on(gpu), list[tuple[float, partial[Kernel]]]()
     for tile in of.tiles:
@@ -191,27 +170,22 @@ def candidates(
             for parts in PARTS:
                 terms = min(shape.k, math.ceil(math.ceil(shape.k / bk) / parts) * bk)
                 if (parts == 1 or parts <= most) and accuracy.fp32_bound(terms, parts) <= max_error:
-                    make = partial(kernel_of, tile.template, parts, a_by_columns, b_by_columns)
+                    make = partial(rungs.any_shape, tile.template, parts, a_by_columns, b_by_columns)
                     made.append((of.us(tile, parts, shape), make))
     if min(shape.m, shape.n) == 1:
-        kernel, terms = vector(shape, aligned, b_by_columns if shape.m == 1 else not a_by_columns)
+        kernel, terms = rungs.vector(shape, aligned, b_by_columns if shape.m == 1 else not a_by_columns)
         few = max(1.0, of.multiprocessors / kernel.blocks(shape)[0])  # blocks
         if accuracy.fp32_bound(terms) <= max_error:
             us = of.launch_us + few * shape.compulsory_bytes / of.vector_gbs / 1e3
             made.append((us, partial(replace, kernel)))
-    if split and on_hopper and accuracy.split_bound(shape, split_tile(shape)[1]) <= max_error:
-        made.append((of.split_us(shape), partial(split_at, shape)))
+    if split and on_hopper and accuracy.split_bound(shape, rungs.split_tile(shape)[1]) <= max_error:
+        made.append((of.split_us(shape), partial(rungs.split_at, shape)))
     if accuracy.exact_bound(shape.k) <= max_error < math.inf:
-        kernel = replace(EXACT, template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)))
+        kernel = replace(rungs.EXACT, template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)))
         us = of.launch_us + math.ceil(math.prod(kernel.blocks(shape)) / of.multiprocessors) * shape.k * EXACT_US
         made.append((us, partial(replace, kernel)))
     return made
 
 
-def _contiguous(a_by_columns: bool) -> list[str]:
-    """The sizes along which the kernel copies several neighbours in memory at once."""
-    return ["M", "N"] if a_by_columns else ["N"]
-
-
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-BEST = replace(kernel_of(RUNG.template), choose=choose, rules="A, B, C % 16 bytes")
+BEST = replace(rungs.any_shape(rungs.ANY_SHAPE.template), choose=choose, rules="A, B, C % 16 bytes")

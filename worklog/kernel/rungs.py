@@ -1,12 +1,14 @@
 """The rungs: the article's ladder, FP32's own units past it, and FP32 through tensor cores.
 
 A rung's tile, launch, domain and precision class stand in the header of its .cu file. Those from 18 on take several
-launches; `ragged` and `split` follow the shape. The last rung, `best`, is in worklog.kernel.best.
+launches; `ragged` and `split` follow the shape. What the last rung, `best`, chooses from is here, and how in
+worklog.kernel.best.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -55,6 +57,7 @@ BLOCKS = 132  # an H200's multiprocessors; any number is right
 EQUAL_SHARES = numbered(18, "equal_shares", "every multiprocessor gets an equal share of all steps along K")
 RAGGED = numbered(19, "ragged", "any shape: the copying warps handle the edges")
 SPLIT = numbered(26, "split", "a pass splits each factor once; the product's blocks stay on their multiprocessor")
+ANY_SHAPE = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 VECTOR = numbered(None, "vector", "")  # of best, where C has one row or column
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
 
@@ -172,6 +175,26 @@ def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
 def split_at(shape: Shape, arch: str = "") -> Kernel:
     """Rung 26 with the tile and the parts that are expected to be the fastest, the same on any architecture."""
     return split(*split_tile(shape), shape.k)
+
+
+def any_shape(
+    template: Mapping[str, int], parts: int = 1, a_by_columns: bool = False, b_by_columns: bool = False
+) -> Kernel:
+    """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
+    if a_by_columns or b_by_columns:
+        template = {**template, "A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
+    grid, workspace = ANY_SHAPE.grid.removesuffix("1") + str(parts), ""
+    launches = [replace(ANY_SHAPE.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
+    if parts > 1:
+        grid, workspace = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", f"{FLOAT_BYTES * parts} * M * N"
+        launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
+    rules = ", ".join(f"{size} % WIDTH == 0" for size in contiguous(a_by_columns))
+    return replace(ANY_SHAPE, template=template, launches=tuple(launches), rules=rules, workspace=workspace)
+
+
+def contiguous(a_by_columns: bool) -> list[str]:
+    """The sizes along which the kernel copies several neighbours in memory at once."""
+    return ["M", "N"] if a_by_columns else ["N"]
 
 
 def vector(shape: Shape, aligned: bool, along: bool, least: int = 4096) -> tuple[Kernel, int]:

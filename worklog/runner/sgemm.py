@@ -167,9 +167,8 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
 
 class Plan:
     """What calls have in common whose matrices differ only in their addresses. mode: or the largest error, a float.
-    by_alpha: whether alpha isn't 0.
-    at: the largest power of two that the addresses of A, B and C are multiples of, 0 for 256 and more. of_c: None for
-    a new C. Raises BadSetting for matrices that don't fit each other.
+    by_alpha: whether alpha isn't 0. at: the largest power of two that the addresses of A, B and C are multiples of, 0
+    for 256 and more. of_c: None for a new C. Raises BadSetting for matrices that don't fit each other.
 
     size: of C. memory: bytes of A, B and C. swapped: whether C^T = B^T A^T is computed, since C is column-major. reads:
     whether A and B are read. place: the GPU, None for the emulator. launches, as soon as they are compiled: functions
