@@ -119,7 +119,7 @@ class Program:
         """By pc, of each instruction that accesses memory."""
         groups, out = merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True)), dict[int, Site]()
         for i in self.kernel.instructions:
-            if i.accesses:
+            if i.row.memory and len(i.operands) > 1:
                 try:
                     out[i.pc] = self._site(i, groups.get(i.pc, ()))
                 except UNEXPECTED as error:

@@ -140,11 +140,6 @@ class Instruction:
         """Registers that are live before it. Under a guard the old result stays in some lanes, so it is live too."""
         return (*self.reads, *self.defined) if self.guard else self.reads
 
-    @property
-    def accesses(self) -> bool:
-        """Whether it accesses memory."""
-        return bool(self.row.memory) and len(self.operands) > 1
-
 
 def items(operand: Operand) -> tuple[Operand | None, ...]:
     """The elements of a vector, or the operand alone."""
