@@ -23,6 +23,7 @@ from worklog.problem import Shape
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
+SMALL = 1 << 24  # bytes, which any machine has free
 SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
@@ -191,7 +192,8 @@ def require_matrices(shape: Shape, copies: int) -> None:
 def _require_memory(needed: int, what: str, advice: str) -> None:
     """Raise TooLarge if `needed` bytes are more than the system has free, where it reports that."""
     system = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s*(\d+)", system.read_text()) if system.exists() else None
+    known = needed > SMALL and system.exists()
+    found = re.search(r"MemAvailable:\s*(\d+)", system.read_text()) if known else None
     free = int(found[1]) * 1024 if found else needed
     if needed > free:
         raise TooLarge(f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}")
