@@ -94,3 +94,4 @@ def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked):
     assert {t.kernel for t in tasks} == {"naive"}
     effects = json.loads(worklog("ablate", "naive", "--size", "512", "--json").stdout)
     assert {effect["setting"] for effect in effects} >= {pitfall.setting for pitfall in PITFALLS if pitfall.article}
+    assert all(effect["factor"] == effect["biased"] / effect["unbiased"] for effect in effects)

@@ -28,7 +28,7 @@ from worklog.runner import measure
 from worklog.runner.declare import at, declared
 from worklog.runner.job import ABLATION_SIZES
 from worklog.runner.session import calibrated
-from worklog.runs.ablation import effects, effects_frame, effects_text
+from worklog.runs.ablation import effects, effects_text
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import live_runs
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -45,10 +45,10 @@ def ablate(rung: str, shapes: list[Shape], harness: Harness, out: Path | None, a
     options.live_wanted(out=out, set=harness != Harness())
     with options.progress_bar() as progress:
         run = measure.ablate(rung, shapes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
-    if any(shown.values()):
-        options.write_exports(effects_frame(run, rung), shown, title=f"{rung} · {run.label}")
+    rows = [asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, rung)]
+    options.write_exports(rows, shown, title=f"{rung} · {run.label}")
     text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")
-    options.show([asdict(effect) for effect in effects(run, rung)], text, as_json)
+    options.show(rows, text, as_json)
 
 
 @click.command()
@@ -107,8 +107,7 @@ def peers(
         with options.progress_bar() as progress:
             path = compare.compare(out, progress, benchmarks=benchmarks)
     table = open_comparison(path, "benchmarks" if files else "peers")
-    if any(exports.values()):
-        options.write_exports(table.frame(), exports, title=table.label)
+    options.write_exports([row | {"label": table.label} for row in table.document["rows"]], exports, title=table.label)
     options.show(table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json)
 
 

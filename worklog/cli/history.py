@@ -86,7 +86,7 @@ def log(keep: int | None, yes: bool, as_json: bool, **words: Any) -> None:
             path.unlink(missing_ok=True)
         click.echo(f"removed: {len(old)} runs", err=True)
     if any(files.values()):
-        options.write_exports(history(**words), files, title="runs of this machine")
+        options.write_exports(history(**words).to_dict("records"), files, title="runs of this machine")
     rows = list[dict[str, str]]()
     for run in saved(**words):
         kernels, sizes = (dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place"))

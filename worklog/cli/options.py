@@ -22,14 +22,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from worklog.errors import BadSetting, install_command
 from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import WIDTH, Run, Table
+from worklog.runs import WIDTH, Run, Table, write_bytes, write_text
 from worklog.runs.documents import require_writable
-from worklog.runs.run import export
 from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from worklog.kernel import Kernel, Solution
     from worklog.runner.job import Progress as Report
 
@@ -186,12 +183,37 @@ def show(document: Any, text: object, as_json: bool) -> None:
     click.echo(json.dumps(document, indent=1) if as_json else text)
 
 
-def write_exports(table: Run | DataFrame, files: Mapping[str, Path | None], **how: Any) -> None:
-    """Write a run or a data frame to the files of --csv, --markdown and --parquet. how: as for worklog.runs.export."""
+def write_exports(
+    shown: Run | Sequence[Mapping[Any, Any]], files: Mapping[str, Path | None], title: str = "", samples: bool = False
+) -> None:
+    """Write a run, or rows with their title, to the files of --csv and --parquet (of a run, one row per measurement, or
+    per sample), --markdown (of a run, its tables), and --bencher, the JSON of Bencher's metrics: nanoseconds and
+    TFLOP/s by kernel and size. Raises BadRunFile where a file can't be written.
+    """
     for kind, path in files.items():
-        if path is not None:
-            export(table, kind, path, **how)
-            click.echo(f"written: {path}", err=True)
+        if path is None:
+            continue
+        rows = shown.rows() if isinstance(shown, Run) else shown
+        if kind == "bencher":
+            metrics: dict[str, Any] = {}
+            for m in shown.select() if isinstance(shown, Run) else ():
+                if m.time is not None:
+                    value, low, high = (1e3 * us for us in (m.time.value, m.time.low, m.time.high))
+                    metrics[m.title] = {"latency": {"value": value, "lower_value": low, "upper_value": high}}
+                    metrics[m.title] |= {"tflops": {"value": m.tflops}} if m.tflops else {}
+            write_text(path, metrics)
+        elif kind == "markdown":
+            as_text = [{name: str(value) for name, value in row.items()} for row in rows]
+            tables = shown.tables() if isinstance(shown, Run) else [Table.of(title, as_text)]
+            parts = [f"{shown.full_label}\n"] if isinstance(shown, Run) else []
+            write_text(path, "\n".join([*parts, *(table.page() for table in tables)]))
+        else:
+            import pandas
+
+            frame = shown.samples() if isinstance(shown, Run) and samples else pandas.DataFrame(rows)
+            content = frame.to_csv(index=False).encode() if kind == "csv" else frame.to_parquet(index=False)
+            write_bytes(path, content, f"give --{kind} another name")
+        click.echo(f"written: {path}", err=True)
 
 
 def terminal_width(least: int = 60) -> int:
@@ -200,19 +222,14 @@ def terminal_width(least: int = 60) -> int:
 
 
 def print_run(
-    run: Run, *, as_json: bool, kinds: Mapping[Shape, str] = {}, pivot: bool = False, ranked: Table | None = None,
-    of_samples: bool = False, **files: Path | None,
-) -> None:  # fmt: skip
-    """Print a run as tables, with kinds of shapes as one table of shares, or with its kernels beside each other, and
-    where it was saved now; or as JSON. ranked: shown instead. files, of_samples: as for write_exports().
+    run: Run, *, as_json: bool, table: Table | None = None, samples: bool = False, **files: Path | None
+) -> None:
+    """Print a run as tables, or as this one, and where it was saved now; or as JSON. files, samples: as for
+    write_exports().
     """
-    write_exports(run, files, of_samples=of_samples)
+    write_exports(run, files, samples=samples)
     width = terminal_width()
-    text = run.pivot().text(width) if pivot else run.text(width=width).rstrip("\n")
-    if kinds:
-        text = f"{run.full_label}\n{run.shares(kinds).text(width)}"
-    if ranked is not None:
-        text = ranked.text(width)
+    text = table.text(width) if table else run.text(width=width).rstrip("\n")
     text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""
     show({"label": run.label, "path": str(run.path), "measurements": run.rows()}, text, as_json)
 

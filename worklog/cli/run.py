@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -134,8 +134,11 @@ def run(
     for note in (f"{count} shapes drawn: --shapes {count} --seed {seed}" if count else None, stale):
         if note and note not in measured.notes:
             measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)
-    held = {m.problem for m in measured.measurements}
-    _finish(measured, as_json=as_json, kinds={shape: kind for shape, kind in kinds.items() if shape in held}, **shown)
+    table, held = None, {m.problem for m in measured.measurements}
+    if kinds:
+        table = measured.shares({shape: kind for shape, kind in kinds.items() if shape in held})
+        table = replace(table, title=f"{measured.full_label}\n{table.title}")
+    _finish(measured, as_json=as_json, table=table, **shown)
     if revision is not None:
         changes = of_one_loop(measured, f"@{revision}")
         if not as_json:
@@ -195,7 +198,8 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     """
     if samples and not (files["csv"] or files["parquet"]):
         raise BadSetting("--samples is for --csv and --parquet: name a file")
-    options.print_run(open_run(name), as_json=as_json, pivot=pivot, of_samples=samples, **files)
+    run = open_run(name)
+    options.print_run(run, as_json=as_json, table=run.pivot() if pivot else None, samples=samples, **files)
 
 
 @click.command()
@@ -256,7 +260,7 @@ def sweep(
         if live:
             measured = search(chosen, workers, harness=harness, progress=progress, out=out, **how)
     if live:
-        _finish(measured, ranked=ranking(measured), as_json=as_json, **shown)
+        _finish(measured, table=ranking(measured), as_json=as_json, **shown)
     elif not preview:
         _finish(tiles.recorded(chosen), as_json=as_json, **shown)
     elif as_json:

@@ -148,7 +148,14 @@ def space_of(record: Kernel, axes: Sequence[Axis], where: Sequence[str] = ()) ->
             raise BadSetting(f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}")
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
-    require_conditions(where, record.template)
+    known = dict.fromkeys((*record.template, *RESOURCES, *COUNTED), 1)
+    for condition in where:
+        if len(sides := re.split("<=|>=|==|!=|<|>", condition)) != 2:
+            raise BadSetting(f"cannot read --where {condition!r}: compare two sides, as in 'BM * BN <= 16384'")
+        for side in sides:
+            evaluate(side, known)
+        if not _names(condition):
+            raise BadSetting(f"--where {condition!r} names nothing: choose from {', '.join(known)}")
     return Space(record.name, tuple(axes))
 
 
@@ -250,15 +257,3 @@ def _unmet(where: Sequence[str], new: Mapping[str, int], old: Mapping[str, int] 
             if not SIGNS[sign](evaluate(left, known), evaluate(right, known)):
                 return f"not {condition}"
     return ""
-
-
-def require_conditions(where: Sequence[str], template: Mapping[str, int]) -> None:
-    """Raise BadSetting for a condition that can't be read or names what isn't known."""
-    known = dict.fromkeys((*template, *RESOURCES, *COUNTED), 1)
-    for condition in where:
-        if len(sides := re.split("<=|>=|==|!=|<|>", condition)) != 2:
-            raise BadSetting(f"cannot read --where {condition!r}: compare two sides, as in 'BM * BN <= 16384'")
-        for side in sides:
-            evaluate(side, known)
-        if not _names(condition):
-            raise BadSetting(f"--where {condition!r} names nothing: choose from {', '.join(known)}")

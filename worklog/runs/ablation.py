@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass, replace
 
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
@@ -19,9 +18,6 @@ from worklog.runs.estimates import PRECISION, Estimate, summarize
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
-
-if TYPE_CHECKING:
-    import pandas
 
 SEVERAL = "…"  # the value of an effect of several settings
 
@@ -74,13 +70,6 @@ class Effect:
     def step(self) -> float:
         """The factor, 1 where it is not visible."""
         return self.factor if self.visible else 1.0
-
-
-def effects_frame(run: Run, kernel: str) -> pandas.DataFrame:
-    """The effects as a data frame, with their factor and whether it is visible. Raises what effects() raises."""
-    import pandas
-
-    return pandas.DataFrame([asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, kernel)])
 
 
 def effects(run: Run, kernel: str) -> list[Effect]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, WorklogError, listed, meant
 from worklog.problem import Shape
-from worklog.runs.documents import WIDTH, Bar, Cell, Table, a_few, duration, git, write_bytes, write_text
+from worklog.runs.documents import WIDTH, Bar, Cell, Table, a_few, duration, git
 from worklog.runs.estimates import over_shapes
 from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, share_cells
 from worklog.runs.record import RunRecord, runs_dir
@@ -248,37 +248,6 @@ def _changed(m: Measurement) -> str:
 def _place(m: Measurement, taken: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
     place = dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
     return {f"axis {name}" if name in taken else name: value for name, value in place.items()}
-
-
-def export(shown: Run | pandas.DataFrame, kind: str, path: Path, *, title: str = "", of_samples: bool = False) -> None:
-    """Write a run, or a data frame with its title, as "csv", "parquet" (of a run, one row per measurement, or per
-    sample) or "markdown" (of a run, its tables); a run as "bencher", the JSON of Bencher's metrics: nanoseconds and
-    TFLOP/s by kernel and size. Raises BadRunFile where the file can't be written.
-    """
-    import pandas
-
-    if kind == "bencher" and isinstance(shown, Run):
-        metrics = dict[str, Any]()
-        for m in shown.select():
-            if m.time is not None:
-                value, low, high = (1e3 * us for us in (m.time.value, m.time.low, m.time.high))
-                metrics[m.title] = {"latency": {"value": value, "lower_value": low, "upper_value": high}}
-                metrics[m.title] |= {"tflops": {"value": m.tflops}} if m.tflops else {}
-        write_text(path, metrics)
-        return
-
-    if kind == "markdown":
-        parts, tables = list[str](), list[Table]()
-        if isinstance(shown, pandas.DataFrame):
-            rows = [[*map(str, row)] for row in shown.itertuples(index=False)]
-            tables.append(Table(title, [*map(str, shown.columns)], rows))
-        else:
-            parts, tables = [f"{shown.full_label}\n"], shown.tables()
-        write_text(path, "\n".join([*parts, *(table.page() for table in tables)]))
-        return
-    frame = shown if isinstance(shown, pandas.DataFrame) else shown.samples() if of_samples else shown.frame()
-    content = frame.to_csv(index=False).encode() if kind == "csv" else frame.to_parquet(index=False)
-    write_bytes(path, content, f"give --{kind} another name")
 
 
 def live_runs() -> list[Path]:
