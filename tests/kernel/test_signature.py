@@ -59,8 +59,12 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, body, 
 @pytest.mark.parametrize(
     ("parameters", "words", "why"),
     [
-        ("float* x, float* y, float* z, int n1, int n2, int n3", {}, r"\(x, y, z, n1, n2, n3\).*--args 'A,B,C,M,N,K'"),
-        ("float* M, float* N, float* P, int Width", {}, "--args 'A,B,C,N'"),
+        (
+            "float* x, float* y, float* z, int n1, int n2, int n3",
+            {},
+            r"\(x, y, z, n1, n2, n3\).*--args '\?,\?,\?,\?,\?,\?'",
+        ),
+        ("float* M, float* N, float* P, int Width", {}, r"--args '\?,\?,\?,N'"),
         (f"{POINTERS}, int M, int N, int K, int batch", {}, "--args"),
         ("const double* A, const double* B, double* C, int N", {}, r"takes const double\* A: the gate passes float"),
         (f"{POINTERS}, int N", {"args": "A,B,C,X"}, "'X' is none of"),
@@ -76,7 +80,7 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, body, 
         (f"{POINTERS}, float* D, int N", {}, "takes 4 pointers: the gate passes three"),
         ("const int& M, float* A, float* B, float* C", {}, "takes int& M"),
         (POINTERS, {}, "takes no size"),
-        (f"int M, int N, int K, {POINTERS}, int stride", {}, "--args 'M,N,K,A,B,C,K'"),
+        (f"int M, int N, int K, {POINTERS}, int stride", {}, r"--args 'M,N,K,A,B,C,\?'"),
     ],
 )
 def test_what_is_not_clear_or_cannot_be_passed_is_named(parameters, words, why):

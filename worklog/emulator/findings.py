@@ -128,9 +128,8 @@ class Batch:
         place concerned: instructions or access sites. count: how often.
         """
         where = self.place(block)
-        self.report(
-            kind, f"thread {threads[0]} of block {where} {what}{called(place)}", place, other, where, threads, count
-        )
+        message = f"thread {threads[0]} of block {where} {what}{called(place)}"
+        self.report(kind, message, place, other, where, threads, count)
 
     def report(
         self, kind: str, message: str, place: Any, other: Any, block: Triple, threads: Sequence[int], count: int

@@ -137,15 +137,14 @@ class Runnable:
     """What the gate checks and the harness times: a loaded kernel, a host function, a solution, or cuBLAS.
 
     claimed: the precision class that it must have at least. is_host: whether it launches its work itself, maybe on
-    streams of its own. is_movable: whether its code can be loaded again elsewhere. remarks: what must be shown with its
-    measurements. workspace: the memory for intermediate results that its caller gave, or its own; None: none yet.
+    streams of its own. remarks: what must be shown with its measurements. workspace: the memory for intermediate
+    results that its caller gave, or its own; None: none yet.
     """
 
     name: str
     domain: Domain = Domain()
     claimed: str = "fp32"
     is_host: bool = False
-    is_movable: bool = False
     remarks: tuple[str, ...] = ()
     workspace: Buffer | None = None
 
@@ -196,8 +195,6 @@ class Loaded(Runnable):
     """A kernel on a device: its launches in order, and the workspace that they share, allocated unless its caller lends
     one. Raises CompileFailed.
     """
-
-    is_movable = True
 
     def __init__(self, kernel: Any, device: Device) -> None:
         self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device

@@ -132,15 +132,9 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any)
         else:
             values.append("N" if numbers == [parameter] else _MEANING.get(parameter.name.lower(), ""))
     if not (all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
-        known = values if all(values.count(matrix) < 2 for matrix in MATRICES) else [""] * len(values)
-        integers = SIZES if kinds.count("integer") > 1 else ("N",)
-        free = {"pointer": MATRICES, "integer": integers, "float": ("alpha", "beta")}
-        left = {kind: [name for name in names if name not in known] for kind, names in free.items()}
-        pairs = zip(known, kinds, strict=True)
-        example = ",".join(name or (left[kind].pop(0) if left[kind] else free[kind][-1]) for name, kind in pairs)
         raise BadSetting(
             f"{file}: {function}({', '.join(p.name for p in declared)}): the names don't say which parameter is which: "
-            f"give one of {', '.join(LADDER)} for each, as in --args '{example}'"
+            f"give one of {', '.join(LADDER)} for each ?: --args '{','.join(value or '?' for value in values)}'"
         )
     if _is_m_n_k(body, {value: p.name for p, value in zip(declared, values, strict=True)}):
         values = [{"N": "K", "K": "N"}.get(value, value) for value in values]

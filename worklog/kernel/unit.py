@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 from worklog.kernel.preprocessor import preprocessed
@@ -194,23 +193,18 @@ class _Reader:
 
     def _record(self, node: Any, scope: tuple[str, ...]) -> None:
         """A structure or an enumeration with its constants and functions."""
-        name, functions, constants = (
-            text_of(node.child_by_field_name("name")),
-            list[tuple[Any, str]](),
-            dict[str, str](),
-        )
+        name = text_of(node.child_by_field_name("name"))
         self.types[name] = ""
-        for member, template in map(_untemplated, node.child_by_field_name("body").named_children):
+        members = map(_untemplated, node.child_by_field_name("body").named_children)
+        for member, template in sorted(members, key=lambda pair: pair[0].type == "function_definition"):
             if member.type == "function_definition":
-                functions.append((member, template))
+                self._function(member, (*scope, name), template)
             elif member.type == "enumerator":
                 own, value = (text_of(member.child_by_field_name(field)) for field in ("name", "value"))
                 self.constants[own] = value or UNCLEAR
             fields = (member.children_by_field_name(field) for field in ("declarator", "default_value"))
             for declared, given in zip(*fields, strict=False):
-                constants[text_of(declared)] = self.constants[f"{name}::{text_of(declared)}"] = text_of(given)
-        for member, template in functions:
-            self._function(member, (*scope, name), template, constants)
+                self.constants[f"{name}::{text_of(declared)}"] = text_of(given)
 
     def _is_for_the_host(self, whole: Any, inner: Any) -> bool:
         text, body = whole.text.decode(), inner.child_by_field_name("body")
@@ -228,9 +222,7 @@ class _Reader:
                 return True
         return bool(_HOST.search(text)) and "__device__" not in text
 
-    def _function(
-        self, node: Any, scope: tuple[str, ...], template: str, known: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
+    def _function(self, node: Any, scope: tuple[str, ...], template: str) -> None:
         declarator, body = node.child_by_field_name("declarator"), node.child_by_field_name("body")
         while declarator is not None and declarator.type != "function_declarator":
             declarator = declarator.child_by_field_name("declarator")
@@ -243,7 +235,9 @@ class _Reader:
         parameters = [p for p in map(self._parameter, listed) if (p.type, p.name) != ("void", "")]
         declared = (part.partition("=") for part in parts(template))
         defaults = {words[-1]: value.strip() for left, _, value in declared if (words := re.findall(r"\w+", left))}
-        names = {**known, **dict.fromkeys((p.name for p in parameters), UNCLEAR)}
+        outer = f"{scope[-1]}::" if scope else "::"
+        names = {own.removeprefix(outer): text for own, text in self.constants.items() if own.startswith(outer)}
+        names |= dict.fromkeys((p.name for p in parameters), UNCLEAR)
         calls = list[Call]()
         with suppress(RecursionError):  # of hundreds of scopes in each other
             calls += self._inside(body, names)

@@ -17,6 +17,7 @@ import numpy as np
 from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
 from worklog.harness import Timed
 from worklog.kernel import Buffer, Runnable
+from worklog.kernel.device import Loaded
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Stage
 
@@ -158,7 +159,9 @@ class Loop:
         self.relocated = list[Runnable]()
         self.move()
         if short and pool:
-            self.relocated = [kernel for kernel in distinct if kernel.is_movable and not kernel.variables(shape)]
+            self.relocated = [
+                kernel for kernel in distinct if isinstance(kernel, Loaded) and not kernel.variables(shape)
+            ]
         self.launches = []
         for name, launch in zip(names, self.bare, strict=True):
             around: dict[str, Any] = {"sets": sets, "set_bytes": shape.compulsory_bytes if sets > 1 else 0}
