@@ -271,12 +271,9 @@ class _Body:
             return Special(text)
         if known := self.registers.get(text) or _literal(text):
             return known
-        if text.startswith("%") and text.partition(".")[0] not in self.registers:
-            raise self._unsupported(
-                f"the emulator doesn't support the special register {text} in {statement!r}: check this kernel on a GPU"
-            )
-        if not re.fullmatch(r"[\w$]+", text):  # such as a byte of a register
-            raise self._unsupported(f"the emulator doesn't support the operand {text!r} in {statement!r}")
+        if not re.fullmatch(r"[\w$]+", text):  # such as a special register, or a byte of a register
+            advice = "check this kernel on a GPU"
+            raise self._unsupported(f"the emulator doesn't support the operand {text} in {statement!r}: {advice}")
         return Sym(text)
 
     def _address(self, text: str, statement: str) -> Mem:

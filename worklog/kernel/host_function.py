@@ -68,13 +68,12 @@ class HostFunction:
         if not where or not name.isidentifier():
             advice = f"give module:function, file.py:function or lib{LIBRARY}:function, for a {CONTRACT}"
             raise BadSetting(f"cannot read {function!r}: {advice}")
-        if where.endswith(".cu"):
-            raise BadSetting(f"cannot read {function!r}: give {where} alone, and its kernel with --entry {name}")
         if arrays and arrays not in ARRAYS:
             raise BadSetting(f"there are no arrays {arrays!r}: choose from {', '.join(ARRAYS)}")
         if not (where.endswith((".py", LIBRARY)) or os.sep in where):
-            if not all(part.isidentifier() for part in where.split(".")):
-                raise BadSetting(f"cannot read {where!r}: it isn't a module's name, a .py file or a {LIBRARY} file")
+            if where.endswith(".cu") or not all(part.isidentifier() for part in where.split(".")):
+                what = f"a module's name, a .py file or a {LIBRARY} file; of a .cu file, name the kernel with --entry"
+                raise BadSetting(f"cannot read {function!r}: {where!r} isn't {what}")
             return cls(where, name, arrays)
         if where.endswith(LIBRARY) and arrays not in ("", "pointers"):
             raise BadSetting(f"a shared library takes pointers, not {arrays} arrays")

@@ -19,10 +19,9 @@ NAMED = {kernel.name: kernel for kernel in RUNGS}
 
 def rung(name: str) -> Kernel:
     """The rung of that name. Raises BadSetting with the names that exist."""
-    name = str(name)  # also of a number
     if name in NAMED:
         return NAMED[name]
-    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(name, NAMED)
+    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(str(name), NAMED)
     raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(NAMED)}")
 
 
