@@ -136,32 +136,20 @@ for size in (2048, 4096):
 # which memory delivers A, B and C. Here is what a warm L2 saves, in one run on an H100:
 
 # %%
-import matplotlib.pyplot as plt
-from IPython.display import display
-
 from worklog.runs import Run, recordings
 
 waits = Run.load(recordings("chapters")["h100_waits"], "recorded")
 points = []
-for name in ("vectorized", "conflict_free", "register_banks", "double_buffered", "autotuned", "warptiled"):
+for name in ("register_banks", "vectorized", "conflict_free", "double_buffered", "autotuned", "warptiled"):
     for size in (256, 512, 768, 1024):
         shape = worklog.Shape.of(size)
         [cold], [warm] = waits.select(name, shape, {}), waits.select(name, shape, {"l2": "warm"})
         cycles, tiles = cold.us * cold.sm_mhz - warm.us * warm.sm_mhz, size // waits.kernels[name]["tile"]["BK"]
         points.append({"kernel": name, "K tiles": tiles, "µs saved": cycles / cold.sm_mhz, "per tile": cycles / tiles})
 saved = pd.DataFrame(points)
-fig, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
-for name, rows in saved.groupby("kernel", sort=False):
-    axes.plot(rows["K tiles"], rows["µs saved"], "o-", label=name)
-    down = {"vectorized": 6, "register_banks": 14}.get(name, 0)  # three end at nearly one place
-    axes.annotate(name, (rows["K tiles"].max(), rows["µs saved"].iloc[-1]), (6, -down), textcoords="offset points")
-axes.set(xlabel="K tiles", ylabel="µs", xlim=(0, 165), ylim=(0, None), title="What a warm L2 saves")
-axes.spines[["top", "right"]].set_visible(False)
-said = "; ".join(f"{row.kernel}, {row[2]} tiles: {row[3]:.1f} µs" for row in saved.itertuples())
-display(fig, metadata={"image/png": {"alt": f"Lines of what a warm L2 saves. {said}"}})
-plt.close()
-print(waits.label)
-saved.pivot(index="kernel", columns="K tiles", values="µs saved").round(1)
+over = {name: rows.set_index("K tiles")["µs saved"] for name, rows in saved.groupby("kernel", sort=False)}
+finding = "A warm L2 saves register_banks as much as kernels that wait for each tile"
+plots.curves(finding, over, waits.label, "K tiles", "µs saved")
 
 # %% [markdown]
 # **What came:** it isn't bandwidth: at 1024, all three matrices take 12 MiB, a few µs of memory, and `vectorized`

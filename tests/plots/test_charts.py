@@ -117,9 +117,12 @@ CASES = {
     ),
     "accuracy": Case(lambda: plots.accuracy(runs.both()), "split is 3.80 times as fast as cuBLAS, with less error"),
     "error growth": Case(
-        lambda: plots.error_growth("It grows", GROWTH, {128: 17.0, 1024: 42.0}, EMULATED),
+        lambda: plots.curves("It grows", GROWTH, EMULATED, "K", "u·D", limit={128: 17.0, 1024: 42.0}),
         "never | 128 | 1024",
         source=EMULATED,
+    ),
+    "curves": Case(
+        lambda: plots.curves("Saved", GROWTH, EMULATED, "K tiles", "µs"), "K tiles | µs | 20 | 1024", source=EMULATED
     ),
     "bars": Case(lambda: plots.bars("Two", NUMBERS, "some", accented=["one"]), "12.50 | 1979 | 0.000 | –", "", "some"),
     "calibration with a broken promise": Case(

@@ -18,7 +18,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots.charts.ablation import ablated, ablation
 from worklog.plots.charts.harness import calibration, peers, samples
 from worklog.plots.charts.history import changes, history
-from worklog.plots.charts.lines import accuracy, error_growth, lines, sizes
+from worklog.plots.charts.lines import accuracy, curves, lines, sizes
 from worklog.plots.charts.memory import levels_of, roofline, traffic
 from worklog.plots.charts.rates import bars, ladder, ladders
 from worklog.plots.charts.sweeps import cards, heat_map, sweep
@@ -31,7 +31,7 @@ from worklog.runs import Run, write_bytes
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated", "ablation", "accuracy",
-    "bars", "calibration", "cards", "changes", "draw_all", "error_growth", "headline", "heat_map", "history", "ladder",
+    "bars", "calibration", "cards", "changes", "curves", "draw_all", "headline", "heat_map", "history", "ladder",
     "ladders", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep",
     "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip

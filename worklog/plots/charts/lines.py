@@ -4,6 +4,7 @@ and errors beside rates and over K.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,10 @@ def draw_lines(
     return {name: (points[-1][0], points[-1][1]) for name, points in over.items()}
 
 
-def _x_axis(axes: Axes, over: Lines, x: str) -> None:
+def _x_axis(axes: Axes, over: Lines, x: str, wide: float = WIDE) -> None:
     """Prepare axes for these lines: a logarithmic x where its values differ much."""
     at = sorted({point[0] for points in over.values() for point in points})
-    log = 2 if at[0] > 0 and at[-1] / at[0] >= WIDE else 0
+    log = 2 if at[0] > 0 and at[-1] / at[0] >= wide else 0
     locator = at if len(at) <= MOST_TICKS else LogLocator(2) if log else MaxNLocator(6)
     scale(axes.xaxis, locator, x, log=log, written="{x:.6g}")
     axes.grid(True, zorder=0)
@@ -246,24 +247,24 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
 
 
 @style.styled()
-def error_growth(
-    finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
-) -> Chart:
-    """Errors against K, log-log: one line per way to compute. finding: the title. curves: by name, the rms error by K,
-    in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source.
+def curves(
+    finding: str, over: Mapping[str, Mapping[int, float]], label: str, x: str, y: str, *, subtitle: str = "",
+    limit: Mapping[int, float] = {},
+) -> Chart:  # fmt: skip
+    """Numbers by x: one line per name, the first one accented. finding: the title. label: the source. x, y: what the
+    axes are. limit: a dashed line, such as of errors; with one, the axes are logarithmic.
     """
-    alt = ["Line chart, log-log, of the rms error in u·D against K"]
-    alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]
-    subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
-    over = {name: sorted(line.items()) for name, line in curves.items()}
+    alt = [f"Line chart of {y} against {x}"]
+    alt += [f"{name}: " + ", ".join(f"{y:.3g} at {at}" for at, y in line.items()) for name, line in over.items()]
+    lines = {name: sorted(line.items()) for name, line in over.items()}
 
     def draw(axes: Axes) -> None:
-        leave_room(axes, over, BODY_PT)
-        _x_axis(axes, over, "K")
-        scale(axes.yaxis, LogLocator(10, numticks=99), "rms error, u·D", log=10)
+        leave_room(axes, lines, BODY_PT)
+        _x_axis(axes, lines, x, WIDE if limit else math.inf)
+        scale(axes.yaxis, LogLocator(10, numticks=99) if limit else MaxNLocator(6), y, log=10 if limit else 0)
         axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
-        first = next(iter(over))
-        name_points(axes, draw_lines(axes, over, dict.fromkeys(over, INK) | {first: ACCENT}), {first: FIRST})
+        first = next(iter(lines))
+        name_points(axes, draw_lines(axes, lines, dict.fromkeys(lines, INK) | {first: ACCENT}), {first: FIRST})
 
-    chart: Chart = on_axes(None, draw, "error_growth", finding, subtitle, [label], alt, **INCHES)
+    chart: Chart = on_axes(None, draw, "curves", finding, subtitle, [label], alt, **INCHES)
     return chart
