@@ -50,7 +50,7 @@ def error_growth() -> Drawing:
     """The errors of rungs 23 and 24 against K, emulated: with promotion, and without."""
     finding = "Promotion decides the class: without it, the error of FP16x3 grows with K"
     label = f"emulated · sm_90 PTX; U(-1, 1), {ELEMENTS} x {ELEMENTS} elements of C"
-    about = "The rms error is in u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products. Dashed: class fp32."
+    about = "u = 2⁻²⁴, and D is the 2-norm of an element's K products. Dashed: the limit of class fp32."
     curves, limit = tensor_products.error_growth(GROWTH, ELEMENTS), {k: rms_limit(k) for k in GROWTH}
     return plots.curves(finding, curves, label, "K", "rms error, u·D", subtitle=about, limit=limit)
 
