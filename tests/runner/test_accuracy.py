@@ -41,8 +41,10 @@ def result(kernel: Kernel, product: Product) -> np.ndarray:
 def test_no_drawn_product_misses_max_error() -> None:
     for seed in range(200):
         product, max_error = drawn(seed, sizes(seed)), LIMITS[seed // len(KINDS) % len(LIMITS)]
-        c = product.c.copy()
-        worklog.sgemm(product.a, product.b, c, alpha=product.alpha, beta=product.beta, max_error=max_error)
+        orders = ("CF"[seed // 5 % 2], "CF"[seed // 7 % 2], "CF"[seed // 11 % 2])
+        stored = zip((product.a, product.b, product.c.copy()), orders, strict=True)
+        a, b, c = (np.asarray(matrix, order=order) for matrix, order in stored)
+        worklog.sgemm(a, b, c, alpha=product.alpha, beta=product.beta, max_error=max_error)
         assert largest_error(product, c) <= max_error, (seed, product.kind, max_error)
 
 

@@ -363,6 +363,8 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting):
     assert launched(4096) == "sgemm_split" and launched(32) == "sgemm_best"
     assert launched(4096, offset=4) == "sgemm_split"
     assert [launched(Shape(4096, 4096, k)) for k in (699, 700)] == ["sgemm_best", "sgemm_split"]
+    with warnings.catch_warnings(action="error"):
+        assert launched(32, by_columns=True) == "sgemm_best", "as for any order"
     with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
         assert launched(4096, by_columns=True) == "sgemm_best"
     assert said[0].filename == __file__

@@ -208,6 +208,7 @@ class Plan:
         card = self.place.card if self.place else None
         if not isinstance(mode, Kernel | float) and mode not in MODES:
             raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
+        split = self.reads and (isinstance(mode, float) or (mode == "split" and self.shape.k >= LEAST_SPLIT_K))
         kernel = mode if isinstance(mode, Kernel) else best if isinstance(mode, float) else rung(MODES[mode])
         if kernel.host is not None:
             raise BadSetting(f"{kernel.name} is a host function: call the function itself")
@@ -217,7 +218,8 @@ class Plan:
             why = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
             if mode != "split":
                 raise BadSetting(f"sgemm: {why}: take best, or copy")
-            once(f"sgemm: {why}: best is used instead, which is slower")
+            if split and choose(self.shape, arch=arch, split=True, gpu=card).name == "split":
+                once(f"sgemm: {why}: best is used instead, which is slower")
         if isinstance(mode, Kernel) and kernel.choose is not best.choose and self.reads:
             kernel = kernel.at(self.shape)
             for name, place, unit in zip("BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True):
@@ -225,10 +227,9 @@ class Plan:
                     needs = f"which {kernel.name} needs ({kernel.domain})"
                     raise BadSetting(f"sgemm: {name} is not at a multiple of {unit} bytes, {needs}: take best, or copy")
             return kernel
-        split = isinstance(mode, float) or (mode == "split" and self.shape.k >= LEAST_SPLIT_K)
         aligned = all(place % ALIGNMENT == 0 for place in at)
         limit = mode if isinstance(mode, float) else inf
-        kernel = _best(aligned, a_by_rows, b_by_rows, split and self.reads, limit, card)
+        kernel = _best(aligned, a_by_rows, b_by_rows, split, limit, card)
         kernel.at(self.shape, arch)  # raises BadSetting if none keeps the error
         return kernel
 
