@@ -121,20 +121,10 @@ class Batch:
         known = self.found.get(key)
         self.found[key] = replace(known, count=known.count + finding.count) if known else finding
 
-    def tell(
-        self, kind: str, place: Any, block: int, threads: Sequence[int], what: str, other: Any = None, count: int = 1
-    ) -> None:
-        """Record what threads of a block did wrong: "thread 3 of block (0, 0, 0) <what>". place, and other, the other
-        place concerned: instructions or access sites. count: how often.
-        """
-        where = self.place(block)
-        message = f"thread {threads[0]} of block {where} {what}{called(place)}"
-        self.report(kind, message, place, other, where, threads, count)
-
     def report(
-        self, kind: str, message: str, place: Any, other: Any, block: Triple, threads: Sequence[int], count: int
+        self, kind: str, message: str, place: Any, other: Any, block: Triple, threads: Sequence[int], count: int = 1
     ) -> None:
-        """Record a finding with its whole message."""
+        """Record a finding. place, and other, the other place concerned: instructions or access sites."""
         callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
         line, text = other.line if other else None, self.text(place.line)
         self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count, callers))

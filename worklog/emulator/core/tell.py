@@ -205,8 +205,8 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
     kind, text = WORDS.get(f"{name} {variant}", WORDS[name])
     event["numbers"][0], more = _byte(batch, int(event["numbers"][0]), shared)
     if place is not i and place.space == "shared" and name != "MATRIX_OUTSIDE":
-        event["value"], where = _byte(batch, int(event["value"]), shared)
-        more = more or where
+        event["value"], outside = _byte(batch, int(event["value"]), shared)
+        more = more or outside
     fields = _fields(program, memory, event, name, place, other, shared)
     first, lanes = int(event["thread"]), int(event["lanes"]) or 1 << int(event["thread"]) % 32
     threads = [first // 32 * 32 + k for k in range(32) if lanes >> k & 1]
@@ -214,8 +214,9 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
         place = other
     other = None if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE") else other
     numbers, count = event["numbers"].tolist(), int(event["count"])
-    what = text.format(*numbers, **fields) + more
-    batch.tell(kind.format(**fields), place, int(event["block"]), threads, what, other, count)
+    where, what = batch.place(int(event["block"])), text.format(*numbers, **fields) + more
+    message = f"thread {threads[0]} of block {where} {what}{called(place)}"
+    batch.report(kind.format(**fields), message, place, other, where, threads, count)
 
 
 def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
@@ -335,7 +336,7 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
     its findings. executed: of each block of code, in warps and threads; half: the same when half of the budget was
     over. more: of what its threads wait for.
     """
-    code, thread, number = program.kernel.instructions, int(launch.stuck_thread), int(launch.stuck_block)
+    code, thread, where = program.kernel.instructions, int(launch.stuck_thread), batch.place(int(launch.stuck_block))
     block = next(block for block in program.flow.blocks if block.start <= launch.stuck_pc < block.stop)
     what, why = {
         STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
@@ -343,7 +344,8 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
         STATUS["DEADLOCK"]: ("deadlock: ", AT_BARRIER.format(launch.stuck_count, launch.stuck_number)),
     }[status]
     if any(finding.is_error for finding in batch.found.values()):
-        batch.tell("deadlock", code[block.stop - 1], number, [thread], "waits forever: " + why.replace("\n", "; "))
+        message = f"thread {thread} of block {where} waits forever: " + why.replace("\n", "; ")
+        batch.report("deadlock", message, code[block.stop - 1], None, where, [thread])
         return
     # Of the loops around the block and all that ran in the second half of the budget, the smallest: an inner loop that
     # ends isn't the one that doesn't.
@@ -357,4 +359,4 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
     if lines:
         loop = loop_line(batch.source, min(lines), max(lines))
         at = f"{'in the loop of' if loop else 'near'} line {loop or lines[-1]}: {batch.text(loop or lines[-1])}"
-    raise BudgetExceeded(f"{what}thread {thread} of block {batch.place(number)} is still {at}\n{why}")
+    raise BudgetExceeded(f"{what}thread {thread} of block {where} is still {at}\n{why}")
