@@ -26,7 +26,7 @@ PLAIN, RACY = (
 TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
 GPU = Gpu("NVIDIA H200", (9, 0), 132, 62914560, 150109880320, 1980.0, 3201.0, 6016, "580.159.04")
 CALIBRATION = Calibration(
-    offset_us=3.45, offset_spread_us=0.1, offset_by_length_us={"1": 3.45, "1000": 3.45}, tick_us=0.03,
+    offset_us=3.45, offset_by_length_us={"1": 3.45, "1000": 3.45}, tick_us=0.03,
     fp32_tflops=60.0, copy_gbs=4000.0, l2_gbs=8000.0, sm_mhz=1980.0, slope=1.0, aa_ratio=1.0, aa_low=0.99, aa_high=1.01,
     launch_us=11.0, warm_cycles=294.5, cold_cycles=707.0, still_cached=0.0,
 )  # fmt: skip

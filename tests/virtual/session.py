@@ -19,7 +19,7 @@ from worklog.runs import Calibration, Estimate, Measurement, event_overhead_us, 
 LANES = 128
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
 QUICK = Harness().but(least_samples=6, most_samples=64, precision=0.05)
-OVERHEAD = {"offset_us": VirtualGpu.offset_us, "offset_spread_us": 0.0, "tick_us": 0.0, "slope": 1.0, "launch_us": 4.0}
+OVERHEAD = {"offset_us": VirtualGpu.offset_us, "tick_us": 0.0, "slope": 1.0, "launch_us": 4.0}
 ROOFS = {"fp32_tflops": PEAK_TFLOPS, "copy_gbs": 16.0, "l2_gbs": 32.0, "sm_mhz": MHZ}
 SAME = {"aa_ratio": 1.0, "aa_low": 1.0, "aa_high": 1.0}
 FLUSH = {"warm_cycles": 250.0, "cold_cycles": 650.0, "still_cached": 0.0}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -111,14 +111,6 @@ def peers(
     options.show(table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json)
 
 
-class Finding(NamedTuple):
-    """One thing that was examined. advice: if it isn't good, what that costs and how to get it."""
-
-    subject: str
-    state: str
-    advice: str = ""
-
-
 @click.command()
 @click.option("--settings", is_flag=True, help="Instead, list the harness's settings and the pitfalls they avoid.")
 @click.option("--calibrate", is_flag=True, help="Instead, measure the harness: overhead, noise, L2 flush, peaks.")
@@ -155,60 +147,58 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
         lines.append("precision and budget:")
         lines += [f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items()]
     else:
-        findings = [*_findings()]
-        document, lines = [{**finding._asdict(), "good": not finding.advice} for finding in findings], []
-        for subject, state, advice in findings:
+        document, lines = [], []
+        for subject, state, advice in _findings():
+            document.append({"subject": subject, "state": state, "advice": advice, "good": not advice})
             lines.append(f"{'·' if advice else '✓'} {subject}: {state}" + (f"\n    {advice}" if advice else ""))
     options.show(document, "\n".join(lines), as_json)
 
 
-def _findings() -> Iterator[Finding]:
-    yield Finding("python", platform.python_version())
+def _findings() -> Iterator[tuple[str, str, str]]:
+    """What was examined, how it is, and if that isn't good, what it costs and how to get it."""
+    yield "python", platform.python_version(), ""
     if (reason := device.gpu_reason()) is None:
-        yield from _gpu()
+        card, watch = device.gpu(), device.ClockWatch()
+        facts = f"{card.name}, compute capability {'.'.join(map(str, card.compute_capability))}"
+        facts += f", {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}"
+        yield "gpu", facts, ""
+        peaks = f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz"
+        yield "peaks", f"{peaks}, memory {card.memory_peak_gbs:.0f} GB/s, as computed", ""
+        if watch.reason:
+            cost = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
+            yield "clocks", watch.reason, cost
+        else:
+            state = f"throttle reasons now: {device.reason_names(watch.reasons())}; results are labelled"
+            state = f"watched: SM clock read in every sample, {state} “clocks as found”. To lock: --set clocks=locked"
+            yield "clocks", f"{state}, as root", ""
     else:
         cost = "No time can be measured here. Charts and notebooks use the recorded run and say so: worklog article"
-        yield Finding("gpu", reason, cost)
+        yield "gpu", reason, cost
     try:
         if forced := runs.forced_source():
-            yield Finding("source", f"WORKLOG_SOURCE={forced} forces it")
+            yield "source", f"WORKLOG_SOURCE={forced} forces it", ""
     except WorklogError as error:
-        yield Finding("source", str(error), "every command that measures or opens a recording fails with this message")
+        yield "source", str(error), "every command that measures or opens a recording fails with this message"
     advice = "" if find_spec("torch") else f"PyTorch functions cannot be measured: {install_command('torch')}"
-    yield Finding("torch", "missing" if advice else "installed", advice)
+    yield "torch", "missing" if advice else "installed", advice
     try:  # the driver may not load what it compiles
-        yield Finding("nvrtc", "CUDA {}.{}".format(*nvrtc.nvrtc_version()), nvrtc.newer_than_the_driver() or "")
+        yield "nvrtc", "CUDA {}.{}".format(*nvrtc.nvrtc_version()), nvrtc.newer_than_the_driver() or ""
     except NvrtcMissing as error:
-        yield Finding("nvrtc", "missing", f"without it only the rungs run, from the package's PTX: {error}")
+        yield "nvrtc", "missing", f"without it only the rungs run, from the package's PTX: {error}"
     try:
-        yield Finding("emulator", f"its core is {native.library()._name}")
+        yield "emulator", f"its core is {native.library()._name}", ""
     except WorklogError as error:
-        yield Finding("emulator", "its core is missing", f"no kernel runs without a GPU: {error}")
+        yield "emulator", "its core is missing", f"no kernel runs without a GPU: {error}"
     shipped, saved, cache = runs.recordings(), live_runs(), disk_cache.folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
     later = ", ".join(runs.recordings(runs.CHAPTERS))
-    yield Finding("recordings", f"{', '.join(shipped) or 'none'}; later rungs and other GPUs: {later}", advice)
+    yield "recordings", f"{', '.join(shipped) or 'none'}; later rungs and other GPUs: {later}", advice
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
-    yield Finding("runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice)
+    yield "runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice
     sizes = [entry.stat().st_size for entry in cache.glob(f"*{disk_cache.SUFFIX}")]
     state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {cache}"
     cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
-    yield Finding("cache", state, _not_writable(cache, cost))
-
-
-def _gpu() -> Iterator[Finding]:
-    card, watch = device.gpu(), device.ClockWatch()
-    facts = f"{card.name}, compute capability {'.'.join(map(str, card.compute_capability))}"
-    facts += f", {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}"
-    yield Finding("gpu", facts)
-    peaks = f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz"
-    yield Finding("peaks", f"{peaks}, memory {card.memory_peak_gbs:.0f} GB/s, as computed")
-    if watch.reason:
-        advice = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
-        yield Finding("clocks", watch.reason, advice)
-        return
-    state = f"watched: SM clock read in every sample, throttle reasons now: {device.reason_names(watch.reasons())}"
-    yield Finding("clocks", f"{state}; results are labelled “clocks as found”. To lock: --set clocks=locked, as root")
+    yield "cache", state, _not_writable(cache, cost)
 
 
 def _not_writable(folder: Path, advice: str) -> str:

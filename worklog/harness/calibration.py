@@ -59,7 +59,6 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
         clocks[name] = float(np.median([sample.sm_mhz for sample in late]))
     return Calibration(
         offset_us=lengths.offset_us,
-        offset_spread_us=max(lengths.over_us.values()) - min(lengths.over_us.values()),
         offset_by_length_us={f"{known:g}": round(over, 4) for known, over in lengths.over_us.items()},
         tick_us=lengths.tick_us,
         fp32_tflops=rates["FP32"] / 1e6,

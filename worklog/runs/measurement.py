@@ -41,7 +41,7 @@ def source_label(origin: str, device: str, clocks: str, created: str) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """Of one launch, as far as it is known; joules, average watts and celsius: of one recording."""
+    """Of one launch, as far as it is known; joules and average watts: of one recording."""
 
     flops: Whole | None = None
     elements: Whole | None = None
@@ -49,7 +49,6 @@ class Work:
     bytes_written: Whole | None = None
     joules: float | None = None
     watts: float | None = None
-    celsius: float | None = None
 
 
 @dataclass(frozen=True)

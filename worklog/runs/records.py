@@ -242,7 +242,7 @@ class KnownLengths:
 class Calibration:
     """What the harness measured about itself. Microseconds, TFLOP/s, GB/s.
 
-    offset_us: event overhead; its spread is between the known lengths. slope: microseconds read per true one beyond it.
+    offset_us: event overhead. slope: microseconds read per true one beyond it.
     tick_us: smallest step between two readings. fp32_tflops: multiply-adds alone. copy_gbs: device-to-device copy,
     bytes read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz: clock during the FP32 ceiling.
     aa_ratio and its 95 % interval: a kernel against itself. launch_us: host time per launch. warm_cycles, cold_cycles:
@@ -250,7 +250,6 @@ class Calibration:
     """
 
     offset_us: float
-    offset_spread_us: float
     offset_by_length_us: dict[str, float]
     tick_us: float
     fp32_tflops: Positive
