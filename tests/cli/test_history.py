@@ -126,3 +126,6 @@ def test_both_builds_take_turns_and_a_slower_one_exits_with_1(ratio, code, says,
     result = worklog("run", "naive", "--size", "512", "--against-revision", "HEAD")
     assert result.exit_code == code and f"\n{says} · threshold 2 %" in result.stdout
     assert "old: builds of HEAD, in one loop" in result.stdout
+    as_json = worklog("run", "naive", "--size", "512", "--against-revision", "HEAD", "--json")
+    (row,) = json.loads(as_json.stdout)["changes"]["rows"]
+    assert f"1 {row['change']['verdict']}" == says and as_json.exit_code == code

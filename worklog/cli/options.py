@@ -222,16 +222,17 @@ def terminal_width(least: int = 60) -> int:
 
 
 def print_run(
-    run: Run, *, as_json: bool, table: Table | None = None, samples: bool = False, **files: Path | None
-) -> None:
-    """Print a run as tables, or as this one, and where it was saved now; or as JSON. files, samples: as for
+    run: Run, *, as_json: bool, table: Table | None = None, samples: bool = False, more: Mapping[str, Any] = {},
+    **files: Path | None,
+) -> None:  # fmt: skip
+    """Print a run as tables, or as this one, and where it was saved now; or as JSON, with more. files, samples: as for
     write_exports().
     """
     write_exports(run, files, samples=samples)
     width = terminal_width()
     text = table.text(width) if table else run.text(width=width).rstrip("\n")
     text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""
-    show({"label": run.label, "path": str(run.path), "measurements": run.rows()}, text, as_json)
+    show({"label": run.label, "path": str(run.path), "measurements": run.rows(), **more}, text, as_json)
 
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:

@@ -138,9 +138,9 @@ def run(
     if kinds:
         table = measured.shares({shape: kind for shape, kind in kinds.items() if shape in held})
         table = replace(table, title=f"{measured.full_label}\n{table.title}")
-    _finish(measured, as_json=as_json, table=table, **shown)
-    if revision is not None:
-        changes = of_one_loop(measured, f"@{revision}")
+    changes = of_one_loop(measured, f"@{revision}") if revision is not None else None
+    _finish(measured, as_json=as_json, table=table, more={"changes": asdict(changes)} if changes else {}, **shown)
+    if changes is not None:
         if not as_json:
             click.echo(f"\n{changes.table().text(options.terminal_width())}")
         sys.exit(changes.exit_code())
