@@ -15,6 +15,7 @@ import re
 import runpy
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ class Core(BuildHookInterface[Any]):
         folder = Path(self.root) / CORE if version == "editable" else kept
         old = {*folder.glob("core-*.so")} if version == "editable" else set()
         try:
-            new = {build["compile_core"](folder, flags, wheel) for flags in build["variants"](kind)}
+            with ThreadPoolExecutor() as pool:  # each takes seconds
+                compiled = pool.map(lambda flags: build["compile_core"](folder, flags, wheel), build["variants"](kind))
+                new = {*compiled}
         except PermissionError as error:  # of a checkout that is read only: the core is compiled when it is first used
             self.app.display_warning(f"{error}: the emulator's core is not compiled now")
             return

@@ -155,7 +155,9 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page, width, scheme)
     page.emulate_media(color_scheme=scheme)
     page.get_by_role("button", name="all naive").click()
     page.evaluate("() => document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
-    assert axe_findings(page) == []
+    assert axe_findings(page) == [] and page.evaluate(OVERFLOW) <= 0
+    box(page, "roof").scroll_into_view_if_needed()
+    expect(page.locator(".card .big").last).to_be_in_viewport()
     palette = DARK if scheme == "dark" else LIGHT
     expect(page.locator("body")).to_have_css("color", rgb(palette["ink"]))
     sources = page.locator("#peers picture > *").evaluate_all("all => all.map(part => part.srcset || part.src)")
@@ -216,16 +218,6 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
     widths = page.locator("#ladder .track i").evaluate_all("all => all.map(bar => bar.getBoundingClientRect().width)")
     rates = [m.tflops or 0.0 for m in rows(climb.run, climb.shape)]
     assert [width / max(widths) for width in widths] == approx([rate / max(rates) for rate in rates], abs=0.01)
-
-
-def test_a_phone_scrolls_down_only_and_keeps_the_reading_in_sight(page):
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.evaluate("() => document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
-    assert page.evaluate(OVERFLOW) <= 0
-    box(page, "roof").scroll_into_view_if_needed()
-    expect(page.locator(".card .big").last).to_be_in_viewport()
-    page.get_by_role("button", name="all naive").click()
-    assert page.evaluate(OVERFLOW) <= 0
 
 
 def test_every_notebook_is_a_page_and_the_first_page_is_small(files, pages):

@@ -215,13 +215,6 @@ def test_what_was_read_from_a_kernel_is_said_before_it_is_measured():
     assert "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and " in shown.stderr
 
 
-def test_bench_lists_benchmarks_with_their_points():
-    example = ROOT / "notebooks" / "examples" / "06_benchmarks.py"
-    listed = json.loads(worklog("bench", example, "--list", "--json").stdout)
-    text = worklog("bench", example, "--list").stdout
-    assert listed and all(name in text and points for name, points in listed.items())
-
-
 def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path, monkeypatch):
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}

@@ -14,7 +14,7 @@ from pytest import approx
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import launches_of_warm_up, timed
-from worklog.errors import BadSetting, LaunchFailed
+from worklog.errors import BadSetting
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, Reading, time_in_turn
 from worklog.harness.batches import Timed, as_graph, cross_check, input_sets
@@ -306,19 +306,6 @@ def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch):
     assert recorded == [move for move in range(gpu.moves + 1) for _ in range(2)] and gpu.moves >= 8
 
 
-def test_a_launcher_that_synchronises_cannot_be_recorded():
-    gpu = VirtualGpu()
-    kernel = gpu.kernel(50.0)
-
-    def waits() -> None:
-        kernel()
-        gpu.synchronize()
-
-    with pytest.raises(LaunchFailed, match="capturing"):
-        time_in_turn(gpu, [waits, gpu.kernel(80.0)], GRAPH)
-    gpu.synchronize()
-
-
 def check(gpu: VirtualGpu, launch: Callable[[], None]) -> tuple[float | str, list[str]]:
     launch()
     return cross_check(gpu, launch, 3.45, gpu.machine.enqueue_us)
@@ -349,15 +336,3 @@ def test_a_wrong_offset_is_found_out_and_a_kernel_shorter_than_its_launch_has_no
     gpu = VirtualGpu(Machine(enqueue_us=5.0))
     why, disagreements = check(gpu, gpu.kernel(8.0))
     assert "launch of 5.0 µs" in str(why) and disagreements == []
-
-
-def test_work_on_the_host_is_a_disagreement():
-    gpu = VirtualGpu()
-    kernel = gpu.kernel(20.0)
-
-    def also_works_on_the_host() -> None:
-        kernel()
-        gpu.machine.host_now += 700.0
-
-    (said,) = check(gpu, also_works_on_the_host)[1]
-    assert said.startswith("cross-check: the wall clock reads 704") and "warm L2; the host takes 704" in said

@@ -1,11 +1,8 @@
 """Which run is opened: the latest of this machine, a recording, or the given one."""
 
-import runpy
-import sys
 import warnings
 from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +13,6 @@ from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.runs import new_path, newest_run, open_run, recorded_run, runs_dir
 from worklog.runs.run import live_runs, recordings
 from worklog.settings import Harness
-
-EXAMPLES = Path(__file__).parents[2] / "notebooks" / "examples"
 
 
 @pytest.fixture
@@ -106,17 +101,13 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
         open_run(kernels="nothing", shape=64)
 
 
-def test_the_figures_and_the_examples_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):
+def test_the_figures_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):
     taken: list[str] = []
     monkeypatch.setattr("worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn())
     assert typed("figures", "--out", tmp_path / "figures").exit_code == 0
     words = ("--out", tmp_path / "figures", "--readme", tmp_path / "none.md")
     assert typed("article", *words).exit_code == 0
     assert taken == ["recorded", "recorded"]
-    monkeypatch.chdir(tmp_path)
-    for example in ("01_time_a_rung", "05_draw_a_ladder"):  # in one home, one after the other
-        monkeypatch.setattr(sys, "argv", [example])
-        runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
 
 
 def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home, recording):
