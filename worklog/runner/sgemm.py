@@ -78,8 +78,8 @@ def sgemm(
     Raises BadSetting for arrays that the mode's kernel doesn't take, and for a max_error that no kernel keeps; NoGpu,
     OutOfMemory, LaunchFailed.
     """
-    scalars: dict[str, Any] = {"alpha": alpha, "beta": beta} | ({} if max_error is None else {"max_error": max_error})
-    for name, value in scalars.items():
+    given: tuple[Any, ...] = alpha, beta, 0.0 if max_error is None else max_error
+    for name, value in zip(("alpha", "beta", "max_error"), given, strict=True):
         if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
             raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
     alpha, beta = float(alpha), float(beta)
