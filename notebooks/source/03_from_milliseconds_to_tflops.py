@@ -121,16 +121,16 @@ plots.bars(title, percent, unbiased.label, subtitle=subtitle, accented=list(shar
 # %%
 import numpy as np
 
-from worklog.lab.arithmetic import rounded, summed
+from worklog.analysis.tensor_products import in_order, rounded
 
 other = worklog.results(["warptiled"], [4096], baseline="tf32").measurements[0]
 print(f"warptiled: {m.ratio:.1%} of cuBLAS in FP32, {other.ratio:.1%} of cuBLAS in TF32")
 print(f"its time next to each of them: {m.us:.0f} µs and {other.us:.0f} µs")
 rng = np.random.default_rng(0)
 A, B = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((64, 4096), (4096, 64)))
-exact = summed(A, B, np.float64)
+exact = in_order(A, B, np.float64)
 for name, bits in {"FP32": 24, "TF32": 11, "BF16": 8}.items():
-    C = summed(rounded(A, bits), rounded(B, bits))
+    C = in_order(rounded(A, bits), rounded(B, bits))
     print(f"{name} {abs(C - exact).max() / abs(exact).max():.0e}")
 
 # %% [markdown]

@@ -36,19 +36,19 @@ plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]
 import numpy as np
 import pandas as pd
 
+from worklog.analysis.tensor_products import in_order, rounded
 from worklog.gate import exact, precision
-from worklog.lab.arithmetic import rounded, summed
 from worklog.problem import random_inputs
 
 rng, K = np.random.default_rng(4), 4096
 a, b = random_inputs(worklog.Shape(64, 2048, K), rng)
-reference, fp32 = summed(a, b, np.float64), summed(a, b)
+reference, fp32 = in_order(a, b, np.float64), in_order(a, b)
 typical = np.argsort(np.abs(a[:32]).max(0) * np.abs(b[:, 32:64]).max(1))[K // 2]  # the median of the K terms
 term = np.outer(a[:, typical], b[typical])
 mistakes = {
     "FP32, nothing wrong": fp32,
-    "TF32 or FP16 operands": summed(rounded(a, 11), rounded(b, 11)),
-    "BF16 operands": summed(rounded(a, 8), rounded(b, 8)),
+    "TF32 or FP16 operands": in_order(rounded(a, 11), rounded(b, 11)),
+    "BF16 operands": in_order(rounded(a, 8), rounded(b, 8)),
     "everything x 1.001": fp32 * np.float32(1.001),
     "a raced warp tile lacks one term": fp32 - np.pad(term[:32, 32:64], ((0, 32), (32, 1984))),
 }
@@ -71,8 +71,8 @@ for name, c in mistakes.items():
 rows = {}
 for k in (64, 256, 1024, 4096):
     x, y = a[:16, :k], b[:k, :512]
-    unit = precision.UNIT_ROUNDOFF * np.sqrt(summed(x * x, y * y, np.float64))
-    errors = [(summed(rounded(x, n), rounded(y, n)) - summed(x, y, np.float64)) / unit for n in (24, 11, 8)]
+    unit = precision.UNIT_ROUNDOFF * np.sqrt(in_order(x * x, y * y, np.float64))
+    errors = [(in_order(rounded(x, n), rounded(y, n)) - in_order(x, y, np.float64)) / unit for n in (24, 11, 8)]
     rms = [np.sqrt(np.mean(error**2)) for error in errors]
     rows[k] = [rms[0] / k**0.5, precision.rms_limit(k), *rms]
 pd.DataFrame(rows, ["FP32 / √K", "limit", "FP32", "TF32", "BF16"]).T.round(2)

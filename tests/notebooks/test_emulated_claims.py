@@ -14,9 +14,9 @@ from tests.notebooks.test_claims import COUNTED, RUNGS, numbers, shown
 from tests.record.notebooks import notebook_of, sources
 from worklog import lab
 from worklog.analysis.inspection import inspect
+from worklog.analysis.tensor_products import in_order
 from worklog.gate.exact import family
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.lab.arithmetic import summed
 from worklog.problem import random_inputs
 from worklog.runner.check import check
 from worklog.runs import recordings
@@ -53,7 +53,7 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
         assert 0.27 < law < 0.34 and 3 < limit / fp32 < 6 and tf32 > 40 * limit < bf16
     rng, shape = np.random.default_rng(0), worklog.Shape(16, 64, 4096)
     integers, random = (
-        (summed(a[:, ::-1], b[::-1]) != summed(a, b)).mean()
+        (in_order(a[:, ::-1], b[::-1]) != in_order(a, b)).mean()
         for a, b in (family("E1", shape, rng), random_inputs(shape, rng))
     )
     assert integers == 0 and random > 0.8

@@ -112,12 +112,21 @@ def tensor_product(a: Float32, b: Float32, type_: str = "f16", products: int = 3
     return unscaled
 
 
-def in_order(a: Float32, b: Float32) -> Float32:
-    """A B by FP32 multiply-adds in the order of k, as plain FP32 kernels compute it."""
-    total = np.zeros((len(a), b.shape[1]), np.float32)
+def in_order(a: Array, b: Array, dtype: Any = np.float32) -> Array:
+    """A B by multiply-adds of a type in the order of k, as plain FP32 kernels compute it, with the same bits on every
+    CPU: NumPy's `@` calls a library, whose order depends on it.
+    """
+    total = np.zeros((len(a), b.shape[1]), dtype)
     for k in range(a.shape[1]):
-        total = (np.outer(a[:, k].astype(np.float64), b[k]) + total).astype(np.float32)
+        total = (np.outer(a[:, k].astype(np.float64), b[k]) + total).astype(dtype)
     return total
+
+
+def rounded(x: Array, bits: int) -> Float32:
+    """x in FP32, rounded to a significand of that many bits: 11 for TF32 and FP16, 8 for BF16."""
+    fraction, exponent = np.frexp(x)
+    short: Array = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
+    return short.astype(np.float32)
 
 
 def rms_error(c: Float32, a: Float32, b: Float32) -> float:
