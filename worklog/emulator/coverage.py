@@ -36,8 +36,8 @@ LIMITS = ("min", "max", "and", "shr")
 @dataclass(eq=False)
 class Coverage:
     """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A". seen: its choices in
-    all launches, as a Result has them; told: in those that show each kind of mistake, which the search knows; latest:
-    since it was set to 0. ran: whether a thread reached each instruction.
+    all launches, as a Result has them; told: in those that show that a scalar is wrong, or that A or B is shortened.
+    ran: whether a thread reached each instruction.
     """
 
     kernel: Kernel
@@ -46,18 +46,29 @@ class Coverage:
 
     def __post_init__(self) -> None:
         self._flow = Flow(self.kernel)
-        self.seen, self.latest, self.ran, *self.told = np.zeros((5, len(self.kernel.instructions)), np.uint8)
+        self.seen, self._latest, self.ran, *self.told = np.zeros((6, len(self.kernel.instructions)), np.uint8)
 
     def add(self, result: Result) -> None:
         """One more launch."""
         self.seen |= result.choices
-        self.latest |= result.choices
+        self._latest |= result.choices
         self.ran |= np.array(result.executed, np.int64) > 0
 
-    def lacks(self, choice: Choice, told: int | None = None) -> bool:
-        """Whether no launch has chosen this, or none that shows a kind of mistake."""
+    def tell(self, *kinds: bool) -> None:
+        """Which mistakes the launches since the last call show, whose result was right."""
+        for told, shows in zip(self.told, kinds, strict=False):
+            told |= self._latest * shows
+        self._latest[:] = 0
+
+    def lacks(self, choice: Choice) -> bool:
+        """Whether no launch has chosen this."""
         pc, held = choice
-        return not (self.seen if told is None else self.told[told])[pc] & (1 if held else 2)
+        return not self.seen[pc] & (1 if held else 2)
+
+    def lacking(self, choice: Choice) -> list[bool]:
+        """Of each kind of mistake, whether no launch that shows it has chosen this."""
+        pc, held = choice
+        return [not told[pc] & (1 if held else 2) for told in self.told]
 
     @property
     def lines(self) -> set[int]:

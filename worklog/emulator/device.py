@@ -118,8 +118,8 @@ class EmulatedDevice:
     arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
     the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
     by the first launch that prints. coverage: of each kernel that takes named arguments, by the hash of its program and
-    its block. progress: of the running launch, as for worklog.emulator.launch. deadline: the CPU time of this process
-    from which on a launch raises TooLarge.
+    its block. progress: of the running launch, as for worklog.emulator.launch. deadline: the CPU time of the
+    launching thread from which on a launch raises TooLarge.
     """
 
     source = "emulated"
@@ -196,14 +196,14 @@ class EmulatedDevice:
         self._faults += faults
         if kernel.program.arguments and not faults:
             sizes = (block,) if isinstance(block, int) else block
-            known = self.coverage.setdefault(
-                (kernel.program.sha256, sizes), Coverage(kernel.kernel, kernel.program.arguments, sizes)
-            )
-            known.add(self.last)
+            key = kernel.program.sha256, sizes
+            if key not in self.coverage:
+                self.coverage[key] = Coverage(kernel.kernel, kernel.program.arguments, sizes)
+            self.coverage[key].add(self.last)
 
     def _watch(self, steps: int, budget: int) -> None:
         self.progress(steps, budget)
-        if time.process_time() > self.deadline:
+        if time.thread_time() > self.deadline:
             raise TooLarge("the launch takes longer than there is time: use a smaller size")
 
     def synchronize(self) -> None:

@@ -187,7 +187,7 @@ class Kernel:
     """One .entry: instructions in order, labels as indices into them, and the variables in scope. cluster: its blocks
     along x, y and z; None where it states none. assembled: whether
     the shared accesses are those of the machine code by number and width; None: not compared. functions: where those
-    begin that it may call.
+    begin that it may call. file: the name of the one that its lines are of, "" if that isn't known.
 
     Two kernels are equal if they are the same object, so that looking up the generated code of one takes no time.
     """
@@ -202,6 +202,7 @@ class Kernel:
     assembled: bool | None = None
     functions: dict[str, int] = field(default_factory=dict)
     cluster: tuple[int, int, int] | None = None
+    file: str = ""
 
 
 SIZES = {name: 8 if c == "double" else int(re.sub(r"\D", "", c) or 32) // 8 for name, c in C_TYPES.items()}

@@ -12,6 +12,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from worklog.emulator.assembled import as_assembled
 from worklog.emulator.calls import linked, matching_brace
@@ -71,10 +72,12 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -
     head = entries[symbol]
     own, statements = text[head.end() : matching_brace(text, head.end() - 1) - 1], _statements(text)
     body, functions = linked(text, own, " ".join(statements.values()))
-    file = re.search(r"\.loc\s+(\d+)", own)
-    kernel = _Body(head[0], body, target[1], int(file[1]) if file else 0).kernel()
+    number = re.search(r"\.loc\s+(\d+)", own)
+    file = re.search(rf'\.file\s+{number[1]}\s+"([^"]*)"', text) if number else None
+    kernel = _Body(head[0], body, target[1], int(number[1]) if number else 0).kernel()
     kernel = replace(
         kernel,
+        file=Path(file[1]).name if file else "",
         variables=(*_named(statements, body, kernel.variables), *kernel.variables),
         functions={name: kernel.labels[name] for name in functions},
     )

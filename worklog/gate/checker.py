@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.verdict import LAUNCH, failed, passed, until_failure
 from worklog.kernel import Device, Runnable
 from worklog.kernel.solution import Passed
+from worklog.problem import Shape
 from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, mistake, raw, rebuilt, values_of
 from worklog.runs.records import NeverRan, Stage, Verdict
 
@@ -70,7 +71,8 @@ class Checker:
             ran = *ran[:-1], replace(ran[-1], detail=f"{first} (at {shape}){newline}{others}")
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
             self.buffers.restore()
-        return Verdict(ran, self.reached, self.seed, never_ran=self.never_ran, largest=self.buffers.memory.largest)
+        least = astuple(subject.domain.padded(Shape.of(1)))
+        return Verdict(ran, self.reached, self.seed, "", self.never_ran, self.buffers.memory.largest, least)
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
         """Launch it on the case, and repeat the launch. The precision is the dtype."""

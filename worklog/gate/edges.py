@@ -324,12 +324,23 @@ def mistake_in(
     subject: Runnable, memory: Memory, problem: ExactProblem, shifts: Mapping[str, int] = MappingProxyType({})
 ) -> ErrorMap | str | None:
     """What is wrong with the kernel's result, or None. shifts: as for Buffers."""
+    coverage = getattr(memory.device, "coverage", {})
+    for known in coverage.values():
+        known.tell()
     result = Buffers(memory, problem.a, problem.b, shifts).run(subject, problem.alpha, problem.beta, problem.before)
     if result.trespass:
         return result.trespass
     right = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
     expected = problem.result(right)
     if (result.c == expected).all():
+        scalars = (problem.alpha, subject.domain.alpha), (problem.beta, subject.domain.beta)
+        short = exact.families(subject.claimed) == exact.FAMILIES[:1]  # its operands are as long as the class has them
+        shows = [
+            problem.alpha != 0 and (short or np.abs(x).max() > exact.LONGER * scale)
+            for x, scale in zip((problem.a, problem.b), problem.stretched, strict=True)
+        ]
+        for known in coverage.values():
+            known.tell(all(value not in (0, 1) or not taken for value, taken in scalars), *shows)
         return None
     factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
     where = error_map(result.c, expected, result.sentinel, factors)

@@ -37,6 +37,7 @@ EXACT_LIMIT = 2**24
 PROJECTION_BITS = 16
 SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
+LONGER = 2**11  # some element of an operand that loses bits in a shorter format
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 FARTHEST, RANGE = 40, 9  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
 STRUCTURES = (

@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from itertools import groupby
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
 from worklog.errors import LaunchFailed
-from worklog.gate import exact
+from worklog.gate import exact, precision
 from worklog.gate.edges import mistake_in
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
@@ -35,18 +35,22 @@ SIZES, SCALARS, MATRICES = ("M", "N", "K"), ("alpha", "beta"), ("A", "B", "C")
 BLOCKS, THREADS = ("%ctaid.x", "%ctaid.y"), ("%tid.x", "%tid.y")
 NAMES = (*SIZES, *SCALARS, *MATRICES, *BLOCKS, *THREADS, UNKNOWN_FLOAT)  # of what is drawn
 DRAWN, GENERATIONS = 1024, 16
-FEW = 32  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
+FEW = 128  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
 LARGEST, MOST_STEPS = 16384, 64  # of a size that isn't near a number of the code; or so many steps of the domain
 USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
-VARIED, EQUAL = 0.2, 0.1  # parts of the values of a row, and of all rows
+VARIED, SMALLER, EQUAL = 0.2, 0.1, 0.1  # parts of the values of a row, of its sizes, and of all rows
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS, FEW_BLOCKS = 4096, 132  # of a launch; where they hand over data, which takes memory for each pair
-WORK_PER_S, LONG = 5e7, 2**20  # before any was measured; work of a launch that tells it
-TRIES = 3  # of one choice
+WORK_PER_S, LONG = 5e7, 2**24  # before any was measured; work of a launch that tells it
+TRIES = 2  # of one choice
+NEW, LINES = 8, 1000  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
+# right result which shows a mistake
+PER_THREAD, LEAST = 64, 32  # work; M and N of a tile
+WIDE = 9  # largest exponent of B's elements, where a choice depends on loaded values
 FAR = 60  # largest exponent of C, where a scalar is very small
 DENSE, NUMBERED = 2048, 300  # steps of the domain, and blocks, to find the words of a condition
-CPU_S, QUICK_S = 3.0, 0.2
+CPU_S, QUICK_S = 4.0, 0.2
 Rows = dict[str, Values]
 
 
@@ -58,25 +62,37 @@ class Search:
     def __init__(self, subject: Any, key: str, coverage: Coverage, rng: np.random.Generator) -> None:
         self.subject, self.key, self.coverage, self.domain, self.rng = subject, key, coverage, subject.domain, rng
         self.threads = (*coverage.block, 1)[:2]
+        self.tile = [max(LEAST, subject.kernel.template.get(name, 0)) for name in ("BM", "BN")]
         self.steps = {name: getattr(self.domain, name.lower()) for name in SIZES}
         if self.domain.square:
             self.steps = dict.fromkeys(SIZES, int(np.lcm.reduce([*self.steps.values()])))
         self.hands_over = any(i.row.fence or i.row.memory == "atom" for i in coverage.kernel.instructions)
         _, self.places, count = coverage.judge
+        of = coverage.kernel.file
+        self.file = "" if of == subject.kernel.file else of
         self.rows, self.work, self.notes = Rows(), np.zeros(0), np.zeros((count, 0), bool)
         self.best = np.full((2, count), -1)  # by note, its cheapest row, and the cheapest of the last draws
-        self.tried = Counter[Choice]()
+        lacking = [choice for choice in self.places if coverage.lacks(choice)]
+        self.worth = {choice: LINES if coverage.behind(choice) else NEW for choice in lacking}
+        self.tried, self.hoped, self.by_data = Counter[Choice](), list[Choice](), False
 
     def explore(self, deadline: float) -> None:
-        """Draw rows, and vary those that meet some condition at the least price."""
+        """Draw rows, and vary those that meet some condition at the least price, above all one that no launch met."""
+        most = max(self.worth.values(), default=0)
+        lacking = [self.places[choice] for choice, worth in self.worth.items() if worth == most]
         for _ in range(GENERATIONS if self.places else 0):
-            if time.process_time() > deadline:
+            if time.thread_time() > deadline:
                 break
             rows = self._drawn()
             if len(self.work):
-                parents = self.rng.choice(np.unique(self.best[self.best >= 0]), DRAWN)
+                best = (np.unique(made[made >= 0]) for made in (self.best, self.best[:, lacking]))
+                parents = np.concatenate([self.rng.choice(rows, DRAWN) for rows in best if len(rows)])
+                parents = self.rng.choice(parents, DRAWN)
                 for name in NAMES:
                     rows[name] = np.where(self.rng.random(DRAWN) < VARIED, rows[name], self.rows[name][parents])
+                for name in SIZES:
+                    part = np.where(self.rng.random(DRAWN) < SMALLER, self.rng.random(DRAWN), 1)
+                    rows[name] = np.ceil(rows[name] * part).astype(np.int64)
             self._add(self._completed(rows))
 
     def _drawn(self) -> Rows:
@@ -94,7 +110,7 @@ class Search:
             times = np.where(rng.random(DRAWN) < 0.3, divided, rng.choice((1, 1, 1, 2, 0.5), DRAWN))
             close = (next(near) * times * rng.choice((1, -1), DRAWN)).astype(np.float32)
             close = np.nextafter(close, close * rng.choice((0, 1, 1, 2), DRAWN).astype(np.float32))
-            values = close, rng.choice(SPECIAL, DRAWN), rng.choice(USUAL, DRAWN), rng.choice(USUAL, DRAWN)
+            values = close, close, rng.choice(SPECIAL, DRAWN), rng.choice(USUAL, DRAWN)
             rows[name] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.float32)
         for place, name in enumerate(MATRICES):
             step = domain.bytes_of[place]
@@ -138,8 +154,11 @@ class Search:
         rows = {name: values[launched] for name, values in rows.items()}
         m, n, k = (rows[name].astype(np.float64) for name in SIZES)  # whose products don't overflow
         shifted = np.sum([rows[name] % 256 > 0 for name in MATRICES], axis=0)
-        work = np.maximum(m, 32) * np.maximum(n, 32) * (k + 16.0) * (1 + shifted)  # few are easier to read
-        many = rows["%nctaid.x"] * rows["%nctaid.y"] > (FEW_BLOCKS if self.hands_over else MOST_BLOCKS)
+        tall, wide = (-(-size // tile) * tile for size, tile in zip((m, n), self.tile, strict=True))
+        work = tall * wide * (k + 16.0) * (1 + shifted)  # few are easier to read
+        blocks = rows["%nctaid.x"] * rows["%nctaid.y"]
+        work += PER_THREAD * math.prod(self.coverage.block) * blocks
+        many = blocks > (FEW_BLOCKS if self.hands_over else MOST_BLOCKS)
         work[many | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)] = np.inf
         notes, start, order = self.coverage.notes(rows), len(self.work), np.argsort(work, kind="stable")
         self.notes, self.work = np.concatenate([self.notes, notes], axis=1), np.concatenate([self.work, work])
@@ -150,50 +169,57 @@ class Search:
         better = (self.best[0, made] < 0) | (self.work[cheapest] < self.work[self.best[0, made]])
         self.best[0, made[better]] = cheapest[better]
 
-    def tells(self, rows: Mapping[str, Values]) -> tuple[Values, Values]:
-        """Whether launches show that a scalar is wrong, and that an operand is shortened: see problem()."""
+    def tells(self, rows: Mapping[str, Values]) -> Values:
+        """Whether launches show that a scalar is wrong, and that A or B is shortened: see problem()."""
         other = [~np.isin(rows[name], (0, 1)) | (not getattr(self.domain, name)) for name in SCALARS]
-        return other[0] & other[1], _few_bits(rows) & (rows["alpha"] != 0)
+        return np.array([other[0] & other[1], *[_few_bits(rows) & (rows["alpha"] != 0) & (rows["K"] > 1)] * 2])
 
     def keep_vectors(self) -> None:
         """Launch no row in which a matrix is not at a multiple of 16 bytes."""
         odd = np.any([self.rows[name] % 16 > 0 for name in MATRICES], axis=0)
         self.work[odd] = np.inf
 
-    def next(self, most: float) -> int | None:
-        """The row of the cheapest launch for its number of choices that no launch had, or only launches that don't show
-        each mistake. None where there is none. most: its work.
+    def next(self, most: float) -> tuple[float, int]:
+        """The row of the cheapest launch for its number of choices that no launch had, or that no right result showed
+        for each mistake, behind its price: infinite where there is none. most: its work.
         """
         if not len(self.work):
-            return None
-        tells, gain = self.tells(self.rows), np.zeros(len(self.work))
+            return math.inf, 0
+        cheap, gain = self.work < LONG, np.zeros(len(self.work))
+        tells = self.tells(self.rows) & cheap
         for choice, place in self.places.items():
-            if self.tried[choice] < TRIES:
-                new = np.full(len(gain), self.coverage.lacks(choice))
-                for kind in range(len(tells)):
-                    new |= tells[kind] & self.coverage.lacks(choice, kind)
-                gain += self.notes[place] & new
+            new, lacking = self.coverage.lacks(choice), self.coverage.lacking(choice)
+            if any(lacking) and self.tried[choice] < (TRIES if new else 2 * TRIES):
+                worth = new * self.worth.get(choice, 0) * (cheap | (self.tried[choice] == 0))
+                gain += self.notes[place] * (tells[lacking].sum(axis=0) + worth)
         price = np.where((gain > 0) & (self.work <= most), self.work / np.maximum(gain, 1), np.inf)
         row = int(np.argmin(price))
-        if not np.isfinite(price[row]):
-            return None
-        self.tried.update(choice for choice, place in self.places.items() if self.notes[place, row])
-        return row
+        return float(price[row]), row
 
     def problem(self, row: int, claimed: str) -> tuple[ExactProblem, dict[str, int], str]:
         """The launch of a row: a problem, by how many words its matrices are shifted, and both in words. Where a scalar
         has many bits, each element is one product of ones, so that its result is rounded once, and C is about as large.
+        If a choice that no launch had depends on loaded values, since it was tried in vain, then B has powers of two in
+        place of these ones.
         """
         of, rng = {name: values[row] for name, values in self.rows.items()}, self.rng
+        made = [choice for choice, place in self.places.items() if self.notes[place, row]]
+        lacking, tells = [choice for choice in made if self.coverage.lacks(choice)], self.tells(of)
+        self.by_data |= any(not self.coverage.lacks(choice) for choice in self.hoped)
+        self.hoped = [choice for choice in lacking if self.tried[choice]]
+        wide = claimed in precision.CLASSES and bool(self.hoped or (lacking and self.by_data))
+        self.tried.update(c for c in made if c in lacking or tells[self.coverage.lacking(c)].any())
         shape, alpha, beta = Shape(*(int(of[name]) for name in SIZES)), float(of["alpha"]), float(of["beta"])
         family = "E1" if exact.families(claimed) == ("E1",) else "E2 and E3"
         a, b = exact.family(family, shape, rng, claimed, exact.HEADROOM)
         old = (2 * rng.integers(-(2**15), 2**15, (shape.m, shape.n))).astype(np.float32)
-        if not _few_bits(of):
+        if wide or not _few_bits(of):
             a, b, old = np.zeros_like(a), np.sign(b), np.sign(old)
+            b *= np.float32(2.0) ** rng.integers(-WIDE, WIDE + 1, b.shape) if wide else np.float32(1)
+            terms = rng.integers(0, shape.k, shape.m)
             if alpha and beta:
-                old *= np.float32(2.0 ** np.clip(np.round(np.log2(abs(alpha / beta))), -FAR, FAR))
-            a[np.arange(shape.m), rng.integers(0, shape.k, shape.m)] = 1
+                old *= np.float32(2.0 ** np.clip(np.round(np.log2(abs(alpha / beta))), -FAR, FAR)) * abs(b[terms])
+            a[np.arange(shape.m), terms] = 1
             family = "single terms"
         before = old if beta else None
         words = f"at {shape.m} x {shape.n} x {shape.k} with alpha = {alpha:.9g}, beta = {beta:.9g}"
@@ -232,36 +258,36 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     assert isinstance(device, EmulatedDevice)
     own = [(key, of) for (key, _), of in device.coverage.items() if key in subject.programs]
     searches = [Search(subject, key, coverage, memory.rng) for key, coverage in own]
-    until = time.process_time() + (limit_s := QUICK_S if quick else CPU_S)
+    started = time.thread_time()
+    until = started + (limit_s := QUICK_S if quick else CPU_S)
     for number, search in enumerate(searches):
-        started = time.process_time()
-        deadline = started + (until - started) / (len(searches) - number)
-        search.explore(started + (deadline - started) / 3)
-        while (row := search.next((deadline - time.process_time()) * per_s)) is not None:
-            problem, shifts, words = search.problem(row, subject.claimed)
-            launches, started = launches + 1, time.process_time()
-            device.deadline = deadline + limit_s / 2
-            for other in searches:
-                other.coverage.latest[:] = 0
-            try:
-                mistake = mistake_in(subject, memory, problem, shifts)
-            except TooLarge:
-                break
-            except LaunchFailed as error:
-                if error.kinds != {"misaligned"} or all(words % 4 == 0 for words in shifts.values()):
-                    raise
-                search.keep_vectors()  # it takes whole ones, which the stage before says
-                continue
-            finally:
-                device.deadline = math.inf
-            if mistake is not None:
-                where = mistake if isinstance(mistake, ErrorMap) else None
-                return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()
-            for kind, tells in enumerate(search.tells(search.rows)):
-                for other in searches if tells[row] else ():
-                    other.coverage.told[kind] |= other.coverage.latest
-            if search.work[row] > LONG:
-                per_s = min(per_s, float(search.work[row]) / (time.process_time() - started + 1e-3))
+        search.explore(started + limit_s / 4 * (number + 1) / len(searches))
+    while searches:
+        started = time.thread_time()
+        (price, row), search = min(
+            ((search.next((until - started) * per_s), search) for search in searches), key=lambda offer: offer[0]
+        )
+        if math.isinf(price):
+            break
+        problem, shifts, words = search.problem(row, subject.claimed)
+        launches += 1
+        device.deadline = until + limit_s / 2
+        try:
+            mistake = mistake_in(subject, memory, problem, shifts)
+        except TooLarge:
+            break
+        except LaunchFailed as error:
+            if error.kinds != {"misaligned"} or all(words % 4 == 0 for words in shifts.values()):
+                raise
+            search.keep_vectors()  # it takes whole ones, which the stage before says
+            continue
+        finally:
+            device.deadline = math.inf
+        if mistake is not None:
+            where = mistake if isinstance(mistake, ErrorMap) else None
+            return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()
+        if search.work[row] > LONG:
+            per_s = float(search.work[row]) / (time.thread_time() - started + 1e-3)
     choices = sum(len(search.coverage.deciding) for search in searches)
     said = f"{choices} branches and selections, {launches or 'no more'} launches" if choices else "it has no branches"
     return passed(RARE_PATHS, said), _never_ran(searches, until + limit_s / 2)
@@ -269,9 +295,12 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
 
 def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
     """What no launch has run, a clause for each line; with conditions while there is time. Of kernels among which the
-    shape chooses, only lines that none of them ran: most choices of one are those of another.
+    shape chooses, only lines that none of them ran, since most choices of one are those of another, and that launches
+    are known to run: each is made for its shapes, and has code for others.
     """
-    ran, when = set[int]().union(*(search.coverage.lines for search in searches)), dict[int, str]()
+    ran, when = set[tuple[str, int]](), dict[tuple[str, int], str]()
+    for search in searches:
+        ran |= {(search.file, line) for line in search.coverage.lines}
     for search in searches:
         coverage, alone = search.coverage, search.subject.kernel.choose is None
         for choice, place in search.places.items():
@@ -283,10 +312,15 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
                 behind = coverage.behind(choice)
                 whole = behind or coverage.divides(choice)
                 own = {i.line} if len(rows) and alone and not whole else set[int]()
-                lines = ((behind - ran) | own) - when.keys() - {0}
+                lines = {(search.file, line) for line in behind if alone or len(rows)} - ran
+                lines = (lines | {(search.file, line) for line in own if line}) - when.keys()
                 known = lines and len(rows) and not search.tried[choice]  # if tried, it depends on loaded values
-                words = search.words(choice, int(rows[0])) if known and time.process_time() < until else ""
+                words = search.words(choice, int(rows[0])) if known and time.thread_time() < until else ""
                 when |= dict.fromkeys(lines, words)
-    runs = groupby(enumerate(sorted(when)), key=lambda pair: (pair[1] - pair[0], when[pair[1]], pair[1] in ran))
-    parts = ([line for _, line in run] for _, run in runs)
-    return tuple(NeverRan(part[0], part[-1], when[part[0]], part[0] in ran) for part in parts)
+    parts = list[NeverRan]()
+    for (file, line), words in sorted(when.items()):
+        part = NeverRan(line, line, words, (file, line) in ran, file)
+        if parts and parts[-1] == replace(part, first=parts[-1].first, last=line - 1):
+            part = replace(part, first=parts.pop().first)
+        parts.append(part)
+    return tuple(parts)

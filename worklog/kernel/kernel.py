@@ -26,6 +26,7 @@ from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Unit, read
 from worklog.problem import CLASSES, Domain, Shape
+from worklog.settings import OPTIONS
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 
@@ -79,11 +80,11 @@ class Kernel:
         block: str | int | Sequence[str | int] = "",
         grid: str | int | Sequence[str | int] = "",
         entry: str | None = None,
-        domain: str = "",
+        domain: str | None = None,
         claimed: str = "",
         name: str = "",
         file: str = "source",
-        args: str = "",
+        args: str | None = None,
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
@@ -105,6 +106,8 @@ class Kernel:
         for argument, value in texts.items():
             if not isinstance(value, str) and (value is not None or argument == "source"):
                 raise BadSetting(f"{argument}: give text, not {value!r:.60}")
+            if argument in ("domain", "args") and value is not None and not value.strip():
+                raise BadSetting(f"{argument} is empty: give {OPTIONS[argument].metavar}, or omit it")
         if source.strip().endswith(".cu") and "{" not in source:
             raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
         grid, block = signature.launch_text("grid", grid), signature.launch_text("block", block)
@@ -140,7 +143,7 @@ class Kernel:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
         adapted, unread = [], list[str]()
         try:
-            arguments = signature.order(args, file, function, defined)
+            arguments = signature.order(args or "", file, function, defined)
             adapted += signature.described(defined, arguments)
         except BadSetting as error:  # it can still be compiled
             if args or grid or block:

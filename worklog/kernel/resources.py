@@ -294,9 +294,12 @@ class Compiled:
 
     @property
     def variables(self) -> list[str]:
-        """`__device__` variables, which keep their values, without constants and what is only declared."""
-        named = Counter(re.findall(r"[$\w]+", self.ptx))
-        return [name for name in VARIABLE.findall(self.ptx) if named[name] > 1 and not name.startswith("$")]
+        """`__device__` variables, which keep their values, without constants, what is only declared, and those that
+        the code only loads by their names.
+        """
+        named, loaded = Counter(re.findall(r"[$\w]+", self.ptx)), Counter(_LOADED.findall(self.ptx))
+        names = VARIABLE.findall(self.ptx)
+        return [name for name in names if named[name] > 1 + loaded[name] and not name.startswith("$")]
 
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
@@ -316,6 +319,7 @@ KINDS = {
     TRUNCATED: rf"{_ARITHMETIC}.*\.rz\b",
     "FP64 sums or products": rf"{_ARITHMETIC}.*\.f64$",
 }
+_LOADED = re.compile(r"\bld\.[\w.:]+\s[^;]*\[([$\w]+)")
 _BODY = re.compile(r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{")
 # Also behind a brace: NVIDIA's headers write "{  cvt.rn.f16.f32 %rs1, %f1;}" on one line.
 _MNEMONIC = re.compile(r"(?:^|[{;])\s*(?:@!?%\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.MULTILINE)

@@ -86,7 +86,7 @@ class Trial:
 
     def marked(self) -> str:
         """The lines of the source that no launch of the check ran, each marked."""
-        never = self.checked.verdict.never_ran
+        never = [part for part in self.checked.verdict.never_ran if not part.file]
         lines = {number for part in never for number in range(part.first, part.last + 1)}
         text = self.kernel.source.splitlines() if lines else []
         return "".join(f"\n▸ {number:4}  {text[number - 1]}" for number in sorted(lines) if number <= len(text))

@@ -62,16 +62,19 @@ class Stage:
 @dataclass(frozen=True)
 class NeverRan:
     """Lines of the source, the first and the last, that no launch of a check ran. when: the condition under which they
-    run, in words, or "". partly: they ran, but not all of their instructions, or never when this is true.
+    run, in words, or "". partly: they ran, but not all of their instructions, or never when this is true. file: the
+    header that they are of, "" for the kernel's own file.
     """
 
     first: int
     last: int
     when: str = ""
     partly: bool = False
+    file: str = ""
 
     def __str__(self) -> str:
         lines = f"line {self.first}" if self.first == self.last else f"lines {self.first} to {self.last}"
+        lines += f" of {self.file}" if self.file else ""
         return f"{'part of ' * self.partly}{lines} never ran" + (f": {self.when}" if self.when else "")
 
 
@@ -80,7 +83,7 @@ class Verdict(Shown):
     """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
     "wrong"; None before that stage. seed: of the problems, which repeats them. label: where the kernel ran; "" in a
     run, which states it elsewhere. never_ran: on the emulator, what no launch ran. largest: M, N and K of the launches,
-    each at most; None in older files.
+    each at most; None in older files. steps: of M, N and K in the domain.
     """
 
     stages: tuple[Stage, ...]
@@ -89,6 +92,7 @@ class Verdict(Shown):
     label: str = ""
     never_ran: tuple[NeverRan, ...] = ()
     largest: tuple[int, int, int] | None = None
+    steps: tuple[int, int, int] = (1, 1, 1)
 
     def and_then(self, *stages: Stage) -> Verdict:
         """The same with more stages."""
@@ -109,9 +113,12 @@ class Verdict(Shown):
         """In words: the class, the range of the launches, and what never ran; or "failed"."""
         if not self.accepted:
             return "failed"
-        m, n, k = self.largest or (0, 0, 0)
-        up_to = f" for M up to {m:,}, N up to {n:,}, K from 1 to {k:,}" if self.largest else ""
-        return f"passed as {self.precision}{up_to}" + "".join(f"; {lines}" for lines in self.never_ran)
+        ranges = [
+            f"{name} from {step:,} to {most:,}" + f" in steps of {step:,}" * (step > 1)
+            for name, step, most in zip("MNK", self.steps, self.largest or (), strict=False)
+        ]
+        launched = f" for {', '.join(ranges)}" if ranges else ""
+        return f"passed as {self.precision}{launched}" + "".join(f"; {lines}" for lines in self.never_ran)
 
     @property
     def reason(self) -> str | None:
