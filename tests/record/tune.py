@@ -3,8 +3,8 @@
 `python -m tests.record.tune worklog/recordings/chapters/h100_drawn.jsonl` on a machine with a GPU; at most 9 minutes.
 It draws 48 shapes by each of two seeds. At the first ones, it times the kernels that the table expects to be the
 fastest, scales the table (worklog/kernel/best.json) by what came, and writes it, there and beside the run. At the
-others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS, and `best` where it was slow. `--keep`
-leaves the table as it is.
+others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS, and `best` where it was slow.
+`--keep` leaves the table as it is.
 """
 
 import json
