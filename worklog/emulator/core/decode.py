@@ -59,20 +59,18 @@ class Decoder(RegisterFile):
     what instructions have beyond their records. scratch: the place of registers of no instruction. refused: by pc, what
     is said where an instruction runs.
 
-    numbers, sources, memories: by pc, the number of an access's site, of the other side of a copy, and of the first of
-    a generic access's sites by memory.
+    numbers: by pc, that of an access's site, behind which the other side of a copy is, or those of a generic access by
+    memory.
     """
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.code = program.kernel.instructions
-        known = [*program.sites.values()]
-        copies, generic = [s for s in known if s.source], [s for s in known if s.space == "generic"]
-        self.numbers = {site.pc: number for number, site in enumerate(known)}
-        self.sources = {site.pc: len(known) + k for k, site in enumerate(copies)}
-        self.memories = {site.pc: len(known) + len(copies) + len(MEMORIES) * k for k, site in enumerate(generic)}
-        self.owners = [*known, *(site.source for site in copies if site.source)]
-        self.owners += [site.at(space) for site in generic for space in MEMORIES]
+        self.numbers, self.owners = dict[int, int](), list[Site]()
+        for site in program.sites.values():
+            self.numbers[site.pc] = len(self.owners)
+            self.owners += [site, *([site.source] if site.source else [])]
+            self.owners += [site.at(space) for space in MEMORIES if site.space == "generic"]
         self.sites = np.zeros(len(self.owners), record("Site"))
         self.lists: list[int] = []
         self.steps: list[dict[str, int]] = []  # of instructions that are several
@@ -94,10 +92,10 @@ class Decoder(RegisterFile):
         self.records = np.array(
             [tuple({**default, **row}.values()) for row in [*rows, *self.steps]], record("Instruction")
         )
-        for pc, first in self.memories.items():
-            self.sites[first : first + len(MEMORIES)] = self.sites[self.numbers[pc]]
-            self.sites[first : first + len(MEMORIES)]["space"] = range(len(MEMORIES))
-            self.sites[self.numbers[pc]]["array_start"] = first
+        for number in (self.numbers[site.pc] for site in program.sites.values() if site.space == "generic"):
+            self.sites[number + 1 : number + 4] = self.sites[number]
+            self.sites[number + 1 : number + 4]["space"] = range(len(MEMORIES))
+            self.sites[number]["array_start"] = number + 1
         self.scratch = self.room(SCRATCH * SLOT)
         self.image = self.started()
 
@@ -206,16 +204,13 @@ class Decoder(RegisterFile):
             raise i.unsupported()
         nowhere = (NONE, 0, 0)
         values = [number for name in ("near", "far", "barrier") for number in places.get(name, nowhere)]
-        values += [self.sources.get(i.pc, NONE), sum(bit for word, bit in HOW.items() if word in i.parts)]
+        number, site = self.numbers.get(i.pc, NONE), self.program.sites.get(i.pc)
+        values += [number + 1, sum(bit for word, bit in HOW.items() if word in i.parts)]
         values += [out.get("number", NONE), len(coordinates) if "tensor" in i.parts else 0, out.get("size", NONE)]
-        fields = {
-            "site": self.numbers.get(i.pc, NONE),
-            "target": self.listed([*values, *coordinates, *[NONE] * 5][:19]),
-        }
+        fields = {"site": number, "target": self.listed([*values, *coordinates, *[NONE] * 5][:19])}
         fields |= {"a": out.get("a", places.get("near", nowhere)[0]), "b": out.get("value", NONE)}
-        if i.pc in self.sources and (source := self.program.sites[i.pc].source):
-            for number, site in ((self.numbers[i.pc], self.program.sites[i.pc]), (self.sources[i.pc], source)):
-                self.fill(number, site, int(site.op == "cp"), site.size)["wide"] = 1
+        for side in (site, site.source) if site and site.source else ():
+            self.fill(number + (side is not site), side, int(side.op == "cp"), side.size)["wide"] = 1
         return {"kind": KIND["ASYNC"], "op": out["op"], "d": out.get("d", NONE), **fields}
 
     def listed(self, values: Sequence[int]) -> int:
