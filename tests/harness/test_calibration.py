@@ -43,9 +43,10 @@ def test_a_ceiling_is_of_a_rate_that_lasts():
 
 @pytest.mark.parametrize(("slope", "within"), [(1.0, True), (1.001, True), (1.01, False)])
 def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope, within):
-    found = harness.read_known_lengths(VirtualGpu(offset_us=2.8, event_slope=slope))
-    assert (min(found.over_us), max(found.over_us)) == (1.0, 1000.0)
-    assert found.over_us == approx({known: 2.8 + (slope - 1) * known for known in found.over_us}, abs=1e-6)
+    found = calibrate(VirtualGpu(offset_us=2.8, event_slope=slope))
+    over_us = found.offset_by_length_us
+    assert (next(iter(over_us)), [*over_us][-1]) == ("1", "1000")
+    assert over_us == approx({known: 2.8 + (slope - 1) * float(known) for known in over_us}, abs=1e-4)
     assert found.offset_us == approx(2.8 + (slope - 1) * 20), "halfway between 10 and 30 µs"
     assert found.slope == approx(slope, rel=1e-5)
     assert found.error_us[1000.0] == approx(1000 * (slope - 1), rel=0.1, abs=1e-6)
@@ -58,14 +59,14 @@ def test_the_tick_is_the_smallest_step():
     jitter = iter(range(10**6))
     spin = gpu.spin
     gpu.spin = lambda ns: spin(ns + next(jitter) % 7 * 20)
-    assert harness.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
+    assert harness.read_known_lengths(gpu)[1] == approx(0.032, abs=1e-3)
 
 
 def test_a_short_disturbance_shifts_no_length():
     gpu = VirtualGpu(offset_us=2.8)
     number, spin = iter(range(10**6)), gpu.spin
     gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))
-    assert harness.read_known_lengths(gpu).error_us == approx(dict.fromkeys(harness.KNOWN_US, 0.0), abs=1e-6)
+    assert harness.read_known_lengths(gpu)[0] == approx(dict.fromkeys(harness.KNOWN_US, 2.8), abs=1e-6)
     assert next(number) > 520
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.harness.batches import LONGEST_BATCH, Timed, Turns, take_batch
-from worklog.runs import Calibration, Gpu, KnownLengths, Samples, median, paired_ratio
-from worklog.settings import TOLERANCE, TOLERANCE_US, Harness
+from worklog.runs import Calibration, Gpu, Samples, median, paired_ratio
+from worklog.settings import TOLERANCE, TOLERANCE_US, Harness, allowed_us
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -30,7 +30,10 @@ CACHED = 0.95  # a read no slower than this quantile of the reads from L2 counts
 
 def calibrate(timeline: CudaTimeline) -> Calibration:
     """Measure the harness and the ceilings; takes about a second."""
-    lengths = read_known_lengths(timeline)
+    over_us, tick_us = read_known_lengths(timeline)
+    known, over = np.array([*over_us.items()]).T
+    # Errors are assumed to grow with the length.
+    slope = float(np.polyfit(known, known + over, 1, w=[1 / allowed_us(length) for length in known])[0])
     same = Timed(partial(timeline.burn, AA_FLOPS))
     same.launch()
     timeline.synchronize()
@@ -58,14 +61,14 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
         rates[name] = work / float(np.median([sample.us for sample in late]))
         clocks[name] = float(np.median([sample.sm_mhz for sample in late]))
     return Calibration(
-        offset_us=lengths.offset_us,
-        offset_by_length_us={f"{known:g}": round(over, 4) for known, over in lengths.over_us.items()},
-        tick_us=lengths.tick_us,
+        offset_us=float(np.median(over)),
+        offset_by_length_us={f"{known:g}": round(over, 4) for known, over in over_us.items()},
+        tick_us=tick_us,
         fp32_tflops=rates["FP32"] / 1e6,
         copy_gbs=rates["copy"] / 1e3,
         l2_gbs=rates["L2 reads"] / 1e3,
         sm_mhz=None if np.isnan(clocks["FP32"]) else clocks["FP32"],
-        slope=lengths.slope,
+        slope=slope,
         aa_ratio=to_itself.value,
         aa_low=to_itself.low,
         aa_high=to_itself.high,
@@ -76,16 +79,17 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     )
 
 
-def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
-    """Read kernels of 1 µs to 1 ms with the unbiased harness, in turn: a short disturbance then affects a few samples
-    of each length instead of most samples of one.
+def read_known_lengths(timeline: CudaTimeline) -> tuple[dict[float, float], float]:
+    """By how much readings exceed each known length, and the smallest step between two readings, in microseconds. Reads
+    kernels of 1 µs to 1 ms with the unbiased harness, in turn: a short disturbance then affects a few samples of each
+    length instead of most samples of one.
     """
     _turns(timeline, [Timed(partial(timeline.spin, 1_000_000))], LONGEST_BATCH)  # wakes the clocks
     turns = _turns(timeline, [Timed(partial(timeline.spin, round(1000 * known))) for known in KNOWN_US], SAMPLES)
     taken = [[sample.us for sample in samples] for samples in zip(*turns, strict=True)]
     steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
     tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
-    return KnownLengths({known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)}, tick)
+    return {known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)}, tick
 
 
 def _turns(timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: str = "flush") -> Turns:
@@ -98,7 +102,7 @@ def _turns(timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: st
 
 def certificate(of: Calibration, on: Gpu, label: str) -> str:
     """The calibration as text for a terminal; `label` states where and when it was measured."""
-    half, lengths = 50 * (of.aa_high - of.aa_low), of.lengths
+    half = 50 * (of.aa_high - of.aa_low)
     allowed = f"{TOLERANCE_US:g} µs or {100 * TOLERANCE:.1f} %"
     mhz = of.sm_mhz or on.sm_clock_mhz
     theory = on.fp32_peak_tflops * mhz / on.sm_clock_mhz
@@ -107,8 +111,8 @@ def certificate(of: Calibration, on: Gpu, label: str) -> str:
         "event overhead": f"{of.offset_us:.2f} µs, removed from every result",
         "slope": f"{of.slope:.5f} µs read per true µs",
         "tick": f"{of.tick_us:.3f} µs",
-        "known lengths": f"{f'within {allowed}' if lengths.within_tolerance else 'OUT OF TOLERANCE'}; "
-        f"largest error {lengths.worst_us:+.3f} µs",
+        "known lengths": f"{f'within {allowed}' if of.within_tolerance else 'OUT OF TOLERANCE'}; "
+        f"largest error {of.worst_us:+.3f} µs",
         "same twice": f"ratio {100 * of.aa_ratio:.2f} % ±{half:.2f} of a kernel to itself, interleaved",
         "launch": f"{of.launch_us:.1f} µs of host time",
         "L2 flush": f"{'evicts' if of.flush_evicts else 'DOES NOT EVICT'}: a read takes {of.warm_cycles:.0f} "

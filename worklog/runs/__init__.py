@@ -36,12 +36,12 @@ from worklog.runs.estimates import (
 )
 from worklog.runs.measurement import Context, Measurement, Roof, Work, cells, source_label
 from worklog.runs.record import line, new_path, runs_dir
-from worklog.runs.records import Calibration, Gpu, KnownLengths, Stage, Verdict
+from worklog.runs.records import Calibration, Gpu, Stage, Verdict
 from worklog.runs.run import CHAPTERS, Run, forced_source, in_steps, newest_run, open_run, recorded_run, recordings
 
 __all__ = [
     "CHAPTERS", "CLOCK_OFF", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Cell", "Context", "Difference",
-    "Estimate", "Gpu", "KnownLengths", "Measurement", "Roof", "Run", "Sample", "Samples", "Side", "Stage", "Summary",
+    "Estimate", "Gpu", "Measurement", "Roof", "Run", "Sample", "Samples", "Side", "Stage", "Summary",
     "Table", "Verdict", "Work", "about", "bound", "cells", "claimed", "compare", "duration", "estimate_of",
     "event_overhead_us", "forced_source", "in_steps", "line", "median", "new_path", "newest_run", "not_writable",
     "open_run", "paired_ratio", "percent", "read_text", "recorded_run", "recordings", "require_file", "runs_dir",

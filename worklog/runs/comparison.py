@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import NothingToDraw
 from worklog.runs.documents import Date, Positive, read_json
 from worklog.runs.measurement import source_label
+from worklog.runs.records import Calibration
 from worklog.runs.run import recordings
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Comparison:
     created: Date
     complete: bool
     device: dict[str, Any]
-    calibration: dict[str, Any]
+    calibration: Calibration
     rows: list[Row]
     promises: dict[str, Any]
     origin: str = "recorded"

@@ -212,48 +212,15 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class KnownLengths:
-    """By how much readings exceed each known length, and the smallest step between two readings. Microseconds."""
-
-    over_us: dict[float, float]
-    tick_us: float = 0.0
-
-    @property
-    def offset_us(self) -> float:
-        """The event overhead: the median over the lengths."""
-        return float(np.median([*self.over_us.values()]))
-
-    @property
-    def slope(self) -> float:
-        """Microseconds read per true microsecond beyond the overhead. Errors are assumed to grow with the length."""
-        known, over = np.array([*self.over_us.items()]).T
-        return float(np.polyfit(known, known + over, 1, w=[1 / allowed_us(length) for length in known])[0])
-
-    @property
-    def error_us(self) -> dict[float, float]:
-        """The error at each length after the overhead is subtracted."""
-        return {known: over - self.offset_us for known, over in self.over_us.items()}
-
-    @property
-    def worst_us(self) -> float:
-        """The largest error, with its sign."""
-        return max(self.error_us.values(), key=abs)
-
-    @property
-    def within_tolerance(self) -> bool:
-        """Whether the error at every length is allowed."""
-        return all(abs(error) <= allowed_us(known) for known, error in self.error_us.items())
-
-
-@dataclass(frozen=True)
 class Calibration:
     """What the harness measured about itself. Microseconds, TFLOP/s, GB/s.
 
-    offset_us: event overhead. slope: microseconds read per true one beyond it.
-    tick_us: smallest step between two readings. fp32_tflops: multiply-adds alone. copy_gbs: device-to-device copy,
-    bytes read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz: clock during the FP32 ceiling.
-    aa_ratio and its 95 % interval: a kernel against itself. launch_us: host time per launch. warm_cycles, cold_cycles:
-    of a single read from L2, and after a flush; still_cached: share of the latter that were as quick as from L2.
+    offset_us: event overhead, the median of offset_by_length_us: by how much readings exceed each known length. slope:
+    microseconds read per true one beyond it. tick_us: smallest step between two readings. fp32_tflops: multiply-adds
+    alone. copy_gbs: device-to-device copy, bytes read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz:
+    clock during the FP32 ceiling. aa_ratio and its 95 % interval: a kernel against itself. launch_us: host time per
+    launch. warm_cycles, cold_cycles: of a single read from L2, and after a flush; still_cached: share of the latter
+    that were as quick as from L2.
     """
 
     offset_us: float
@@ -273,9 +240,20 @@ class Calibration:
     still_cached: float
 
     @property
-    def lengths(self) -> KnownLengths:
-        """The readings of known lengths."""
-        return KnownLengths({float(known): over for known, over in self.offset_by_length_us.items()}, self.tick_us)
+    def error_us(self) -> dict[float, float]:
+        """By known length, the error that the event overhead leaves. Both in microseconds."""
+        middle = float(np.median([*self.offset_by_length_us.values()]))
+        return {float(known): over - middle for known, over in self.offset_by_length_us.items()}
+
+    @property
+    def worst_us(self) -> float:
+        """The largest error, with its sign."""
+        return max(self.error_us.values(), key=abs)
+
+    @property
+    def within_tolerance(self) -> bool:
+        """Whether the error at every length is allowed."""
+        return all(abs(error) <= allowed_us(known) for known, error in self.error_us.items())
 
     @property
     def flush_evicts(self) -> bool:
@@ -286,8 +264,8 @@ class Calibration:
     def remarks(self) -> list[str]:
         """What a result must state about the harness: tolerances that it exceeds on this machine."""
         remarks = []
-        if not self.lengths.within_tolerance:
-            remarks.append(f"harness: kernels of known length are read up to {self.lengths.worst_us:+.2f} µs wrong")
+        if not self.within_tolerance:
+            remarks.append(f"harness: kernels of known length are read up to {self.worst_us:+.2f} µs wrong")
         if not self.flush_evicts:
             remarks.append(f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2")
         return remarks

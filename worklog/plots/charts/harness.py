@@ -17,7 +17,7 @@ from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN
-from worklog.runs import KnownLengths, Run, bound, median
+from worklog.runs import Run, bound, median
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.settings import TOLERANCE, TOLERANCE_US, allowed_us
 
@@ -33,7 +33,7 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
     Chart, or `ax`.
     """
     known = run.calibration
-    errors = known.lengths.error_us
+    errors = known.error_us
     half = 50 * (known.aa_high - known.aa_low)
     footer = [
         f"tick of the events: {1e3 * known.tick_us:.0f} ns · slope {known.slope:.5f}",
@@ -101,8 +101,7 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
         finding = f"Worklog is at most {off[OURS]} off on kernels of known length"
         finding += f", with CUPTI {off[CUPTI]}" if CUPTI in off else ""
         finding += f"; the best of the other harnesses, {others[0]}, {off[others[0]]}" if others else ""
-    by_length = comparison.calibration["offset_by_length_us"]
-    band = abs(KnownLengths({float(length): us for length, us in by_length.items()}).worst_us)
+    band = abs(comparison.calibration.worst_us)
     subtitle = (
         "Reading minus true length, µs, on kernels that spin for a known time: the same kind of kernel that worklog "
         f"calibrates on. Both axes are logarithmic, the vertical one linear up to ±{LINEAR:g} µs. In colour: the three "
