@@ -40,9 +40,14 @@ def test_a_right_kernel_with_too_many_accesses_is_not_an_answer_and_less_than_th
     assert not graded.right and re.search(r"17\.9 times the sectors of shared\b", graded.feedback)
 
 
-@pytest.mark.parametrize("source", ["", "__global__ void mine(float* C) { *C = 1.0f; }", "int x;"])
-def test_a_cell_without_a_kernel_is_an_error_that_says_so(source):
-    with pytest.raises(BadSetting):
+BACK = "put the puzzle's kernel back"
+
+
+@pytest.mark.parametrize(
+    ("source", "says"), [("", BACK), ("int x;", BACK), ("__global__ void mine(float* C) { *C = 1.0f; }", "")]
+)
+def test_a_cell_without_a_kernel_is_an_error_that_says_so(source, says):
+    with pytest.raises(BadSetting, match=says):
         attempt("tiles", source)
 
 

@@ -106,6 +106,8 @@ def attempt(name: str, source: str) -> Graded:
     """
     if name not in PUZZLES:
         raise BadSetting(f"there is no puzzle {name!r}: choose from {', '.join(PUZZLES)}")
+    if "__global__" not in source:
+        raise BadSetting("the cell has no kernel: put the puzzle's kernel back with Edit, Undo, and change that")
     puzzle = PUZZLES[name]
     kernel = Kernel.from_source(source, file=FILE, name="yours")
     if kernel.arguments and not (kernel.grid and kernel.block):
