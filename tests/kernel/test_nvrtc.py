@@ -182,6 +182,7 @@ CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] 
         ("#include <cub/cub.cuh>\n", CUB, "shfl.sync.down"),
         ("", "C[0] = std::max(A[0], 1.0f);", "setp.lt.f32"),
         ("typedef unsigned long uint64_t;\n#define FLT_MAX 2.0f\n", "uint64_t i = N; C[i] = FLT_MAX;", "1073741824"),
+        ("", "*(__int128_t*)C = *(const __int128_t*)A;", "ld.global.v2.u64"),
         ("#include <cstdint>\n", "C[0] = uintptr_t(A) % 16 + UINT32_MAX;", "cvt.rn.f32"),
         (
             "#include <cmath>\n#include <array>\n",

@@ -51,6 +51,8 @@ def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[st
     if added := _prelude(device, included(source), unit, STANDARD.name in headers):
         headers[HOST.name] = added
         options += (f"-include={HOST.name}",)
+    if "int128" in device:
+        options += ("-device-int128",)
     if text != source:
         options += (HOST_AS_DEVICE,)
     return Program(file, text, "", options, headers=tuple(headers.items())), unit
