@@ -36,6 +36,7 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("blockIdx.x == 47", "return;", "at "),
         ("gridDim.x * gridDim.y == 11", "beta = 0.0f;", "at "),
         ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
+        ("N == 1 && K >= 96", "K = K / 32 * 32;", "x 1"),
     ],
 )
 def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition, fault, named):

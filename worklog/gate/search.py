@@ -192,7 +192,9 @@ class Search:
             if any(lacking) and self.tried[choice] < (TRIES if new else 2 * TRIES):
                 worth = new * self.worth.get(choice, 0) * (cheap | (self.tried[choice] == 0))
                 gain += self.notes[place] * (tells[lacking].sum(axis=0) + worth)
-        price = np.where((gain > 0) & (self.work <= most), self.work / np.maximum(gain, 1), np.inf)
+        # A path for long or narrow matrices may be right at the least size alone, which is mostly even.
+        even = np.sum([self.rows[name] // step % 2 == 0 for name, step in self.steps.items()], axis=0)
+        price = np.where((gain > 0) & (self.work <= most), self.work * (1 + even) / np.maximum(gain, 1), np.inf)
         row = int(np.argmin(price))
         return float(price[row]), row
 
