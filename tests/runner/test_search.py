@@ -14,6 +14,7 @@ from tests.helpers import measured, small_run, typed
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import QUICK, timed
 from tests.virtual.tiles import COMMAND
+from worklog import settings
 from worklog.errors import BadSetting
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape, Space
@@ -74,7 +75,10 @@ def searched(chosen: Variants, workers: Workers | None = None, **how: Any) -> Ru
 
 
 def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eight, home):
+    token = settings.COMMAND.set(("sweep", "autotuned"))
     run = searched(eight)
+    settings.COMMAND.reset(token)
+    assert Run.load(run.path).tool["command"] == ["sweep", "autotuned"], "worklog rerun takes it"
     assert {m.kernel for m in run.measurements} == {variant.name for variant in eight.kept}
     [final] = finals(run)
     assert {final.kernel, *final.against} == {*BEST, "cuBLAS"}, "0.3 % slower ones are told apart by their shares"

@@ -18,7 +18,7 @@ from worklog.runner.child import Ended, run_child
 from worklog.runner.job import ABLATION_SIZES, BASELINE, CASE, Job, Progress, Size, ablation_jobs, jobs_of, silent
 from worklog.runs import CHAPTERS, Measurement, Run, Verdict, claimed, forced_source, new_path, newest_run, recordings
 from worklog.runs.record import read_line
-from worklog.settings import COMMAND, PITFALLS, Harness
+from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
 CHANGED = "source changed since"  # in the label of a recorded time
@@ -209,7 +209,6 @@ def carry_out(
             while first < len(jobs):
                 some = next([*together] for _, together in groupby(jobs[first:], home))
                 order = {"do": "measure", "jobs": some, "harness": harness, "user_kernels": own}
-                order["command"] = [*COMMAND.get()]
                 how: dict[str, Any] = {"timeout_s": timeout_s, "stop": stop, "command": command}
                 with closing(run_child(order, progress, first=first, total=len(jobs), **how)) as answers:
                     for answer in answers:

@@ -51,9 +51,7 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
         harness = harness.but(clocks=clocks)
         for shape in {job.shape for job in jobs or () if job.shape}:
             session.require_memory(shape)
-        head = session.head(harness, notes)
-        head["tool"] |= {"command": order["command"]} if order.get("command") else {}
-        say("ready", head=Run(**head).head_lines())
+        say("ready", head=Run(**session.head(harness, notes)).head_lines())
         session.compile_ahead(jobs or ())
         for done, job in enumerate(_received(session, order, say) if jobs is None else jobs):
             say("progress", done=done, doing=str(job))

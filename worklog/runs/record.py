@@ -27,7 +27,7 @@ from worklog.runs.documents import Date, read_json, read_text, require_schema, w
 from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
 from worklog.runs.measurement import Context, Measurement, Work, source_label
 from worklog.runs.records import Calibration, Counters, Gpu
-from worklog.settings import PITFALLS, Harness
+from worklog.settings import COMMAND, PITFALLS, Harness
 
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
@@ -172,9 +172,10 @@ class RunRecord:
 
     @classmethod
     def begin(cls, head: Sequence[str], path: Path) -> Self:
-        """A run with this head, in a file that is empty. Raises BadRunFile."""
+        """A run with this head and the command that is carried out, in a file that is empty. Raises BadRunFile."""
         run = cls.of_head(head, path)
-        run._append("\n".join(head))
+        run.tool |= {"command": [*COMMAND.get()]} if COMMAND.get() else {}
+        run._append("\n".join(run.head_lines()))
         return run
 
     def head_lines(self) -> list[str]:
