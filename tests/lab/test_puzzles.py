@@ -44,7 +44,8 @@ BACK = "put the puzzle's kernel back"
 
 
 @pytest.mark.parametrize(
-    ("source", "says"), [("", BACK), ("int x;", BACK), ("__global__ void mine(float* C) { *C = 1.0f; }", "")]
+    ("source", "says"),
+    [("", BACK), ("int x;", BACK), ("__global__ void mine(float* C) { *C = 1.0f; }", "three: A, B and C")],
 )
 def test_a_cell_without_a_kernel_is_an_error_that_says_so(source, says):
     with pytest.raises(BadSetting, match=says):
