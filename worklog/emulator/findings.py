@@ -43,11 +43,10 @@ class Finding:
     "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
     "trap", "registers", "global-race", "read-only-load", "global-", "shared-" or "local-out-of-bounds"; of asynchronous
     copies "early-overwrite", "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; of wgmma "descriptor";
-    "deadlock", where it follows other errors; "not-listed", where there are more mistakes than the emulator keeps; or
-    one of WARNINGS. line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or
-    None. text: that source line. block: (x, y, z) of the first block concerned; threads: numbers of its threads
-    concerned. count: how often it occurred. callers: where `line` and `other_line` are in functions, the lines that
-    called these.
+    "deadlock", where it follows other errors; or one of WARNINGS. line: of the .cu file (0: unknown, compiled without
+    -lineinfo); other_line: of the other access, or None. text: that source line. block: (x, y, z) of the first block
+    concerned; threads: numbers of its threads concerned. count: how often it occurred. callers: where `line` and
+    `other_line` are in functions, the lines that called these.
     """
 
     kind: str

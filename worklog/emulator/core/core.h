@@ -148,7 +148,7 @@ typedef struct {
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
   int64_t clusters_count, next, code_count, budget, slice, steps;
   uint64_t ticks;   /* of the clock */
-  int32_t file_size, special_count, events_count, events_room;
+  int32_t file_size, special_count, events_count;
   int32_t grid[3], block[3];
   /* blocks: of a cluster, whose shared memories are one, `shared_stride` apart; shared_size: of them all */
   int32_t blocks, cluster[3], own_size, shared_stride;
@@ -161,7 +161,8 @@ typedef struct {
   int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
   Block **resident;    /* blocks that run, and may wait for each other */
   Between *between;    /* what blocks have handed over */
-  Chunk *spare;        /* memory of blocks that have ended, for the next ones */
+  Chunk *chunks;       /* memory of the launch */
+  Chunk *spare;        /* that of blocks that have ended, for the next ones */
   int64_t times, forgotten; /* kept of what was handed over, since it was forgotten; how often that was */
   uint64_t changes, changes_before; /* of global memory, which other blocks see; before this round */
   int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */
@@ -171,7 +172,6 @@ typedef struct {
   int32_t waits; /* whether threads may wait for others in loops */
   const Layout *layouts; /* of tensor maps, by their numbers */
   int32_t layouts_count, orders_more; /* whether mbarriers, bulk copies or the like order accesses */
-  int32_t events_lost; /* for which there was no room */
   uint32_t space;      /* of the events of the access that is under way: see Event */
 } Launch;
 

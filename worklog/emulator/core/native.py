@@ -14,7 +14,7 @@ from worklog.emulator.core import STEP, record, tell
 from worklog.emulator.core.build import find
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, decoded
-from worklog.emulator.findings import Finding, TooLarge
+from worklog.emulator.findings import TooLarge
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
@@ -22,7 +22,6 @@ from worklog.errors import WorklogError, install_command
 from worklog.kernel.disk_cache import folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
-EVENTS = 4096
 WATCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 MOST_STEPS = 100_000  # of a trace, of which each has 0.8 kB
 PRINT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
@@ -70,7 +69,7 @@ def run(
             cells.append(np.zeros(-(-buffer.size // grain) + 1, record("Cell")))
             own["cells"] = cells[-1].ctypes.data
     sites["buffer"] = NONE
-    events, executed = np.zeros(EVENTS, record("Event")), np.zeros((len(program.flow.blocks), 2), np.int64)
+    executed = np.zeros((len(program.flow.blocks), 2), np.int64)
     which, half = np.asarray(numbers, np.int64), np.zeros_like(executed)
     choices = np.zeros(len(form.records), np.uint8)
     layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
@@ -84,7 +83,7 @@ def run(
     own_specials = np.array([(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32)
     arrays = {
         "code": form.records, "sites": sites, "buffers": buffers, "image": image, "numbers": which,
-        "executed": executed, "choices": choices, "events": events, "specials": own_specials,
+        "executed": executed, "choices": choices, "specials": own_specials,
         "lists": np.array(form.lists, np.int32), "half": half, "layouts": layouts,
     }  # fmt: skip
     fields: dict[str, Any] = {name: array.ctypes.data for name, array in arrays.items()} | {
@@ -92,7 +91,7 @@ def run(
         "watch": ctypes.cast(watching, ctypes.c_void_p).value if batch.traced else 0,
         "clusters_count": len(which) // blocks, "code_count": len(form.records), "sites_count": len(sites),
         "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(own_specials),
-        "basic_blocks": len(executed), "events_room": EVENTS, "file_size": image.nbytes, "scratch": form.scratch,
+        "basic_blocks": len(executed), "file_size": image.nbytes, "scratch": form.scratch,
         "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
         "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
         "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
@@ -106,16 +105,14 @@ def run(
     try:
         while (status := core.launch_run(start)) == tell.STATUS["SLICE_OVER"]:
             batch.progress(int(launch.steps), budget)
+        told = ctypes.string_at(int(launch.events), record("Event").itemsize * int(launch.events_count))
     finally:
         core.launch_free(start)
     for error in errors:
         raise error
-    reported = tell.together(events[: launch.events_count])
+    reported = tell.together(np.frombuffer(bytearray(told), record("Event")))
     for event in reported:
         tell.tell(program, memory, event, shared)
-    if launch.events_lost:
-        what = f"{launch.events_lost:,} mistakes at other places are not listed: the emulator keeps {EVENTS:,}"
-        batch.add(Finding("not-listed", 0, "", what, (0, 0, 0), (), count=int(launch.events_lost)))
     if len(steps) == MOST_STEPS:
         raise TooLarge(f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem")
     if status == tell.STATUS["NO_MEMORY"]:

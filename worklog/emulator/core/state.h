@@ -233,7 +233,7 @@ static inline int next_path(const Warp *w) {
 /* Events. */
 
 /* Tell of a thread, or of lanes of its warp. The first event of a kind and place is kept, and counts the others; it is
- * returned, unless there is no room for it. */
+ * returned, unless there is no memory for it. */
 static Event *tell(Launch *l, const Block *b, Event new) {
   new.count = new.lanes ? __builtin_popcount(new.lanes) : 1;
   for (int32_t k = 0; k < l->events_count; k++) {
@@ -242,14 +242,10 @@ static Event *tell(Launch *l, const Block *b, Event new) {
     known->count += new.count;
     return known;
   }
-  if (l->events_count == l->events_room) {
-    l->events_lost++;
-    return NULL;
-  }
   new.block = block_of(l, b, new.thread), new.space = l->space;
   new.thread %= own_warps(l, b) * LANES;
-  l->events[l->events_count] = new;
-  return &l->events[l->events_count++];
+  APPEND(&l->chunks, l->events, l->events_count, new);
+  return l->status == NO_MEMORY ? NULL : &l->events[l->events_count - 1];
 }
 #define TELL(kind_, pc_, other_, thread_, value_, ...)                                                      \
   tell(l, b, (Event){.kind = (kind_), .pc = (pc_), .other_pc = (other_), .thread = (thread_),               \

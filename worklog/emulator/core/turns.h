@@ -298,7 +298,7 @@ int launch_run(Launch *l) {
 
 void launch_free(Launch *l) {
   for (int k = 0; k < l->resident_count; k++) free_block(l, l->resident[k]);
-  free_chunks(l->spare);
+  free_chunks(l->spare), free_chunks(l->chunks);
   free(l->resident);
   if (l->between) free_chunks(l->between->chunks), free(l->between->blocks);
   free(l->between);
