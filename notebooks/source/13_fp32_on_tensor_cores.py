@@ -298,7 +298,7 @@ for name in ("split", "promoted"):
 # ## Every shape
 #
 # `worklog.sgemm(A, B, mode="split")` takes this rung where the table of `best` expects it to be faster, and `best`
-# elsewhere, and below K = 700, where `split` is less accurate. Here are both at 24 shapes that are drawn by a seed.
+# elsewhere, and below K = 700, where `split` can be less accurate. Here are both at 24 shapes that are drawn by a seed.
 
 # %%
 from worklog.kernel.best import LEAST_SPLIT_K, choose, table

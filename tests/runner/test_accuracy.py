@@ -14,7 +14,7 @@ from tests.products import KINDS, Product, drawn, largest_error
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, accuracy
-from worklog.kernel.best import choose
+from worklog.kernel.best import LEAST_SPLIT_K, choose
 from worklog.kernel.rungs import split
 from worklog.problem import Shape
 
@@ -62,6 +62,14 @@ def test_some_products_come_near_the_bound_of_split(kind, least) -> None:
     shape = Shape(8, 8, 128)
     product = drawn(KINDS.index(kind), shape)
     assert least * U < largest_error(product, result(split(64, 1, 128), product)) <= accuracy.split_bound(shape, 1)
+
+
+@pytest.mark.parametrize(("kind", "k"), [("signs", 64), ("positive", 128), ("scaled numbers", 512)])
+def test_below_k_of_700_split_can_be_off_further_than_best(kind, k):
+    shape = Shape(32, 32, k)
+    product = drawn(KINDS.index(kind), shape)
+    by_split, by_best = (largest_error(product, result(kernel, product)) for kernel in (split(64, 1, k), choose(shape)))
+    assert by_split > by_best and k < LEAST_SPLIT_K
 
 
 def test_the_fastest_of_those_that_keep_it_is_taken_and_otherwise_the_least_is_named() -> None:

@@ -28,7 +28,7 @@ PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 6  # of K per part: the first ones of a part are not overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
-LEAST_SPLIT_K = 700  # with less, errors of the rung split are often larger than those of FP32 sums
+LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than those of FP32 sums
 
 
 @dataclass(frozen=True)

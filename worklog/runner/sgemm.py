@@ -57,7 +57,7 @@ def sgemm(
     column-major without gaps. C: written in place; None for a new one, column-major if A and B are. The work is
     enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape
     and order; "split" for FP32 through tensor cores on compute capability 9.0 (the rung split, or best where the table
-    expects that to be faster, and below K = 700, where split is less accurate); or a kernel. These two take matrices
+    expects that to be faster, and below K = 700, where split can be further off); or a kernel. These two take matrices
     that are all row-major or all column-major, at addresses in the kernel's domain; for others, "split" takes best and
     warns once, and a kernel is an error. NumPy arrays are multiplied on the emulator, up to 512 x 512 x 512.
 
