@@ -96,6 +96,16 @@ def test_a_value_of_unwritten_memory_may_be_computed_with_where_the_result_is_dr
         assert [finding.kind for finding in result.findings] == found
 
 
+def test_a_copy_of_unwritten_memory_stays_unwritten_and_a_sum_with_it_is_a_use():
+    body = (
+        "  __shared__ int s[64];\n  if (t < 16) s[t] = t;\n  __syncthreads();\n  s[32 + t] = s[t] CHANGE;\n"
+        "  __syncthreads();\n  if (t < LAST) c[t] = s[32 + t];"
+    )
+    for last, change, lines in ((16, "", []), (17, "", [9]), (16, "+ 1", [7])):
+        findings = result_of(body.replace("LAST", str(last)).replace("CHANGE", change), block=32).findings
+        assert [(finding.kind, finding.line) for finding in findings] == [("uninitialised-shared", n) for n in lines]
+
+
 TOO_FEW = '  if (t < 32) asm volatile("bar.sync 1, 64;");\n  c[t] = 1;'
 NEVER_FREED = "  while (atomicCAS(c, 0, 1) != 0) {}\n  *d += 1;"
 NEVER_STARTS = """  extern __shared__ int s[];

@@ -181,7 +181,8 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
     if (s->op == LOAD && s->read_only && m->cells && m->cells[place].write.thread)
       tell_race(l, b, STALE_READ, pc, &m->cells[place].write, thread, told);
     else if (m->cells) order(l, b, m, place, pc, thread, told, s->op != LOAD, same);
-    if (s->op == STORE && m->written) m->written[place] = 1;
+    if (s->op == STORE && m->written)
+      m->written[place] = !(w->poisoned && poisoned(w, s->values[cell / s->size]) >> lane & 1);
   }
   return missing;
 }

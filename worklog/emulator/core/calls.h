@@ -30,7 +30,7 @@ static void keep(const Launch *l, Warp *w, Frame *f, uint32_t back) {
     }
     FOR_LANES(k, kept[1] ? back : 0) memcpy(w->file + kept[0] + k * kept[1], data + k * kept[1], (size_t)kept[1]);
     memcpy(&old, data + size, sizeof old);
-    if (back) *poison = (Poison){(poison->lanes & ~back) | (old.lanes & back), old.lanes & back ? old.pc : poison->pc};
+    if (back) *poison = (Poison){(poison->lanes & ~back) | (old.lanes & back), old.lanes & back ? old.pc : poison->pc, 1};
     data += size + sizeof *poison;
   }
 }
