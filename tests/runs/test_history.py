@@ -1,14 +1,15 @@
 """The runs that a machine keeps: named, chosen, removed, and not lost; files of git and of NVBench."""
 
 import json
+import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -117,44 +118,50 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
         sides(str(tmp_path / "cut.json"))
 
 
-def start_writing() -> tuple[int, int]:
-    """A process that writes runs of five measurements until it is killed, and a pipe that names each finished one."""
-    read, write = os.pipe()
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads, which write nothing
-        pid = os.fork()
-    if pid:
-        os.close(write)
-        return pid, read
-    try:
-        for number in range(10**6):
-            run = small_run(measurements=[], complete=False)
-            with claimed(path := new_path(datetime.now(UTC).isoformat())):
-                run = Run.begin(run.head_lines(), path)
-                for part in range(5):
-                    run.add(measured(f"k{os.getpid()}_{number}_{part}"), about={"file": "x.cu"})
-                    os.write(write, f"k{os.getpid()}_{number}_{part}\n".encode())
-                run.end()
-    finally:
-        os._exit(1)
+# A process that pytest forks may wait for ever for a lock that a thread of pytest held.
+CLEAN = multiprocessing.get_context("forkserver")
+CLEAN.set_forkserver_preload([__name__])
 
 
-def kill(pid: int, pipe: int, said: bytes = b"") -> list[str]:
-    """Kill a process; what it had finished."""
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    with open(pipe, "rb") as rest:
-        return (said + rest.read()).decode().split()
+def write_runs(home: str, finished: Connection) -> None:
+    """Write runs of five measurements until the end of this process, and name each that is finished."""
+    os.environ["WORKLOG_HOME"] = home
+    for number in range(10**6):
+        run = small_run(measurements=[], complete=False)
+        with claimed(path := new_path()):
+            run = Run.begin(run.head_lines(), path)
+            for part in range(5):
+                run.add(measured(name := f"k{os.getpid()}_{number}_{part}"), about={"file": "x.cu"})
+                finished.send(name)
+            run.end()
 
 
-def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_other():
-    rng, steady, finished = random.Random(40), start_writing(), list[str]()
+def start_writing(home: Path) -> tuple[Any, Connection]:
+    heard, finished = CLEAN.Pipe(duplex=False)
+    process = CLEAN.Process(target=write_runs, args=(str(home), finished), daemon=True)
+    process.start()
+    finished.close()
+    return process, heard
+
+
+def kill(process: Any, heard: Connection) -> list[str]:
+    """Kill a process; what it had finished since."""
+    process.kill()
+    process.join()
+    names = list[str]()
+    with heard, suppress(EOFError, OSError):
+        while True:
+            names.append(heard.recv())
+    return names
+
+
+def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_other(tmp_path):
+    rng, steady, finished = random.Random(40), start_writing(tmp_path), list[str]()
     for _ in range(20):
-        pid, pipe = start_writing()
-        said, enough = b"", rng.randint(1, 9)
-        while said.count(b"\n") < enough:
-            said += os.read(pipe, 1 << 16)
+        process, heard = start_writing(tmp_path)
+        finished += [heard.recv() for _ in range(rng.randint(1, 9))]
         time.sleep(rng.uniform(0, 0.001))
-        finished += kill(pid, pipe, said)
+        finished += kill(process, heard)
     others = kill(*steady)
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # of runs that were killed in their head
         kept = [m.kernel for run in saved() for m in run.measurements]
