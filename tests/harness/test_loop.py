@@ -46,16 +46,6 @@ def test_all_fixes_on_recover_the_truth(us):
     assert result.reading.converged and result.reading.degradations == []
 
 
-def test_the_interval_is_judged_of_what_is_left_without_the_offset():
-    def samples(offset_us: float) -> int:
-        gpu = VirtualGpu(offset_us=2000.0, noise=0.05)
-        reading = time_in_turn(gpu, [gpu.kernel(2000.0)], Harness(), offset_us=offset_us)
-        assert reading.converged
-        return len(reading.samples.counts)
-
-    assert samples(2000.0) > 2 * samples(0.0)
-
-
 @pytest.mark.parametrize("raised", [LaunchFailed, KeyboardInterrupt, MemoryError, float("nan"), float("inf"), -5.0])
 def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised, monkeypatch):
     gpu = VirtualGpu()

@@ -39,8 +39,6 @@ CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")
 PLAIN = CELL.partition("\n")[2]
 WRONG = CELL.replace("col >= N", "col >= N - 1")
 SLOW = CELL.replace("for (int k = 0; k < K; ++k)", "for (int r = 0; r < 100000; ++r) for (int k = 0; k < K; ++k)")
-OF_TILES = "%%rung --block 8,8 --domain 'M % 8 == 0, N % 8 == 0, K % 8 == 0'\n"
-RACY = OF_TILES + helpers.RACY.replace("mine(", "racy(")
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +84,6 @@ def test_every_error_names_its_line_on_the_page(run):
     assert f"%%rung: cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
     assert "\n    a = 1;\n" in printed
     assert printed.count("is undefined") == 6
-
-
-def test_a_race_names_the_cells_lines(run):
-    trial, printed = run(RACY)
-    assert not trial.passed
-    assert "Bs[k][x]" in RACY.splitlines()[8] and "As[y][x] =" in RACY.splitlines()[6]
-    assert re.search(r"✗ launch: cell:9: shared-race: .*line 7", printed), printed
-    assert {f.line for f in trial.checked.findings} == {9}
-    assert "cell:9: shared-race" in trial._repr_html_()
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,6 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
         (PLAIN, ("--grid", "1, 1", "--block", "16,8"), 1, "the grid 1, 1 doesn't depend on M, N or K"),
         (TILES, (*ON_TILES, "--size", "100"), 2, r"mine's domain \(M % 8 == 0, N % 16 == 0\): pad to 112"),
         (SEVERAL, (*LAUNCH, "--entry", "other<3>", "--size", "16"), 0, r"^mine\.cu: other<3> at 16"),
-        (PLAIN, ("--grid", "N, M", "--block", "64,64"), 1, "✗ launch: "),
     ],
 )
 def test_a_verdict_says_what_is_wrong_and_where(source, words, exit_code, said):
