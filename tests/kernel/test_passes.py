@@ -61,7 +61,7 @@ def test_the_passes_run_in_order_and_share_the_workspace():
 
 
 def test_a_launch_outside_its_workspace_is_seen():
-    with pytest.raises(EmulatedFault, match="writes 4 bytes 16 bytes past the end of workspace"):
+    with pytest.raises(EmulatedFault, match="writes 4 bytes at 16 bytes past the end of workspace"):
         run(mistaken(1))
 
 

@@ -85,9 +85,9 @@ class GlobalMemory:
             return f"at address {address:#x}, in no buffer"
         offset = address - near.base
         if offset < 0:
-            return f"{-offset} bytes before {near.name}"
+            return f"at {-offset} bytes before {near.name}"
         if offset >= near.size:
-            past = f"{offset - near.size} bytes past" if offset > near.size else "just past"
+            past = f"at {offset - near.size} bytes past" if offset > near.size else "just past"
             return f"{past} the end of {near.name} ({near.size} bytes)"
         return f"at byte {offset} of {near.name} ({near.size} bytes)"
 
