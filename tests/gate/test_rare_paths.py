@@ -9,7 +9,8 @@ from worklog.emulator import EmulatedDevice, build, load
 from worklog.emulator.coverage import Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import Memory, exact
-from worklog.gate.edges import check_old_c
+from worklog.gate.edges import check_edge_shapes, check_old_c, mistake_in
+from worklog.gate.search import check_rare_paths
 from worklog.gate.words import condition
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem import Domain, Shape
@@ -94,6 +95,39 @@ def launched(name: str, beta: float, shift: int = 0) -> EmulatedDevice:
 def test_a_shorter_format_on_a_rare_path_is_found():
     tf32 = f"(M % 56 == 0 && N % 40 == 0 ? __uint_as_float(__float_as_uint({OF_A}) & 0xffffe000) : {OF_A})"
     assert "rare paths" in str(edited("naive", OF_A, tf32).verdict.reason)
+
+
+def test_a_path_that_depends_on_the_data_is_found_at_a_size_of_its_own():
+    fault = "  if (K > 2100 && col < N && B[col] != 0.0f && fabsf(B[col]) < 0.25f) alpha = -alpha;\n"
+    text = rung("naive").source.replace("  if (row >= M", f"{fault}  if (row >= M", 1)
+    assert "rare paths" in str(check(rung("naive").with_text(text), on="emulated", seed=3).verdict.reason)
+
+
+def test_edge_shapes_show_a_wrong_scalar_and_a_shortened_operand_so_that_the_search_need_not():
+    device = EmulatedDevice()
+    check_edge_shapes(rung("naive").load(device), Memory(device, np.random.default_rng(1)))
+    (coverage,) = device.coverage.values()
+    bounds = min(coverage.deciding)
+    assert not any(any(coverage.lacking((bounds, held))) for held in (False, True))
+
+
+def test_a_line_that_needs_many_steps_is_taken_before_what_is_cheaper():
+    device, kernel = EmulatedDevice(), rung("equal_shares")
+    subject, memory = kernel.load(device), Memory(device, np.random.default_rng(3))
+    problem = exact.ExactProblem("E1", *exact.family("E1", Shape(128, 512, 72), memory.rng))
+    assert mistake_in(subject, memory, problem) is None
+    line = kernel.source[: kernel.source.index("tile += skipped")].count("\n") + 1
+    _, never_ran = check_rare_paths(subject, memory, quick=False)
+    assert not any(part.first <= line <= part.last for part in never_ran)
+
+
+def test_a_line_of_a_header_is_named_with_its_file(tmp_path):
+    text = rung("naive").source.replace(SIGNATURE, f"{SIGNATURE}if (A[0] == 12345.625f) beta += 1.0f;\n", 1)
+    (tmp_path / "lib.cuh").write_text(text)
+    (tmp_path / "mine.cu").write_text('#include "lib.cuh"\n')
+    launch = {"grid": "(N + 31) / 32, (M + 31) / 32", "block": "1024", "domain": "any"}
+    kernel = Kernel.from_file(tmp_path / "mine.cu", entry="sgemm_naive<32, 32>", **launch)
+    assert [part.file for part in check(kernel, on="emulated", seed=3).verdict.never_ran] == ["lib.cuh"]
 
 
 def test_offsets_in_16_bits_are_found():

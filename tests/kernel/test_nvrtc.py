@@ -38,11 +38,12 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* out) {
 KEEPS = r"""
 __device__ int launches;
 __device__ float table[2] = {1, 2};
+__device__ float only_read;
 __constant__ float factor;
 constexpr int ONLY_DECLARED = 1;
 extern "C" __global__ void keeps(float* out) {
   printf("%d\n", launches);
-  out[0] = table[threadIdx.x & ONLY_DECLARED] * factor;
+  out[0] = table[threadIdx.x & ONLY_DECLARED] * factor * only_read;
   atomicAdd(&launches, 1);
 }
 """

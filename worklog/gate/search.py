@@ -41,12 +41,12 @@ USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
 VARIED, SMALLER, EQUAL = 0.2, 0.1, 0.1  # parts of the values of a row, of its sizes, and of all rows
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
-MOST_BLOCKS, FEW_BLOCKS = 4096, 132  # of a launch; where they hand over data, which takes memory for each pair
+MOST_BLOCKS = 2**16  # of a launch
 WORK_PER_S, LONG = 5e7, 2**24  # before any was measured; work of a launch that tells it
 TRIES = 2  # of one choice
 NEW, LINES = 8, 1000  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
 # right result which shows a mistake
-PER_THREAD, LEAST = 64, 32  # work; M and N of a tile
+PER_THREAD, LEAST = 24, 32  # work; M and N of a tile
 WIDE = 9  # largest exponent of B's elements, where a choice depends on loaded values
 FAR = 60  # largest exponent of C, where a scalar is very small
 DENSE, NUMBERED = 2048, 300  # steps of the domain, and blocks, to find the words of a condition
@@ -158,8 +158,7 @@ class Search:
         work = tall * wide * (k + 16.0) * (1 + shifted)  # few are easier to read
         blocks = rows["%nctaid.x"] * rows["%nctaid.y"]
         work += PER_THREAD * math.prod(self.coverage.block) * blocks
-        many = blocks > (FEW_BLOCKS if self.hands_over else MOST_BLOCKS)
-        work[many | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)] = np.inf
+        work[(blocks > MOST_BLOCKS) | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)] = np.inf
         notes, start, order = self.coverage.notes(rows), len(self.work), np.argsort(work, kind="stable")
         self.notes, self.work = np.concatenate([self.notes, notes], axis=1), np.concatenate([self.work, work])
         self.rows = {name: np.concatenate([self.rows.get(name, more[:0]), more]) for name, more in rows.items()}
