@@ -124,3 +124,10 @@ def test_a_load_behind_the_end_of_a_parameter_is_found():
     text = ".visible .entry k(.param .u32 n) { .reg .b32 %r; ld.param.u32 %r, [n+4]; ret; }"
     (finding,) = launch(load(HEAD + text), (1,), 1, [5]).findings
     assert finding.message.endswith("reads 4 bytes just past the end of n (4 bytes)")
+
+
+def test_a_load_at_a_crooked_address_far_outside_of_shared_memory_beside_copies_is_found():
+    text = """.visible .entry k() { .shared .align 4 .b8 s[64]; .reg .b32 %r<2>;
+cp.async.commit_group; mov.u32 %r0, 4026531841; ld.shared.u32 %r1, [%r0]; ret; }"""
+    (finding,) = launch(load(HEAD + text), (1,), 1, []).findings
+    assert finding.kind == "shared-out-of-bounds"

@@ -15,7 +15,7 @@ enum { MOST_WARPS = 8 * 32, BARRIERS = 16, SLOT = 128 };
 /* Each lane of a mask, and each cell of these bytes of shared memory. */
 #define FOR_LANES(k, mask) for (int k = -1; (k = next_lane(mask, k)) < LANES;)
 #define FOR_CELLS(place, start, size) \
-  for (uint64_t place = (start) / (uint64_t)l->grain; place * (uint64_t)l->grain < (start) + (size); place++)
+  for (uint64_t place = (start) / (uint64_t)l->grain; (size) && place * (uint64_t)l->grain < (start) + (size); place++)
 
 static inline int next_lane(uint32_t mask, int after) {
   uint64_t rest = (uint64_t)mask >> (after + 1);
