@@ -231,7 +231,7 @@ static int barrier(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *
   }
   if (wrong) {
     int lane = __builtin_ctz(wrong);
-    tell_lanes(l, b, w, BARRIER_WRONG, pc, wrong, (int64_t)numbers[lane] << 32 | counts[lane]);
+    tell_lanes(l, b, w, BARRIER_WRONG, pc, wrong, (int64_t)((uint64_t)numbers[lane] << 32 | counts[lane]));
     l->status = ABORTED;
     return STOP;
   }
