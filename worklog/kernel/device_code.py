@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from worklog.errors import BadSetting
 from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.source import LINE, blank, uncommented
 from worklog.kernel.unit import Spans, Unit, read
@@ -32,10 +34,17 @@ _CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce
 _CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
 
 
-def prepared(file: str, source: str, folders: Sequence[str], define: Sequence[str]) -> tuple[Program, Unit]:
-    """What NVRTC gets of a source, for any entry; and what the source and its headers define. folders: of headers.
-    define: macros.
+def prepared(file: str, source: str, include: Sequence[Any], define: Sequence[str]) -> tuple[Program, Unit]:
+    """What NVRTC gets of a source, for any entry; and what the source and its headers define. include: folders of
+    headers. define: macros. Raises BadSetting for a folder that isn't there, and for what is no macro.
     """
+    for macro in define:
+        if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
+            raise BadSetting(f"cannot read -D {macro!r}: write NAME or NAME=VALUE")
+    for folder in include:
+        if not Path(folder).is_dir():
+            raise BadSetting(f"cannot read -I {folder}: there is no such folder")
+    folders = [str(Path(folder).resolve()) for folder in include]
     texts = own_headers(source, folders)
     unit = read(source, tuple(define), tuple(texts.values()))
     spans = iter(unit.host)

@@ -6,7 +6,6 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 from __future__ import annotations
 
 import math
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -112,16 +111,10 @@ class Kernel:
             raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
         grid, block = signature.launch_text("grid", grid), signature.launch_text("block", block)
         include, define = listed("include", include), listed("define", define)
-        for macro in define:
-            if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
-                raise BadSetting(f"cannot read -D {macro!r}: write NAME or NAME=VALUE")
-        for folder in include:
-            if not Path(folder).is_dir():
-                raise BadSetting(f"cannot read -I {folder}: there is no such folder")
         bytes_: Any = shared
         if not isinstance(bytes_, Integral) or bytes_ < 0:
             raise BadSetting(f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more")
-        code, unit = prepared(file, source, [str(Path(folder).resolve()) for folder in include], define)
+        code, unit = prepared(file, source, include, define)
         tile, claims, own_launch = signature.header(source)
         names = [entry] if entry else unit.kernels
         if not names:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from worklog.kernel.preprocessor import preprocessed
-from worklog.kernel.source import UNCLEAR, filled, nodes, parts, sizes_in, text_of, tree_of
+from worklog.kernel.scope import BY_ADDRESSES, BY_CONFIG, CONFIGURED, assign, declare, forget, members, targets
+from worklog.kernel.source import UNCLEAR, filled, nodes, parts, text_of, tree_of
 from worklog.problem import TYPES, Parameter
 
 _DEVICE = re.compile(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b")
@@ -35,9 +36,6 @@ _SCOPES = (
     "lambda_expression", "try_statement", "conditional_expression",
 )  # fmt: skip
 _CHANGES = ("assignment_expression", "update_expression", "call_expression")
-_BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
-_BY_CONFIG = ("cudaLaunchKernelEx", "cudaLaunchKernelExC")
-_CONFIGURED = {"gridDim": UNCLEAR, "blockDim": UNCLEAR, "dynamicSmemBytes": "0"}
 
 
 Spans = Sequence[tuple[int, int, str]]  # starts, ends and what is there instead
@@ -188,7 +186,7 @@ class _Reader:
             if inner.type == "function_definition":
                 self._function(inner, scope, template)
             elif inner.type == "declaration":
-                _declared(inner, self.constants)
+                declare(inner, self.constants)
             self.outer[self.code.place(child.start_byte)].append((child, self._is_for_the_host(child, inner)))
 
     def _record(self, node: Any, scope: tuple[str, ...]) -> None:
@@ -284,23 +282,23 @@ class _Reader:
         """The launches in a function's code, in order. names: values before it, then those behind it."""
         for child in nodes(node, "declaration", *_CHANGES, inside=_SCOPES):
             if child.type in _SCOPES:
-                changed = {target for change in nodes(child, *_CHANGES) for target in _targets(change)}
+                changed = {target for change in nodes(child, *_CHANGES) for target in targets(change)}
                 inner = dict(names)
                 if child.type in _LOOPS:
-                    _forget(inner, changed)
+                    forget(inner, changed)
                 for part in child.named_children if child.type == "if_statement" else [child]:
                     yield from self._inside(part, dict(inner))
-                _forget(names, changed)
+                forget(names, changed)
             elif child.type == "declaration":
-                _declared(child, names)
+                declare(child, names)
             else:
                 if (call := self._call(child, names)) is not None:
                     yield call
                 left, right = (text_of(child.child_by_field_name(side)) for side in ("left", "right"))
-                own = {name: f"({names[name]})" for name in (left, *_members(left)) if name in names}
-                _forget(names, _targets(child))
+                own = {name: f"({names[name]})" for name in (left, *members(left)) if name in names}
+                forget(names, targets(child))
                 if child.type == "assignment_expression" and child.children[1].type == "=":
-                    _assign(names, left, filled(right, own))
+                    assign(names, left, filled(right, own))
 
     def _call(self, node: Any, names: Mapping[str, str]) -> Call | None:
         """A launch, or a call of a function that launches."""
@@ -311,18 +309,18 @@ class _Reader:
         configured = next((child for child in node.named_children if child.type == "kernel_call_syntax"), None)
         if configured is not None:
             configuration = [*map(text_of, configured.named_children)]
-        elif by in _BY_CONFIG and len(passed) > 1:
+        elif by in BY_CONFIG and len(passed) > 1:
             config = text_of(passed[0]).strip("& ")
-            fields = (names.get(f"{config}.{field}", default) for field, default in _CONFIGURED.items())
+            fields = (names.get(f"{config}.{field}", default) for field, default in CONFIGURED.items())
             function, configuration, passed = passed[1], [*fields], passed[2:]
-        elif by in _BY_ADDRESSES and len(passed) > 3:
+        elif by in BY_ADDRESSES and len(passed) > 3:
             function, passed, configuration = passed[0], passed[3:4], [text_of(passed[n]) for n in (1, 2, 4)]
         elif any(f.calls and f.name.rpartition("::")[2] == by.partition("<")[0] for f in self.functions):
             configuration = []
         else:
             return None
         values = [*map(text_of, passed)]
-        if by in (*_BY_ADDRESSES, "cudaLaunchKernelExC"):  # an array with the addresses of the arguments
+        if by in (*BY_ADDRESSES, "cudaLaunchKernelExC"):  # an array with the addresses of the arguments
             values = [part.strip("& ") for part in parts(names.get("".join(values), "").strip("{ }"))]
         while function.type in ("cast_expression", "pointer_expression", "parenthesized_expression"):
             function = function.named_children[-1]
@@ -343,68 +341,3 @@ def _untemplated(node: Any) -> tuple[Any, str]:
         template = text_of(node.child_by_field_name("parameters"))[1:-1]
         node = node.named_children[-1]
     return node, template
-
-
-def _targets(node: Any) -> set[str]:
-    """What an expression changes: by an assignment, or by a call that gets an address, where it isn't a launch."""
-    if node.type != "call_expression":
-        return {text_of(node.child_by_field_name("left") or node.child_by_field_name("argument"))}
-    function, arguments = (node.child_by_field_name(field) for field in ("function", "arguments"))
-    if arguments is None or text_of(function) in (*_BY_CONFIG, *_BY_ADDRESSES):
-        return set()
-    return {text_of(given)[1:] for given in arguments.named_children if text_of(given).startswith("&")}
-
-
-def _forget(names: dict[str, str], targets: Iterable[str]) -> None:
-    """Names whose value changes, and those that are computed from them."""
-    for target in targets:
-        if target in names or f"{target}.x" in names:
-            of_target = re.compile(rf"{re.escape(target)}(?:\.\w+)?|.*\b{re.escape(target)}\b.*", re.DOTALL)
-            for name, text in names.items():
-                mentions = text != UNCLEAR and (target in text or target in name)
-                if mentions and (of_target.fullmatch(name) or of_target.fullmatch(text)):
-                    names[name] = UNCLEAR
-
-
-def _assign(names: dict[str, str], name: str, text: str) -> None:
-    """A name's value: an expression, or the sizes of a dim3, which are its members."""
-    names[name] = text
-    given = sizes_in(text) if f"{name}.x" in names or text.startswith("dim3") else []
-    if f"{text}.x" in names:
-        given = [names.get(member, UNCLEAR) for member in _members(text)]
-    for member, size in zip(_members(name), [*given, "1", "1"] if given else (), strict=False):
-        names[member] = size
-
-
-def _members(name: str) -> tuple[str, ...]:
-    return f"{name}.x", f"{name}.y", f"{name}.z"
-
-
-def _declared(node: Any, names: dict[str, str]) -> None:
-    """The names that a declaration gives a value."""
-    kind = text_of(node.child_by_field_name("type"))
-    for declarator in node.children_by_field_name("declarator"):
-        value, name = declarator.child_by_field_name("value"), declarator
-        if declarator.type == "function_declarator" and kind == "dim3":  # dim3 grid(n, m) may look like one
-            value = declarator.child_by_field_name("parameters")
-        while name is not None and name.type != "identifier":
-            name = name.child_by_field_name("declarator")
-        if name is None:
-            continue
-        own, text = text_of(name), text_of(value)
-        for member in _members(own):
-            names.pop(member, None)
-        if kind == "dim3":
-            bare = re.fullmatch(r"[({].*[)}]|", text, re.DOTALL)
-            _assign(names, own, f"dim3{text or '()'}" if bare else text)
-        elif value is None or re.search(r"\b(?:float|double|half)", kind):
-            names[own] = UNCLEAR
-        elif kind == "cudaLaunchConfig_t":
-            for field, given in zip(_CONFIGURED, value.named_children, strict=False):
-                pair = given.type == "initializer_pair"
-                names[f"{own}.{text_of(given.named_children[0])[1:] if pair else field}"] = text_of(
-                    given.named_children[-1] if pair else given
-                )
-        else:
-            is_list = value.type == "initializer_list" and declarator.child_by_field_name("declarator") == name
-            _assign(names, own, text[1:-1] if is_list or value.type == "argument_list" else text)
