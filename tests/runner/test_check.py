@@ -111,7 +111,7 @@ def test_a_class_must_be_held():
         ),
         (PLAIN, ("--domain", "M % 0 == 0"), "cannot read the domain"),
         (PLAIN, ("--domain", ""), "--domain is empty: "),
-        (PLAIN, ("--args", " "), "--args is empty: "),
+        (PLAIN, ("--args", ""), "--args is empty: "),
         (PLAIN, ("--entry", "yours"), "mine.cu has no kernel yours: its kernels are mine"),
         (PLAIN, ("--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
         (TEXTURED, (), "mine.cu:4: txq.width.b32 (txq.width.b32 w, "),
