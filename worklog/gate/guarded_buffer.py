@@ -93,6 +93,7 @@ class Memory:
         live = device.source == "live"
         self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
         self.lent: Guarded | None = None  # the last workspace
+        self._room: Buffer | None = None  # the memory of that one and of others
         self.largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
         self.launched: Shape | None = None  # last
 
@@ -120,7 +121,10 @@ class Memory:
             self.lent = None
             return
         if self.lent is None or self.lent.inner.size != needed:
-            self.lent = Guarded.of_size(self.device, 4 * needed)
+            words = -(-needed // 4) * 4 + 2 * GUARD
+            if self._room is None or self._room.size < words:  # new memory takes long where it is touched first
+                self._room = self.device.upload(np.zeros(words, np.float32))
+            self.lent = Guarded(self.device, self.device.view(self._room, 0, words), nbytes=4 * needed)
         self.lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
         subject.use_workspace(self.lent.inner)
 

@@ -315,7 +315,7 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
                 own = {i.line} if len(rows) and alone and not whole else set[int]()
                 lines = {(search.file, line) for line in behind if alone or len(rows)} - ran
                 lines = (lines | {(search.file, line) for line in own if line}) - when.keys()
-                known = lines and len(rows) and not search.tried[choice]  # if tried, it depends on loaded values
+                known = lines and alone and len(rows) and not search.tried[choice]  # if tried, loaded values decide
                 words = search.words(choice, int(rows[0])) if known and time.thread_time() < until else ""
                 when |= dict.fromkeys(lines, words)
     parts = list[NeverRan]()
