@@ -44,7 +44,7 @@ MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
 WORK_PER_S, LONG = 5e7, 2**24  # before any was measured; work of a launch that tells it
 TRIES = 2  # of one choice
-NEW, LINES = 8, 1000  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
+NEW, LINES = 8, 10**5  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
 # right result which shows a mistake
 PER_THREAD, LEAST = 24, 32  # work; M and N of a tile
 WIDE = 9  # largest exponent of B's elements, where a choice depends on loaded values
@@ -184,13 +184,13 @@ class Search:
         """
         if not len(self.work):
             return math.inf, 0
-        cheap, gain = self.work < LONG, np.zeros(len(self.work))
-        tells = self.tells(self.rows) & cheap
+        cheap, gain, tells = self.work < LONG, np.zeros(len(self.work)), self.tells(self.rows)
         for choice, place in self.places.items():
             new, lacking = self.coverage.lacks(choice), self.coverage.lacking(choice)
             if any(lacking) and self.tried[choice] < (TRIES if new else 2 * TRIES):
                 worth = new * self.worth.get(choice, 0) * (cheap | (self.tried[choice] == 0))
-                gain += self.notes[place] * (tells[lacking].sum(axis=0) + worth)
+                shown = tells[lacking].sum(axis=0)
+                gain += self.notes[place] * (shown + worth * (1 + shown))
         # A path for long or narrow matrices may be right at the least size alone, which is mostly even.
         even = np.sum([self.rows[name] // step % 2 == 0 for name, step in self.steps.items()], axis=0)
         price = np.where((gain > 0) & (self.work <= most), self.work * (1 + even) / np.maximum(gain, 1), np.inf)
