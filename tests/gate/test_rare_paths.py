@@ -1,6 +1,7 @@
 """The gate searches for paths of a kernel that its other launches don't take, and names what it does not reach."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,10 +137,17 @@ def test_offsets_in_16_bits_are_found():
 
 @pytest.mark.parametrize("k", [2, 40, 5000])
 def test_the_problems_of_the_search_lose_bits_in_a_shorter_format_and_have_no_zeros(k):
-    a, b = exact.family("E2 and E3", Shape(7, 9, k), np.random.default_rng(1), headroom=exact.HEADROOM)
+    a, b = exact.family(exact.MIXED, Shape(7, 9, k), np.random.default_rng(1), headroom=exact.HEADROOM)
     assert (np.abs(a) >= 1).all() and (np.abs(b) >= 1).all()
     assert np.abs(a).max() > 2**11 and np.abs(b).max() > 2**11
     assert (np.abs(a) @ np.abs(b)).max() < exact.EXACT_LIMIT >> exact.HEADROOM
+
+
+@pytest.mark.parametrize("seed", [7, 26, 49])  # a launch at an odd K multiplies sums of long numbers
+def test_an_algorithm_that_multiplies_sums_of_elements_is_right_on_rare_paths(few_shapes, seed):
+    strassen = Path(__file__).parents[1] / "exploits" / "right" / "strassen.cu"
+    result = check(Kernel.from_file(strassen), on="emulated", seed=seed)
+    assert result.verdict.accepted, result.verdict.reason
 
 
 def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():

@@ -169,6 +169,16 @@ def test_python_functions_and_source_are_timed_beside_the_baseline(python, tmp_p
     assert by_name["returned"].us < by_name["in_place"].us
 
 
+@NEEDS_TORCH
+def test_tensaras_rules_and_float16(python, tmp_path):
+    harness = Harness().but(warmup="tensara:512:3:10", stopping="tensara:5:5:20", least_samples=5)
+    chosen = [Solution.of(f"{python}:returned", arrays="torch", problem="softmax", dtype="float16")]
+    run = measure_solutions(chosen, cases=CASES, harness=harness, out=tmp_path / "run.json")
+    (found,) = run.measurements
+    assert found.us and 5 <= found.n <= 20, found.reason
+    assert found.verdict is not None and found.verdict.precision == "float16"
+
+
 BESIDE = ["naive", "shared"]
 
 

@@ -20,7 +20,7 @@ from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
 from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
-from worklog.runner.check import compile_for
+from worklog.runner.compiled import compile_for
 from worklog.runner.launches import Loop, Pool, Trespass, elements
 from worklog.runs import recorded_run
 

@@ -28,7 +28,8 @@ from worklog.lab import magic
 from worklog.problem.gemm import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.check import Checked, compile_for
+from worklog.runner.check import Checked
+from worklog.runner.compiled import compile_for
 from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
 from worklog.runs.records import NeverRan, Stage, Verdict

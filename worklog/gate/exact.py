@@ -37,6 +37,7 @@ EXACT_LIMIT = 2**24
 PROJECTION_BITS = 16
 SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
+MIXED, ALONE = "E2 and E3", ("E2 without zeros", "E3 without zeros")
 LONGER = 2**11  # some element of an operand that loses bits in a shorter format
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 FARTHEST, RANGE = 40, 9  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
@@ -61,8 +62,8 @@ def family(
     name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", headroom: int = 0
 ) -> tuple[Float32, Float32]:
     """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
-    product. headroom: bits by which sums, and operands of a shorter format, are smaller still. "E2 and E3" has operands
-    of 12 bits in both, where K allows it, and no zeros.
+    product. headroom: bits by which sums, and operands of a shorter format, are smaller still. MIXED has operands of 12
+    bits in both, where K allows it, and no zeros; ALONE the same in A or in B.
     """
     size_a, size_b = (shape.m, shape.k), (shape.k, shape.n)
     if name == "E1":
@@ -70,10 +71,12 @@ def family(
         widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11 if shape.k < 3 else 10
         bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
         return _nonzero(rng, size_a, bits), _nonzero(rng, size_b, bits)
-    if name == "E2 and E3":
+    if name in (MIXED, *ALONE):
         a, b = _signs(rng, size_a, shape.k, along=1), _signs(rng, size_b, shape.k)
         long = rng.permutation(shape.k)[: max(1, ((EXACT_LIMIT >> headroom) - shape.k) >> 12)]
-        of_a, of_b = np.array_split(long, 2) if rng.integers(2) else np.array_split(long, 2)[::-1]
+        of_a, of_b = np.split(long, [len(long) // 2 if name == MIXED else len(long)])
+        if rng.integers(2) if name == MIXED else name == ALONE[1]:
+            of_a, of_b = of_b, of_a
         a[:, of_a], b[of_b] = _odd_12_bit(rng, (shape.m, len(of_a))), _odd_12_bit(rng, (len(of_b), shape.n))
         return a, b
     terms = EXACT_LIMIT >> headroom + 12

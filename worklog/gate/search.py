@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -211,7 +211,7 @@ class Search:
         wide = claimed in precision.CLASSES and bool(self.hoped or (lacking and self.by_data))
         self.tried.update(c for c in made if c in lacking or tells[self.coverage.lacking(c)].any())
         shape, alpha, beta = Shape(*(int(of[name]) for name in SIZES)), float(of["alpha"]), float(of["beta"])
-        family = "E1" if exact.families(claimed) == ("E1",) else "E2 and E3"
+        family = "E1" if exact.families(claimed) == ("E1",) else exact.MIXED
         a, b = exact.family(family, shape, rng, claimed, exact.HEADROOM)
         old = (2 * rng.integers(-(2**15), 2**15, (shape.m, shape.n))).astype(np.float32)
         if wide or not _few_bits(of):
@@ -227,6 +227,14 @@ class Search:
         shifts = {name: int(of[name] % 256) // 4 for name in MATRICES}
         words += "".join(f", {name} {4 * n} bytes behind a 256-byte boundary" for name, n in shifts.items() if n)
         return ExactProblem(family, a, b, alpha=alpha, beta=beta, before=before), shifts, words
+
+    def alone(self, problem: ExactProblem, claimed: str) -> Iterator[ExactProblem]:
+        """The launch of a problem with long operands in A alone, and in B alone: Strassen's algorithm multiplies sums
+        of elements, and rounds the products of two long ones.
+        """
+        for name in exact.ALONE:
+            a, b = exact.family(name, problem.shape, self.rng, claimed, exact.HEADROOM)
+            yield replace(problem, a=a, b=b)
 
     def words(self, choice: Choice, row: int) -> str:
         """When a choice is made as at a row, if that depends on values that are known before a launch."""
@@ -284,6 +292,9 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             continue
         finally:
             device.deadline = math.inf
+        if isinstance(mistake, ErrorMap) and problem.family == exact.MIXED:
+            others = [mistake_in(subject, memory, other, shifts) for other in search.alone(problem, subject.claimed)]
+            mistake = others[0] or others[1]
         if mistake is not None:
             where = mistake if isinstance(mistake, ErrorMap) else None
             return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()

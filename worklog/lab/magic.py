@@ -34,7 +34,7 @@ from worklog.plots.selection import in_order
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.check import compile_for
+from worklog.runner.compiled import compile_for
 from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, Stage, Verdict, newest_run
 from worklog.settings import OPTIONS, Harness, parse_settings

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice, UnsupportedInstruction, build, load
+from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice, UnsupportedInstruction, load
 from worklog.emulator.flow import Flow
 from worklog.emulator.launch import BUDGET, require_matrices
 from worklog.errors import BadSetting, Interrupted, WorklogError
@@ -26,13 +26,14 @@ from worklog.gate.edges import is_right_in, require_blocks
 from worklog.gate.exact import UNWRITTEN
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Device, Kernel, Runnable
-from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
 from worklog.kernel.source import types_of
-from worklog.problem import SGEMM, Domain, Problem, Shape
+from worklog.problem import Domain, Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array
 from worklog.runner.child import Say, run_child
+from worklog.runner.compiled import compile_for
 from worklog.runner.job import Progress, silent
 from worklog.runs.records import Verdict
 
@@ -44,8 +45,6 @@ UNCONFIRMED = "types of the parameters as the source has them: the compiler's na
 TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
-# Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
-BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 
 
@@ -376,36 +375,3 @@ def device_of(live: bool, budget: int = BUDGET) -> Device:
     from worklog.gpu.cuda import CudaDevice
 
     return CudaDevice()
-
-
-def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
-    """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
-    CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't stated.
-    """
-    built: list[tuple[Compiled, str]] = []
-    for part in kernel.passes:
-        if live:
-            built.append((compile_cuda(part.program, gpu().arch), f"live · {gpu().name}"))
-        else:
-            built.append(build(part.program))
-        compiled, program = built[-1][0], built[-1][0].program
-        name, ptx = f"{program.name}: {program.entry}", compiled.ptx
-        entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
-        code = ptx[entry.end() if entry else 0 :]
-        dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
-        if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", code):
-            takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
-            unread = [said for said in kernel.adapted if "shared memory: give" in said]
-            raise BadSetting("; ".join((f"{name} takes {takes}", *unread)))
-        declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
-        bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
-        if bits != tuple(BITS.get(parameter, "64") for parameter in part.arguments):
-            raise BadSetting(
-                f"{name} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, which don't take "
-                f"({', '.join(part.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are integers, "
-                "alpha, beta and the matrices' elements are float"
-            )
-        for parameter, kind in zip(part.arguments, types_of(compiled.symbol), strict=False):
-            if parameter in ("A", "B", "C") and kind.replace(" const", "") not in ("float*", "float2*", "float4*"):
-                raise BadSetting(f"{name} takes {kind} for {parameter}: the gate passes float*")
-    return built[kernel.main]
