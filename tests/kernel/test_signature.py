@@ -244,6 +244,17 @@ def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found
     assert Kernel.from_source(f"template <int T = 8> {GEMM} {{}} void f() {{ {LAUNCH} }}").entry == "gemm<>"
 
 
+def test_a_function_that_launches_for_elements_of_any_type_is_read_for_floats():
+    of_any = POINTERS.replace("float", "T")
+    source = (
+        f"template <class T, int B> __global__ void gemm({of_any}, int M, int N, int K) {{}}\n"
+        f"template <class T> void run({of_any}, int M, int N, int K) {{\n"
+        "  gemm<T, 32><<<dim3((N + 31) / 32, (M + 31) / 32), dim3(32, 32)>>>(A, B, C, M, N, K);\n}\n"
+        f"template void run<double>({POINTERS.replace('float', 'double')}, int M, int N, int K);\n"
+    )
+    assert Kernel.from_source(source).entry == "gemm<float, 32>"
+
+
 def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too():
     source = (
         f"template <int T> __global__ void gemm({POINTERS}, int M, int N, int K) {{}}\n"

@@ -245,7 +245,9 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
                 host = function_around(bare, len("".join(before))) if other != path else ""
                 names = units[other].names(launch)
                 instance = arguments(reduced(part, names).strip("() ") for part in launch.template)
-            template = bool(declared is not None and declared.template and not instance)
+            # Types of elements are taken for floats (Kernel.from_source).
+            elements = {parameter.type for parameter in declared.parameters if parameter.pointer} if declared else set()
+            template = bool(declared and {*declared.template} - elements and not instance)
             yield PublicKernel(folder, path, name + instance, texts[path], host, template, constants)
 
 

@@ -236,6 +236,8 @@ class _Reader:
         outer = f"{scope[-1]}::" if scope else "::"
         names = {own.removeprefix(outer): text for own, text in self.constants.items() if own.startswith(outer)}
         names |= dict.fromkeys((p.name for p in parameters), UNCLEAR)
+        if "__global__" not in before:  # a function that launches for elements of any type is taken for floats
+            names |= {p.type: "float" for p in parameters if p.pointer and p.type in defaults}
         calls = list[Call]()
         with suppress(RecursionError):  # of hundreds of scopes in each other
             calls += self._inside(body, names)
