@@ -2,10 +2,10 @@
 // Run:     worklog run best --size 1x4096x4096
 //          It isn't a rung: best takes it where C has one row or one column.
 //
-// Why:     each number of the matrix is used once, so the time is that of reading it. Neighbouring
-//          threads read neighbouring floats, 16 bytes each where rows begin at multiples of that.
-//          There are enough threads to have about 30 KB per multiprocessor on their way. A block
-//          keeps its sums to itself, so one launch is enough, and their order is always the same.
+// Why:     each number of the matrix is used once. We believe that the time is that of reading it;
+//          none is recorded yet. Neighbouring threads read neighbouring floats, 16 bytes each where
+//          rows begin at multiples of that. A block keeps its sums to itself, so one launch is
+//          enough, and their order is always the same.
 // Domain:  M = 1 or N = 1.
 // Tile:    LANES=8 ROWS=8 WIDTH=4
 // Launch:  grid (M * N + LANES * WIDTH - 1) / (LANES * WIDTH)   block 1024

@@ -317,9 +317,10 @@ both.shares(kinds)
 
 # %% [markdown]
 # `worklog.sgemm(A, B, max_error=1e-4)` takes the fastest kernel whose error is at most that share of |A| |B|, in each
-# element and for any numbers, by bounds that count roundings. An FP32 sum rounds K times. A tensor core truncates about
-# 20 sums of 128 k, and FP32 registers add these, so `split` has the lower bound from K = 256 on. A third kernel sums in
-# double precision. For equal numbers, all roundings may go the same way: the last line is on the emulator.
+# element and for any numbers in range, by bounds that count roundings. An FP32 sum rounds K times. `split` rounds about
+# 20 times in 128 k, where a tensor core truncates, and once more where registers add that to the rest: from K = 256 on
+# its bound is the lower one. A third kernel sums in double precision. For equal numbers, all roundings may go the same
+# way: the last line is on the emulator.
 
 # %%
 from worklog.kernel.accuracy import exact_bound, fp32_bound, split_bound
