@@ -65,12 +65,14 @@ def largest_error(product: Product, result: Any, library: Any = np) -> float:
     """The largest |error| / (|alpha| |A| |B| + |beta C|), less what subnormal numbers are rounded by; infinite where
     an infinity or a NaN is missing, or stands where the product has none. result: M x N. library: of result.
     """
-    a, b, c = (library.asarray(x).astype(np.float64) for x in (product.a, product.b, product.c))
+    a, b, c = (library.asarray(x.astype(np.float64)) for x in (product.a, product.b, product.c))
+    if library is not np:  # CuPy's conversions take subnormal numbers for zeros
+        result = library.asarray(result.get().astype(np.float64))
     with np.errstate(all="ignore"):
         exact, size = product.alpha * (a @ b), abs(product.alpha) * (abs(a) @ abs(b))
         if product.beta:
             exact, size = exact + product.beta * c, size + abs(product.beta * c)
-        error = abs(result.astype(np.float64) - exact) - (abs(product.alpha) * a.shape[1] + 2) * 2.0**-149
+        error = abs(result - exact) - (abs(product.alpha) * a.shape[1] + 2) * 2.0**-149
         share = library.where(error > 0, error / library.where(size == 0, 2.0**-200, size), 0)
         is_finite = library.isfinite(exact)
         same = (result == exact) | (library.isnan(result) & library.isnan(exact))

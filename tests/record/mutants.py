@@ -1,4 +1,5 @@
-"""Put mutants of right kernels through the gate on the emulator: `python -m tests.record.mutants [KERNEL…]` (an hour).
+"""Put mutants of right kernels through the gate on the emulator: `python -m tests.record.mutants [KERNEL…]`; an
+hour on 2 cores.
 
 A mutant is a kernel of the ladder, or a small right kernel of the tests, with one edit. The table counts
 what became of them: a row per kernel; notebook 04 shows it. A survivor passes the gate. It is wrong, and the gate has a
@@ -8,6 +9,7 @@ hole, unless explained.json, beside the recorded tables, says why its results ar
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -306,7 +308,7 @@ def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
         raise click.UsageError(f"there is no kernel {', '.join(unknown)}: choose from {', '.join(known)}")
     edits_of = {name: chosen(edits(known[name].source), count, seed + crc32(name.encode())) for name in names or known}
     wanted = [(name, edit) for name, chosen_edits in edits_of.items() for edit in chosen_edits]
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         outcomes = list(pool.map(tried, *zip(*wanted, strict=True)))
     frame = pd.DataFrame(outcomes)
     if out is not None:

@@ -154,7 +154,8 @@ class Cluster(Workers):
             raise BadSetting(f"several cards need Dask: {install_command('cluster')}") from error
         self.lost, self.stack = (KilledWorker,), ExitStack()
         self.own, cards = not scheduler, visible_cards() if cards is None else cards
-        dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1})
+        # Its own look at the GPU fails for cards that aren't of this machine, and those of a recording aren't.
+        dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1, "distributed.diagnostics.nvml": False})
         if self.own:
             # A process that starts reads it; an IPython in another program has none.
             vars(sys.modules["__main__"]).setdefault("__spec__", None)
