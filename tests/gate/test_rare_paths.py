@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.emulator.helpers import HEAD
 from worklog.emulator import EmulatedDevice, build, load
 from worklog.emulator.coverage import Coverage
 from worklog.errors import LaunchFailed
@@ -215,3 +216,14 @@ def test_a_size_that_matters_in_other_launches_is_named_too():
     row = {"M": 2**14, "N": 2**14, "K": 256}
     said = condition(lambda rows: rows["M"] * rows["N"] > 2**20, row, tried, np.random.default_rng(1))
     assert said == "a condition on M and N"
+
+
+def test_choices_of_code_with_many_loops_are_computed_to_their_end():
+    """With the budget of a kernel's launch, a right kernel failed as if it never ended."""
+    step = "add.s32 %i, %i, 1;\n" + "setp.eq.s32 %q, %i, %m;\n@%q mov.u32 %x, %i;\n" * 25
+    loops = "".join(f"mov.u32 %i, 0;\nL{n}: {step}setp.lt.s32 %p, %i, %m;\n@%p bra L{n};\n" for n in range(150))
+    body = f".reg .pred %p, %q;\n.reg .b32 %i, %m, %x;\nld.param.u32 %m, [M];\n{loops}ret;"
+    coverage = Coverage(load(f"{HEAD}.visible .entry k(.param .u32 M)\n{{\n{body}\n}}"), ("M",), (32,))
+    last = max(pc for pc, _ in coverage.judge[1])
+    notes = coverage.notes({"M": np.array([1, 1000])})
+    assert notes[coverage.judge[1][last, True]].tolist() == [False, True]

@@ -22,7 +22,8 @@ from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, 
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
-TURNS = 128  # of a loop
+TURNS = 128  # of a loop, after which it ends: so each launch does, however many instructions that takes
+ENOUGH = 2**60  # instructions
 IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
 PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
 UNKNOWN, UNKNOWN_FLOAT, WAITED = "unknown", "unknown float", "waited"  # what a kernel loads; whether a wait ended
@@ -252,6 +253,7 @@ class Coverage:
             for place, name in enumerate(self.inputs):
                 values = np.ascontiguousarray(rows.get(name, out[0, :0])[start : start + ROWS])
                 given[place, : len(values), : values.itemsize] = values.view(np.uint8).reshape(-1, values.itemsize)
-            launch(kernel, (1,), ROWS, [given.reshape(-1), noted.reshape(-1)], races=False, count=False)
+            arguments = [given.reshape(-1), noted.reshape(-1)]
+            launch(kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH)
             out[:, start : start + ROWS] = noted[:, : count - start]
         return out
