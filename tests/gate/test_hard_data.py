@@ -70,6 +70,11 @@ def test_a_doubtful_element_that_is_stored_twice_fails_with_a_beta():
     assert not stage.passed and MIXED in stage.detail
 
 
+def test_a_result_that_overflows_where_the_old_c_is_subtracted_is_judged_without_a_warning():
+    stage = hard_data(edited("naive", ("alpha * acc + beta * *c", "copysignf(3.4e38f, *c)")))
+    assert MIXED in stage.note, stage.detail
+
+
 def test_hard_data_lies_in_every_part_of_a_tile():
     trusted = ("bool precise = ", "bool precise = (row_of(i) % BM >= 32 && column_of(i) % BN >= 32) || ")
     assert not hard_data(edited("wgmma", trusted)).passed

@@ -266,7 +266,9 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
         result = Buffers(memory, a, b).run(subject, 1.0, beta, old if beta else None)
         if result.trespass:
             return failed(HARD_DATA, f"at {shape} with beta = {beta:g}: {result.trespass}")
-        for name, count in not_as_fp32(a, b, result.c - beta * old).items():
+        with np.errstate(over="ignore"):
+            product = result.c - beta * old
+        for name, count in not_as_fp32(a, b, product).items():
             unlike[name] = max(count, unlike.get(name, 0))
         old = np.where(np.isfinite(result.c), result.c, np.float32(1))
     notes = [NORMS] if loses_bits else []
