@@ -1,7 +1,7 @@
 """Records a sweep on one card and on several of one host: the factor, the winner and its regret, the agreement of the
 cards, and what a worker that dies half-way loses.
 
-`python -m tests.record.cluster worklog/recordings/cluster` on a host with two GPUs of one kind; 7 minutes. It writes
+`python -m tests.record.cluster worklog/recordings/cluster` on a host with four GPUs of one kind; 7 minutes. It writes
 the sweeps' runs and a summary into the folder, which must not exist.
 """
 
@@ -27,7 +27,8 @@ from worklog.runs import Measurement, Run, write_text
 from worklog.settings import Harness
 
 SIZES = {"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16), "TM": (4, 8, 16), "TN": (4, 8, 16)}
-AXES = [Axis(name, values) for name, values in {**SIZES, "MIN_BLOCKS": (1, 2)}.items()]  # 162 tiles can be built
+AXES = [Axis(name, values) for name, values in {**SIZES, "MIN_BLOCKS": (1, 2, 3)}.items()]
+WHERE = "BM * BN <= 32768", "MIN_BLOCKS * TM * TN <= 384"  # leaves 219 tiles that can be built
 
 
 def shares(run: Run) -> dict[str, float]:
@@ -64,11 +65,11 @@ def killed(workers: Cluster, few: sweep.Variants, out: Path) -> dict[str, Any]:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("cards", default="0,1")
+@click.argument("cards", default="0,1,2,3")
 def main(folder: Path, cards: str) -> None:
     """Sweep on the first card, then on all of these."""
     folder.mkdir(parents=True)
-    many = sweep.variants(rung("autotuned"), AXES, where=["BM * BN <= 32768"])
+    many = sweep.variants(rung("autotuned"), AXES, where=WHERE)
     runs, walls = list[Run](), list[float]()
     for number, some in enumerate((cards.split(",")[:1], cards.split(","))):
         begun = time.monotonic()
