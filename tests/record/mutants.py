@@ -48,14 +48,16 @@ SYNCHRONISES = re.compile(r"__sync|__shfl|__threadfence|atomic|\bmma\b|cp\.async
 SMALL = Path(__file__).parents[1] / "emulator" / "kernels" / "right"
 ADDS_TO_C = "atomic_halves"
 NOT_COMPILED, EQUAL, TOO_SLOW, SURVIVED = "does not compile", "same code", "time limit", "survived"
+ORIGINAL_FAILED = "original failed"
 SEED = 0
 LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant. result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED, or the
-    stage of the gate that failed it. detail: of the stage, or the class and the notes of a survivor.
+    """What became of a mutant. result: NOT_COMPILED, EQUAL (to the original's machine code), TOO_SLOW, SURVIVED,
+    ORIGINAL_FAILED, or the stage of the gate that failed it. detail: of the stage, or the class and the notes of a
+    survivor.
     """
 
     kernel: str
@@ -92,11 +94,8 @@ def kernels() -> dict[str, Kernel]:
 
 @cache
 def original(name: str) -> Checked:
-    """The verdict on the unedited kernel. Raises WorklogError where it isn't right."""
-    done = checked(kernels()[name])
-    if not done.verdict.accepted:
-        raise WorklogError(f"{name} itself is refused: {done.verdict.reason}")
-    return done
+    """The verdict on the unedited kernel."""
+    return checked(kernels()[name])
 
 
 def tried(name: str, edit: Edit, limit_s: float = LIMIT_S) -> Outcome:
@@ -132,7 +131,9 @@ def result_of(name: str, mutant: Kernel) -> tuple[str, str]:
         stage = done.verdict.stages[-1]
         has_finding = any(finding.is_error for finding in done.findings)
         return ("finding" if stage.name == "launch" and has_finding else stage.name), stage.detail[:200]
-    right = original(name).verdict
+    signal.setitimer(signal.ITIMER_REAL, 0)  # the limit is the mutant's
+    if not (right := original(name).verdict).accepted:
+        return ORIGINAL_FAILED, str(right.reason)
     details = [str(done.verdict.precision)] if done.verdict.precision != right.precision else []
     return SURVIVED, "; ".join([*details, *(str(note) for note in done.verdict.notes if note not in right.notes)])
 
@@ -302,7 +303,9 @@ def closing(text: str, start: int) -> int:
 @click.option("--seed", default=0, show_default=True, help="Chooses the edits.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per mutant.")
 def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
-    """Check mutants of each KERNEL (default: of all, and record them). Exits with 1 for a survivor without a reason."""
+    """Check mutants of each KERNEL (default: of all, and record them). Exits with 1 for a survivor without a reason,
+    and for a kernel that fails itself: then nothing is recorded.
+    """
     known = kernels()
     if unknown := sorted(set(names) - known.keys()):
         raise click.UsageError(f"there is no kernel {', '.join(unknown)}: choose from {', '.join(known)}")
@@ -314,10 +317,13 @@ def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
     if out is not None:
         frame.to_csv(out, index=False)
     document = record(outcomes, json.loads((FOLDER / "explained.json").read_text(encoding="utf-8")))
-    if not names:
+    broken = sorted({f"{of.kernel} fails unedited: {of.detail}" for of in outcomes if of.result == ORIGINAL_FAILED})
+    if not names and not broken:
         (recorded,) = FOLDER.glob("2*.json")
         documents.write_text(recorded, document)
     print(document["label"], pd.crosstab(frame["kernel"], frame["result"], margins=True).to_string(), sep="\n")
+    if broken:
+        sys.exit("\n".join(broken))
     if unexplained := [survivor["mutant"] for survivor in document["survivors"] if not survivor["explained"]]:
         sys.exit(f"not explained: {', '.join(unexplained)}")
 

@@ -18,6 +18,7 @@ from tests.record import compare, corpus, mutants, ported
 from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
+from worklog.kernel import rung
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda, of_nvidia
 from worklog.runner import declare
@@ -207,6 +208,13 @@ def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason():
     (path,) = mutants.FOLDER.glob("2*.json")
     recorded = json.loads(path.read_text(encoding="utf-8"))
     assert recorded["rows"] and all(survivor["explained"] for survivor in recorded["survivors"])
+
+
+def test_a_kernel_that_fails_unedited_costs_only_its_own_outcomes(monkeypatch):
+    wrong = mutants.checked(rung("naive").with_text(rung("naive").source.replace("alpha * acc", "acc")))
+    monkeypatch.setattr(mutants, "original", lambda name: wrong)
+    outcome = tried_edit("shared", "alpha, beta", "beta", "1.0f")  # which survives
+    assert (outcome.result, outcome.detail) == (mutants.ORIGINAL_FAILED, str(wrong.verdict.reason))
 
 
 FOLDER = Path(__file__).with_name("sources")
