@@ -1,6 +1,7 @@
 """The core: threads that wait, schedules, coverage, and what it refuses."""
 
 import ctypes
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,6 +89,26 @@ done:
     assert launch(parsed, (1,), 32, [0]).ok
     with pytest.raises(UnsupportedInstruction, match=r"bar\.arrive .*barriers other than"):
         launch(parsed, (1,), 32, [1])
+
+
+@pytest.mark.parametrize("body", ["x[0] += 1;", 'printf("%d", i);'])
+def test_an_interrupt_ends_a_launch_that_is_traced_or_prints(body):
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    source = kernel(f"  for (int i = 0; i < n; ++i) {body}", "volatile int* x, int n")
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(Stop):
+            for _ in range(20):
+                launch(compiled_source(source, "k"), (1,), 32, [np.zeros(1, np.int32), 40_000], trace=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("name", ["block_turns", *(f"barriers/{name}" for name in BARRIERS)])

@@ -20,8 +20,8 @@ the first is that which a thread reaches earlier after the last barrier. Each bl
 orders threads; where more than barriers does, each thread has a row of the times that it knows of the others. The
 blocks of a cluster are one Block, whose warps follow each other: one clock, and one shared memory with a part of each.
 
-native.py runs a launch, and returns every few million instructions for progress and Ctrl-C. The core tells events, each
-kind and place once; tell.py words them, and what does not end.
+native.py runs a launch. The core returns every few million instructions for progress and Ctrl-C, and to print. It tells
+events, each kind and place once; tell.py words them, and what does not end.
 """
 
 from __future__ import annotations
@@ -60,9 +60,6 @@ def record(name: str) -> np.dtype[Any]:
     assert body is not None, name
     fields: list[Any] = []
     for type_, names in re.findall(r"(?:const )?(\w+)\s+([^;]+);", body[1]):
-        if pointed := re.match(r"\(\*(\w+)\)", names):
-            fields.append((pointed[1], "u8"))
-            continue
         for star, field, sizes in re.findall(r"(\*?)(\w+)((?:\[\w+\])*)(?:,|$)", names):
             shape = tuple(32 if size == "LANES" else int(size) for size in re.findall(r"\w+", sizes))
             fields.append((field, "u8" if star else TYPES.get(type_) or record(type_), shape))

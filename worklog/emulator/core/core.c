@@ -61,9 +61,10 @@ static int trap(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
 static void print(Launch *l, Block *b, Warp *w, const Instruction *i, uint32_t mask) {
   FOR_LANES(k, mask) {
     const uint8_t *local = local_of(l, b, first_of(b, w) + k).data;
-    uint32_t count = l->print(AT(uint64_t, i->a)[k], AT(uint64_t, i->b)[k], local);
-    if (i->d != NONE) AT(uint32_t, i->d)[k] = count;
+    uint32_t *count = i->d == NONE ? NULL : &AT(uint32_t, i->d)[k];
+    l->prints[l->prints_count++] = (Print){AT(uint64_t, i->a)[k], AT(uint64_t, i->b)[k], local, count};
   }
+  l->status = PRINTING;
 }
 
 enum { PATIENCE = 128 }; /* rounds of the same lanes after which a loop most likely waits for others of the warp */
@@ -195,7 +196,10 @@ static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left
       case TENSOR: then = tensor(l, b, w, pc, i, mask); break;
       case WGMMA: then = wgmma(l, b, w, pc, i, mask); break;
       case TRAP: then = trap(l, b, w, pc, i, mask); break;
-      case PRINT: print(l, b, w, i, mask); break;
+      case PRINT:
+        print(l, b, w, i, mask);
+        push(w, pc + 1, lanes);
+        return left;
       case SET_REGISTERS:
         w->registers = (int32_t)AT(uint32_t, i->a)[__builtin_ctz(mask)], w->registers_pc = pc;
         break;

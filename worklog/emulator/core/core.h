@@ -44,7 +44,7 @@ enum event_kind {
   MBARRIER_OVERWRITTEN, WRONG_STATE, PHASE_LACKS, BULK_MISALIGNED, BOX_MISALIGNED, BULK_OUTSIDE_SHARED, BULK_OUTSIDE,
   BULK_READ_ONLY, BOX_BEFORE, NO_TENSOR_MAP, CALLS_TOO_DEEP, NO_FUNCTION
 };
-enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTED };
+enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTED, PRINTING };
 
 typedef struct {
   int32_t kind, op;
@@ -123,6 +123,12 @@ typedef struct {
   uint32_t words[LANES][4]; /* of shared memory, afterwards: the aligned 16 bytes that a lane's access is in */
 } Step;
 
+typedef struct { /* a vprintf of one thread, with its local memory; where the number of arguments goes, or NULL */
+  uint64_t format, arguments;
+  const uint8_t *local;
+  uint32_t *count;
+} Print;
+
 typedef struct { /* of a tensor, the innermost dimension first. counts: elements of a box; strides: bytes */
   int32_t dimensions, item, swizzle, nan;
   int64_t shape[5], strides[5], counts[5], steps[5];
@@ -156,8 +162,9 @@ typedef struct {
   int32_t stuck_pc, stuck_thread, status, stuck_count;
   int32_t scratch, fences; /* scratch: 6 registers of no instruction's own; whether there are fences */
   int64_t stuck_block;
-  uint32_t (*print)(uint64_t format, uint64_t arguments, const uint8_t *local); /* vprintf: number of arguments */
-  void (*watch)(const Step *step); /* or NULL */
+  Print prints[LANES]; /* that Python does before the launch goes on */
+  Step *traced;        /* no more than most_steps */
+  int32_t prints_count, traced_count, most_steps;
   int64_t *half;       /* executed, when a warp had used half of its budget; basic_blocks of them */
   Block **resident;    /* blocks that run, and may wait for each other */
   Between *between;    /* what blocks have handed over */

@@ -113,10 +113,10 @@ static void count(Site *s, Pattern *p, const uint64_t *address, uint32_t mask) {
   for (int k = 0; k < 6; k++) s->costs[k] += p->costs[k];
 }
 
-/* Tell whoever watches of a step. s: the site whose last costs are its own, or NULL. */
+/* Add a step to the trace. s: the site whose last costs are its own, or NULL. */
 static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_t pc, int32_t space, uint32_t mask,
                  const uint64_t *address) {
-  if (!l->watch) return;
+  if (l->traced_count == l->most_steps) return;
   Step step = {.pc = pc, .warp = number_of_warp(b, w) % own_warps(l, b), .space = space, .mask = mask};
   step.block = block_of(l, b, first_of(b, w));
   if (s && l->counting) memcpy(step.costs, s->last.costs, sizeof step.costs);
@@ -125,7 +125,7 @@ static void note(Launch *l, const Block *b, const Warp *w, const Site *s, int32_
     memcpy(step.words[k], b->shared.data + (address[k] & ~(uint64_t)15), sizeof step.words[k]);
   for (int k = 0; k < LANES && l->blocks > 1 && space == SHARED; k++)
     step.address[k] %= (uint64_t)l->shared_stride;
-  l->watch(&step);
+  APPEND(&l->chunks, l->traced, l->traced_count, step);
 }
 
 /* Of one access of a warp: see core.h. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ from worklog.errors import WorklogError, install_command
 from worklog.kernel.disk_cache import folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
-WATCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 MOST_STEPS = 100_000  # of a trace, of which each has 0.8 kB
-PRINT = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
+# Python gives the core no function to call: Ctrl-C would raise there, and ctypes drops what is raised.
+GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
 
 
 @cache
@@ -73,12 +73,6 @@ def run(
     which, half = np.asarray(numbers, np.int64), np.zeros_like(executed)
     choices = np.zeros(len(form.records), np.uint8)
     layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
-    errors: list[BaseException] = []
-    steps: list[bytes] = []
-    printing = PRINT(partial(_printed, memory, program.local, errors))
-    watching = WATCH(
-        lambda step: steps.append(ctypes.string_at(step, STEP.itemsize)) if len(steps) < MOST_STEPS else None
-    )
     launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
     own_specials = np.array([(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32)
     arrays = {
@@ -87,15 +81,13 @@ def run(
         "lists": np.array(form.lists, np.int32), "half": half, "layouts": layouts,
     }  # fmt: skip
     fields: dict[str, Any] = {name: array.ctypes.data for name, array in arrays.items()} | {
-        "print": ctypes.cast(printing, ctypes.c_void_p).value,
-        "watch": ctypes.cast(watching, ctypes.c_void_p).value if batch.traced else 0,
         "clusters_count": len(which) // blocks, "code_count": len(form.records), "sites_count": len(sites),
         "buffers_count": len(buffers), "layouts_count": len(layouts), "special_count": len(own_specials),
         "basic_blocks": len(executed), "file_size": image.nbytes, "scratch": form.scratch,
         "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
         "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
         "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
-        "grain": grain, "counting": batch.counting, "checking": batch.races,
+        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "counting": batch.counting, "checking": batch.races,
         "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
         "waits": bool(program.flow.polling or program.flow.may_wait),
     }  # fmt: skip
@@ -103,17 +95,20 @@ def run(
         launch[name] = value
     core, start = library(), ctypes.c_void_p(launch.base.ctypes.data)
     try:
-        while (status := core.launch_run(start)) == tell.STATUS["SLICE_OVER"]:
+        while (status := core.launch_run(start)) in GOES_ON:
+            for text, arguments, local, count in launch.prints[: launch.prints_count].tolist():
+                number = memory.vprintf(text, arguments, ctypes.string_at(local, program.local))
+                if count:
+                    ctypes.c_uint32.from_address(count).value = number
             batch.progress(int(launch.steps), budget)
-        told = ctypes.string_at(int(launch.events), record("Event").itemsize * int(launch.events_count))
+        events = _copied(launch.events, launch.events_count, record("Event"))
+        trace = _copied(launch.traced, launch.traced_count, STEP)
     finally:
         core.launch_free(start)
-    for error in errors:
-        raise error
-    reported = tell.together(np.frombuffer(bytearray(told), record("Event")))
+    reported = tell.together(events)
     for event in reported:
         tell.tell(program, memory, event, shared)
-    if len(steps) == MOST_STEPS:
+    if len(trace) == MOST_STEPS:
         raise TooLarge(f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem")
     if status == tell.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
@@ -123,16 +118,9 @@ def run(
         tell.end(program, batch, launch, status, executed, half, tell.lacking(reported))
     threads = np.repeat(executed[:, 1], [block.stop - block.start for block in program.flow.blocks])
     costs = [*zip(form.owners, sites["costs"].tolist(), strict=True)]
-    trace = np.frombuffer(b"".join(steps), STEP)
     return executed.tolist(), costs, tuple(threads.tolist()), choices[: len(threads)], trace
 
 
-def _printed(
-    memory: GlobalMemory, size: int, errors: list[BaseException], text: int, arguments: int, local: int | None
-) -> int:
-    """vprintf of one thread, whose local memory is at an address of this process."""
-    try:
-        return memory.vprintf(text, arguments, ctypes.string_at(local, size) if local else b"")
-    except BaseException as error:  # which ctypes would drop
-        errors.append(error)
-        return 0
+def _copied(start: int, count: int, dtype: np.dtype[Any]) -> Array:
+    """A list of the core's."""
+    return np.frombuffer(bytearray(ctypes.string_at(int(start), dtype.itemsize * int(count))), dtype)

@@ -272,6 +272,8 @@ static int round_of(Launch *l, int64_t *left) {
 int launch_run(Launch *l) {
   int64_t left = l->slice;
   int status;
+  l->prints_count = 0;
+  if (l->status == PRINTING) l->status = DONE;
   if (!l->resident) l->resident = zeros(l, sizeof *l->resident * (size_t)l->together);
   if (!l->between) l->between = zeros(l, sizeof *l->between);
   if (l->status) return l->status;
