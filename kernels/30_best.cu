@@ -19,6 +19,7 @@
 // floats per copy of B and per store of C, 4 or 1; with 4, both are aligned to 16 bytes.
 // A_BY_COLUMNS, B_BY_COLUMNS: whether a factor is stored column by column. Copies that transpose
 // move one float each, so WIDTH concerns A where it is stored by columns, and not B where that is.
+// A warp has 8 x 4 lanes, or 4 x 8 where WM isn't a multiple of 32.
 // ORDER: of the four multiply-adds of a 2 x 2 patch, a hexadecimal digit each, the last one first.
 // It decides which registers ptxas allocates. Each tile has that with the fewest bank conflicts.
 
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
     sgemm_best(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                float* C, void* workspace) {
   constexpr int THREADS = BM * BN / (WM * WN) * 32;
-  constexpr int ROWS = 8, COLS = 4, TM = WM / ROWS, TN = WN / COLS;
+  constexpr int ROWS = WM % 32 == 0 ? 8 : 4, COLS = 32 / ROWS, TM = WM / ROWS, TN = WN / COLS;
   static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
   static_assert(BK % 4 == 0, "the two fragments alternate, and tiles of K stay aligned");
   // 4 floats of padding: a transposing copy then hits 32 banks, and rows stay 16-byte aligned.
@@ -116,8 +117,8 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   // Rung 13's lanes where there are many multiply-adds per load. Else loads are the limit, and rung
   // 12's lanes need fewer wavefronts.
   constexpr bool MANY = TM >= 8;
-  const int lane_row = MANY ? lane / COLS : lane / 8 * 2 + lane % 2;
-  const int lane_col = MANY ? lane % COLS : lane / 2 % 4;
+  const int lane_row = MANY ? lane / COLS : ROWS == 8 ? lane / 8 * 2 + lane % 2 : lane / 2 % 4;
+  const int lane_col = MANY ? lane % COLS : ROWS == 8 ? lane / 2 % 4 : lane / 8 * 2 + lane % 2;
   const int row = warp / (BN / WN) * WM + lane_row * 4;
   const int col = warp % (BN / WN) * WN + lane_col * 4;
 

@@ -224,10 +224,10 @@ lab.timeline("ragged", few, block=2)
 # on compute capability 9.0, `bulk_copies` is among them. A small product has one block per multiprocessor or fewer,
 # so no other block works while it waits for a copy: the kernel has 2 to 8 stages of K under way, as rung 14. A is
 # copied float by float, so its rows may begin anywhere. Where rows of B and C begin anywhere, B is copied float by
-# float, too, and C passes through shared memory, so that neighbouring lanes store neighbouring floats. Where C has one
-# row or one column, each number of the matrix is used once, and a kernel of its own reads it once
-# (`kernels/vector.cu`); no time of that is recorded. The table is an H200's, and an H100 takes it, too: cuBLAS
-# and four rungs are recorded on both, and take 0.96 to 1.00 of the time on the H100 at 1024, 2048 and 4096.
+# float, too, and C passes through shared memory, so that neighbouring lanes store neighbouring floats. Where C is thin
+# or small, a kernel of its own shares out K among the threads of a block, in one launch (`kernels/sliced.cu`); no time
+# of that, nor of the tiles of 16, 48 and 96 rows, is recorded. The table is an H200's, and an H100 takes it, too:
+# cuBLAS and four rungs are recorded on both, and take 0.96 to 1.00 of the time on the H100 at 1024, 2048 and 4096.
 # Here it is at 24 shapes that are drawn by a seed. The table was not tuned at them.
 
 # %%

@@ -21,7 +21,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources
 from worklog.kernel.best import BULK, choose, table
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.rungs import any_shape, vector
+from worklog.kernel.rungs import any_shape, sliced
 from worklog.problem.gemm import Domain, Shape
 from worklog.runs import CHAPTERS, recorded_run, recordings
 from worklog.runs.run import Run
@@ -30,9 +30,11 @@ BEST = worklog.rung("best")
 SMALL = st.integers(1, 70)
 DEVICE = EmulatedDevice()
 TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
+SLICED = [tile.template for tile in table().tiles if tile.kernel == "sliced"]
 LOADED = {
     (index, parts): any_shape(TEMPLATES[index], parts).load(DEVICE)
-    for index in (7, 16)  # the smallest tiles of each width, which have the same code as the others
+    # the smallest tiles of each width, which have the same code as the others, and those of 16, 48 and 96 rows
+    for index in (7, 16, 17, 18, 20, 21)
     for parts in (1, 3)
 } | {(16, 64): any_shape(TEMPLATES[16], 64).load(DEVICE)}
 
@@ -100,7 +102,7 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
     """At aligned shapes of its whole tiles; its code runs on no other GPU. A run says what was launched."""
     *tiles, bulk = table().tiles
     at_once = replace(bulk, alone_us=0.0, shared_us=0.0, block_us=0.0)
-    monkeypatch.setattr(best, "table", partial(replace, table(), tiles=(*tiles, at_once)))
+    monkeypatch.setattr(best, "table", partial(replace, table(), tiles=(*tiles, at_once), read_gbs=math.inf))
     shape, any_gpu = Shape(128, 256, 24), choose.__wrapped__
     hopper = partial(any_gpu, arch="sm_90")
     assert hopper(shape) == BULK and BULK.missing_on("sm_80")
@@ -117,7 +119,7 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
 
 def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few():
     """At 1792 in two parts, 392 tiles: behind 264 in a first wave, 128 are left for 132 multiprocessors."""
-    free = replace(table(), multiprocessors=132, launch_us=0.0, sum_us=0.0, sum_gbs=math.inf)
+    free = replace(table(), multiprocessors=132, launch_us=0.0, sum_us=0.0, sum_gbs=math.inf, read_gbs=math.inf)
     tile = replace(table().tiles[0], resident=2, alone_us=1.0, shared_us=1.0, block_us=0.0)
     assert free.us(tile, 2, Shape.of(1792)) == 2 * 112 + 2 * 112
     assert free.us(replace(tile, resident=4), 4, Shape.of(1792)) == 4 * 56 + 2 * 56  # 256 left
@@ -128,42 +130,44 @@ def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_h
 
 def test_the_table_names_each_tile_once_and_says_where_it_was_measured(monkeypatch, tmp_path):
     assert table().label.startswith("measured on an ")
-    assert [tile.template for tile in table().tiles] == [*TEMPLATES, BULK.template]
+    assert [tile.template for tile in table().tiles] == [*TEMPLATES, *SLICED, BULK.template]
+    assert len({str(tile.template) for tile in table().tiles}) == len(table().tiles)
     assert len({*table().shapes}) == len(table().shapes) >= 30
     monkeypatch.setattr(best, "FILE", tmp_path / "none.json")
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
         table.__wrapped__()
 
 
-@pytest.mark.parametrize(("size", "k"), [(1, 1), (8, 1000), (33, 300), (260, 37)])
-@pytest.mark.parametrize("of_row", [True, False])
-@pytest.mark.parametrize("by_columns", [True, False])
-@pytest.mark.parametrize("least", [1, 4096])
-def test_one_row_and_one_column_are_exact_in_each_order_and_read_nothing_beyond(size, k, of_row, by_columns, least):
-    shape, along = Shape(1, size, k) if of_row else Shape(size, 1, k), by_columns == of_row
-    rng = np.random.default_rng(size * k)
-    sizes = (shape.m, k), (k, shape.n), (shape.m, shape.n)
-    a, b, before = (rng.integers(-8, 9, of).astype(np.float32) for of in sizes)
-    stored = [matrix.T.copy().reshape(matrix.shape) if by_columns else matrix for matrix in (a, b)]
-    for aligned in {False, (k if along else size) % 4 == 0}:
-        kernel, _ = vector(shape, aligned, along, least)
+@pytest.mark.parametrize("template", SLICED, ids=str)
+def test_k_that_threads_share_out_is_exact_and_nothing_beyond_is_read(template):
+    kernel, rng = sliced(template), np.random.default_rng(0)
+    subject = kernel.load(DEVICE)
+    for m, n, k in ((1, 1, 1), (1, 40, 517), (17, 5, 1030), (9, 33, 64)):
+        shape = kernel.domain.padded(Shape(m, n, k))
+        a, b = (rng.integers(-8, 9, sizes).astype(np.float32) for sizes in ((shape.m, k), (k, shape.n)))
+        before = rng.integers(-8, 9, (shape.m, shape.n)).astype(np.float32)
         for alpha, beta in ((1, 0), (-0.5, 2), (0, 1)):
-            result = Buffers(Memory(DEVICE, rng), *stored).run(kernel.load(DEVICE), alpha, beta, before)
+            result = Buffers(Memory(DEVICE, rng), a, b).run(subject, alpha, beta, before)
             assert result.trespass == "" and (result.c == alpha * (a @ b) + beta * before).all()
     assert not DEVICE.findings
 
 
-def test_one_row_and_one_column_take_the_kernel_that_reads_the_matrix_once():
-    """But where K is so deep that few blocks would read it."""
-    at = {str(shape): choose(Shape(*shape)).file for shape in ((1, 4096, 4096), (4095, 1, 63), (2, 4096, 4096))}
-    assert [*at.values()] == ["vector.cu", "vector.cu", "30_best.cu"]
-    assert choose(Shape(1, 16, 100_000)).file == "30_best.cu"
-    assert "along<" in choose(Shape(64, 1, 4096)).entry and "across<" in choose(Shape(1, 64, 4096)).entry
-    assert "across<" in choose(Shape(64, 1, 4096), a_by_columns=True).entry
+def test_thin_products_take_the_kernel_that_shares_out_k_where_both_factors_are_by_rows():
+    thin = (1, 4096, 4096), (4095, 1, 63), (2, 4096, 4096), (3, 3, 255), (255, 3, 1023), (7, 127, 1023)
+    assert {choose(Shape(*shape)).file for shape in thin} == {"sliced.cu"}
+    assert {choose(Shape.of(n)).file for n in (1024, 2047)} == {"30_best.cu"}
+    for how in ({"a_by_columns": True}, {"b_by_columns": True}):
+        assert choose(Shape(3, 3, 255), **how).file == "30_best.cu"
+    assert choose(Shape(1, 4096, 4096), a_by_columns=True).file == "sliced.cu", "one row is both"
     assert choose(Shape(1, 4096, 4096)).template["WIDTH"] == 4
-    assert (
-        choose(Shape(1, 4095, 4096)).template["WIDTH"] == choose(Shape(1, 4096, 4096), aligned=False).template["WIDTH"]
-    )
+    for narrow in (choose(Shape(1, 4095, 4096)), choose(Shape(1, 4096, 4096), aligned=False)):
+        assert narrow.template["WIDTH"] == 1 and narrow.template["BN"] >= 8, "whole sectors of B"
+
+
+def test_no_kernel_is_expected_to_read_faster_than_the_memory():
+    for shape in (Shape(1, 4096, 4096), Shape(4096, 1, 4096), Shape(4097, 9, 1023)):
+        for us, _ in best.candidates(shape):
+            assert us > table().launch_us + shape.compulsory_bytes / table().read_gbs / 1e3
 
 
 @pytest.mark.parametrize("size", [1024, 2048, 4096])

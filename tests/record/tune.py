@@ -2,41 +2,83 @@
 
 `python -m tests.record.tune worklog/recordings/chapters/h100_drawn.jsonl` on a machine with a GPU; at most 9 minutes.
 It draws 48 shapes by each of two seeds. At the first ones, it times the kernels that the table expects to be the
-fastest, scales the table (worklog/kernel/best.json) by what came, and writes it, there and beside the run. At the
+fastest, fits the table (worklog/kernel/best.json) to what came, writes it, there and beside the run, and prints what
+the fitted table chooses, and the regret: the share of its time that is above the fastest timed kernel's. At the
 others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS, and `best` where it was slow.
 `--keep` leaves the table as it is.
 """
 
 import json
 import threading
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from math import exp, isqrt, log
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from typing import NamedTuple
 
 import click
 
 from worklog.gpu.device import gpu
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, rungs
 from worklog.kernel import best as tiles
-from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, candidates, choose, table
-from worklog.kernel.rungs import any_shape
+from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, Tile, candidates, choose, table
 from worklog.problem import Shape
 from worklog.runner.job import Changes, Job
 from worklog.runner.measure import carry_out
 from worklog.runs import Gpu, Run
+from worklog.runs.documents import Table as Rows
 from worklog.settings import Harness
 
 KINDS = ("powers of two", "off by one", "primes")
-COUNT, MOST, TILES = 48, 8192, 3  # shapes, the largest size, and tiles tried at a shape
-TUNING_S, ALL_S = 260, 510
+COUNT, MOST = 48, 8192  # shapes, and the largest size
+TILES, NEAR = 4, 1.35  # at a shape, the most tiles, and their most time over the fastest one's
+GUESSES, FAR = 2, 2.0  # shapes at least per guess, and the most time there over the fastest one's
+TUNING_S, ALL_S = 280, 510
 # Where best was slower than cuBLAS on an H100.
 SLOW = "1x4096x4096 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640 1000x1536x3072 769x1000x4095"
+# Like these, and not among the shapes of the result: the draws have few that are thin and large.
+MORE = "1x6144x3000 5000x1x6000 2x6000x4000 9x5000x3001 41x6000x5000 80x4097x1000 700x300x1501 1100x1400x2500"
 SHORT: Changes = (("most_samples", 40), ("budget_s", 1.0), ("hot_ms", 0.0))
-Points = Mapping[str, list[float]]  # by a kernel's entry without its parts: times over those that the table expects
+TIMES = ("alone_us", "shared_us", "block_us")
+# Weights of a tile's earlier times against one point: a measured tile is taken to be off by half as much as a point,
+# and a guess by five times as much.
+PRIOR, PRIOR_OF_GUESS = 4.0, 0.04
+STEPS = [1.05**n for n in (-8, -4, -2, -1, 1, 2, 4, 8)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel at a shape: its entry, which tells the tile, its parts of K, and the expected microseconds."""
+
+    shape: Shape
+    entry: str
+    parts: int
+    us: float
+    kernel: Kernel
+
+    @property
+    def name(self) -> str:
+        """Of its kernel in a run. What split launches follows the shape."""
+        return f"{self.entry} {self.shape if self.entry == 'split' else self.parts}"
+
+    @property
+    def tile(self) -> str:
+        """For a reader."""
+        of = self.kernel.template
+        return f"{self.kernel.name} {of['BM']}x{of['BN']}x{of['BK']}" + (f" in {self.parts}" if self.parts > 1 else "")
+
+
+class Point(NamedTuple):
+    """What a trial took, and its share of cuBLAS."""
+
+    trial: Trial
+    us: float
+    share: float | None
+
+
+Points = Sequence[Point]
 
 
 def drawn(seed: int, count: int = COUNT) -> dict[Shape, str]:
@@ -56,42 +98,56 @@ def drawn(seed: int, count: int = COUNT) -> dict[Shape, str]:
     return kinds
 
 
-def tried(shape: Shape, card: Gpu) -> list[tuple[str, float, Kernel]]:
-    """What to time at a shape: for each of the tiles that are expected to be the fastest, the best number of parts; and
-    what else there is. With its entry, which tells the tile, and the expected microseconds.
+def entry_of(tile: Tile) -> str:
+    """Of a tile's kernel for row-major matrices."""
+    if tile.kernel == rungs.SLICED.name:
+        return rungs.sliced(tile.template).entry
+    return BULK.entry if tile.kernel == BULK.name else rungs.any_shape(tile.template).entry
+
+
+def trials(shape: Shape, card: Gpu) -> list[Trial]:
+    """Of each kernel that takes a shape, with the parts that are expected to be best; the fastest one first."""
+    first = dict[str, Trial]()
+    for us, make in sorted(candidates(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card), key=first_of):
+        kernel = make()
+        entry = "split" if kernel.name == "split" else kernel.entry
+        parts = int((*kernel.blocks(shape), 1)[2]) if kernel.file == rungs.ANY_SHAPE.file else 1
+        first.setdefault(entry, Trial(shape, entry, parts, us, kernel))
+    return [*first.values()]
+
+
+def first_of(pair: tuple[float, object]) -> float:
+    return pair[0]
+
+
+def tried(shapes: Iterable[Shape], card: Gpu) -> list[Trial]:
+    """What to time: at each shape, the tiles near the best one, and split; and each guess at the shapes where it comes
+    nearest to the best one. The likely ones first, in case that the time is over.
     """
-    listed = candidates(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card)
-    made = [(us, make()) for us, make in sorted(listed, key=lambda candidate: candidate[0])]
-    first = dict[str, tuple[str, float, Kernel]]()
-    for us, kernel in made:
-        of_split = kernel.name == "split"
-        entry = "split" if of_split else kernel.function if kernel.file == "vector.cu" else kernel.entry
-        first.setdefault(entry, (entry, us, kernel))
-    others = ("split", "across", "along", BULK.entry)
-    chosen = [kept for kept in first.values() if kept[0] not in others][:TILES]
-    return chosen + [first[entry] for entry in others if entry in first]
+    ranked, of_guesses = dict[Trial, int](), dict[str, list[tuple[float, Trial]]]()
+    guesses = {entry_of(tile) for tile in table().tiles if not tile.points}
+    for shape in shapes:
+        listed = trials(shape, card)
+        own = [trial for trial in listed if trial.entry != "split"]
+        near = [trial for trial in own[:TILES] if trial.us <= NEAR * own[0].us]
+        near += [trial for trial in listed if trial.entry == "split"]
+        ranked |= {trial: rank for rank, trial in enumerate(near)}
+        for trial in own:
+            if trial.entry in guesses and trial.us <= FAR * own[0].us:
+                of_guesses.setdefault(trial.entry, []).append((trial.us / own[0].us, trial))
+    for found in of_guesses.values():
+        for _, trial in sorted(found, key=first_of)[:GUESSES]:
+            ranked[trial] = 0
+    return sorted(ranked, key=ranked.__getitem__)
 
 
-def points(kinds: Mapping[Shape, str], card: Gpu, out: Path) -> Points:
-    """Times over those that the table expects, without the launch."""
-    jobs, kernels, expected = list[Job](), dict[str, Kernel](), dict[tuple[str, Shape], tuple[str, float]]()
-    for shape in kinds:
-        for entry, us, kernel in tried(shape, card):
-            name = name_of(kernel)
-            kernels[name] = as_users(kernel, name)
-            jobs.append(Job(name, shape, SHORT))
-            expected[name, shape] = entry, us
-    by_entry, launch = defaultdict[str, list[float]](list), table().launch_us
-    for m in timed(jobs, [*kernels.values()], out, TUNING_S).measurements:
-        entry, us = expected[m.kernel, m.problem]
-        if m.us is not None and us > 1.2 * launch and m.us > launch:
-            by_entry[entry].append((m.us - launch) / (us - launch))
-    return by_entry
-
-
-def name_of(kernel: Kernel) -> str:
-    """Its entry, and its parts of K."""
-    return f"{kernel.entry} {kernel.grid.rpartition(', ')[2]}"
+def points_of(listed: Sequence[Trial], out: Path) -> Points:
+    """What these took, as far as there is time for them."""
+    kernels = {trial.name: as_users(trial.kernel, trial.name) for trial in listed}
+    jobs = [Job(trial.name, trial.shape, SHORT) for trial in listed]
+    by = {(trial.name, trial.shape): trial for trial in listed}
+    done = timed(jobs, [*kernels.values()], out, TUNING_S).measurements
+    return [Point(by[m.kernel, m.problem], m.us, m.ratio) for m in done if m.us is not None]
 
 
 def as_users(kernel: Kernel, name: str) -> Kernel:
@@ -110,24 +166,85 @@ def timed(jobs: list[Job], kernels: list[Kernel], out: Path, seconds: float) -> 
         timer.cancel()
 
 
-def scaled(of: Table, found: Points) -> Table:
-    """The table with each tile's times multiplied by the geometric mean of its points; what has none stays."""
-    by = {entry: exp(fmean(map(log, ratios))) for entry, ratios in found.items()}
-    new = []
-    for tile in of.tiles:
-        factor = by.get(BULK.entry if tile.kernel != "best" else any_shape(tile.template).entry, 1.0)
-        us = {name: round(factor * getattr(tile, name), 5) for name in ("alone_us", "shared_us", "block_us")}
-        new.append(replace(tile, alone_us=us["alone_us"], shared_us=us["shared_us"], block_us=us["block_us"]))
-    slower, vectors = by.get("split", 1.0), [*found.get("across", []), *found.get("along", [])]
+def mean(ratios: Iterable[float]) -> float:
+    """Geometric; 1 for none."""
+    logs = [log(ratio) for ratio in ratios]
+    return exp(fmean(logs)) if logs else 1.0
+
+
+def fitted(of: Table, points: Points) -> Table:
+    """The table that fits these points: first the launch, by the shapes that take hardly more; then the rate of what
+    memory bounds; then each tile's times, and split.
+    """
+    of = replace(
+        of, launch_us=of.launch_us * mean(us / trial.us for trial, us, _ in points if trial.us < 1.25 * of.launch_us)
+    )
+    read = list[float]()
+    for trial, us, _ in points:
+        memory_us = trial.shape.compulsory_bytes / of.read_gbs / 1e3
+        if trial.entry != "split" and of.launch_us < memory_us > 0.9 * (trial.us - of.launch_us):
+            read.append((us - of.launch_us) / (trial.us - of.launch_us))
+    of = replace(of, read_gbs=of.read_gbs / mean(read))
+    slower = mean(us / trial.us for trial, us, _ in points if trial.entry == "split")
     return replace(
         of,
-        tiles=tuple(new),
-        vector_gbs=of.vector_gbs / (exp(fmean(map(log, vectors))) if vectors else 1.0),
+        tiles=tuple(
+            fit(of, tile, [point for point in points if point.trial.entry == entry_of(tile)]) for tile in of.tiles
+        ),
         split_launch_us=of.split_launch_us * slower,
         split_tile_us=of.split_tile_us * slower,
         split_gbs=of.split_gbs / slower,
         split_float_gbs=of.split_float_gbs / slower,
     )
+
+
+def fit(of: Table, tile: Tile, points: Points) -> Tile:
+    """The tile with the times that have the least sum of squared errors, of logarithms: at the points, and against the
+    earlier times (ridge regression), so that few points move a measured tile little. Without points, they stay.
+    """
+    factors = dict.fromkeys(TIMES, 1.0)
+
+    def scaled() -> Tile:
+        times = {name: round(factor * getattr(tile, name), 5) for name, factor in factors.items()}
+        return replace(tile, points=tile.points + len(points), **times)
+
+    def loss() -> float:
+        now = scaled()
+        errors = [log(us / of.us(now, trial.parts, trial.shape)) for trial, us, _ in points]
+        moved = (PRIOR if tile.points else PRIOR_OF_GUESS) * sum(log(factor) ** 2 for factor in factors.values())
+        return sum(error**2 for error in errors) + moved
+
+    least, before = loss(), -1.0
+    while points and least != before:
+        before = least
+        for names in (TIMES, *((name,) for name in TIMES)):
+            for step in STEPS:
+                kept = dict(factors)
+                factors.update({name: factors[name] * step for name in names})
+                if (now := loss()) < least:
+                    least = now
+                else:
+                    factors.update(kept)
+    return scaled()
+
+
+def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
+    """What the table chooses at each shape, what that took where it was timed, and the fastest that was timed."""
+    rows = list[dict[str, str]]()
+    for shape in shapes:
+        there = {(p.trial.entry, p.trial.parts): p for p in points if p.trial.shape == shape}
+        there = {key: point for key, point in there.items() if point.trial.entry != "split"}
+        chosen = next(trial for trial in trials(shape, card) if trial.entry != "split")
+        row = {"size": str(shape), "chosen": chosen.tile, "expected": f"{chosen.us:.2f}"}
+        row |= dict.fromkeys(("timed", "regret", "of cuBLAS", "fastest", "before"), "")
+        if there:
+            fastest = min(there.values(), key=lambda point: point.us)
+            row["fastest"] = f"{fastest.trial.tile} {fastest.us:.2f}"
+        if point := there.get((chosen.entry, chosen.parts)):
+            row |= {"timed": f"{point.us:.2f}", "regret": f"{100 * (point.us / fastest.us - 1):.1f} %"}
+            row |= {"of cuBLAS": f"{point.share or 0:.3f}", "before": f"{point.trial.us:.2f}"}
+        rows.append(row)
+    return Rows.of("what the fitted table chooses, in µs; before: as it was expected", rows, left=2)
 
 
 @click.command()
@@ -136,21 +253,21 @@ def scaled(of: Table, found: Points) -> Table:
 @click.option("--result", default=42, show_default=True, help="Seed of the shapes that are recorded.")
 @click.option("--keep", is_flag=True, help="Record with the table as it is.")
 def main(out: Path, tuning: int, result: int, keep: bool) -> None:
-    card = gpu()
-    kinds = {shape: kind for shape, kind in drawn(result).items() if keep or shape not in drawn(tuning)}
+    card, at = gpu(), dict.fromkeys([*drawn(tuning), *map(Shape.of, MORE.split())])
+    kinds = {shape: kind for shape, kind in drawn(result).items() if keep or shape not in at}
     print(f"{len(kinds)} shapes by seed {result}, the table by {'the package' if keep else f'seed {tuning}'}")
     if not keep:
-        found = points(drawn(tuning), card, out.with_name(f"{out.stem}_tuning.jsonl"))
-        new = scaled(table().on(card), found)
-        label = f"{table().label.partition('; scaled')[0]}; scaled by {sum(map(len, found.values()))} times on an"
-        label += f" {card.name}, driver {card.driver}"
-        new = replace(new, label=label, gpu=card.name, memory_gbs=card.memory_peak_gbs)
-        tuned = dict.fromkeys([*new.shapes, *drawn(tuning)])
-        document = asdict(new) | {"shapes": [astuple(shape) for shape in tuned]}
+        listed = tried(at, card)
+        points = points_of(listed, out.with_name(f"{out.stem}_tuning.jsonl"))
+        new = fitted(table().on(card), points)
+        label = f"{table().label.partition('; fitted')[0]}; fitted to {len(points)} times on an {card.name}"
+        new = replace(new, label=f"{label}, driver {card.driver}", gpu=card.name, memory_gbs=card.memory_peak_gbs)
+        document = asdict(new) | {"shapes": [astuple(shape) for shape in dict.fromkeys([*new.shapes, *at])]}
         for path in (tiles.FILE, out.with_name("best.json")):
             path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         table.cache_clear()
         choose.cache_clear()
+        print(f"{len(points)} of {len(listed)} trials were timed", report(at, card, points), sep="\n")
     both = {shape: choose(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card).name for shape in kinds}
     slow = {Shape.of(size): "slow before" for size in SLOW.split()}
     jobs = [Job("best", shape) for shape in (*slow, *kinds)]
@@ -160,8 +277,9 @@ def main(out: Path, tuning: int, result: int, keep: bool) -> None:
     ratios = {(m.kernel, m.problem): m.ratio for m in run.measurements if m.ratio}
     taken = [ratio for at, name in both.items() if (ratio := ratios.get((name if name == "split" else "best", at)))]
     if taken:
-        mean = exp(fmean(map(log, taken)))
-        print(f'mode="split" at {len(taken)} shapes: geometric mean {mean:.3f} of cuBLAS, lowest {min(taken):.3f}')
+        print(
+            f'mode="split" at {len(taken)} shapes: geometric mean {mean(taken):.3f} of cuBLAS, lowest {min(taken):.3f}'
+        )
 
 
 if __name__ == "__main__":

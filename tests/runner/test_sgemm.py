@@ -283,6 +283,16 @@ def test_a_column_major_c_swaps_the_factors(noting):
     worklog.sgemm(a, b, OnHost((64, 96), b.data.ptr + 4 * 32 * 96))
 
 
+@pytest.mark.parametrize(("m", "n"), [(1, 96), (96, 1)])
+def test_a_vector_and_a_matrix_by_columns_are_swapped_so_that_both_are_by_rows(m, n, noting):
+    a, b = OnHost((999, m), 2**20).T, OnHost((n, 999), 2**30).T
+    worklog.sgemm(a, b, OnHost((m, n), 2**40))
+    entry, *values = noting.launches[-1]
+    assert entry.startswith("sgemm_sliced<") and values == [7, n, m, 999, 1.0, 2**30, 2**20, 0.0, 2**40]
+    x, y = COLUMNS(integers(m, 40)), COLUMNS(integers(40, n))
+    assert (worklog.sgemm(x, y) == x @ y).all() and worklog.sgemm(x, y).shape == (m, n)
+
+
 def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting):
     noting.capturing = True
     with pytest.raises(

@@ -1,5 +1,4 @@
-"""The rung `best`, for any shape: a tile and a number of parts of K per shape, by a table of what each tile takes. On
-compute capability 9.0 the rung `bulk_copies` is among the tiles.
+"""The rung `best`, for any shape: a kernel, a tile and a number of parts of K, by a table of what each tile takes.
 
 The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
 blocks that the busiest multiprocessor gets.
@@ -24,7 +23,7 @@ from worklog.runs import Gpu
 BULK = next(rung for rung in rungs.FP32 if rung.name == "bulk_copies")
 EXACT_US = 0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
 FILE = Path(__file__).with_name("best.json")
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+PARTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 6  # of K per part: the first ones of a part are not overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
@@ -35,7 +34,7 @@ LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than th
 class Tile:
     """template: of the kernel. resident: blocks per multiprocessor. alone_us: for a tile of K while a multiprocessor
     has one block; shared_us: per block while it is full. block_us: of blocks that it has at a time, whatever K is.
-    kernel: best, or bulk_copies.
+    kernel: best, sliced or bulk_copies. points: measured times that these follow; 0: they are a guess.
     """
 
     template: Mapping[str, int]
@@ -44,13 +43,14 @@ class Tile:
     shared_us: float
     block_us: float
     kernel: str = "best"
+    points: int = 0
 
 
 @dataclass(frozen=True)
 class Table:
     """label: where it was measured. gpu, multiprocessors, shapes: of the measurement; memory_gbs: the peak of the
     GPU's memory. launch_us: of a launch without work; sum_us, sum_gbs: of each round of loads of the launch that
-    adds the parts, and the rate at which it does. vector_gbs: of a matrix that is read once; not measured, 80 % of the
+    adds the parts, and the rate at which it does. read_gbs: of matrices that are read once; not measured, 80 % of the
     peak. split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
     """
@@ -62,7 +62,7 @@ class Table:
     launch_us: float
     sum_us: float
     sum_gbs: float
-    vector_gbs: float
+    read_gbs: float
     split_launch_us: float
     split_tile_us: float
     split_gbs: float
@@ -80,9 +80,8 @@ class Table:
     def on(self, gpu: Gpu) -> Table:
         """As it is expected to be on another GPU: what memory bounds follows its peak. Not measured."""
         ratio = gpu.memory_peak_gbs / self.memory_gbs
-        pass_gbs, float_gbs = self.split_gbs * ratio, self.split_float_gbs * ratio
-        rates = replace(self, vector_gbs=self.vector_gbs * ratio, split_gbs=pass_gbs, split_float_gbs=float_gbs)
-        return replace(rates, multiprocessors=gpu.multiprocessors)
+        rates = {name: ratio * getattr(self, name) for name in ("read_gbs", "split_gbs", "split_float_gbs")}
+        return replace(self, multiprocessors=gpu.multiprocessors, **rates)
 
     def split_us(self, shape: Shape) -> float:
         """Expected microseconds of the rung split: stages of 128 columns, bytes of the first pass, stored float by
@@ -110,9 +109,11 @@ class Table:
             # and even for 4.
             packed = max(0.0, 2 - tile.resident / 2)
             last += packed * (min(left, tile.resident) - last)
-        us = self.launch_us + (full + (left > 0)) * tile.block_us
+        us = (full + (left > 0)) * tile.block_us
         for held, steps_of_all in ((tile.resident, full * steps), (last, steps * (left > 0))):
             us += steps_of_all * max(tile.alone_us, held * tile.shared_us)
+        few = max(1.0, self.multiprocessors / (2 * blocks))
+        us = self.launch_us + math.hypot(us, few * shape.compulsory_bytes / self.read_gbs / 1e3)
         if parts > 1:  # a launch that adds them
             us += math.ceil(parts / ADDED) * self.sum_us
         return us + rungs.added(shape, parts) / self.sum_gbs / 1e3
@@ -156,36 +157,33 @@ def candidates(
     where `bulk_copies` and `split` run. split: whether it is among them. max_error: of those that keep it, and with
     sums in double precision, too. gpu: default, the table's.
     """
-    sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    wide = aligned and all(sizes[size] % 4 == 0 for size in rungs.contiguous(a_by_columns))
-    on_hopper = arch == "sm_90" and not (a_by_columns or b_by_columns)
-    of, made = table() if gpu is None else table().on(gpu), list[tuple[float, partial[Kernel]]]()
+    wide = aligned and shape.n % 4 == 0 and (shape.m % 4 == 0 or not a_by_columns)
+    by_rows = not (a_by_columns and shape.m > 1) and not (b_by_columns and shape.n > 1)
+    on_hopper = arch == "sm_90" and by_rows
+    of, made = table() if gpu is None else table().on(gpu), list[tuple[float, float, partial[Kernel]]]()
     for tile in of.tiles:
-        if tile.kernel != "best":
-            if on_hopper and aligned and shape in BULK.domain and accuracy.fp32_bound(shape.k) <= max_error:
-                made.append((of.us(tile, 1, shape), partial(replace, BULK)))
-        elif tile.template["WIDTH"] == (4 if wide else 1):
-            bk = tile.template["BK"]
+        template, bk = tile.template, tile.template["BK"]
+        steps = math.ceil(shape.k / bk)
+        if tile.kernel == BULK.name:
+            if on_hopper and aligned and shape in BULK.domain:
+                made.append((of.us(tile, 1, shape), accuracy.fp32_bound(shape.k), partial(replace, BULK)))
+        elif template["WIDTH"] != (4 if wide else 1):
+            continue
+        elif tile.kernel == rungs.SLICED.name:
+            if by_rows and template["BN"] >= min(8, shape.n):  # sectors of 8 floats, or rows of B
+                error = accuracy.fp32_bound(steps + 5 + bk * template["BN"] // template["TN"] // 32)  # lanes, warps
+                made.append((of.us(tile, 1, shape), error, partial(rungs.sliced, template)))
+        else:
             most = min(shape.k // (LEAST_TILES * bk), MOST_WORKSPACE // (4 * shape.m * shape.n))
-            for parts in PARTS:
-                terms = min(shape.k, math.ceil(math.ceil(shape.k / bk) / parts) * bk)
-                if (parts == 1 or parts <= most) and accuracy.fp32_bound(terms, parts) <= max_error:
-                    make = partial(rungs.any_shape, tile.template, parts, a_by_columns, b_by_columns)
-                    made.append((of.us(tile, parts, shape), make))
-    if min(shape.m, shape.n) == 1:
-        kernel, terms = rungs.vector(shape, aligned, b_by_columns if shape.m == 1 else not a_by_columns)
-        few = max(1.0, of.multiprocessors / kernel.blocks(shape)[0])  # blocks
-        if accuracy.fp32_bound(terms) <= max_error:
-            us = of.launch_us + few * shape.compulsory_bytes / of.vector_gbs / 1e3
-            made.append((us, partial(replace, kernel)))
-    if split and on_hopper and accuracy.split_bound(shape, rungs.split_tile(shape)[1]) <= max_error:
-        made.append((of.split_us(shape), partial(rungs.split_at, shape)))
-    if accuracy.exact_bound(shape.k) <= max_error < math.inf:
+            for parts in (parts for parts in PARTS if parts <= max(1, most)):
+                error = accuracy.fp32_bound(min(shape.k, math.ceil(steps / parts) * bk), parts)
+                make = partial(rungs.any_shape, template, parts, a_by_columns, b_by_columns)
+                made.append((of.us(tile, parts, shape), error, make))
+    if split and on_hopper:
+        error = accuracy.split_bound(shape, rungs.split_tile(shape)[1])
+        made.append((of.split_us(shape), error, partial(rungs.split_at, shape)))
+    if max_error < math.inf:
         kernel = replace(rungs.EXACT, template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)))
         us = of.launch_us + math.ceil(math.prod(kernel.blocks(shape)) / of.multiprocessors) * shape.k * EXACT_US
-        made.append((us, partial(replace, kernel)))
-    return made
-
-
-# The record itself is the kernel for what is misaligned; it takes any shape in one launch.
-BEST = replace(rungs.any_shape(rungs.ANY_SHAPE.template), choose=choose, rules="A, B, C % 16 bytes")
+        made.append((us, accuracy.exact_bound(shape.k), partial(replace, kernel)))
+    return [(us, make) for us, error, make in made if error <= max_error]

@@ -58,7 +58,7 @@ EQUAL_SHARES = numbered(18, "equal_shares", "every multiprocessor gets an equal 
 RAGGED = numbered(19, "ragged", "any shape: the copying warps handle the edges")
 SPLIT = numbered(26, "split", "a pass splits each factor once; the product's blocks stay on their multiprocessor")
 ANY_SHAPE = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
-VECTOR = numbered(None, "vector", "")  # of best, where C has one row or column
+SLICED = numbered(None, "sliced", "")  # of best, where C is thin or small
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
 
 
@@ -188,28 +188,13 @@ def any_shape(
     if parts > 1:
         grid, workspace = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", f"{FLOAT_BYTES * parts} * M * N"
         launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
-    rules = ", ".join(f"{size} % WIDTH == 0" for size in contiguous(a_by_columns))
+    rules = "M % WIDTH == 0, N % WIDTH == 0" if a_by_columns else "N % WIDTH == 0"
     return replace(ANY_SHAPE, template=template, launches=tuple(launches), rules=rules, workspace=workspace)
 
 
-def contiguous(a_by_columns: bool) -> list[str]:
-    """The sizes along which the kernel copies several neighbours in memory at once."""
-    return ["M", "N"] if a_by_columns else ["N"]
-
-
-def vector(shape: Shape, aligned: bool, along: bool, least: int = 4096) -> tuple[Kernel, int]:
-    """The kernel for C of one row or column, and the length of its chains. along: whether neighbours in memory are
-    neighbours along K. least: elements of C from which on a block has several more; then each multiprocessor has one.
-    """
-    size = shape.m * shape.n
-    width = 4 if aligned and (shape.k if along else size) % 4 == 0 else 1
-    lanes, rows = (8, 8) if size >= least else (2, 1)
-    grid, threads, chain = f"(M * N + {lanes * width - 1}) / {lanes * width}", 1024, 1024 // lanes
-    if along:
-        grid, threads, chain = f"(M * N + {rows - 1}) / {rows}", 256, 256 // rows * width
-    launch = Launch(f"{'along<ROWS' if along else 'across<LANES'}, WIDTH>", grid, str(threads))
-    template = {"LANES": lanes, "ROWS": rows, "WIDTH": width}
-    return replace(VECTOR, launches=(launch,), template=template), math.ceil(shape.k / chain) + 8 + threads // 32
+def sliced(template: Mapping[str, int]) -> Kernel:
+    """The kernel with this tile, whose blocks share out K among their threads."""
+    return replace(SLICED, template=template)
 
 
 # The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults show.

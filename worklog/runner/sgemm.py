@@ -182,7 +182,7 @@ class Plan:
         inner, n = of_b[2]
         if k != inner:
             raise BadSetting(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
-        c_by_rows = a_by_rows or b_by_rows if of_c is None else _orders("C", of_c)[0]
+        c_by_rows, c_by_columns = (a_by_rows or b_by_rows, 1 in (m, n)) if of_c is None else _orders("C", of_c)
         for name, (library, number, shape, _) in (("B", of_b), ("C", of_c or (self.library, device, (m, n), ()))):
             if name == "C" and tuple(shape) != (m, n):
                 raise BadSetting(f"sgemm: C is {shape[0]} x {shape[1]}, and A B is {m} x {n}")
@@ -190,7 +190,8 @@ class Plan:
                 raise BadSetting(f"sgemm: A is of {self.library} and {name} of {library}: take one library")
             if number != device:
                 raise BadSetting(f"sgemm: A is on GPU {device} and {name} on GPU {number}: take one GPU")
-        self.size, self.swapped = (m, n), not c_by_rows
+        all_by_columns = a_by_columns and b_by_columns and c_by_columns  # one row or column is both
+        self.size, self.swapped = (m, n), not c_by_rows or (all_by_columns and not (a_by_rows and b_by_rows))
         self.memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
         if self.swapped:
             m, n, a_by_rows, b_by_rows, at = n, m, b_by_columns, a_by_columns, (at[1], at[0], at[2])
