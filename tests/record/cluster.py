@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from worklog.kernel import rung
-from worklog.problem import Axis
+from worklog.problem import Axis, Shape
 from worklog.runner import sweep
 from worklog.runner.cluster import Cluster, on_card
 from worklog.runner.job import BASELINE, Job
@@ -69,7 +69,7 @@ def killed(workers: Cluster, few: sweep.Variants, out: Path) -> dict[str, Any]:
 def main(folder: Path, cards: str) -> None:
     """Sweep on the first card, then on all of these."""
     folder.mkdir(parents=True)
-    many = sweep.variants(rung("autotuned"), AXES, where=WHERE)
+    many = sweep.variants(rung("autotuned"), AXES, where=WHERE, shape=Shape.of(2048))  # at 4096 it takes twice as long
     runs, walls = list[Run](), list[float]()
     for number, some in enumerate((cards.split(",")[:1], cards.split(","))):
         begun = time.monotonic()
