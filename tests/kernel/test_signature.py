@@ -410,6 +410,7 @@ cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
         (SPACED, "lab::own::gemm", "A,B,C,M,N,K", ("M", "64")),
         (ATTRIBUTES, "gemm", "A,B,C,M,N,K", ("", "")),
         (BEHIND, "gemm", "A,B,C,long N", ("", "")),
+        (BEHIND.replace("__global__", "__attribute__((global))"), "gemm", "A,B,C,long N", ("", "")),
         (SPACED.replace("namespace own", "inline namespace own"), "lab::gemm", "A,B,C,M,N,K", ("", "")),
         (SPACED.replace("own::gemm", "gemm").replace("namespace own", "inline namespace own"), *IN_LAB),
         (SPACED.replace("lab {", "lab::inline v1 {", 1), "lab::own::gemm", *IN_LAB[1:]),

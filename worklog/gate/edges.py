@@ -385,7 +385,8 @@ def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
         if not np.array_equal(c, stored.astype(np.float32)):
             continue
         if of_a and of_b and of_c:
-            return "all matrices are column-major: to pass row-major ones, exchange A and B, and M and N, in --args"
+            advice = "to pass row-major ones, exchange M and N in --args and --grid, and A and B in --args"
+            return f"all matrices are column-major: {advice}"
         names = " and ".join(name for name, transposed in (("A", of_a), ("B", of_b)) if transposed)
         read = f"{names} {'are' if of_a and of_b else 'is'} read transposed" if names else ""
         return " and ".join(filter(None, (read, "C is written transposed" if of_c else "")))

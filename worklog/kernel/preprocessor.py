@@ -13,6 +13,7 @@ _BUILT_IN = (
     "__CUDACC__ 1", "__NVCC__ 1", "__CUDA_ARCH__ 900", "__cplusplus 201703L", "__grid_constant__ ", "__maxnreg__(n) ",
     "__cluster_dims__(...) ", "__block_size__(...) ", "__align__(n) ",
 )  # fmt: skip
+_ATTRIBUTE = re.compile(r"__attribute__\s*\(\(\s*(global|device|host|shared|constant)\s*\)\)")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
         preprocessor.define(macro)
     text, starts, places, length = list[str](), list[int](), list[int](), 0
     lacking = re.sub(r"\b__has_include\s*\([^)]*\)", lambda match: "0".ljust(len(match[0])), source)
+    lacking = _ATTRIBUTE.sub(lambda match: f"__{match[1]}__".ljust(len(match[0])), lacking)
     for token in preprocessor.parsegen(lacking.replace("\r", " ") + "\n"):
         starts.append(length)
         places.append(token.lineno)
