@@ -18,7 +18,7 @@ from tests.helpers import measured, small_run
 from tests.lab.waiting import gone, until
 from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
-from worklog import try_kernel
+from worklog import Harness, try_kernel
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw
 from worklog.gpu import device
 from worklog.kernel import Kernel
@@ -214,7 +214,8 @@ def test_from_python_with_the_line_numbers_of_the_source(checked):
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
     launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
     assert [(kernel.threads, kernel.blocks(shape)) for kernel in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
-    for given, why in ({"on": "cpu"}, "gpu or"), ({"size": 256}, "no argument 'size'"), ({"beside": {}}, "list"):
+    wrong = ({"on": "cpu"}, "gpu or"), ({"size": 256}, "no argument 'size'"), ({"beside": {}}, "list")
+    for given, why in (*wrong, ({"harness": "naive"}, r"Harness\.naive\(\)")):
         with pytest.raises(BadSetting, match=why):
             try_kernel(PLAIN, **given)
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
@@ -226,7 +227,8 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
     assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
-    largest = try_kernel(PLAIN, "mine", shapes="100x7x3").shown
+    largest = try_kernel(PLAIN, "mine", shapes="100x7x3", harness=Harness.naive()).shown
+    assert "so the harness given is not used" in largest.select("mine")[0].reason
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
 
 

@@ -90,6 +90,8 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
     assert worklog.results("warptiled", 1024, l2="warm").label.endswith("2026-11-24")
     assert worklog.results(["naive", "warptiled"], 1024).origin == "recorded", "one run for a comparison"
     assert worklog.ablate("warptiled", 1024).origin == "recorded"
+    with pytest.raises(BadSetting, match="harness needs a live measurement"):
+        worklog.ablate("warptiled", 1024, harness=worklog.Harness().but(l2="warm"))
     assert newest_run(lambda run: run.origin == "recorded").path == recorded_run().path, "the article's first"
     for asked, origin in (
         ({}, "live"),

@@ -141,6 +141,8 @@ def try_kernel(
         raise BadSetting(f"try_kernel has no argument {wrong!r}{meant(wrong, arguments)}")
     if on not in (None, "gpu", "emulated"):
         raise BadSetting(f"on: give gpu or emulated, not {on!r}")
+    if not isinstance(harness, Harness | None):
+        raise BadSetting(f"harness: give one such as worklog.Harness.naive(), not {harness!r}")
     if grid is not None and block is None:
         raise BadSetting("a grid needs a block: give the threads along x and y too, such as 32,32")
     if block is not None:
@@ -165,6 +167,7 @@ def try_kernel(
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
+        why += "" if harness in (None, Harness()) else ", so the harness given is not used"
         return Trial(kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why))
     place = label, tuple(timed), harness or Harness()
     known = _ladders.get(place) if rungs is None else None

@@ -80,6 +80,9 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
     """
     if live_wanted():
         return carry_out(ablation_jobs(kernel, shapes), how.pop("harness", None) or Harness(), **how)
+    for name, is_given in ("harness", how.get("harness") not in (None, Harness())), ("out", how.get("out")):
+        if is_given:
+            raise BadSetting(f"ablate: {name} needs a live measurement, and there is no GPU here: omit it")
     require_measurable(ablation_jobs(kernel, shapes), Harness())
     run = newest_run(lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)))
     return recorded(ablation_jobs(kernel, shapes, run.unknown), run)
