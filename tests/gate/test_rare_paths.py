@@ -176,6 +176,29 @@ def test_a_selection_by_loaded_values_that_no_launch_made_is_named():
     assert result.verdict.never_ran == (NeverRan(line, line, "", True),)
 
 
+@pytest.mark.parametrize(("voted", "named"), [("k0 + lane < K", False), ("__float_as_int(a) != 0x7fc12345", True)])
+def test_a_vote_on_known_values_that_never_happens_has_no_clause(voted, named):
+    """The compiler asks before `while (left)` whether there is a lane, and the first one always is."""
+    text = """__global__ void mm(int M, int N, int K, const float* A, const float* B, float* C) {
+  const int lane = threadIdx.x, row = blockIdx.y, col = blockIdx.x * 32 + lane;
+  float acc = 0.0f;
+  for (int k0 = 0; k0 < K; k0 += 32) {
+    const float a = k0 + lane < K ? A[(size_t)row * K + k0 + lane] : 0.0f;
+    unsigned left = __ballot_sync(0xffffffff, VOTED) & (K - k0 < 32 ? (1u << (K - k0)) - 1 : 0xffffffff);
+    while (left) {
+      const int j = __ffs(left) - 1;
+      left &= left - 1;
+      const float other = __shfl_sync(0xffffffff, a, j);
+      if (col < N) acc += other * B[(size_t)(k0 + j) * N + col];
+    }
+  }
+  if (col < N) C[(size_t)row * N + col] = acc;
+}"""
+    kernel = Kernel.from_source(text.replace("VOTED", voted), grid="(N + 31) / 32, M", block="32")
+    verdict = check(kernel, on="emulated", seed=3, quick=True).verdict
+    assert (verdict.accepted, bool(verdict.never_ran)) == (True, named), verdict
+
+
 def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_would_run():
     condition = "M > 1500 && N > 1300"
     result, line = checked(condition, quick=True)

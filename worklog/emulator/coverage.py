@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from worklog.emulator.core.compose import PASSES
-from worklog.emulator.flow import Flow, branch_target, origins
+from worklog.emulator.flow import LOADED, Flow, branch_target, origins
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
 
@@ -27,6 +27,7 @@ ENOUGH = 2**60  # instructions
 IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
 PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
 UNKNOWN, UNKNOWN_FLOAT, WAITED = "unknown", "unknown float", "waited"  # what a kernel loads; whether a wait ended
+VOTED = "votes"
 # The pc of a guarded instruction or a selection, and whether its predicate held; or of an instruction that joins two
 # predicates, and whether the first one held alone or the other did; or of a minimum, a maximum or a mask, and whether
 # its result was another than its first operand; or of a shift to the right, and whether its result was not 0.
@@ -109,6 +110,18 @@ class Coverage:
         code = self.kernel.instructions
         out = {i.pc: (register, False) for i in code if i.parts[0] == "selp" for register in i.reads[-1:]}
         return out | {i.pc: i.guard for i in code if i.guard}
+
+    @cached_property
+    def voted(self) -> set[int]:
+        """The pcs of guarded instructions and selections whose predicate depends on votes of a warp, and on no loaded
+        value: which votes are possible isn't known.
+        """
+
+        def own(i: Instruction) -> tuple[set[str], bool]:
+            return {LOADED} if i.row.loads else {VOTED} if i.parts[0] == "vote" else set(), not i.row.loads
+
+        known = origins(self.kernel.instructions, own)
+        return {pc for pc, (predicate, _) in self.deciding.items() if known[predicate.name] == {VOTED}}
 
     @cached_property
     def _limits(self) -> dict[int, Operand]:

@@ -322,7 +322,7 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
             sure = choice[0] in coverage.deciding or not (search.tried[choice] or search.hands_over)
             if sure and coverage.ran[i.pc] and coverage.lacks(choice):
                 behind = coverage.behind(choice)
-                whole = behind or coverage.divides(choice)
+                whole = behind or coverage.divides(choice) or choice[0] in coverage.voted
                 own = {i.line} if len(rows) and alone and not whole else set[int]()
                 lines = {(search.file, line) for line in behind if alone or len(rows)} - ran
                 lines = (lines | {(search.file, line) for line in own if line}) - when.keys()
