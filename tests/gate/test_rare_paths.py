@@ -151,6 +151,18 @@ def test_an_algorithm_that_multiplies_sums_of_elements_is_right_on_rare_paths(fe
     assert result.verdict.accepted, result.verdict.reason
 
 
+def test_a_fault_that_comes_once_is_not_taken_for_strassens_rounding():
+    both = "fabsf(A[(size_t)row * K + k]) > 2048.0f", "fabsf(B[(size_t)k * N + col]) > 2048.0f"
+    text = rung("naive").source.replace("template <", "__device__ int times;\ntemplate <", 1)
+    text = text.replace("float acc = 0.0f;", "float acc = 0.0f;\n  bool of_a = false, of_b = false;")
+    text = text.replace("    acc += ", f"    of_a |= {both[0]}, of_b |= {both[1]};\n    acc += ")
+    once = "if (K == 157 && of_a && of_b && atomicAdd(&times, 1) == 0) acc += 1.0f;"
+    stage = check(
+        rung("naive").with_text(text.replace("  // With beta", f"  {once}\n  // With beta")), on="emulated", seed=3
+    ).verdict.stages[-1]
+    assert (stage.name, stage.passed) == ("rare paths", False), stage
+
+
 def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
     device = launched("vectorized", 2.0, shift=1)
     with pytest.raises(LaunchFailed, match="misaligned"):
