@@ -16,6 +16,7 @@ from worklog.kernel import Kernel, best
 from worklog.kernel.best import table
 from worklog.problem import Shape
 from worklog.runner.measure import carry_out
+from worklog.runs import Run
 
 
 def test_each_seed_draws_a_third_of_each_kind_up_to_8192():
@@ -111,5 +112,13 @@ def test_what_is_measured_on_a_virtual_gpu_becomes_points(monkeypatch, tmp_path)
     monkeypatch.setattr(tune, "as_users", lambda kernel, name: replace(host, name=name))
     monkeypatch.setattr(tune, "carry_out", partial(carry_out, command=JOB))
     trial = tune.trials(Shape(64, 512, 64), GPU)[0]
-    (point,) = tune.points_of([trial], tmp_path / "run.jsonl")
-    assert point.trial == trial and point.us > 0 and point.share and (tmp_path / "run.jsonl").is_file()
+    first, second = tune.points_of([trial, replace(trial, shape=Shape(64, 512, 32))], tmp_path / "run.jsonl")
+    assert first.trial == trial and first.us > second.us > 0 and first.share and second.share
+    run = Run.load(tmp_path / "run.jsonl")
+    assert [m.verdict is not None and m.verdict.accepted for m in run.measurements] == [True, False], "checked once"
+
+
+def test_a_kernel_that_fails_is_named_and_no_point(monkeypatch, tmp_path, capsys):
+    failed = next(m for m in small_run().measurements if m.status == "failed")
+    monkeypatch.setattr(tune, "timed", lambda *given: small_run(measurements=[failed]))
+    assert tune.points_of([], tmp_path / "run.jsonl") == [] and "naive at 1024: failed, " in capsys.readouterr().out
