@@ -244,15 +244,43 @@ def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found
     assert Kernel.from_source(f"template <int T = 8> {GEMM} {{}} void f() {{ {LAUNCH} }}").entry == "gemm<>"
 
 
-def test_a_function_that_launches_for_elements_of_any_type_is_read_for_floats():
+def test_a_function_that_launches_for_elements_of_any_type_is_read_for_floats_or_for_what_it_is_instantiated_for():
     of_any = POINTERS.replace("float", "T")
     source = (
-        f"template <class T, int B> __global__ void gemm({of_any}, int M, int N, int K) {{}}\n"
-        f"template <class T> void run({of_any}, int M, int N, int K) {{\n"
+        f"template <class T, int TILE> __global__ void gemm({of_any}, int M, int N, int K) {{}}\n"
+        f"template <int TILE, class T> void run({of_any}, int M, int N, int K) {{\n"
         "  gemm<T, 32><<<dim3((N + 31) / 32, (M + 31) / 32), dim3(32, 32)>>>(A, B, C, M, N, K);\n}\n"
-        f"template void run<double>({POINTERS.replace('float', 'double')}, int M, int N, int K);\n"
     )
-    assert Kernel.from_source(source).entry == "gemm<float, 32>"
+    listed = "(const {0}*, const {0}*, {0}*, int, int, int);\n"
+    instances = {of: f"template void run<8, {of}>{listed.format(of)}" for of in ("float", "double", "__half")}
+    assert Kernel.from_source(source + instances["__half"]).entry == "gemm<__half, 32>"
+    for given in (instances["double"], instances["__half"] + instances["float"], ""):
+        found = Kernel.from_source(f"#include <cuda_fp16.h>\n{source}{given}")
+        assert found.entry == "gemm<float, 32>" and build(found.program)[0].symbol
+
+
+def test_a_function_that_takes_the_kernel_is_read_for_each_kernel_that_it_is_called_with():
+    pointer = f"void (*kernel)({POINTERS}, int, int, int)"
+    source = (
+        f"{GEMM} {{}}\n{GEMM.replace('gemm', 'other')} {{}}\n"
+        f"float timed({pointer}, dim3 g, dim3 t) {{ kernel<<<g, t>>>(A, B, C, M, N, K); return 0; }}\n"
+        f"void f() {{ {{ {pointer} = gemm; timed(kernel, dim3(N / 16, M / 8), dim3(16, 8)); }}\n"
+        "timed(other, dim3(N / 64, M), 64); }\n"
+    )
+    for entry, grid, block in (("gemm", "N / 16, M / 8", "16, 8"), ("other", "N / 64, M", "64")):
+        found = Kernel.from_source(source, entry=entry)
+        assert (found.grid, found.block) == (grid, block), found.adapted
+
+
+def test_what_names_a_class_of_the_host_is_for_the_host_and_so_are_headers_of_its_profiler():
+    source = (
+        '#include "nvtx3/nvToolsExt.h"\ntemplate <class T> class Buffer { std::vector<T> values; };\n'
+        "class Loss { Buffer<float>* wanted; };\nstruct Pair { float x, y; };\n"
+        f"{GEMM} {{ C[0] = Pair{{1, 2}}.y; }}\n"
+        "void f(Loss loss) { nvtxRangePush(name); }\n"
+    )
+    made = Kernel.from_source(source)
+    assert build(made.program)[0].symbol and "struct Pair" in made.program.source
 
 
 def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too():

@@ -16,7 +16,9 @@ from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.source import LINE, blank, uncommented
 from worklog.kernel.unit import Spans, Unit, read
 
-_HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
+_HOST_HEADERS = (
+    r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|(?:nvtx3/)?nvTools|std|string|time)\w*\.h"
+)
 _INCLUDE = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")', re.MULTILINE)
 STANDARD, HOST = (Path(__file__).with_name(name) for name in ("std.cuh", "host.cuh"))
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then

@@ -61,7 +61,8 @@ def declare(node: Any, names: dict[str, str]) -> None:
         if declarator.type == "function_declarator" and kind == "dim3":  # dim3 grid(n, m) may look like one
             value = declarator.child_by_field_name("parameters")
         while name is not None and name.type != "identifier":
-            name = name.child_by_field_name("declarator")
+            in_brackets = name.named_children if name.type == "parenthesized_declarator" else [None]  # (*function)
+            name = name.child_by_field_name("declarator") or in_brackets[0]
         if name is None:
             continue
         own, text = text_of(name), text_of(value)

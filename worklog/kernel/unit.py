@@ -66,7 +66,8 @@ class Call:
         values = outer.template if len(outer.template) == len(caller.template) else caller.template
         given = {name: filled(text, local) for name, text in zip(parameters, (*values, *outer.arguments), strict=False)}
         names = {local[name]: filled(text, local) for name, text in outer.names.items()}
-        name, _, template = filled(self.function, given).partition("<")
+        called = filled(self.function, given)  # a parameter may point to the kernel
+        name, _, template = names.get(called, called).partition("<")
         return replace(
             self,
             function=name,
@@ -144,9 +145,12 @@ class _Reader:
         self.code = preprocessed(self.whole, define)
         self.functions: list[Definition] = []
         self.types = dict[str, str]()  # by typedef and using; of a structure, ""
+        self.host_types = set[str]()  # names of structures for the host
         self.outer = defaultdict[int, list[tuple[Any, bool]]](list)  # by place: nodes, and whether for the host
         self.constants = {name: value for name, value in self.code.macros.items() if value}
-        self._outside(tree_of(self.code.text), ())
+        tree = tree_of(self.code.text)
+        self.instances = [text_of(node) for node in nodes(tree, "template_instantiation")]
+        self._outside(tree, ())
         known = frozenset((*self.code.macros, *self.types, *(function.name for function in self.functions)))
         host = [list[tuple[int, int, str]]() for _ in texts]
         for start, defined in self.outer.items():
@@ -206,6 +210,8 @@ class _Reader:
 
     def _is_for_the_host(self, whole: Any, inner: Any) -> bool:
         text, body = whole.text.decode(), inner.child_by_field_name("body")
+        if inner.type == "template_instantiation":  # mostly of host functions; of a kernel, the entry is one
+            return True
         if inner.type in ("function_definition", "declaration"):
             head = text[: body.start_byte - whole.start_byte] if inner.type == "function_definition" and body else text
             declared = head[inner.start_byte - whole.start_byte :].partition("=")[0]
@@ -218,7 +224,10 @@ class _Reader:
             plain = inner.child_by_field_name("type").type not in _RECORDS and not declared.startswith("extern")
             if plain and (not constant or (pointers and "=" in text)):
                 return True
-        return bool(_HOST.search(text)) and "__device__" not in text
+        of_host = not self.host_types.isdisjoint(re.findall(r"\w+", text)) or bool(_HOST.search(text))
+        if of_host and "__device__" not in text and inner.type in _RECORDS:
+            self.host_types.add(text_of(inner.child_by_field_name("name")))
+        return of_host and "__device__" not in text
 
     def _function(self, node: Any, scope: tuple[str, ...], template: str) -> None:
         declarator, body = node.child_by_field_name("declarator"), node.child_by_field_name("body")
@@ -237,7 +246,8 @@ class _Reader:
         names = {own.removeprefix(outer): text for own, text in self.constants.items() if own.startswith(outer)}
         names |= dict.fromkeys((p.name for p in parameters), UNCLEAR)
         if "__global__" not in before:  # a function that launches for elements of any type is taken for floats
-            names |= {p.type: "float" for p in parameters if p.pointer and p.type in defaults}
+            elements = {p.type for p in parameters if p.pointer} & {*defaults}
+            names |= {element: self._element(name, [*defaults].index(element)) for element in elements}
         calls = list[Call]()
         with suppress(RecursionError):  # of hundreds of scopes in each other
             calls += self._inside(body, names)
@@ -257,6 +267,12 @@ class _Reader:
                 self._line,
             )
         )
+
+    def _element(self, function: str, position: int) -> str:
+        """What a host function's template is for there: float, unless it is instantiated for other types only."""
+        written = (re.search(rf"\b{re.escape(function)}\s*<(.+?)>\s*\(", text) for text in self.instances)
+        kinds = {kind for match in written if match for kind in parts(match[1])[position : position + 1]}
+        return "float" if not kinds or kinds & {"float", "double"} else min(kinds)
 
     def _parameter(self, node: Any) -> Parameter:
         """A parameter, with its type by typedef and using as the compiler has it: an array is a pointer."""
