@@ -405,6 +405,25 @@ def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate(few_sh
     assert "alpha is ignored" in str(ignored)
 
 
+def test_leading_dimensions_of_a_launch_say_that_matrices_are_column_major(few_shapes):
+    text = """__global__ void gemm(int m, int n, int k, const float* dA, int lda, const float* dB, int ldb, float* dC,
+                     int ldc) {
+  const int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;
+  if (i >= m || j >= n) return;
+  float sum = 0.0f;
+  for (int p = 0; p < k; ++p) sum += dA[i + p * lda] * dB[p + j * ldb];
+  dC[i + j * ldc] = sum;
+}
+void run(int m, int n, int k, float* A, float* B, float* C) {
+  gemm<<<dim3((m + 15) / 16, (n + 15) / 16), dim3(16, 16)>>>(m, n, k, A, m, B, k, C, m);
+}"""
+    found = Kernel.from_source(text)
+    assert found.arguments == ("N", "M", "K", "B", "N", "A", "K", "C", "N") and "column-major" in found.adapted[0]
+    assert check(found, SMALL, on="emulated").verdict.accepted
+    rows = Kernel.from_source(text.replace("A, m, B, k, C, m", "A, k, B, n, C, n"))
+    assert rows.arguments == ("M", "N", "K", "A", "K", "B", "N", "C", "N")
+
+
 # Code that the compiler doesn't see, and names that a pattern would miss.
 OLD = f"#if 0\n__global__ void gemm(float* C, float* A, float* B, int N) {{}}\n#endif\n{GEMM} {{}}"
 DEBUG = f"""{SQUARE} {{}} void f() {{

@@ -136,7 +136,7 @@ class Kernel:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
         adapted, unread = [], list[str]()
         try:
-            arguments = signature.order(args or "", file, function, defined)
+            arguments = signature.order(args or "", file, function, defined, unit)
             adapted += signature.described(defined, arguments)
         except BadSetting as error:  # it can still be compiled
             if args or grid or block:

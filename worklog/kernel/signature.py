@@ -33,6 +33,9 @@ _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
 _MEANING = {"m": "M", "n": "N", "k": "K", "lda": "K", "ldb": "N", "ldc": "N", "wa": "K", "wb": "N", "ha": "M"}
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
+# Of column-major matrices, whose memory holds the row-major transposes: C^T = B^T A^T.
+_BY_COLUMNS = {"M": "N", "N": "M", "A": "B", "B": "A", "lda": "N", "ldb": "K", "ldc": "N"}
+_LEADING = "lda", "ldb", "ldc"
 _PASSED = ("void", "float2", "float4")  # elements of a pointer beside float that the gate's memory may be taken for
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
 
@@ -80,8 +83,10 @@ def launch_text(argument: str, given: Any) -> str:
     return ", ".join(sizes(words, {}))
 
 
-def order(words: str, file: str, function: str, defined: Definition) -> tuple[str, ...]:
-    """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
+def order(words: str, file: str, function: str, defined: Definition, unit: Unit) -> tuple[str, ...]:
+    """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name, and for column-major
+    matrices by the leading dimensions of the unit's launches. Raises BadSetting.
+    """
     declared = defined.parameters
     for parameter in declared:
         kind, known = parameter.type, {*_PASSED, *defined.template}
@@ -97,6 +102,9 @@ def order(words: str, file: str, function: str, defined: Definition) -> tuple[st
         values = [*_by_name(declared[:-1], file, function, defined.body), WORKSPACE]
     else:
         values = _by_name(declared, file, function, defined.body)
+        if _is_by_columns(defined, unit):
+            named = zip((p.name.lower() for p in declared), values, strict=True)
+            values = [_BY_COLUMNS.get(name if name in _LEADING else value, value) for name, value in named]
     wide = {n for n, parameter in enumerate(declared) if not parameter.pointer and parameter.dtype.endswith("int64")}
     return tuple(f"{WIDE}{value}" if n in wide else value for n, value in enumerate(values))
 
@@ -152,6 +160,17 @@ def _is_m_n_k(body: Any, names: Mapping[str, str]) -> bool:
     return a == {"N"} and b == {"K"} and c <= {"K"}
 
 
+def _is_by_columns(defined: Definition, unit: Unit) -> bool:
+    """Whether a launch passes the leading dimensions of column-major matrices: m, k and m."""
+    names = [parameter.name.lower() for parameter in defined.parameters]
+    for call in (call for function in unit.functions for call in function.calls):
+        given = dict(zip(names, call.arguments, strict=False))
+        leading, columns, rows = ([given.get(name) for name in of] for of in (_LEADING, "mkm", "knn"))
+        if f"::{defined.name}".endswith(f"::{call.function}") and None not in leading and leading == columns != rows:
+            return True
+    return False
+
+
 def _products(node: Any) -> list[set[str]]:
     """The factors of each product in a tree."""
 
@@ -170,6 +189,7 @@ def described(defined: Definition, values: Sequence[str]) -> list[str]:
         return []
     names = [parameter.name for parameter in defined.parameters]
     said = f"parameters ({', '.join(names)})" + ("" if names == plain else f": passed as ({', '.join(plain)})")
+    said += " for column-major matrices" if dict(zip(names, plain, strict=True)).get("lda") == "N" else ""
     said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
     return [said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else "")]
 
