@@ -163,6 +163,12 @@ def test_a_fault_that_comes_once_is_not_taken_for_strassens_rounding():
     assert (stage.name, stage.passed) == ("rare paths", False), stage
 
 
+def test_a_right_path_of_a_large_k_may_take_more_instructions_than_small_shapes():
+    text = rung("warptiled").source.replace(SIGNATURE, f"{SIGNATURE}if (K > 8000 && M > 100) __syncthreads();\n", 1)
+    verdict = check(rung("warptiled").with_text(text), on="emulated", seed=3).verdict
+    assert verdict.accepted and verdict.largest[2] > 8000, verdict
+
+
 def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
     device = launched("vectorized", 2.0, shift=1)
     with pytest.raises(LaunchFailed, match="misaligned"):

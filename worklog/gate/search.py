@@ -43,6 +43,7 @@ MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
 WORK_PER_S, LONG = 5e7, 2**24  # before any was measured; work of a launch that tells it
+BUDGETED = 2**21  # work up to which a launch takes no more instructions than the budget allows
 TRIES = 2  # of one choice
 NEW, LINES = 8, 10**5  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
 # right result which shows a mistake
@@ -265,6 +266,15 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     """
     device, launches, per_s = memory.device, 0, WORK_PER_S
     assert isinstance(device, EmulatedDevice)
+    budget = device.budget
+
+    def tried(problem: ExactProblem, deadline: float = math.inf) -> ErrorMap | str | None:
+        device.deadline, device.budget = deadline, int(budget * max(1.0, search.work[row] / BUDGETED))
+        try:
+            return mistake_in(subject, memory, problem, shifts)
+        finally:
+            device.deadline, device.budget = math.inf, budget
+
     own = [(key, of) for (key, _), of in device.coverage.items() if key in subject.programs]
     searches = [Search(subject, key, coverage, memory.rng) for key, coverage in own]
     started = time.thread_time()
@@ -280,9 +290,8 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             break
         problem, shifts, words = search.problem(row, subject.claimed)
         launches += 1
-        device.deadline = until + limit_s / 2
         try:
-            mistake = mistake_in(subject, memory, problem, shifts)
+            mistake = tried(problem, until + limit_s / 2)
         except TooLarge:
             break
         except LaunchFailed as error:
@@ -290,11 +299,8 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
                 raise
             search.keep_vectors()  # it takes whole ones, which the stage before says
             continue
-        finally:
-            device.deadline = math.inf
         if isinstance(mistake, ErrorMap) and problem.family == exact.MIXED:
-            others = *search.alone(problem, subject.claimed), problem
-            alone_a, alone_b, again = (mistake_in(subject, memory, other, shifts) for other in others)
+            alone_a, alone_b, again = map(tried, (*search.alone(problem, subject.claimed), problem))
             # Strassen's algorithm rounds the same products when it is repeated: another result is a mistake.
             mistake = alone_a or alone_b or (mistake if again != mistake else None)
         if mistake is not None:
