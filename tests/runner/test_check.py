@@ -39,6 +39,7 @@ def checked(source: str, claimed: str = "fp32") -> Checked:
 
 TILES = PLAIN.replace("if (row >= M || col >= N) return;", "")  # outside its domain, it would write past C
 ON_TILES = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
+TURNED = ("--grid", "(M + 7) // 8, (N + 15) // 16", "--block", "16,8")
 TEXTURED = PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc")
 SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
 
@@ -68,8 +69,13 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             TILES.replace("A[row * K", "A[row * M"),
             LAUNCH,
             1,
-            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.* \(at \d+x\d+x\d+\)\n(?!(.|\n)*whole tiles)",
+            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.* \(at \d+x\d+x\d+\)\n(?!(.|\n)*(whole tiles|exchanged))",
         ),
+        *(
+            (source, TURNED, 1, f"exchanged: .* mine is right with --grid '{re.escape(LAUNCH[1])}'")
+            for source in (PLAIN, TILES)
+        ),
+        (TILES, (*TURNED, *ON_TILES[4:]), 1, "axes are exchanged: .* mine is right with --grid"),
         (PLAIN, ("--grid", "1, 1", "--block", "16,8"), 1, "the grid 1, 1 doesn't depend on M, N or K"),
         (TILES, (*ON_TILES, "--size", "100"), 2, r"mine's domain \(M % 8 == 0, N % 16 == 0\): pad to 112"),
         (SEVERAL, (*LAUNCH, "--entry", "other<3>", "--size", "16"), 0, r"^mine\.cu: other<3> at 16"),

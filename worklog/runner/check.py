@@ -29,7 +29,7 @@ from worklog.kernel import LABEL, Device, Kernel, Runnable
 from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.signature import EXAMPLE_GRID
 from worklog.kernel.solution import Solution, find_problem
-from worklog.kernel.source import types_of
+from worklog.kernel.source import parts, types_of
 from worklog.problem import Domain, Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array
 from worklog.runner.child import Say, run_child
@@ -188,7 +188,7 @@ def check(
         if known.compiled and not verdict.accepted:
             verdict = _naming_unset_values(verdict, known.compiled)
             if any(finding.kind in OUTSIDE for finding in told) or UNWRITTEN in verdict.stages[-1].detail:
-                known = replace(known, notes=(*known.notes, *_domain_advice(what, subject, checker)))
+                known = replace(known, notes=(*known.notes, *_launch_advice(what, subject, checker)))
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in told:
         if not (verdict.accepted and finding.is_error):  # these are of launches that may fail
@@ -205,17 +205,24 @@ def check(
     )
 
 
-def _domain_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> list[str]:
+def _launch_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> list[str]:
     """What to give for a kernel that reaches outside of its matrices, or leaves elements out."""
     sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # a block's tile
     m, n = (int(sides.get(name, "64")) for name in "MN")
     if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
         fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
         return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
+    is_open = kernel.rules == "any" and not kernel.warnings
     rules = f"M % {m} == 0, N % {n} == 0, K % {max(m, n)} == 0"
-    if kernel.rules != "any" or kernel.warnings or not is_right_in(Domain.of(rules), subject, checker.buffers.memory):
+    domain, memory = Domain.of(rules) if is_open else kernel.domain, checker.buffers.memory
+    if is_right_in(domain, subject, memory):
+        whole = f"if {kernel.entry} takes whole tiles only, state its domain, such as --domain '{rules}'"
+        return [whole] if is_open else []
+    axes = parts(kernel.grid)
+    turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
+    if turned == kernel.grid or not is_right_in(domain, kernel.with_launch(grid=turned).load(checker.device), memory):
         return []
-    return [f"if {kernel.entry} takes whole tiles only, state its domain, such as --domain '{rules}'"]
+    return [f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"]
 
 
 def _naming_unset_values(verdict: Verdict, compiled: Compiled) -> Verdict:
