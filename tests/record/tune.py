@@ -124,24 +124,25 @@ def first_of(pair: tuple[float, object]) -> float:
 def tried(shapes: Collection[Shape], card: Gpu) -> list[Trial]:
     """What to time: at each shape, the tiles near the best one, and split; and each guess at the shapes where it comes
     nearest to the best one. Those expected to be the fastest, and guesses, come first, in case that the time is over;
-    then shape by shape, since each needs its inputs.
+    split, whose kernels differ at each shape and so are compiled there, comes last. Shape by shape, since each needs
+    its inputs.
     """
-    later, of_guesses = dict[Trial, bool](), dict[str, list[tuple[float, Trial]]]()
+    rank, of_guesses = dict[Trial, int](), dict[str, list[tuple[float, Trial]]]()
     guesses = {entry_of(tile) for tile in table().tiles if not tile.points}
     for shape in shapes:
         listed = trials(shape, card)
         own = [trial for trial in listed if trial.entry != "split"]
         near = [trial for trial in own[:TILES] if trial.us <= NEAR * own[0].us]
-        near += [trial for trial in listed if trial.entry == "split"]
-        later |= {trial: trial != own[0] for trial in near}
+        rank |= {trial: int(trial != own[0]) for trial in near}
+        rank |= {trial: 2 for trial in listed if trial.entry == "split"}
         for trial in own:
             if trial.entry in guesses and trial.us <= FAR * own[0].us:
                 of_guesses.setdefault(trial.entry, []).append((trial.us / own[0].us, trial))
     for found in of_guesses.values():
         for _, trial in sorted(found, key=first_of)[:GUESSES]:
-            later[trial] = False
+            rank[trial] = 0
     order = {shape: place for place, shape in enumerate(shapes)}
-    return sorted(later, key=lambda trial: (later[trial], order[trial.shape]))
+    return sorted(rank, key=lambda trial: (rank[trial], order[trial.shape]))
 
 
 def points_of(listed: Sequence[Trial], out: Path) -> Points:
