@@ -14,7 +14,7 @@ from worklog.errors import BadSetting
 from worklog.gate import SgemmChecker
 from worklog.gpu.device import gpu
 from worklog.kernel.best import table
-from worklog.kernel.rungs import EXACT, any_shape
+from worklog.kernel.rungs import EXACT, any_shape, sliced
 from worklog.problem.gemm import Shape
 
 # On a GPU for which best's table may not hold, sgemm says once that a choice may be slow.
@@ -178,6 +178,11 @@ TEMPLATES = [tile.template for tile in table().tiles if tile.kernel == "best"]
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
 def test_every_tile_passes_the_gate(template, parts):
     passes_the_gate(any_shape(template, parts))
+
+
+@pytest.mark.parametrize("template", [tile.template for tile in table().tiles if tile.kernel == "sliced"], ids=str)
+def test_every_tile_whose_threads_share_out_k_passes_the_gate(template):
+    passes_the_gate(sliced(template))
 
 
 def test_sums_in_double_precision_pass_the_gate():
