@@ -69,7 +69,14 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             TILES.replace("A[row * K", "A[row * M"),
             LAUNCH,
             1,
-            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.* \(at \d+x\d+x\d+\)\n(?!(.|\n)*(whole tiles|exchanged))",
+            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.* \(at \d+x\d+x\d+\)\n(?!(.|\n)*(whole tiles|exchanged))"
+            r"(.*\n)*· at a small square shape, mine is right: an index or the grid uses one of M, N and K",
+        ),
+        (
+            TILES.replace("A[row * K", "A[1 + row * K"),
+            LAUNCH,
+            1,
+            r"✗ launch: mine\.cu:\d+: global-out-of-bounds.*\n(?!(.|\n)*(whole tiles|exchanged|square))",
         ),
         *(
             (source, TURNED, 1, f"exchanged: .* mine is right with --grid '{re.escape(LAUNCH[1])}'")

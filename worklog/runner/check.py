@@ -220,9 +220,12 @@ def _launch_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> 
         return [whole] if is_open else []
     axes = parts(kernel.grid)
     turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
-    if turned == kernel.grid or not is_right_in(domain, kernel.with_launch(grid=turned).load(checker.device), memory):
-        return []
-    return [f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"]
+    if turned != kernel.grid and is_right_in(domain, kernel.with_launch(grid=turned).load(checker.device), memory):
+        return [f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"]
+    if is_right_in(replace(domain, square=True), subject, memory):
+        mixed = "an index or the grid uses one of M, N and K in place of another"
+        return [f"at a small square shape, {kernel.entry} is right: {mixed}"]
+    return []
 
 
 def _naming_unset_values(verdict: Verdict, compiled: Compiled) -> Verdict:
