@@ -10,7 +10,7 @@ from tests.emulator.helpers import HEAD
 from worklog.emulator import EmulatedDevice, build, load
 from worklog.emulator.coverage import Coverage
 from worklog.errors import LaunchFailed
-from worklog.gate import Memory, exact
+from worklog.gate import Memory, exact, search
 from worklog.gate.edges import check_edge_shapes, check_old_c, mistake_in
 from worklog.gate.search import check_rare_paths
 from worklog.gate.words import condition
@@ -222,6 +222,12 @@ def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_
     result, line = checked(condition, quick=True)
     assert result.verdict.never_ran == (NeverRan(line, line, "M >= 1501 and N >= 1301", True),)
     assert not checked(condition)[0].verdict.accepted
+
+
+def test_a_condition_that_takes_too_long_to_find_is_left_out(monkeypatch):
+    monkeypatch.setattr(search, "CPU_S", 0.0)
+    result, line = checked("K > 1041204192", quick=True)
+    assert result.verdict.never_ran == (NeverRan(line, line, "", True),)
 
 
 def test_a_right_kernel_passes_without_a_clause_and_with_its_range():

@@ -13,6 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -238,9 +239,14 @@ class Search:
             yield replace(problem, a=a, b=b)
 
     def words(self, choice: Choice, row: int) -> str:
-        """When a choice is made as at a row, if that depends on values that are known before a launch."""
+        """When a choice is made as at a row, if that depends on values that are known before a launch. Raises TooLarge
+        where that takes longer than CPU_S.
+        """
+        until = time.thread_time() + CPU_S
 
         def truth(rows: Mapping[str, Values]) -> Values:
+            if time.thread_time() > until:
+                raise TooLarge("the condition takes too long")
             noted: Values = self.coverage.notes({**rows, **self._derived(rows)})[self.places[choice]]
             return noted
 
@@ -335,7 +341,10 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
                 lines = {(search.file, line) for line in behind if alone or len(rows)} - ran
                 lines = (lines | {(search.file, line) for line in own if line}) - when.keys()
                 known = lines and alone and len(rows) and not search.tried[choice]  # if tried, loaded values decide
-                words = search.words(choice, int(rows[0])) if known and time.thread_time() < until else ""
+                words = ""
+                if known and time.thread_time() < until:
+                    with suppress(TooLarge):
+                        words = search.words(choice, int(rows[0]))
                 when |= dict.fromkeys(lines, words)
     parts = list[NeverRan]()
     for (file, line), words in sorted(when.items()):
