@@ -40,6 +40,17 @@ def test_structs_are_passed_by_value():
     assert out.tolist() == [2 + k + 2.5 * k + 7 - k + 1.5 + 2 * 4 for k in range(32)]
 
 
+def test_small_integers_are_passed_as_words():
+    out = np.zeros(32, np.int32)
+    function = """__device__ __noinline__ int f(bool b, signed char c, unsigned char u, short s, unsigned short w) {
+  return (b ? 1 : 0) + 2 * c + 1000 * u + 3 * s + 5 * w; }"""
+    body = "  int k = 70000 * threadIdx.x - 9;\n  out[threadIdx.x] = f(k & 4, k, k, k, k);"
+    assert run(kernel(body, "int* out", function), [out]).ok
+    k = 70000 * np.arange(32) - 9
+    c, u, s, w = (k.astype(kind).astype(np.int32) for kind in (np.int8, np.uint8, np.int16, np.uint16))
+    assert out.tolist() == ((k & 4 != 0) + 2 * c + 1000 * u + 3 * s + 5 * w).tolist()
+
+
 def test_each_lane_calls_through_its_own_pointer():
     out = np.zeros(32, np.float32)
     source = kernel("  out[threadIdx.x] = table[threadIdx.x % 2](threadIdx.x);", "float* out", POINTERS)

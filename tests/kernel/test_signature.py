@@ -272,14 +272,17 @@ def test_a_function_that_takes_the_kernel_is_read_for_each_kernel_that_it_is_cal
         assert (found.grid, found.block) == (grid, block), found.adapted
 
 
-def test_what_names_a_class_of_the_host_is_for_the_host_and_so_are_headers_of_its_profiler():
+def test_what_names_a_type_of_the_host_is_for_the_host_and_so_are_its_headers(tmp_path):
+    of_nvidia = "#ifdef __DRIVER_TYPES_H__\ninline void checked(cudaError_t e) { cudaGetErrorName(e); }\n#endif\n"
+    (tmp_path / "helper_cuda.h").write_text(of_nvidia, encoding="utf-8")
     source = (
+        "#include <cooperative_groups.h>\n#include <helper_cuda.h>\n"
         '#include "nvtx3/nvToolsExt.h"\ntemplate <class T> class Buffer { std::vector<T> values; };\n'
-        "class Loss { Buffer<float>* wanted; };\nstruct Pair { float x, y; };\n"
+        "class Loss { Buffer<float>* wanted; };\nclass Timer { struct timeval begun; };\nstruct Pair { float x, y; };\n"
         f"{GEMM} {{ C[0] = Pair{{1, 2}}.y; }}\n"
         "void f(Loss loss) { nvtxRangePush(name); }\n"
     )
-    made = Kernel.from_source(source)
+    made = Kernel.from_source(source, include=tmp_path)
     assert build(made.program)[0].symbol and "struct Pair" in made.program.source
 
 

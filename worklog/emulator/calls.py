@@ -60,6 +60,10 @@ def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
         side, start, bits = name.split("_")
         for other, first, size in (register.split("_") for register in given):
             if side == other and int(start) < int(first) + int(size) // 8 and int(first) < int(start) + int(bits) // 8:
+                if side != "%ret" and start == first and int(size) > int(bits):  # a char or a short, passed as 32 bits
+                    narrowed = rf"cvt.u{max(int(bits), 16)}.u{size} \1, {side}_{first}_{size};"
+                    out = re.sub(rf"\bmov\.b\d+ (\S+), {name};", narrowed, out)
+                    continue
                 what = "parameters that a function reads in other pieces than its callers write"
                 raise UnsupportedInstruction(f"the emulator doesn't support {what}")
     declared = "".join(f".reg .{type_} {name};\n" for name, type_ in {**given, **taken}.items())

@@ -24,7 +24,7 @@ from worklog.problem import TYPES, Parameter
 _DEVICE = re.compile(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b")
 _HOST = re.compile(
     r"<<<|\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
-    r"\b(?:torch|at|pybind11)::|\bpthread_\w+|"
+    r"\b(?:torch|at|pybind11)::|\bpthread_\w+|\btime(?:val|spec)\b|"
     r"\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
 )
 _TYPES = {"uint": "unsigned", "ushort": "unsigned short", "ulong": "unsigned long", "ptrdiff_t": "long"}  # of headers
