@@ -31,6 +31,7 @@ from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
+from worklog.kernel.signature import launches_of
 from worklog.kernel.source import UNCLEAR, reduced, uncommented
 from worklog.kernel.unit import read
 from worklog.runner.check import check
@@ -234,17 +235,18 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
             launches = [
                 (other, call)
                 for other in near
-                for function in units[other].functions
-                for call in function.calls
-                if call.configuration and f"::{name}".endswith(f"::{call.function}")
+                for calls in launches_of(units[other])
+                for call in calls
+                if f"::{name}".endswith(f"::{call.function}")
             ]
             instance = host = ""
             for other, launch in launches[:1]:
                 bare = uncommented(texts[other])
                 before = bare.splitlines(keepends=True)[: launch.line - 1]
                 host = function_around(bare, len("".join(before))) if other != path else ""
+            for other, launch in launches:
                 names = units[other].names(launch)
-                instance = arguments(reduced(part, names).strip("() ") for part in launch.template)
+                instance = instance or arguments(reduced(part, names).strip("() ") for part in launch.template)
             # Types of elements are taken for floats (Kernel.from_source).
             elements = {parameter.type for parameter in declared.parameters if parameter.pointer} if declared else set()
             template = bool(declared and {*declared.template} - elements and not instance)

@@ -290,7 +290,7 @@ def launch(
         launches[read] = origin
         return ""
 
-    for call, *by_others in () if launches else _launches(unit):
+    for call, *by_others in () if launches else launches_of(unit):
         why = why_not(call)
         for other in by_others if why else ():
             why = why_not(other)
@@ -311,7 +311,7 @@ def launch(
     return tile, origin, unread
 
 
-def _launches(unit: Unit) -> Iterator[list[Call]]:
+def launches_of(unit: Unit) -> Iterator[list[Call]]:
     """Each launch of the host code; and as other functions launch it, by calls of the function that it is in."""
     for caller in unit.functions:
         calls = [call for other in unit.functions for call in other.calls if not call.configuration]
