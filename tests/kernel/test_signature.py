@@ -286,6 +286,20 @@ def test_what_names_a_type_of_the_host_is_for_the_host_and_so_are_its_headers(tm
     assert build(made.program)[0].symbol and "struct Pair" in made.program.source
 
 
+def test_a_structure_that_a_kernel_takes_may_have_functions_for_the_host():
+    members = """
+  float* data; int n;
+  explicit Matrix(int n) : n(n) { cudaMalloc(&data, n); }
+  ~Matrix() { cudaFree(data); }
+  __device__ float at(int i) const { return data[i]; }
+"""
+    owner = "struct Managed { void* operator new(size_t n) { void* p; cudaMallocManaged(&p, n); return p; } };\n"
+    taken = "__global__ void copy(Matrix from, Matrix to) { to.data[0] = from.at(0); }"
+    made = Kernel.from_source(f"{owner}struct Matrix : Managed {{{members}}};\n{taken}")
+    assert build(made.program)[0].symbol and made.program.source.count("\n") == 7
+    assert "cuda" not in made.program.source and "~" not in made.program.source
+
+
 def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too():
     source = (
         f"template <int T> __global__ void gemm({POINTERS}, int M, int N, int K) {{}}\n"

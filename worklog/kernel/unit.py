@@ -224,10 +224,22 @@ class _Reader:
             plain = inner.child_by_field_name("type").type not in _RECORDS and not declared.startswith("extern")
             if plain and (not constant or (pointers and "=" in text)):
                 return True
-        of_host = not self.host_types.isdisjoint(re.findall(r"\w+", text)) or bool(_HOST.search(text))
-        if of_host and "__device__" not in text and inner.type in _RECORDS:
+        if inner.type in _RECORDS and body is not None:  # one for the device may have functions for the host
+            defined = [own for own in body.named_children if _untemplated(own)[0].type == "function_definition"]
+            of_host = [own for own in defined if self._names_host(own.text.decode())]
+            for own in of_host:
+                text = text.replace(own.text.decode(), "")
+            if not self._names_host(text):
+                for own in of_host:
+                    self.outer[self.code.place(own.start_byte)].append((own, True))
+                return False
             self.host_types.add(text_of(inner.child_by_field_name("name")))
-        return of_host and "__device__" not in text
+        return self._names_host(text)
+
+    def _names_host(self, text: str) -> bool:
+        """Whether code without a mark for the device names something of the host."""
+        named = bool(_HOST.search(text)) or not self.host_types.isdisjoint(re.findall(r"\w+", text))
+        return named and "__device__" not in text
 
     def _function(self, node: Any, scope: tuple[str, ...], template: str) -> None:
         declarator, body = node.child_by_field_name("declarator"), node.child_by_field_name("body")
