@@ -44,6 +44,17 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     assert device.download(out).tolist() == [6, 7, 6, 8, 6, 0, 0, 0]
 
 
+def test_a_program_that_was_loaded_before_is_read_no_second_time_and_begins_with_the_first_schedule():
+    program, labels = Program("shift.cu", SHIFT, "k"), []
+    for device in (EmulatedDevice(), EmulatedDevice()):
+        for loaded in (device.compile(program), device.compile(program)):
+            for _ in range(2):
+                device.launch(loaded, (1, 1), 1, [device.upload(np.zeros(1, np.float32)), np.int32(1), np.int32(0)])
+                labels.append(device.last.label.rpartition(" · ")[2])
+            assert (loaded.kernel is device.compile(program).kernel) and loaded.kernel.name == "k"
+    assert labels == ["sm_90 PTX", "schedule 1"] * 4
+
+
 @pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (99, "kept state"), (999, None)])
 def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(right, stage, few_shapes):
     """The gate launches a kernel that keeps a variable some hundred times more."""

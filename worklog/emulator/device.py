@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def naming(program: Program) -> Iterator[None]:
         raise UnsupportedInstruction(f"{program.name}{place}") from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EmulatedKernel:
     """A compiled entry, loaded. program: what it was compiled from. variables: its __device__ variables, by name, which
     keep their values between launches.
@@ -94,8 +94,8 @@ class EmulatedKernel:
 
     program: Program
     kernel: Kernel
-    compiled: Compiled = field(compare=False)
-    variables: Mapping[str, NDArray[Any]] = field(compare=False)
+    compiled: Compiled
+    variables: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class EmulatedDevice:
         self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
         self.progress: Callable[[int, int], None] = lambda steps, budget: None
         self.deadline = math.inf
-        self._launches: Counter[tuple[Kernel, tuple[int, ...]]] = Counter()
+        self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
     def compile(self, program: Program) -> EmulatedKernel:
@@ -145,7 +145,7 @@ class EmulatedDevice:
         out, origin = build(program, self.arch)
         self.label = max(self.label, origin, key=len)
         with naming(program):
-            kernel = replace(load(out.ptx, out.symbol, out.shared_accesses), name=program.entry)
+            kernel = load(out.ptx, out.symbol, out.shared_accesses, program.entry)
         return EmulatedKernel(program, kernel, out, load_variables(kernel))
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
@@ -187,9 +187,9 @@ class EmulatedDevice:
                 kernel.kernel, grid, block, values, shared_bytes=kernel.program.shared, races=self.races,
                 count=self.count, source=kernel.program.source, budget=self.budget, variables=kernel.variables,
                 registers=kernel.compiled.registers, progress=self._watch,
-                schedule=self._launches[kernel.kernel, grid],
+                schedule=self._launches[kernel, grid],
             )  # fmt: skip
-        self._launches[kernel.kernel, grid] += 1
+        self._launches[kernel, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
         faults = [(kernel, finding) for finding in self.last.findings if finding.is_error]

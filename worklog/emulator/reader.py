@@ -53,12 +53,13 @@ _VARIABLE = re.compile(
 
 
 @lru_cache(maxsize=64)
-def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -> Kernel:
+def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None, name: str | None = None) -> Kernel:
     """A kernel of a PTX module by its symbol, or the only one, with the module's variables that it names. Raises
     PtxError.
 
     assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts
-    are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible.
+    are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible. name: of the
+    result, by default the symbol.
     """
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL)
     target = re.search(r"\.target\s+(\w+)", text)
@@ -77,6 +78,7 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -
     kernel = _Body(head[0], body, target[1], int(number[1]) if number else 0).kernel()
     kernel = replace(
         kernel,
+        name=name or kernel.name,
         file=Path(file[1]).name if file else "",
         variables=(*_named(statements, body, kernel.variables), *kernel.variables),
         functions={name: kernel.labels[name] for name in functions},

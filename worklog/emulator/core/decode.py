@@ -5,7 +5,7 @@ with. What the core does not have is refused where it would run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -288,7 +288,7 @@ HANDLERS: dict[str, Callable[[Decoder, Instruction], dict[str, int]]] = {
 }
 
 
-@cache
+@lru_cache(maxsize=64)
 def decoded(program: Program) -> Decoder:
     """The program for the core."""
     return Decoder(program)
