@@ -22,7 +22,7 @@ AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),
 UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions rungs sgemm)
 LIVE := tests/gpu/test_gpu_notebooks.py
 
-.PHONY: help article test gpu live untimed lab check stale notebooks ptx setup-browser clean again
+.PHONY: help article test gpu live untimed lab check stale notebooks ptx setup-browser chromium clean again
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -60,8 +60,10 @@ notebooks: $(DEV_STAMP) ## run every notebook on the recording and store its out
 ptx: $(DEV_STAMP) ## compile the PTX that the package ships, after a kernel has changed
 	$(PY) -m tests.record.ptx
 
-setup-browser: $(DEV_STAMP) ## install a Chromium for tests/browser/, which are skipped without one
-	@$(ensure_chromium)
+setup-browser: $(DEV_STAMP) chromium ## install a Chromium for tests/browser/, which are skipped without one
+	@$(has_chromium) || $(PY) -m playwright install chromium
+
+chromium: ; @-$(has_chromium) || $(apt_chromium)
 
 clean: ## remove .venv, caches and build output; figures/ stays
 	rm -rf $(VENV) dist build worklog/emulator/core/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -80,14 +82,17 @@ if [ -z "$$python" ]; then \
 fi
 endef
 
+# CI installs Chromium beside the environment.
+APT := flock /var/lib/dpkg apt-get
+
 # Debian ships venv and ensurepip in a package of their own.
 define ensure_venv
 if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
     package="python$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"; \
     if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
         echo "Installing Debian's $$package, which $$python needs to make $(VENV)"; \
-        apt-get update -qq; \
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$package" >/dev/null </dev/null; \
+        $(APT) update -qq; \
+        DEBIAN_FRONTEND=noninteractive $(APT) install -y -qq "$$package" >/dev/null </dev/null; \
     else \
         echo "make: $$python cannot make a virtual environment: install its venv module" \
             "(Debian, Ubuntu: sudo apt-get install $$package)" >&2; exit 1; \
@@ -110,16 +115,12 @@ case $$extra in ""|none) extra= ;; cuda12|cuda13) ;; \
 esac
 endef
 
-# tests/browser/ takes the Chromium on the path or playwright's own.
-define ensure_chromium
-own='from playwright.sync_api import sync_playwright as p; d = p().start(); print(d.chromium.executable_path); d.stop()'; \
-if ! command -v chromium chromium-browser google-chrome "$$($(PY) -c "$$own")" >/dev/null; then \
-    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-        apt-get update -qq; \
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null </dev/null; \
-    else \
-        $(PY) -m playwright install chromium; \
-    fi; \
+# tests/browser/ takes the Chromium on the path, Debian's where this user can install it, or playwright's own.
+has_chromium = command -v chromium chromium-browser google-chrome >/dev/null
+define apt_chromium
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    $(APT) update -qq; \
+    DEBIAN_FRONTEND=noninteractive $(APT) install -y -qq --no-install-recommends chromium >/dev/null </dev/null; \
 fi
 endef
 
@@ -147,16 +148,24 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" >$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" >$@
 
-# Everything at once, as pip solves and builds once then. Without a GPU, PyTorch's small CPU build will do: a wheel that
-# pip is configured to find locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of
-# CUDA libraries. Most of its modules are never imported, so Python compiles those that are.
+# The packages of constraints.txt first, without solving, by several processes while the emulator's core compiles; pip then
+# solves and finds them there. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find
+# locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. Most of
+# PyTorch's modules are never imported, so Python compiles those that are.
+define install_pinned
+{ \
+    torch=$$(grep '^torch==' constraints.txt); \
+    $(PIP) --no-compile --no-deps --no-index "$$torch" || \
+    $(PIP) --no-compile --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" || true; \
+} >$(LOG) 2>&1 & \
+$(PY) -c 'import runpy; b = runpy.run_path("worklog/emulator/core/build.py"); \
+    [b["compile_core"](b["HERE"], flags) for flags in b["variants"](b["machine"]())]' >>$(LOG) 2>&1 & \
+grep -v '^#\|^torch==' constraints.txt | xargs -P 2 -n 50 $(PIP) --no-compile --no-deps >>$(LOG) 2>&1 || true; wait
+endef
+
 $(DEV_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	@$(make_venv); \
 	echo "Installing worklog$${extra:+ with $$extra} and the tools for tests and checks into $(VENV) for $$($(PY) -V)"; \
-	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then \
-	    torch=$$(grep '^torch==' constraints.txt); \
-	    $(PIP) --no-compile --no-deps --no-index "$$torch" >$(LOG) 2>&1 || \
-	    $(PIP) --no-compile --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" >>$(LOG) 2>&1 || true; \
-	fi; \
+	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then $(install_pinned); fi; \
 	$(PIP) --no-compile -c $(VENV)/constraints.txt -e ".[dev$${extra:+,$$extra}]" >>$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" | tee $(USER_STAMP) >$@
