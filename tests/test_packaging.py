@@ -9,6 +9,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from worklog.emulator.core.build import file_name, machine, variants
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LIMIT_MB = 720  # of 10^6 bytes, installed
 NOTEBOOKS = sorted(
     path.relative_to(ROOT / "notebooks").as_posix()
     for pattern in ("*.ipynb", "*.md", "examples/*.*")
@@ -94,6 +96,30 @@ def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_i
     assert written[0] == (ROOT / "LICENSE").read_bytes()
     shown = for_index((ROOT / "README.md").read_text(encoding="utf-8"), PROJECT["urls"].get("Repository", ""))
     assert Metadata.from_email(written[1]).description == shown
+
+
+def sizes(top: Distribution) -> dict[str, int]:
+    """Bytes of the files that pip wrote for a distribution and for all that it requires on this machine, extras of a
+    requirement included. Raises PackageNotFoundError for a requirement that is not installed.
+    """
+    known, waiting = {(top.name, "")}, [(top, "")]
+    for parent, extra in waiting:
+        for requirement in map(Requirement, parent.requires or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                wanted = distribution(requirement.name)
+                new = {(wanted.name, name) for name in ("", *requirement.extras)} - known
+                known |= new
+                waiting += [(wanted, name) for _, name in new]
+    parts = {part.name: part for part, _ in waiting}
+    paths = {name: [Path(str(part.locate_file(file))) for file in part.files or ()] for name, part in parts.items()}
+    return {name: sum(path.stat().st_size for path in paths[name] if path.is_file()) for name in parts}
+
+
+def test_the_wheel_and_its_requirements_stay_small(installed):
+    """Extras don't count. NVRTC is larger here than for a user: constraints.txt pins it for PyTorch's sake."""
+    megabytes = {name: size / 1e6 for name, size in sizes(Distribution.at(next(installed.glob("*.dist-info")))).items()}
+    assert "nvidia-cuda-nvrtc" in megabytes and "torch" not in megabytes
+    assert sum(megabytes.values()) < LIMIT_MB, sorted(megabytes.items(), key=lambda pair: -pair[1])[:8]
 
 
 @pytest.mark.parametrize("repository", ["", "https://example.org/worklog"])
