@@ -540,7 +540,7 @@ LONG = " + ".join(["1"] * 3000)
         f"#define T {LONG}\n{SQUARE} {{ C[0] = {LONG}; }} void f() {{ gemm<<<T, 32>>>(a, b, c, n); }}",
         f"{SQUARE} {{ {ROW} if (row ) < N) C[row @ < N] = 1; }}",
         f"{SQUARE} {{ }} void f() {{ gemm<<<n, 32>>(a, b",
-        f"{SQUARE} {{ }} void f(int n) {{ {'if (n) g(n); else ' * 1500} g(1); gemm<<<n, 32>>>(a, b, c, n); }}",
+        f"{SQUARE} {{ }} void f(int n) {{ {'if (n) g(n); else ' * 1000} g(1); gemm<<<n, 32>>>(a, b, c, n); }}",
         f"{SQUARE} {{ }} void f() {{ dim3 n = n; gemm<<<n, n>>>(a, b, c, n); }}",
         f"{SQUARE} {{ float2 a; a.x = C[0]; float2 b; b = a; C[0] = b.y; }}",
     ],
