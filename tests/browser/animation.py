@@ -53,8 +53,8 @@ def main() -> None:
 
 def of_panel(browser: Browser, lab: Lab) -> list[Image.Image]:
     """Before the first action and after each one, with the control in question marked."""
-    how = {"viewport": {"width": 1500, "height": 1100}, "device_scale_factor": 2}
-    with open_and_run(browser, lab, "panel", of_cells(CELL), **how) as page:
+    context = browser.new_context(viewport={"width": 1500, "height": 1100}, device_scale_factor=2)
+    with open_and_run(context, lab, "panel", of_cells(CELL)) as page:
         panel = cell(page, 0).locator(".worklog").first
         expect(reading(panel)).to_be_visible()
         pictures = [picture(page, panel)]

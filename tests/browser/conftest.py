@@ -18,12 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: make setup-browser"
@@ -134,14 +133,14 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def opened(browser, lab):
-    """The browser is asked for first, so that without one no server starts."""
-    return partial(open_and_run, browser, lab)
+    """The browser is asked for first, so that without one no server starts. The pages share its cache."""
+    return partial(open_and_run, browser.new_context(viewport={"width": 1400, "height": 1000}), lab)
 
 
 @contextmanager
-def open_and_run(browser: Browser, lab: Lab, name: str, notebook: nbformat.NotebookNode, **how: Any) -> Iterator[Page]:
-    """A notebook of that name on a page, run; its kernel ends with the context. how: for the browser's new page."""
-    page = browser.new_page(**{"viewport": {"width": 1400, "height": 1000}} | how)
+def open_and_run(context: BrowserContext, lab: Lab, name: str, notebook: nbformat.NotebookNode) -> Iterator[Page]:
+    """A notebook of that name on a page, run; its kernel ends with the page."""
+    page = context.new_page()
     page.set_default_timeout(PAGE_MS)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, lab.folder / f"{name}.ipynb")
