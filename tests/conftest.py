@@ -20,8 +20,8 @@ sys.modules["rfc3987_syntax"] = None
 
 WHY = "this test has no GPU"
 # The files that take longest, longest first.
-SLOW = ["notebooks/test_notebooks", "browser/test_site", "exploits/test_exploits", "browser/test_pages"]
-SLOW += ["tests/test_packaging", "runner/test_check", "emulator/test_rungs", "runner/test_measure"]
+SLOW = ["notebooks/test_notebooks", "browser/test_site", "exploits/test_exploits", "gate/test_rare_paths"]
+SLOW += ["browser/test_pages", "runner/test_search", "tests/test_packaging", "runner/test_check", "plots/test_charts"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
