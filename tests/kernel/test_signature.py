@@ -44,6 +44,8 @@ AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c
         ("float *C, float *A, float *B, int wA, int wB", "", "C,A,B,K,N"),
         ("float* d_A, float* d_B, float* d_C, int lda, int ldb, int ldc, int M", "", "A,B,C,K,N,N,M"),
         (AFFIXES, "", "A,B,C,long M,long N,long K"),
+        (f"{POINTERS}, int numARows, int numAColumns, int numBRows, int numBColumns", "", "A,B,C,M,K,K,N"),
+        (f"{POINTERS}, int A_rows, int cols_a, int colsB, float alpha, int num_rows_c", "", "A,B,C,M,K,N,alpha,M"),
         (f"{POINTERS}, int M, int N, int K", NK, "A,B,C,M,K,N"),
         (f"{POINTERS}, int m, int n, int k", "C[at] = A[i + row * n] * B[i * k + col];", "A,B,C,M,K,N"),
         # A mistake in an index is not a convention.

@@ -33,6 +33,8 @@ _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
 _MEANING = {"m": "M", "n": "N", "k": "K", "lda": "K", "ldb": "N", "ldc": "N", "wa": "K", "wb": "N", "ha": "M"}
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
+for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
+    _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
 # Of column-major matrices, whose memory holds the row-major transposes: C^T = B^T A^T.
 _BY_COLUMNS = {"M": "N", "N": "M", "A": "B", "B": "A", "lda": "N", "ldb": "K", "ldc": "N"}
 _LEADING = "lda", "ldb", "ldc"
@@ -138,7 +140,8 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any)
             matrix = _MATRIX.fullmatch(parameter.name)
             values.append(matrix[1].upper() if matrix else "")
         else:
-            values.append("N" if numbers == [parameter] else _MEANING.get(parameter.name.lower(), ""))
+            name = re.sub(r"^num|umn", "", parameter.name.lower().replace("_", ""))
+            values.append("N" if numbers == [parameter] else _MEANING.get(name, ""))
     if not (all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
         raise BadSetting(
             f"{file}: {function}({', '.join(p.name for p in declared)}): the names don't say which parameter is which: "
