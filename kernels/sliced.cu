@@ -5,7 +5,7 @@
 // Why:     a thin C has few tiles, and a tile of 30_best.cu takes one k after the other. Here the
 //          threads of a block share out K, and one launch is enough. Each thread loads its part of
 //          one k past shared memory, for AHEAD of them at a time. With one row or column, each
-//          number of the larger matrix is read once. No time of this is recorded yet.
+//          number of the larger matrix is read once.
 // Domain:  N % WIDTH == 0.
 // Tile:    BM=8 BN=32 BK=32 TN=4 WIDTH=4
 // Launch:  grid (M + BM - 1) / BM * ((N + BN - 1) / BN)   block BK * BN / TN

@@ -232,7 +232,11 @@ def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path, monkeypat
 def test_of_drawn_shapes_the_recording_shows_those_that_it_holds():
     answer = worklog("run", "best", "split", "--shapes", "48")
     assert answer.exit_code == 0, answer.output
-    sizes = re.findall(r"^ \d+(?:x\d+x\d+)? .* % ", answer.stdout, re.MULTILINE)
-    assert len(sizes) == 24 and "the recording doesn't hold 24 more of these sizes: measure on a GPU" in answer.stdout
+    assert answer.stdout.startswith("recorded · NVIDIA H100 "), "the card that all of it is from"
+    shares = re.findall(r"^ \d+x\d+x\d+ .*?( [\d.]+ % .*)$", answer.stdout, re.MULTILINE)
+    both = [line for line in shares if line.count("%") == 2]
+    assert (len(shares), len(both)) == (48, 3)
+    assert "lacks 45 of these 96 measurements: measure on a GPU" in answer.stdout
+    assert re.search(r"^ geometric mean +[\d.]+ % +[\d.]+ % of 3 sizes$", answer.stdout, re.MULTILINE)
     none = one_line(worklog("run", "best", "--shapes", "3", "--seed", "5"))
     assert "is not in the recorded run (it holds sizes " in none

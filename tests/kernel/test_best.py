@@ -108,7 +108,7 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
     assert hopper(shape) == BULK and BULK.missing_on("sm_80")
     others = any_gpu(shape), any_gpu(shape, arch="sm_80"), hopper(Shape(133, 257, 30))
     others += hopper(shape, aligned=False), hopper(shape, a_by_columns=True)
-    assert {other.file for other in others} == {BEST.file}
+    assert {other.file for other in others} <= {BEST.file, "sliced.cu"}
     subject: Any = replace(BEST, choose=any_gpu).load(DEVICE, fresh=True)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))

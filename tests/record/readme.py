@@ -12,7 +12,9 @@ from typing import Any
 
 from worklog.cli.figures import at_4096, markers, rewrite, share
 from worklog.kernel import FP32, TENSOR
+from worklog.kernel.best import table
 from worklog.plots.selection import class_of, error_of, leaders, rate
+from worklog.problem import drawn
 from worklog.runs import CHAPTERS, Measurement, Run, Table, recordings
 from worklog.runs.changes import Reading, Side, compare
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
@@ -23,6 +25,7 @@ WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("readme.toml").re
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
 SIZE = 1024
+LONG_US = 20
 RATES = ("share", "low", "high", "unknown")
 PICTURE = """\
 <picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}_dark.png">
@@ -77,9 +80,12 @@ def chapters(run: Run) -> str:
         of_fp32 = sorted((m for m in measured if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0)
         shares[kind] = " to ".join(f"{share(m)} % (`{m.kernel}`)" for m in (of_fp32[0], of_fp32[-1]))
         named += measured
-    at_shapes = chapter("h200_shapes").select("best")
-    drawn = [100 * (m.ratio or 0.0) for m in at_shapes]
-    of_drawn = {"count": len(drawn), "mean": geometric_mean(drawn), "lowest": min(drawn)}
+    shapes = drawn(48, 42, table().shapes)
+    at_shapes = [m for m in chapter("h100_drawn").select("best") if m.problem in shapes]
+    ratios = {m.problem: 100 * (m.ratio or 0.0) for m in at_shapes}
+    long = [100 * (m.ratio or 0.0) for m in at_shapes if (m.us or 0.0) * (m.ratio or 0.0) >= LONG_US]
+    of_drawn = {"count": len(ratios), "mean": geometric_mean(ratios.values()), "lowest": min(ratios.values())}
+    of_drawn |= {"long": len(long), "long_mean": geometric_mean(long), "long_us": LONG_US}
     words = {"first": first, "last": last, "shares": shares, **of_drawn}
     return "\n\n".join(reversed(picture("accuracy", [*named, *at_shapes[:1]], words)))
 

@@ -12,9 +12,8 @@ import json
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from math import exp, isqrt, log
+from math import exp, log
 from pathlib import Path
-from random import Random
 from statistics import fmean
 from typing import NamedTuple
 
@@ -24,15 +23,14 @@ from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rungs
 from worklog.kernel import best as tiles
 from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, Tile, candidates, choose, table
-from worklog.problem import Shape
+from worklog.problem import Shape, drawn
 from worklog.runner.job import Changes, Job
 from worklog.runner.measure import carry_out
 from worklog.runs import Gpu, Run
 from worklog.runs.documents import Table as Rows
 from worklog.settings import Harness
 
-KINDS = ("powers of two", "off by one", "primes")
-COUNT, MOST = 48, 8192  # shapes, and the largest size
+COUNT = 48  # shapes
 TILES, NEAR = 6, 1.4  # at a shape, the most tiles, and their most time over the fastest one's
 GUESSES, FAR = 4, 2.0  # shapes at least per guess, and the most time there over the fastest one's
 TUNING_S, ALL_S = 330, 510
@@ -80,23 +78,6 @@ class Point(NamedTuple):
 
 
 Points = Sequence[Point]
-
-
-def drawn(seed: int, count: int = COUNT) -> dict[Shape, str]:
-    """Different shapes by a seed, log-uniform from 1 to MOST, and the kind of each; the kinds take turns."""
-    rng, kinds = Random(seed), dict[Shape, str]()
-
-    def size(kind: str) -> int:
-        number = exp(rng.uniform(0, log(MOST)))
-        if kind == "primes":
-            return next(n for n in range(max(2, int(number)), 2 * MOST) if all(n % d for d in range(2, isqrt(n) + 1)))
-        power = 2 ** round(log(number, 2))
-        return power if kind == "powers of two" else max(1, power + rng.choice((-1, 1)))
-
-    while len(kinds) < count:
-        kind = KINDS[len(kinds) % len(KINDS)]
-        kinds.setdefault(Shape(size(kind), size(kind), size(kind)), kind)
-    return kinds
 
 
 def entry_of(tile: Tile) -> str:
@@ -268,8 +249,8 @@ def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
 @click.option("--result", default=42, show_default=True, help="Seed of the shapes that are recorded.")
 @click.option("--keep", is_flag=True, help="Record with the table as it is.")
 def main(out: Path, tuning: int, result: int, keep: bool) -> None:
-    card, at = gpu(), dict.fromkeys([*drawn(tuning), *map(Shape.of, MORE.split())])
-    kinds = {shape: kind for shape, kind in drawn(result).items() if keep or shape not in at}
+    card, at = gpu(), dict.fromkeys([*drawn(COUNT, tuning), *map(Shape.of, MORE.split())])
+    kinds = {shape: kind for shape, kind in drawn(COUNT, result).items() if keep or shape not in at}
     print(f"{len(kinds)} shapes by seed {result}, the table by {'the package' if keep else f'seed {tuning}'}")
     if not keep:
         listed = tried(at, card)

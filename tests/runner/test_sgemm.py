@@ -370,11 +370,12 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting):
         multiply(*arguments, mode="split", **words)
         return str(noting.launches[-1][0]).partition("<")[0].removesuffix("_sum")
 
-    assert launched(4096) == "sgemm_split" and launched(32) == "sgemm_best"
+    small = {"sgemm_best", "sgemm_sliced"}  # one of these
+    assert launched(4096) == "sgemm_split" and launched(32) in small
     assert launched(4096, offset=4) == "sgemm_split"
     assert [launched(Shape(4096, 4096, k)) for k in (699, 700)] == ["sgemm_best", "sgemm_split"]
     with warnings.catch_warnings(action="error"):
-        assert launched(32, by_columns=True) == "sgemm_best", "as for any order"
+        assert launched(32, by_columns=True) in small, "as for any order"
     with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
         assert launched(4096, by_columns=True) == "sgemm_best"
     assert said[0].filename == __file__

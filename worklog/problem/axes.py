@@ -182,34 +182,27 @@ def spoken(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1.5 else f"{seconds:.1f} s"
 
 
-MOST_DRAWN_BYTES = 2**27  # of A, B and C: the gate then takes well below a second
-# M, N and K between these, evenly on a log scale; the last three kinds are multiples of 8.
-DRAWN: dict[str, tuple[tuple[int, int], ...]] = {
-    "powers of two": ((128, 4096),) * 3,
-    "primes": ((101, 4099),) * 3,
-    "off by one": ((128, 4096),) * 3,
-    "tall": ((2048, 32768), (16, 256), (64, 2048)),
-    "flat": ((16, 256), (2048, 32768), (64, 2048)),
-    "deep": ((32, 512), (32, 512), (4096, 65536)),
-}
+DRAWN = ("powers of two", "off by one", "primes")  # kinds of shapes
+MOST_DRAWN = 8192
 
 
 def drawn(count: int, seed: int, without: Collection[Shape] = ()) -> dict[Shape, str]:
-    """Different shapes by a seed, and the kind of each; the kinds take turns. without: shapes that are not drawn."""
-    rng, kinds, kind_of = Random(seed), [*DRAWN], dict[Shape, str]()
+    """Different shapes by a seed, log-uniform from 1 to MOST_DRAWN, and the kind of each; the kinds take turns.
+    without: shapes that are not drawn.
+    """
+    rng, kinds = Random(seed), dict[Shape, str]()
 
-    def size(kind: str, low: int, high: int) -> int:
-        number = int(exp(rng.uniform(log(low), log(high))))
+    def size(kind: str) -> int:
+        number = exp(rng.uniform(0, log(MOST_DRAWN)))
         if kind == "primes":
-            return next(n for n in range(number, 2 * high) if all(n % d for d in range(2, isqrt(n) + 1)))
-        if kind in ("powers of two", "off by one"):
-            power: int = 1 << rng.randint(low.bit_length() - 1, high.bit_length() - 1)
-            return power + (rng.choice((-1, 1)) if kind == "off by one" else 0)
-        return number // 8 * 8
+            candidates = range(max(2, int(number)), 2 * MOST_DRAWN)
+            return next(n for n in candidates if all(n % d for d in range(2, isqrt(n) + 1)))
+        power: int = 2 ** round(log(number, 2))
+        return power if kind == "powers of two" else max(1, power + rng.choice((-1, 1)))
 
-    while len(kind_of) < count:
-        kind = kinds[len(kind_of) % len(kinds)]
-        shape = Shape(*(size(kind, *limits) for limits in DRAWN[kind]))
-        if shape not in without and shape.compulsory_bytes <= MOST_DRAWN_BYTES:
-            kind_of.setdefault(shape, kind)
-    return kind_of
+    while len(kinds) < count:
+        kind = DRAWN[len(kinds) % len(DRAWN)]
+        shape = Shape(size(kind), size(kind), size(kind))
+        if shape not in without:
+            kinds.setdefault(shape, kind)
+    return kinds

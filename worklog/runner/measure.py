@@ -100,9 +100,9 @@ def results(
 
     kernels: names of rungs and "cuBLAS"; None for the whole ladder and cuBLAS. With a user kernel's name among them,
     the newest saved run that has all of them. The run's notes name the rungs that the recording doesn't hold. shapes:
-    as for measure(). some: the recording need not hold all sizes; a note counts the others. settings: biased ones,
-    such as l2="warm". Raises what measure() raises, and BadSetting or BadRunFile if a kernel that you name was never
-    measured or recorded at these sizes.
+    as for measure(). some: the recording need not hold all measurements; a note counts the others. settings: biased
+    ones, such as l2="warm". Raises what measure() raises, and BadSetting or BadRunFile if a kernel that you name was
+    never measured or recorded at these sizes.
     """
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
     rungs = {known.name for known in RUNGS} | {BASELINE}
@@ -133,8 +133,8 @@ def held_by(run: Run, job: Job) -> list[Measurement]:
 def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = False) -> Run:
     """The run with the jobs' measurements only. What it doesn't hold comes from the recordings of the chapters past the
     ladder, each measurement with its label, which states that the rung's source has changed since. partly: kernels that
-    were never recorded are only named in the run's notes. some: so are sizes, counted, if it holds some. Raises
-    BadRunFile, naming the recorded sizes, if a measurement is missing.
+    were never recorded are only named in the run's notes. some: measurements that no recording holds are counted there,
+    unless none is held. Raises BadRunFile, naming the recorded sizes, if a measurement is missing.
     """
     runs = [run]
     if not all(held_by(run, job) for job in jobs):
@@ -143,10 +143,11 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
     absent = list(dict.fromkeys(job.kernel for job in jobs if partly and job.kernel not in known))
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
-    missing = {job.shape for job in jobs if some and not any(held_by(held, job) for held in runs)}
-    if missing and len(missing) < len({job.shape for job in jobs}):
-        run.notes = [*run.notes, f"the recording doesn't hold {len(missing)} more of these sizes: measure on a GPU"]
-        jobs = [job for job in jobs if job.shape not in missing]
+    there = [job for job in jobs if some and any(held_by(held, job) for held in runs)]
+    if there and len(there) < len(jobs):
+        run = next((held for held in runs if all(held_by(held, job) for job in there)), run)
+        lacks = f"the recording lacks {len(jobs) - len(there)} of these {len(jobs)} measurements"
+        run.notes, jobs = [*run.notes, f"{lacks}: measure on a GPU"], there
     measurements, kernels = list[Measurement](), dict[str, dict[str, Any]]()
     for job in jobs:
         if job.kernel in absent:
@@ -160,8 +161,8 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
             raise BadRunFile(f"{job} is not in the {run.origin} run{advice}, or measure on a GPU")
         kernels |= {job.kernel: by.kernels[job.kernel]} if job.kernel in by.kernels else {}
         remark = f" · {CHANGED}" if source_changed(job.kernel, by.kernels) else ""
-        there = held_by(by, job)
-        measurements += [replace(m, context=replace(by.context, remark=remark)) for m in there] if remark else there
+        found = held_by(by, job)
+        measurements += [replace(m, context=replace(by.context, remark=remark)) for m in found] if remark else found
     run.measurements, run.kernels = measurements, run.kernels | kernels
     return run
 

@@ -68,12 +68,12 @@ def sgemm(
     for which |A| |B|, |alpha| times it or |beta C| is 2^127 or more may become infinite. Infinities and NaN in A reach
     their rows of C, those in B their columns, as in FP32, and no other element.
 
-    A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
-    more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
-    must not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. The table of
-    best was measured on an H200: a GPU of another compute capability, or with another number of multiprocessors, is
-    warned of once; elsewhere split is expected to follow the peak of the memory, which is not measured. A process reads
-    and compiles a rung's file once: restart it after editing the file.
+    A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs more
+    and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it must
+    not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. The table of best
+    was measured on an H200 and an H100: a GPU of another compute capability, or with another number of multiprocessors,
+    is warned of once; elsewhere split is expected to follow the peak of the memory, which is not measured. A process
+    reads and compiles a rung's file once: restart it after editing the file.
 
     Raises BadSetting for arrays that the mode's kernel doesn't take, and for a max_error that no kernel keeps; NoGpu,
     OutOfMemory, LaunchFailed.

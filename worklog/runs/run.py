@@ -223,12 +223,14 @@ class Run(RunRecord):
                     row[f"{kernel} of cuBLAS"] = share_cells(m)[f"of {m.baseline}"]
             rows.append(row)
         ratios = {kernel: [m.ratio for m in shown if m.kernel == kernel and m.ratio] for kernel in kernels}
+        sizes = len(rows)
         for name in ("geometric mean", "lowest") if any(ratios.values()) else ():
             below: dict[str, Cell] = {**dict.fromkeys(rows[0], ""), "size": name}
             for kernel, values in ratios.items():
                 if values:
                     share = min(values) if name == "lowest" else over_shapes(values)[1]
-                    below[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %"
+                    of_these = f" of {len(values)} sizes" if len(values) < sizes else ""
+                    below[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %{of_these}"
             rows.append(below)
         notes = self.footnotes(shown) if shown else []
         return Table.of(f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes)
