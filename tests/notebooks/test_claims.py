@@ -5,6 +5,7 @@ printed of them, give that number.
 import json
 import math
 import re
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +46,7 @@ def numbers(text: str, row: str) -> list[float]:
     return [float(word) for word in re.findall(r"(?<![\w.])-?\d[\d.]*(?:e[-+]\d+)?", line)]
 
 
+@cache
 def measured(kernel: str, size: int, **setting: Any) -> Measurement:
     return worklog.results([kernel], [size], **setting).measurements[0]
 
