@@ -297,7 +297,8 @@ def test_a_structure_that_a_kernel_takes_may_have_functions_for_the_host():
 """
     owner = "struct Managed { void* operator new(size_t n) { void* p; cudaMallocManaged(&p, n); return p; } };\n"
     taken = "__global__ void copy(Matrix from, Matrix to) { to.data[0] = from.at(0); }"
-    made = Kernel.from_source(f"{owner}struct Matrix : Managed {{{members}}};\n{taken}")
+    of_host = "class Solver { std_vector<float> x; void run() { cudaMalloc(&x, 4); } };"
+    made = Kernel.from_source(f"{of_host}{owner}struct Matrix : Managed {{{members}}};\n{taken}")
     assert build(made.program)[0].symbol and made.program.source.count("\n") == 7
     assert "cuda" not in made.program.source and "~" not in made.program.source
 

@@ -224,7 +224,10 @@ class _Reader:
             plain = inner.child_by_field_name("type").type not in _RECORDS and not declared.startswith("extern")
             if plain and (not constant or (pointers and "=" in text)):
                 return True
-        if inner.type in _RECORDS and body is not None:  # one for the device may have functions for the host
+        name = text_of(inner.child_by_field_name("name")) if inner.type in _RECORDS else ""
+        # A kernel takes it, or one that is derived of it: then only its functions for the host are left out.
+        taken = rf"(?:__(?:global|device)__|\b(?:struct|class)\s+\w+\s*:)[^{{;]*\b{re.escape(name)}\b"
+        if name and body is not None and re.search(taken, self.code.text):
             defined = [own for own in body.named_children if _untemplated(own)[0].type == "function_definition"]
             of_host = [own for own in defined if self._names_host(own.text.decode())]
             for own in of_host:
@@ -233,8 +236,9 @@ class _Reader:
                 for own in of_host:
                     self.outer[self.code.place(own.start_byte)].append((own, True))
                 return False
-            self.host_types.add(text_of(inner.child_by_field_name("name")))
-        return self._names_host(text)
+        if named := self._names_host(text):
+            self.host_types.add(name)
+        return named
 
     def _names_host(self, text: str) -> bool:
         """Whether code without a mark for the device names something of the host."""
