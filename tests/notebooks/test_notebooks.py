@@ -46,7 +46,8 @@ from worklog.plots.figure import Drawing
 Drawing._repr_mimebundle_ = lambda chart, **_: {"text/plain": chart.alt}
 %reset -f
 """
-FEW_SHAPES = "from tests.conftest import take_few_shapes; take_few_shapes(setattr)\n"
+EVERY_SHAPE = "import sys, pytest; sys.few = getattr(sys, 'few', pytest.MonkeyPatch()); sys.few.undo()\n"
+FEW_SHAPES = "from tests.conftest import take_few_shapes; take_few_shapes(sys.few.setattr)\n"
 
 
 def of_cell(code: str) -> nbformat.NotebookNode:
@@ -93,7 +94,7 @@ def test_the_others_were_stored_by_the_code_and_the_data_of_now_or_give_the_same
 
 
 def require_stored(source: Path, kernel: NotebookClient) -> None:
-    kernel.nb = of_cell(FRESH if source.name[:2] in OF_THE_GATE else FEW_SHAPES + FRESH)
+    kernel.nb = of_cell(EVERY_SHAPE + FRESH if source.name[:2] in OF_THE_GATE else EVERY_SHAPE + FEW_SHAPES + FRESH)
     kernel.execute()
     fresh = execute(source, kernel)
     stored = nbformat.read(notebook_of(source), as_version=4)

@@ -128,7 +128,7 @@ def write_runs(home: str, finished: Connection) -> None:
     os.environ["WORKLOG_HOME"] = home
     for number in range(10**6):
         run = small_run(measurements=[], complete=False)
-        with claimed(path := new_path()):
+        with claimed(path := new_path(f"{os.getpid()}-{number}")):  # of thousands in a second, two would have one name
             run = Run.begin(run.head_lines(), path)
             for part in range(5):
                 run.add(measured(name := f"k{os.getpid()}_{number}_{part}"), about={"file": "x.cu"})
