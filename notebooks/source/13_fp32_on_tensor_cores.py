@@ -315,7 +315,7 @@ others = worklog.results("best", [shape for shape in kinds if shape not in pays]
 ratios = [m.ratio for m in (*both.select("split"), *others.measurements)]
 print(f"split is taken at {len(pays)} of {len(kinds)} shapes")
 print(f"mode='split' at all: geometric mean {geometric_mean(ratios):.1%} of cuBLAS, lowest {min(ratios):.1%}")
-both.shares(kinds)
+both.shares({shape: kinds[shape] for shape in pays})
 
 # %% [markdown]
 # `worklog.sgemm(A, B, max_error=1e-4)` takes the fastest kernel whose error is at most that share of |A| |B|, in each

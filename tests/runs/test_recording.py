@@ -54,15 +54,16 @@ def test_its_estimates_are_those_of_its_samples(path):
             assert (again.value, again.low, again.high) == approx((stored.value, stored.low, stored.high), rel=1e-5)
 
 
-def test_an_arithmetic_mean_over_placements_would_be_up_to_a_fifth_of_a_percent_larger():
-    larger = []
+def test_an_arithmetic_mean_over_placements_would_be_larger_by_what_notebook_02_states():
+    larger = dict[float, float]()
     for run in map(Run.load, RUNS):
         for m in run.measurements:
             if m.ratio is not None and not m.changed:
                 ours, theirs, placements = m.samples.comparisons()
                 ratios = (np.array(theirs) - m.samples.overhead_us) / (np.array(ours) - m.samples.overhead_us)
-                larger.append(median(ratios.tolist(), placements).value / m.ratio - 1)
-    assert max(larger) == approx(0.002, abs=2e-4) and min(larger) > -2e-4, "notebook 02 states it"
+                larger[m.us] = median(ratios.tolist(), placements).value / m.ratio - 1
+    assert max(larger.values()) == approx(0.007, abs=2e-4) and min(larger.values()) > -2e-4
+    assert max(by for us, by in larger.items() if us > 5) == approx(0.002, abs=2e-4)
 
 
 def test_its_numbers_belong_to_the_sources_in_kernels(h200):

@@ -210,8 +210,8 @@ def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_
         "512": ["100.0 µs", "50.0 % ±1.0", "50.00 µs", "100.0 % ±1.0"],
         "1024": ["failed", "", "100.0 µs", "25.0 % ±1.0"],
         "2048": ["skipped", "", "", ""],
-        "geometric mean": ["", "50.0 %", "", "50.0 %"],
-        "lowest": ["", "50.0 %", "", "25.0 %"],
+        "geometric mean": ["", "50.0 % at 1 of 3", "", "50.0 % at 2 of 3"],
+        "lowest": ["", "50.0 % at 1 of 3", "", "25.0 % at 2 of 3"],
     }
     assert "naive: failed: failed at precision" in run.shares().text()
     kinds = {Shape.of(1024): "large", Shape.of(3): "absent"}

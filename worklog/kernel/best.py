@@ -50,8 +50,8 @@ class Tile:
 class Table:
     """label: where it was measured. gpu, multiprocessors, shapes: of the measurement; memory_gbs: the peak of the
     GPU's memory. launch_us: of a launch without work; sum_us, sum_gbs: of each round of loads of the launch that
-    adds the parts, and the rate at which it does. read_gbs: of matrices that are read once; not measured, 80 % of the
-    peak. split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
+    adds the parts, and the rate at which it does. read_gbs: of matrices that are read once, fitted to thin C.
+    split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
     """
 

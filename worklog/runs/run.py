@@ -229,7 +229,7 @@ class Run(RunRecord):
             for kernel, values in ratios.items():
                 if values:
                     share = min(values) if name == "lowest" else over_shapes(values)[1]
-                    of_these = f" of {len(values)} sizes" if len(values) < sizes else ""
+                    of_these = f" at {len(values)} of {sizes}" if len(values) < sizes else ""
                     below[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %{of_these}"
             rows.append(below)
         notes = self.footnotes(shown) if shown else []
