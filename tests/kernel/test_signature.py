@@ -267,7 +267,7 @@ def test_a_function_that_takes_the_kernel_is_read_for_each_kernel_that_it_is_cal
         f"{GEMM} {{}}\n{GEMM.replace('gemm', 'other')} {{}}\n"
         f"float timed({pointer}, dim3 g, dim3 t) {{ kernel<<<g, t>>>(A, B, C, M, N, K); return 0; }}\n"
         f"void f() {{ {{ {pointer} = gemm; timed(kernel, dim3(N / 16, M / 8), dim3(16, 8)); }}\n"
-        "timed(other, dim3(N / 64, M), 64); }\n"
+        "timed(&other, dim3(N / 64, M), 64); }\n"
     )
     for entry, grid, block in (("gemm", "N / 16, M / 8", "16, 8"), ("other", "N / 64, M", "64")):
         found = Kernel.from_source(source, entry=entry)
@@ -301,6 +301,8 @@ def test_a_structure_that_a_kernel_takes_may_have_functions_for_the_host():
     made = Kernel.from_source(f"{of_host}{owner}struct Matrix : Managed {{{members}}};\n{taken}")
     assert build(made.program)[0].symbol and made.program.source.count("\n") == 7
     assert "cuda" not in made.program.source and "~" not in made.program.source
+    within = f"struct Matrix {{{members}}};\n{GEMM} {{ C[0] = ((Matrix*)A)->at(0); }}"
+    assert build(Kernel.from_source(within).program)[0].symbol
 
 
 def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too():

@@ -73,6 +73,12 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             r"(.*\n)*· at a small square shape, mine is right: an index or the grid uses one of M, N and K",
         ),
         (
+            PLAIN,
+            ("--grid", "(M + 31) / 32, (M + 31) / 32", "--block", "32,32"),
+            1,
+            "· at a small square shape, mine is right",
+        ),
+        (
             TILES.replace("A[row * K", "A[1 + row * K"),
             LAUNCH,
             1,

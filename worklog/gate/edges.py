@@ -360,11 +360,12 @@ def mistake_in(
 
 
 def is_right_in(domain: Domain, subject: Runnable, memory: Memory) -> bool:
-    """Whether the kernel is right at a small shape of a domain, which may be narrower than its own."""
-    shape = domain.padded(Shape(domain.m + 1, 1, 2 * domain.k + 1))  # M, N and K all different
+    """Whether the kernel is right at small shapes of a domain, which may be narrower than its own."""
+    sizes = (domain.m + 1, 1), (1, 2 * domain.n + 1)  # one where M is smaller than N
+    shapes = (domain.padded(Shape(*size, 2 * domain.k + 1)) for size in sizes)
+    problems = (ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed)) for shape in shapes)
     try:
-        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
-        return mistake_in(subject, memory, problem) is None
+        return all(mistake_in(subject, memory, problem) is None for problem in problems)
     except LaunchFailed:
         return False
 

@@ -66,7 +66,7 @@ class Call:
         values = outer.template if len(outer.template) == len(caller.template) else caller.template
         given = {name: filled(text, local) for name, text in zip(parameters, (*values, *outer.arguments), strict=False)}
         names = {local[name]: filled(text, local) for name, text in outer.names.items()}
-        called = filled(self.function, given)  # a parameter may point to the kernel
+        called = filled(self.function, given).removeprefix("&")  # a parameter may point to the kernel
         name, _, template = names.get(called, called).partition("<")
         return replace(
             self,
@@ -225,9 +225,9 @@ class _Reader:
             if plain and (not constant or (pointers and "=" in text)):
                 return True
         name = text_of(inner.child_by_field_name("name")) if inner.type in _RECORDS else ""
-        # A kernel takes it, or one that is derived of it: then only its functions for the host are left out.
+        # Code for the device has it, takes it, or is derived of it: then only its functions for the host are left out.
         taken = rf"(?:__(?:global|device)__|\b(?:struct|class)\s+\w+\s*:)[^{{;]*\b{re.escape(name)}\b"
-        if name and body is not None and re.search(taken, self.code.text):
+        if name and body is not None and ("__device__" in text or re.search(taken, self.code.text)):
             defined = [own for own in body.named_children if _untemplated(own)[0].type == "function_definition"]
             of_host = [own for own in defined if self._names_host(own.text.decode())]
             for own in of_host:
