@@ -299,7 +299,7 @@ for name in ("split", "promoted"):
 #
 # `worklog.sgemm(A, B, mode="split")` takes this rung where the table of `best` expects it to be faster, and `best`
 # elsewhere, and below K = 700, where `split` can be less accurate. Here are both at 48 shapes that are drawn by a seed,
-# each size from 1 to 8192. Most have little work or a small K, and at few of them `split` is taken:
+# each size from 1 to 8193. Most have little work or a small K, and at few of them `split` is taken:
 
 # %%
 from statistics import geometric_mean

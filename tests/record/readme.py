@@ -7,7 +7,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 from worklog.cli.figures import at_4096, markers, rewrite, share
@@ -86,6 +86,7 @@ def chapters(run: Run) -> str:
     long = [100 * (m.ratio or 0.0) for m in at_shapes if (m.us or 0.0) * (m.ratio or 0.0) >= LONG_US]
     of_drawn = {"count": len(ratios), "mean": geometric_mean(ratios.values()), "lowest": min(ratios.values())}
     of_drawn |= {"long": len(long), "long_mean": geometric_mean(long), "long_us": LONG_US}
+    of_drawn |= {"long_median": median(long), "largest": max(max(s.m, s.n, s.k) for s in ratios)}
     words = {"first": first, "last": last, "shares": shares, **of_drawn}
     return "\n\n".join(reversed(picture("accuracy", [*named, *at_shapes[:1]], words)))
 
