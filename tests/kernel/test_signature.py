@@ -301,7 +301,8 @@ def test_a_structure_that_a_kernel_takes_may_have_functions_for_the_host():
     made = Kernel.from_source(f"{of_host}{owner}struct Matrix : Managed {{{members}}};\n{taken}")
     assert build(made.program)[0].symbol and made.program.source.count("\n") == 7
     assert "cuda" not in made.program.source and "~" not in made.program.source
-    within = f"struct Matrix {{{members}}};\n{GEMM} {{ C[0] = ((Matrix*)A)->at(0); }}"
+    calling = "void wait() { cudaDeviceSynchronize(); } void run() { wait(); }"
+    within = f"struct Matrix {{{members}{calling}}};\n{GEMM} {{ C[0] = ((Matrix*)A)->at(0); }}"
     assert build(Kernel.from_source(within).program)[0].symbol
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -229,7 +229,11 @@ class _Reader:
         taken = rf"(?:__(?:global|device)__|\b(?:struct|class)\s+\w+\s*:)[^{{;]*\b{re.escape(name)}\b"
         if name and body is not None and ("__device__" in text or re.search(taken, self.code.text)):
             defined = [own for own in body.named_children if _untemplated(own)[0].type == "function_definition"]
-            of_host = [own for own in defined if self._names_host(own.text.decode())]
+            of_host, left_out = list[Any](), set[str]()
+            for _ in defined:  # those that call one, too
+                of_host = [own for own in defined if self._names_host(own.text.decode(), left_out - {name})]
+                declared = filter(None, (next(nodes(own, "function_declarator"), None) for own in of_host))
+                left_out = {text_of(own.child_by_field_name("declarator")) for own in declared}
             for own in of_host:
                 text = text.replace(own.text.decode(), "")
             if not self._names_host(text):
@@ -240,9 +244,9 @@ class _Reader:
             self.host_types.add(name)
         return named
 
-    def _names_host(self, text: str) -> bool:
-        """Whether code without a mark for the device names something of the host."""
-        named = bool(_HOST.search(text)) or not self.host_types.isdisjoint(re.findall(r"\w+", text))
+    def _names_host(self, text: str, functions: Set[str] = frozenset()) -> bool:
+        """Whether code without a mark for the device names something of the host, such as one of these functions."""
+        named = bool(_HOST.search(text)) or not (self.host_types | functions).isdisjoint(re.findall(r"\w+", text))
         return named and "__device__" not in text
 
     def _function(self, node: Any, scope: tuple[str, ...], template: str) -> None:
