@@ -238,5 +238,7 @@ def test_of_drawn_shapes_the_recording_shows_those_that_it_holds():
     assert (len(shares), len(both)) == (48, 3)
     assert "lacks 45 of these 96 measurements: measure on a GPU" in answer.stdout
     assert re.search(r"^ geometric mean +[\d.]+ % +[\d.]+ % at 3 of 48$", answer.stdout, re.MULTILINE)
+    document = json.loads(worklog("run", "best", "split", "--shapes", "48", "--json").stdout)
+    assert "the recording lacks 45 of these 96 measurements: measure on a GPU" in document["notes"]
     none = one_line(worklog("run", "best", "--shapes", "3", "--seed", "5"))
     assert "is not in the recorded run (it holds sizes " in none

@@ -232,7 +232,8 @@ def print_run(
     width = terminal_width()
     text = table.text(width) if table else run.text(width=width).rstrip("\n")
     text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""
-    show({"label": run.label, "path": str(run.path), "measurements": run.rows(), **more}, text, as_json)
+    document = {"label": run.label, "path": str(run.path), "notes": run.notes, "measurements": run.rows()}
+    show({**document, **more}, text, as_json)
 
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:
