@@ -443,6 +443,9 @@ void run(int m, int n, int k, float* A, float* B, float* C) {
     found = Kernel.from_source(text)
     assert found.arguments == ("N", "M", "K", "B", "N", "A", "K", "C", "N") and "column-major" in found.adapted[0]
     assert check(found, SMALL, on="emulated").verdict.accepted
+    variables = text.replace("A, m, B, k, C, m", "A, lda, B, ldb, C, ldc")
+    variables = variables.replace("  gemm<<<", "  int lda = m, ldb = k, ldc = m; gemm<<<")
+    assert Kernel.from_source(variables).arguments == found.arguments
     rows = Kernel.from_source(text.replace("A, m, B, k, C, m", "A, k, B, n, C, n"))
     assert rows.arguments == ("M", "N", "K", "A", "K", "B", "N", "C", "N")
 

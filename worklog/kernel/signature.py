@@ -168,8 +168,10 @@ def _is_by_columns(defined: Definition, unit: Unit) -> bool:
     names = [parameter.name.lower() for parameter in defined.parameters]
     for call in (call for function in unit.functions for call in function.calls):
         given = dict(zip(names, call.arguments, strict=False))
-        leading, columns, rows = ([given.get(name) for name in of] for of in (_LEADING, "mkm", "knn"))
-        if f"::{defined.name}".endswith(f"::{call.function}") and None not in leading and leading == columns != rows:
+        leading, columns, rows = ([given.get(name, "") for name in of] for of in (_LEADING, "mkm", "knn"))
+        named = [call.names.get(name, "") for name in leading]  # int lda = m
+        of_columns = all(leading) and columns in (leading, named) and columns != rows
+        if of_columns and f"::{defined.name}".endswith(f"::{call.function}"):
             return True
     return False
 
