@@ -228,8 +228,8 @@ lab.timeline("ragged", few, block=2)
 # or small, a kernel of its own shares out K among the threads of a block, in one launch (`kernels/sliced.cu`). The
 # table's times are of an H200 and an H100: cuBLAS and four rungs are recorded on both, and take 0.96 to 1.00 of the
 # time on the H100 at 1024, 2048 and 4096. Here it is at 48 shapes that are drawn by a seed, each size from 1 to 8193.
-# The table was not tuned at them. Half of the sizes are below 128, so most products are small, and there cuBLAS is easy
-# to beat. The table shows the long ones; `worklog run best --shapes 48` prints all:
+# The table was not tuned at them. Most are small, and there cuBLAS is easy to beat. The rows below are of the long
+# ones; `worklog run best --shapes 48` prints all:
 
 # %%
 from statistics import geometric_mean, median

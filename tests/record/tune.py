@@ -13,6 +13,7 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from math import exp, log
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -90,16 +91,13 @@ def entry_of(tile: Tile) -> str:
 def trials(shape: Shape, card: Gpu) -> list[Trial]:
     """Of each kernel that takes a shape, with the parts that are expected to be best; the fastest one first."""
     first = dict[str, Trial]()
-    for us, make in sorted(candidates(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card), key=first_of):
+    listed = candidates(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card)
+    for us, make in sorted(listed, key=itemgetter(0)):
         kernel = make()
         entry = "split" if kernel.name == "split" else kernel.entry
         parts = int((*kernel.blocks(shape), 1)[2]) if kernel.file == rungs.ANY_SHAPE.file else 1
         first.setdefault(entry, Trial(shape, entry, parts, us, kernel))
     return [*first.values()]
-
-
-def first_of(pair: tuple[float, object]) -> float:
-    return pair[0]
 
 
 def tried(shapes: Collection[Shape], card: Gpu) -> list[Trial]:
@@ -120,7 +118,7 @@ def tried(shapes: Collection[Shape], card: Gpu) -> list[Trial]:
             if trial.entry in guesses and trial.us <= FAR * own[0].us:
                 of_guesses.setdefault(trial.entry, []).append((trial.us / own[0].us, trial))
     for found in of_guesses.values():
-        for _, trial in sorted(found, key=first_of)[:GUESSES]:
+        for _, trial in sorted(found, key=itemgetter(0))[:GUESSES]:
             rank[trial] = 0
     order = {shape: place for place, shape in enumerate(shapes)}
     return sorted(rank, key=lambda trial: (rank[trial], order[trial.shape]))

@@ -34,7 +34,8 @@ LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than th
 class Tile:
     """template: of the kernel. resident: blocks per multiprocessor. alone_us: for a tile of K while a multiprocessor
     has one block; shared_us: per block while it is full. block_us: of blocks that it has at a time, whatever K is.
-    kernel: best, sliced or bulk_copies. points: measured times that these follow; 0: they are a guess.
+    kernel: best, sliced or bulk_copies. points: measured times that these follow, of which the H200's weren't counted
+    and stand as 15 for each tile; 0: they are a guess.
     """
 
     template: Mapping[str, int]

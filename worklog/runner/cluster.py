@@ -154,7 +154,7 @@ class Cluster(Workers):
             raise BadSetting(f"several cards need Dask: {install_command('cluster')}") from error
         self.lost, self.stack = (KilledWorker,), ExitStack()
         self.own, cards = not scheduler, visible_cards() if cards is None else cards
-        # Its own look at the GPU fails for cards that aren't of this machine, and those of a recording aren't.
+        # Dask asks NVML for each card by its number, which fails where a recording's cards stand for this machine's.
         dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1, "distributed.diagnostics.nvml": False})
         if self.own:
             # A process that starts reads it; an IPython in another program has none.

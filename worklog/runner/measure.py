@@ -161,8 +161,8 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
             raise BadRunFile(f"{job} is not in the {run.origin} run{advice}, or measure on a GPU")
         kernels |= {job.kernel: by.kernels[job.kernel]} if job.kernel in by.kernels else {}
         remark = f" · {CHANGED}" if source_changed(job.kernel, by.kernels) else ""
-        found = held_by(by, job)
-        measurements += [replace(m, context=replace(by.context, remark=remark)) for m in found] if remark else found
+        of_job = held_by(by, job)
+        measurements += [replace(m, context=replace(by.context, remark=remark)) for m in of_job] if remark else of_job
     run.measurements, run.kernels = measurements, run.kernels | kernels
     return run
 
