@@ -1,13 +1,14 @@
 """Records how often the rule of `worklog compare` (worklog/runs/changes.py) is wrong, and finds a slowdown.
 
-`python -m tests.record.compare worklog/recordings/compare/h100.json` on a machine with a GPU; at most 7.5 minutes:
-30 processes measure `warptiled`, `shared`, cuBLAS and a slower `warptiled` at four sizes as `worklog run` does. Each
-block of the slower one waits for some cycles after its work, as many as make the kernel 2 % slower in a paired loop.
-`--found` measures `warptiled` and the slower one alone, for half of that. Files named after the first one, of the same
-card, give it their processes. `python -m tests.record.compare --rates FILE…` prints the rates.
+`python -m tests.record.compare worklog/recordings/compare/h100.json` on a machine with GPUs of one kind; 6 minutes on
+four: 30 processes, shared out among the cards, measure `warptiled`, `shared`, cuBLAS and a slower `warptiled` at four
+sizes as `worklog run` does. Each block of the slower one waits for some cycles after its work, as many as make the
+kernel 2 % slower in a paired loop on its card. `--rates` prints the rates of a file.
 """
 
 import math
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,10 +18,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import numpy as np
 
-from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 from worklog.runner.job import BASELINE, Job
@@ -31,7 +32,7 @@ from worklog.runs.estimates import NORMAL
 from worklog.settings import Harness
 
 KERNELS, SIZES = ("warptiled", "shared", BASELINE), (256, 1024, 2048, 4096)
-PROCESSES, LIMIT_S, SLOWDOWN = 30, 440.0, 0.02
+PROCESSES, LIMIT_S, SLOWDOWN = 40, 380.0, 0.02
 FIRST = {256: 1400, 1024: 5600, 2048: 13600, 4096: 27000}  # cycles: about 2 % of a block's
 HARNESS = Harness().but(hot_ms=0.0)
 DRAWS, SEED = 2000, 40  # pairs of processes for each rate
@@ -72,29 +73,45 @@ def calibrated() -> tuple[dict[int, int], dict[int, float]]:
     return used, share
 
 
-def record(names: Sequence[str], limit_s: float) -> dict[str, Any]:
-    """The whole recording: of these kernels, and the slower one."""
-    began, processes, run = time.monotonic(), list[Process](), None
+def record(count: int) -> dict[str, Any]:
+    """What one card gives: at most as many processes, and how much slower the slower kernel is in a paired loop."""
+    began, processes, runs = time.monotonic(), list[Process](), list[Run]()
     cycles, share = calibrated()
     kernels = [slower(size, cycles[size]) for size in SIZES]
-    jobs = [Job(name, Shape.of(size)) for size in SIZES for name in (*names, f"slower_{size}")]
-    while len(processes) < PROCESSES and time.monotonic() - began < limit_s:
+    jobs = [Job(name, Shape.of(size)) for size in SIZES for name in (*KERNELS, f"slower_{size}")]
+    while len(processes) < count and time.monotonic() - began < LIMIT_S:
         run, wall_s = measured(jobs, kernels)
+        runs.append(run)
         readings = {
             m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness) for m in run.select()
         }
         processes.append({"card": run.gpu.uuid, "wall_s": round(wall_s, 2), "readings": readings})
+    run = runs[0]
     about = {"created": run.created, "gpu": run.gpu, "tool": run.tool, "software": run.software, "harness": run.harness}
     slowed = {str(size): {"cycles": cycles[size], "paired": round(share[size], 5)} for size in SIZES}
-    made = {
-        "kind": "compare",
-        "schema": 1,
-        "label": replace(run, origin="recorded").label,
-        **about,
-        "slowed": slowed,
-        "processes": processes,
-    }
-    return dict(msgspec.to_builtins(made, str_keys=True))
+    label = replace(run, origin="recorded").label
+    made = {"kind": "compare", "schema": 1, "label": label, **about, "slowed": {run.gpu.uuid: slowed}}
+    return dict(msgspec.to_builtins(made | {"processes": processes}, str_keys=True))
+
+
+def on_cards(cards: Sequence[str]) -> dict[str, Any]:
+    """The whole recording: of all these cards at once. Raises SystemExit where they are of several models."""
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [Path(folder, f"{card}.json") for card in cards]
+        started = []
+        for card, part in zip(cards, parts, strict=True):
+            command = (sys.executable, "-m", "tests.record.compare", str(part), "--of", str(len(cards)))
+            started.append(subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": card}))
+        statuses = [child.wait() for child in started]
+        if any(statuses):
+            raise SystemExit("a card gave no recording: see above")
+        made, *others = [msgspec.json.decode(part.read_bytes()) for part in parts]
+    if len(names := {part["gpu"]["name"] for part in (made, *others)}) > 1:
+        raise SystemExit(f"these cards are {' and '.join(sorted(names))}: record all on one model")
+    for part in others:
+        made["slowed"] |= part["slowed"]
+        made["processes"] += part["processes"]
+    return dict(made | {"rates": rates([made])})
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
@@ -140,7 +157,7 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
             said, first, means = list[str](), list[str](), list[float]()
             for card in cards:
                 sides = readings(f"{old} at {size}", card), readings(f"{new} at {size}", card)
-                if sides[1]:  # `--found` has two kernels
+                if sides[1]:  # an older recording has cards with two kernels
                     said += verdicts(*sides, same=old == new)
                     first += verdicts(*sides, same=old == new, more={})
                     pairs += len(sides[1]) // (2 if old == new else 1)
@@ -160,16 +177,22 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return made | about | {"source": SOURCE, "cards": apart}
 
 
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("cards", default="0,1,2,3")
+@click.option("--of", type=int, help="Record the part of one card, the visible one, of so many.")
+@click.option("--rates", "only_rates", is_flag=True, help="Print the rates of a recorded file.")
+def main(file: Path, cards: str, of: int | None, only_rates: bool) -> None:
+    """Record into FILE on CARDS."""
+    if only_rates:
+        print(rates([msgspec.json.decode(file.read_bytes())]))
+    elif of:
+        write_text(file, record(-(-PROCESSES // of)))
+    else:
+        made = on_cards(cards.split(","))
+        write_text(file, made)
+        print(made["rates"])
+
+
 if __name__ == "__main__":
-    files = [Path(name) for name in sys.argv[1:] if not name.startswith("--")]
-    if "--rates" in sys.argv:
-        print(rates([msgspec.json.decode(path.read_bytes()) for path in files]))
-        sys.exit()
-    names = KERNELS[:1] if "--found" in sys.argv else KERNELS
-    others = [msgspec.json.decode(path.read_bytes()) for path in files[1:]]
-    if strange := [other["gpu"]["name"] for other in others if other["gpu"]["name"] != gpu().name]:
-        raise SystemExit(f"this card is an {gpu().name}, and of another file an {strange[0]}: record all on one card")
-    made = record(names, LIMIT_S if len(names) > 1 else LIMIT_S / 2.4)
-    made["processes"] += [process for other in others for process in other["processes"]]
-    write_text(files[0], made | {"rates": rates([made])})
-    print(rates([made]))
+    main()
