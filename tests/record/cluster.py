@@ -1,7 +1,7 @@
 """Records a sweep on one card and on several of one host: the factor, the winner and its regret, the agreement of the
 cards, and what a worker that dies half-way loses.
 
-`python -m tests.record.cluster worklog/recordings/cluster` on a host with four GPUs of one kind; 7 minutes. It writes
+`python -m tests.record.cluster worklog/recordings/cluster` on a host with four GPUs of one kind; 8 minutes. It writes
 the sweeps' runs and a summary into the folder, which must not exist.
 """
 
@@ -11,7 +11,6 @@ import signal
 import time
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +83,17 @@ def main(folder: Path, cards: str) -> None:
     best = in_final_order(loops)[0]
     percent: dict[str, Any] = {}
     for m in loops:
-        for name, beside in product((side.name for side in m.samples.sides), (best, BASELINE)):
+        names = [side.name for side in m.samples.sides if side.name != BASELINE]
+        for name, beside in [(name, beside) for name in names for beside in (best, BASELINE) if name != beside]:
             ratio = paired(m, name, beside)
             of_cards = percent.setdefault(f"{name} of {beside}", {})
             of_cards[m.ran.card if m.ran else ""] = [100 * ratio.low, 100 * ratio.value, 100 * ratio.high]
-    summary: dict[str, Any] = {"label": runs[1].label, "tiles": len(many.kept), "winners": winners, "best": best}
+    summary: dict[str, Any] = {
+        "label": replace(runs[1], origin="recorded").label,
+        "tiles": len(many.kept),
+        "winners": winners,
+        "best": best,
+    }
     summary |= {"seconds of the tiles": [seconds(of) for of in runs], "factor": seconds(runs[0]) / seconds(runs[1])}
     summary |= {"seconds with start and finals": walls, "factor with start and finals": walls[0] / walls[1]}
     summary["A/A"] = {name: card.calibration.aa_ratio for name, card in runs[1].cards.items()}

@@ -106,7 +106,7 @@ def changes() -> str:
     """What `worklog compare` writes for a pull request, of two recorded processes, the new one with the slower kernel;
     and how often the rule is wrong.
     """
-    document = json.loads(recordings("compare")["h200"].read_text(encoding="utf-8"))
+    document = json.loads(recordings("compare")["h100"].read_text(encoding="utf-8"))
     sides = []
     for process, build in zip(document["processes"], ("warptiled", "slower"), strict=False):
         readings = {
