@@ -100,9 +100,8 @@ def measure(order: dict[str, Any], say: Say) -> None:
 
 def check(order: dict[str, Any], say: Say) -> None:
     """As worklog.runner.check.answer, but for the checking."""
-    from worklog.gate import passed
     from worklog.runner.check import Checked  # here, since it takes a second
-    from worklog.runs import Verdict
+    from worklog.runs import Verdict, passed
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
     begun = Checked(order["what"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)

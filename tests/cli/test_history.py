@@ -14,7 +14,7 @@ from tests.cli.conftest import one_line, worklog
 from tests.helpers import GPU, PLAIN, measured, small_run
 from worklog.cli.commands import main
 from worklog.errors import BadSetting
-from worklog.kernel import kernels_dir, revision, rung
+from worklog.kernel import at_revision, kernels_dir, ladder, rung
 from worklog.kernel.source import read_source
 from worklog.runner import measure as bench
 from worklog.runner.job import Job
@@ -89,22 +89,22 @@ def repository(tmp_path, monkeypatch):
         subprocess.run(["git", *words.split()], check=True, cwd=tmp_path)
     for file in folder.iterdir():
         file.write_text(file.read_text().replace("then", "now").replace("THEN", "NOW"))
-    monkeypatch.setattr(revision, "kernels_dir", lambda: folder)
+    monkeypatch.setattr(ladder, "kernels_dir", lambda: folder)
     return folder
 
 
 def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository):
-    mine = revision.at_revision("kernels/mine.cu", "HEAD", {"grid": "N, M", "block": "1"})
+    mine = at_revision("kernels/mine.cu", "HEAD", {"grid": "N, M", "block": "1"})
     assert mine.name == "mine@HEAD" and "then" in mine.source
     assert "THEN" in dict(mine.program.headers)["tile.cuh"]
-    naive = revision.at_revision("naive", "HEAD", {})
+    naive = at_revision("naive", "HEAD", {})
     assert naive.source.startswith("// then")
     for name in ("entry", "grid", "block", "domain", "arguments", "claimed"):
         assert getattr(naive, name) == getattr(rung("naive"), name)
     says = {"mine.py:f": "is a host function", "best": "takes several launches", "kernels/x.cu": "x.cu isn't in"}
     for what, why in says.items():
         with pytest.raises(BadSetting, match=why):
-            revision.at_revision(what, "HEAD", {})
+            at_revision(what, "HEAD", {})
 
 
 @pytest.mark.parametrize(("ratio", "code", "says"), [(1.0, 0, "1 same"), (0.96, 1, "1 slower")])

@@ -14,13 +14,12 @@ from tests.virtual.session import once
 from worklog.analysis.prediction import bound
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import EmulatedFault
-from worklog.gate import SgemmChecker
+from worklog.gate import SgemmChecker, compile_for
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
 from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
-from worklog.runner.compiled import compile_for
 from worklog.runner.launches import Loop, Pool, Trespass, elements
 from worklog.runs import recorded_run
 
@@ -105,9 +104,9 @@ def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_
     assert [one["entry"] for one in about["passes"]] == ["products<8, 3>", "add<3>"]
     assert all(one["registers"] > 0 for one in about["passes"])
     assert TWO.program.sha256 != mistaken(1).program.sha256
-    assert compile_for(TWO, live=False)[0].program.entry == "products<8, 3>"
+    assert compile_for(TWO, None)[0].program.entry == "products<8, 3>"
     with pytest.raises(Exception, match="takes 9 parameters"):
-        compile_for(replace(TWO, arguments=LADDER), live=False)
+        compile_for(replace(TWO, arguments=LADDER), None)
 
 
 def test_a_bound_counts_all_passes_and_reads_the_inputs_once():

@@ -20,6 +20,7 @@ from tests.virtual.gpu import VirtualGpu
 from tests.virtual.session import CALIBRATION, session_on
 from worklog import Harness, try_kernel
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw
+from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
@@ -29,7 +30,6 @@ from worklog.problem.gemm import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
-from worklog.runner.compiled import compile_for
 from worklog.runs import recorded_run
 from worklog.runs.measurement import Measurement
 from worklog.runs.records import NeverRan, Stage, Verdict
@@ -253,8 +253,9 @@ def gpu(monkeypatch):
     for module in (bench, check, device):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
     monkeypatch.setattr(bench, "measure", measure)
-    on_a_gpu = lambda kernel, live: (compile_for(kernel, False)[0], "live · a GPU")  # noqa: E731
+    on_a_gpu = lambda kernel, gpu: (compile_for(kernel, None)[0], "live · a GPU")  # noqa: E731
     monkeypatch.setattr("worklog.lab.magic.compile_for", on_a_gpu)
+    monkeypatch.setattr(device, "gpu", lambda: recorded_run().gpu)
     return asked
 
 

@@ -26,12 +26,12 @@ import pandas as pd
 
 from tests.record import recording
 from worklog.errors import WorklogError
-from worklog.gpu.device import gpu, gpu_reason, software, tool
+from worklog.gpu.device import gpu, gpu_reason, software
 from worklog.kernel.solution import Solution
 from worklog.peers.harnesses import nvbench_summaries
 from worklog.runner import declare, measure
 from worklog.runner.job import CASE
-from worklog.runs import Measurement, documents, source_label
+from worklog.runs import Measurement, documents, source_label, tool
 from worklog.settings import Harness
 
 DATA = Path(__file__).with_suffix(".toml")

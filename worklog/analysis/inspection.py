@@ -15,9 +15,8 @@ from worklog import emulator
 from worklog.analysis.prediction import WHOLE, predict
 from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, NotPredictable, build, load
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import RUNGS, Kernel
+from worklog.kernel import RUNGS, Kernel, Occupancy, disassemble, disassembler, main_loop, no_sass, occupancy
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
-from worklog.kernel.resources import Occupancy, disassemble, disassembler, main_loop, no_sass, occupancy
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 

@@ -20,11 +20,10 @@ from html import escape
 from itertools import product
 from typing import Any
 
+from worklog import emulator
 from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
-from worklog.emulator import BadLaunch, Counts, NotPredictable, Pointer, Result, build, caveats, launch, load, naming
+from worklog.emulator import BadLaunch, Counts, Flow, NotPredictable, Pointer, Result, combined, launch, load
 from worklog.emulator import Kernel as Code
-from worklog.emulator.counts import combined
-from worklog.emulator.flow import Flow
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import device
 from worklog.kernel import LADDER, Kernel
@@ -178,8 +177,8 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
         counts = own.at(shape, counted.shape)
         first: dict[str, float] = {name: count / blocks for name, count in counts.numbers.items()}
         return Bound(kernel.name, shape, gpu.name, counted.label, _limits(blocks, shape, gpu, counts, first), counts)
-    built, label = build(kernel.program, gpu.arch)
-    with naming(kernel.program):
+    built, label = emulator.build(kernel.program, gpu.arch)
+    with emulator.naming(kernel.program):
         parsed = load(built.ptx, built.symbol, built.shared_accesses)
         x, y, *_ = kernel.blocks(shape)
         m, n = (
@@ -195,7 +194,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     limits = _limits(blocks, shape, gpu, counts, alone.numbers)
     if parsed.assembled is False:  # the assembler may have joined them to fewer
         del limits[SHARED]
-    return Bound(kernel.name, shape, gpu.name, label, limits, counts, caveats(parsed))
+    return Bound(kernel.name, shape, gpu.name, label, limits, counts, emulator.caveats(parsed))
 
 
 def _limits(blocks: int, shape: Shape, gpu: Gpu, counts: MemoryCounts, first: Mapping[str, float]) -> dict[str, float]:

@@ -27,8 +27,7 @@ from worklog.errors import WorklogError
 from worklog.gpu.device import gpu, visible_to_a_child
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape, random_inputs
-from worklog.runs import Table, scaled
-from worklog.runs.records import Counters
+from worklog.runs import Counters, Table, scaled
 
 SHARE = ".avg.pct_of_peak_sustained_elapsed"
 # Nsight Compute's names, by ours: counts, which the emulator has too, and units, in percent of their peak rates.

@@ -17,7 +17,7 @@ import click
 
 from worklog.analysis.prediction import predicted
 from worklog.cli import options
-from worklog.emulator.launch import BUDGET
+from worklog.emulator import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
 from worklog.kernel import TEMPLATE, Kernel, kernel_of, source_folder

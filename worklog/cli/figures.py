@@ -14,7 +14,7 @@ from worklog.cli import options
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel
-from worklog.lab import journal as predictions
+from worklog.lab import exercises
 from worklog.lab import site as pages
 from worklog.peers import exploits
 from worklog.plots import Drawing
@@ -151,7 +151,7 @@ def journal() -> None:
     """Print your first answer to each exercise of the notebooks beside what was measured, as Markdown: `worklog journal
     > mine.md`.
     """
-    click.echo(predictions.journal(), nl=False)
+    click.echo(exercises.journal(), nl=False)
 
 
 def markers(part: str, by: str = "worklog article") -> tuple[str, str]:

@@ -13,12 +13,9 @@ import click
 
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted
-from worklog.gpu.device import tool
-from worklog.runs import Table, open_run, recordings, runs_dir, write_text
+from worklog.runs import Table, a_few, live_runs, open_run, recordings, runs_dir, tool, write_text
 from worklog.runs.changes import compare as compare_sides
-from worklog.runs.documents import a_few
 from worklog.runs.history import history, saved, sides
-from worklog.runs.run import live_runs
 
 NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each takes a file that must not exist
 

@@ -22,8 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from worklog.errors import BadSetting, install_command
 from worklog.kernel import DEFAULTS, RUNGS
 from worklog.problem import PROBLEMS, Shape
-from worklog.runs import WIDTH, Run, Table, write_bytes, write_text
-from worklog.runs.documents import require_writable
+from worklog.runs import WIDTH, Run, Table, require_writable, write_bytes, write_text
 from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import click
 from worklog.cli import options
 from worklog.errors import BadSetting, meant
 from worklog.gpu.device import require_gpu
-from worklog.kernel import RUNGS, Kernel, best, kernel_of, rung
+from worklog.kernel import RUNGS, Kernel, at_revision, best, kernel_of, rung
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
@@ -102,8 +102,6 @@ def run(
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
     baselines = [kernel for kernel in named if kernel != BASELINE]
     if revision is not None:
-        from worklog.kernel.revision import at_revision  # here: other runs need no git
-
         if len(kernels) != 1:
             raise BadSetting("--against-revision takes one kernel: run the kernels one by one")
         chosen, baselines = chosen[:1], [*baselines, at_revision(kernels[0], revision, launch)]

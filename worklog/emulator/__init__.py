@@ -4,18 +4,19 @@ It gives results, findings and counts, never a time. `launch` needs only PTX tex
 with NVRTC, imported at the first compilation.
 """
 
-from worklog.emulator.counts import WARP, Access, Counts, caveats, total
+from worklog.emulator.counts import WARP, Access, Counts, caveats, combined, total
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
 from worklog.emulator.findings import BadLaunch, BudgetExceeded, Finding, NotPredictable, TooLarge
-from worklog.emulator.launch import Result, launch
+from worklog.emulator.flow import Flow
+from worklog.emulator.launching import BUDGET, Result, launch, require_matrices
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
 from worklog.emulator.reader import load
 
 __all__ = [
-    "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SPACING", "WARP", "Access", "BadLaunch",
-    "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Kernel", "NotPredictable", "Pointer",
-    "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
-    "launch", "load", "naming", "plain_name", "tensor_map", "total",
+    "ARCH", "BUDGET", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SPACING", "WARP", "Access", "BadLaunch",
+    "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Flow", "Kernel", "NotPredictable",
+    "Pointer", "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
+    "combined", "launch", "load", "naming", "plain_name", "require_matrices", "tensor_map", "total",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from worklog.emulator.core.compose import PASSES
 from worklog.emulator.flow import LOADED, Flow, branch_target, origins
-from worklog.emulator.launch import Result, launch
+from worklog.emulator.launching import Result, launch
 from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
 
 ROWS = 1024  # of one launch: one block

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.coverage import Coverage
 from worklog.emulator.findings import BadLaunch, Finding, TooLarge
-from worklog.emulator.launch import BUDGET, Result, launch
+from worklog.emulator.launching import BUDGET, Result, launch
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import Kernel, UnsupportedInstruction

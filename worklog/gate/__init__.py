@@ -6,15 +6,13 @@ room, so the same stages run on a GPU and on the emulator.
 """
 
 from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
-from worklog.gate.checker import SEED_BITS, Checker, check_cases
-from worklog.gate.edges import ALIGNMENT, OLD_C, edge_shapes
-from worklog.gate.exact import READ_OUTSIDE
+from worklog.gate.checker import SEED_BITS, Checker, check_cases, timed
+from worklog.gate.edges import ALIGNMENT, OLD_C, edge_shapes, require_blocks
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
-from worklog.gate.sgemm import SgemmChecker
-from worklog.gate.verdict import failed, passed, timed
+from worklog.gate.sgemm import SgemmChecker, compile_for, explained
 
 __all__ = [
-    "ALIGNMENT", "EVERY_LAUNCH", "GUARD", "OLD_C", "OUTSIDE", "OUTSIDE_WORKSPACE", "READ_OUTSIDE", "SEED_BITS",
-    "Checker", "Guarded", "LaunchProbe", "Memory", "SgemmChecker", "check_cases", "edge_shapes", "failed", "passed",
-    "timed",
+    "ALIGNMENT", "EVERY_LAUNCH", "GUARD", "OLD_C", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "Guarded",
+    "LaunchProbe", "Memory", "SgemmChecker", "check_cases", "compile_for", "edge_shapes", "explained",
+    "require_blocks", "timed",
 ]  # fmt: skip

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
-from worklog.gate.verdict import failed
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem import Shape, tflops
-from worklog.runs.records import Stage
+from worklog.runs import Stage, failed
 
 EVERY_LAUNCH, PLAUSIBLE, IDLE = "every timed launch", "plausible", "idle after the launch"
 WARN, FAIL = 0.95, 1.02  # of the peak; the second leaves room for a clock that is stated too low

@@ -8,6 +8,7 @@ and the child process that runs it is ended.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, replace
@@ -18,13 +19,12 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate.exact import NEVER_WRITTEN, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
-from worklog.gate.verdict import LAUNCH, failed, passed, until_failure
-from worklog.kernel import Device, Runnable
-from worklog.kernel.solution import Passed
+from worklog.kernel import Device, Passed, Runnable
 from worklog.problem import Shape
 from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, mistake, raw, rebuilt, values_of
-from worklog.runs.records import NeverRan, Stage, Verdict
+from worklog.runs import NeverRan, Stage, Verdict, failed, passed
 
+LAUNCH = "launch"
 SEED_BITS = 32  # so that it can be typed
 REPEATED, TIMED = "bit-equal when repeated", "timed output"
 FILLING = 0x4B  # a byte whose repetition is no result
@@ -200,3 +200,22 @@ def check_cases(
 
     ran = until_failure(stages())
     return Verdict(ran, problem.dtype if ran[-1].passed else None)
+
+
+def timed(stage: Callable[[], Stage]) -> Stage:
+    """Run a stage, and note the seconds that it took."""
+    started = time.perf_counter()
+    return replace(stage(), seconds=time.perf_counter() - started)
+
+
+def until_failure(stages: Iterator[Stage]) -> tuple[Stage, ...]:
+    """The stages up to the first that fails, each with the seconds that it took. A launch that fails is a stage too."""
+    ran: list[Stage] = []
+    try:
+        while not ran or ran[-1].passed:
+            ran.append(timed(lambda: next(stages)))
+    except StopIteration:
+        pass
+    except LaunchFailed as error:
+        ran.append(failed(LAUNCH, str(error)))
+    return tuple(ran)

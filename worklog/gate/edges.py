@@ -21,12 +21,9 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import exact
 from worklog.gate.exact import ExactProblem, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
-from worklog.gate.verdict import failed, passed
-from worklog.kernel import Kernel, Runnable
-from worklog.kernel.device import Loaded
-from worklog.kernel.signature import EXAMPLE_GRID
+from worklog.kernel import EXAMPLE_GRID, Kernel, Loaded, Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
-from worklog.runs.records import ErrorMap, Stage
+from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES, ALIGNMENT, STATE = "exact on edge shapes", "alignment", "kept state"
 OLD_C = "C of NaN, beta = 0"

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from worklog.problem import Float32, Float64, Shape
-from worklog.runs.records import ErrorMap
+from worklog.runs import ErrorMap
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Decks = tuple[Iterator[int], Iterator[int]]

@@ -32,10 +32,9 @@ import numpy as np
 
 from worklog.gate.exact import Indices, family, multiply, whereabouts
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
-from worklog.gate.verdict import failed, passed
 from worklog.kernel import Runnable
 from worklog.problem import Float32, Shape, random_inputs, sampled_reference
-from worklog.runs.records import Stage
+from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
 RANK = {"fp32": 0, "fp32-emulated": 1, "tf32": 2, "fp16": 2, "bf16": 3, "wrong": 4}

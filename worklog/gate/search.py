@@ -26,10 +26,9 @@ from worklog.gate import exact, precision
 from worklog.gate.edges import mistake_in
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
-from worklog.gate.verdict import failed, passed
 from worklog.gate.words import Values, condition
 from worklog.problem import Shape
-from worklog.runs.records import ErrorMap, NeverRan, Stage
+from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 
 RARE_PATHS = "rare paths"
 SIZES, SCALARS, MATRICES = ("M", "N", "K"), ("alpha", "beta"), ("A", "B", "C")

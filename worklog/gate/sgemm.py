@@ -9,8 +9,10 @@ each other may not all fit the GPU at once: then the launch does not end, and th
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
@@ -18,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import LaunchFailed
+from worklog.emulator import Finding, Flow, UnsupportedInstruction, build, load
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import after_timing, edges, exact, precision
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.checker import REPEATED, TIMED, Checker
-from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
+from worklog.gate.exact import OPERAND_BITS, READ_OUTSIDE, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
-from worklog.gate.verdict import failed, passed
-from worklog.kernel import Device, Program, Runnable
-from worklog.kernel.device import Loaded
-from worklog.problem import Domain, Shape, random_inputs
-from worklog.runs.records import Stage, Verdict
+from worklog.kernel import EXAMPLE_GRID, Compiled, Device, Kernel, Loaded, Program, Runnable, parts, types_of
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.problem import SGEMM, Domain, Shape, random_inputs
+from worklog.runs import Gpu, Stage, Verdict, failed, passed
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -39,6 +41,9 @@ RAGGED = "just below the benchmark shape"
 MOST_CUT = 16  # pairs of rows, columns or terms
 MOST, LEAST, BUDGET_S = 20, 3, 0.5  # repeated launches, and seconds for them
 BLOCK = 256
+OUTSIDE_KINDS = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
+# Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
+BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 _DIFFER = Path(__file__).with_name("differ.cu")
 DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
 
@@ -268,3 +273,84 @@ def check_repeated(subject: Runnable, buffers: Buffers, problem: ExactProblem, d
         detail = f"of {launches} launches on the same integers, number {which} differs from the first: a race"
         return failed(REPEATED, detail, len(differing))
     return passed(REPEATED, f"{launches} launches on the same integers")
+
+
+def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
+    """The kernel compiled for a GPU, or None for the emulator, and the label of that machine; nothing is launched.
+    Raises CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't
+    stated.
+    """
+    built: list[tuple[Compiled, str]] = []
+    for part in kernel.passes:
+        if gpu is None:
+            built.append(build(part.program))
+        else:
+            built.append((compile_cuda(part.program, gpu.arch), f"live · {gpu.name}"))
+        compiled, program = built[-1][0], built[-1][0].program
+        name, ptx = f"{program.name}: {program.entry}", compiled.ptx
+        entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
+        code = ptx[entry.end() if entry else 0 :]
+        dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
+        if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", code):
+            takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
+            unread = [said for said in kernel.adapted if "shared memory: give" in said]
+            raise BadSetting("; ".join((f"{name} takes {takes}", *unread)))
+        declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
+        bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
+        if bits != tuple(BITS.get(parameter, "64") for parameter in part.arguments):
+            raise BadSetting(
+                f"{name} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, which don't take "
+                f"({', '.join(part.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are integers, "
+                "alpha, beta and the matrices' elements are float"
+            )
+        for parameter, kind in zip(part.arguments, types_of(compiled.symbol), strict=False):
+            if parameter in ("A", "B", "C") and kind.replace(" const", "") not in ("float*", "float2*", "float4*"):
+                raise BadSetting(f"{name} takes {kind} for {parameter}: the gate passes float*")
+    return built[kernel.main]
+
+
+def explained(
+    verdict: Verdict,
+    kernel: Kernel,
+    compiled: Compiled,
+    subject: Runnable,
+    checker: SgemmChecker,
+    findings: Sequence[Finding],
+) -> tuple[Verdict, list[str]]:
+    """A failed verdict, which names a value that was never set where NaN may come from one; and what to give for a
+    kernel that reaches outside of its matrices, or leaves elements out. findings: the emulator's.
+    """
+    *before, wrong = verdict.stages
+    if READ_OUTSIDE in wrong.detail and "nan" not in compiled.program.whole.lower():
+        with suppress(UnsupportedInstruction):  # which only a GPU runs
+            if (line := Flow(load(compiled.ptx, compiled.symbol)).unset) is not None:
+                cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
+                wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
+    reaches_outside = any(finding.kind in OUTSIDE_KINDS for finding in findings) or exact.UNWRITTEN in wrong.detail
+    advice = _launch_advice(kernel, subject, checker) if reaches_outside else []
+    return replace(verdict, stages=(*before, wrong)), advice
+
+
+def _launch_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> list[str]:
+    """The domain or the grid to give."""
+    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # a block's tile
+    m, n = (int(sides.get(name, "64")) for name in "MN")
+    if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
+        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
+        return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
+    is_open = kernel.rules == "any" and not kernel.warnings
+    rules = f"M % {m} == 0, N % {n} == 0, K % {max(m, n)} == 0"
+    domain, memory = Domain.of(rules) if is_open else kernel.domain, checker.buffers.memory
+    if edges.is_right_in(domain, subject, memory):
+        whole = f"if {kernel.entry} takes whole tiles only, state its domain, such as --domain '{rules}'"
+        return [whole] if is_open else []
+    axes = parts(kernel.grid)
+    turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
+    if turned != kernel.grid and edges.is_right_in(
+        domain, kernel.with_launch(grid=turned).load(checker.device), memory
+    ):
+        return [f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"]
+    if edges.is_right_in(replace(domain, square=True), subject, memory):
+        mixed = "an index or the grid uses one of M, N and K in place of another"
+        return [f"at a small square shape, {kernel.entry} is right: {mixed}"]
+    return []

@@ -5,7 +5,6 @@ CuPy and NVML are imported inside the functions, so that a laptop without either
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -14,14 +13,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog import __version__
-from worklog.errors import BadSetting, NoGpu, install_command
+from worklog.errors import NoGpu, install_command
 
 if TYPE_CHECKING:
-    from worklog.runs.records import Gpu
+    from worklog.runs import Gpu
 
 # NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
 EVENT_REASONS = {
@@ -91,7 +88,7 @@ def _current(number: int) -> Gpu:
     import cupy
     import pynvml
 
-    from worklog.runs.records import Gpu  # here: whether there is a GPU is known without NumPy
+    from worklog.runs import Gpu  # here: whether there is a GPU is known without NumPy
 
     of = cupy.cuda.runtime.getDeviceProperties(number)
     sm_clock, memory_clock, driver, uuid = of["clockRate"] / 1e3, of["memoryClockRate"] / 1e3, "unknown", ""
@@ -146,8 +143,6 @@ def reason_names(mask: int) -> str:
     return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit) or "none"
 
 
-# The files that decide how a launch is timed: with others, a time may differ.
-TIMING = ("harness/*.py", "harness/*.cu", "runner/launches.py", "runs/estimates.py")
 OTHER_HARNESSES = ("triton", "cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
 PACKAGES = ("numpy", "matplotlib", "cupy-cuda13x", "cupy-cuda12x", "torch", "nvidia-cuda-nvrtc", *OTHER_HARNESSES)
 
@@ -165,25 +160,3 @@ def software() -> dict[str, str]:
             number = getattr(cupy.cuda.runtime, f"{name}GetVersion")()
             versions[f"cuda_{name}"] = f"{number // 1000}.{number % 1000 // 10}"
     return versions
-
-
-def tool() -> dict[str, Any]:
-    """This package's name, version and commit, for a file of results: the commit of the checkout that it runs from, and
-    whether that was changed since. For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has
-    none. harness: a hash of the files that decide how a launch is timed.
-    """
-    from worklog.runs.documents import git
-
-    package, timing = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for path in sorted(path for pattern in TIMING for path in package.glob(pattern)):
-        timing.update(path.read_bytes())
-    root, named = package.parent, {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]}
-    if not (root / ".git").exists():
-        commit = os.environ.get("WORKLOG_COMMIT")
-        return {**named, "commit": commit} if commit else named
-
-    try:
-        changed = bool(git("status", "--porcelain", "--untracked-files=no", folder=root))
-        return {**named, "commit": git("rev-parse", "HEAD", folder=root).decode().strip(), "dirty": changed}
-    except BadSetting:
-        return named

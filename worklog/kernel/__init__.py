@@ -13,23 +13,30 @@ from worklog.kernel.device import (
 )
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, RUNGS, kernel_of, rung, source_changed
+from worklog.kernel.ladder import DEFAULTS, RUNGS, at_revision, kernel_of, rung, source_changed
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,
     WARP,
+    Compiled,
     Occupancy,
     block_traffic_bytes,
+    disassemble,
+    disassembler,
+    main_loop,
+    no_sass,
     occupancy,
 )
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.signature import SIZES, WIDE, launch_text
-from worklog.kernel.solution import Solution, Solver, find_problem
-from worklog.kernel.source import kernels_dir, source_folder
+from worklog.kernel.signature import EXAMPLE_GRID, SIZES, WIDE, launch_text
+from worklog.kernel.solution import Passed, Solution, Solver, find_problem
+from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, types_of
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS", "SIZES", "TEMPLATE",
-    "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer", "Device", "HostFunction",
-    "Kernel", "Loaded", "Occupancy", "Program", "Runnable", "Solution", "Solver", "block_traffic_bytes", "find_problem",
-    "kernel_of", "kernels_dir", "launch_text", "occupancy", "rung", "source_changed", "source_folder", "words_of",
+    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS",
+    "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer",
+    "Compiled", "Device", "HostFunction", "Kernel", "Loaded", "Occupancy", "Passed", "Program", "Runnable",
+    "Solution", "Solver", "at_revision", "block_traffic_bytes", "disassemble", "disassembler", "evaluate",
+    "find_problem", "kernel_of", "kernels_dir", "launch_text", "main_loop", "no_sass", "occupancy", "parts", "rung",
+    "source_changed", "source_folder", "types_of", "words_of",
 ]  # fmt: skip

@@ -1,8 +1,11 @@
-"""All rungs, and kernels by the words of the command line."""
+"""All rungs, and kernels by the words of the command line, also as they were in a git revision."""
 
 from __future__ import annotations
 
+import io
 import shlex
+import tarfile
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,8 @@ from worklog.errors import BadSetting, meant
 from worklog.kernel.best import choose
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
+from worklog.kernel.source import kernels_dir
+from worklog.runs import git
 from worklog.settings import OPTIONS
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
@@ -69,3 +74,22 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     if launched:
         kernel.require_launch()
     return kernel
+
+
+def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:
+    """A rung of one launch, or the kernel of a .cu file, from its file and the headers beside it in a git revision. Its
+    name ends in "@" and the revision. words: options of a user kernel's launch. Raises BadSetting and WorklogError.
+    """
+    if ":" in what or Path(what).suffix in (".py", ".so"):
+        raise BadSetting(f"{what} is a host function: --against-revision takes rungs and .cu files")
+    kernel = NAMED.get(what)
+    if kernel is not None and (kernel.choose is not None or len(kernel.launches) > 1):
+        raise BadSetting(f"{what} takes several launches: compare two saved runs of it with `worklog compare`")
+    path = Path(what) if kernel is None else kernels_dir() / kernel.file
+    with tempfile.TemporaryDirectory() as copy:
+        with tarfile.open(fileobj=io.BytesIO(git("archive", revision, ".", folder=path.parent))) as archive:
+            archive.extractall(copy, filter="data")
+        if not Path(copy, path.name).exists():
+            raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
+        then = kernel_of(str(Path(copy, path.name)), words)
+    return replace(then, name=f"{path.stem if kernel is None else what}@{revision}")

@@ -1,12 +1,15 @@
 """The graded exercise of each notebook. The gate, the emulator, the compiler or the harness's recorded samples grade an
-answer; the feedback says what is wrong and gives a hint, never the solution.
+answer; the feedback says what is wrong and gives a hint, never the solution. Each graded answer is a line of a file, of
+which `worklog journal` prints the first answer to each exercise beside what was measured.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from html import escape
 from itertools import count
 from numbers import Integral, Real
@@ -22,20 +25,21 @@ from worklog.emulator import EmulatedDevice, build, launch, load
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, rung
-from worklog.lab import journal
 from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import Checked, check
 from worklog.runner.job import BASELINE
 from worklog.runner.measure import results
-from worklog.runs import LEAST_SAMPLES, median, open_run
+from worklog.runs import LEAST_SAMPLES, Table, median, open_run, runs_dir
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.settings import PITFALLS
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 CLOSE = 0.01  # a number may differ by this share: it was rounded
 SMALL, SEED = Shape(144, 72, 37), 4
+EMPTY = "there are no predictions yet: `lab.check_answer` in a notebook keeps your first answer to its exercise"
+FILE = "journal.jsonl"  # beside the folder of runs
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +79,7 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     except WorklogError as error:
         return Graded(False, str(error))
     measured = graded.feedback if graded.measured is None else graded.measured
-    lost = journal.keep(notebook, wanted, answer, measured, right=graded.right, label=graded.label)
+    lost = keep(notebook, wanted, answer, measured, right=graded.right, label=graded.label)
     return replace(graded, feedback=f"{graded.feedback} ({lost})") if lost else graded
 
 
@@ -301,3 +305,40 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "13": ("a time in µs", Real, _splitting),
     "14": ("a share in percent", Real, _false_alarms),
 }
+
+
+def keep(exercise: str, asked: str, predicted: Any, measured: float | str, **more: Any) -> str:
+    """Add an answer. Returns why it is not kept, "" if it is."""
+    if isinstance(predicted, str) and "\n" in predicted:
+        predicted = f"{len(predicted.splitlines())} lines of code"
+    entry = {"exercise": exercise, "asked": asked, "predicted": predicted, "measured": measured, **more}
+    path = runs_dir().parent / FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(entry | {"day": f"{datetime.now(UTC):%Y-%m-%d}"}, default=str) + "\n")
+    except OSError as error:
+        return f"not kept in {path}: {error.strerror}"
+    return ""
+
+
+def journal() -> str:
+    """The page. What was measured is in it once an answer was right. Raises WorklogError for a damaged line."""
+    tries, rows, path = dict[str, list[dict[str, Any]]](), [], runs_dir().parent / FILE
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1):
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise WorklogError(f"{path}: line {number} was cut short: remove it") from error
+        tries.setdefault(entry["exercise"], []).append(entry)
+    for exercise, entries in sorted(tries.items()):
+        first, right = entries[0], next((entry for entry in entries if entry["right"]), None)
+        row = {"exercise": exercise, "day": first["day"], "asked": first["asked"], "predicted": str(first["predicted"])}
+        row |= {"measured": "not found yet", "gap": "–", "answers": str(len(entries)), "source": first["label"]}
+        if right is not None:
+            row["measured"] = str(right["measured"])
+            if isinstance(right["measured"], float):
+                row["measured"] = f"{right['measured']:.4g}"
+                row["gap"] = f"{float(first['predicted']) / right['measured'] - 1:+.0%}"
+        rows.append(row)
+    return f"# What I predicted, and what came\n\n{Table.of('', rows, left=7).markdown() if rows else EMPTY}\n"

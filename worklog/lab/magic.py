@@ -24,6 +24,7 @@ from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
+from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, launch_text, rung
@@ -34,7 +35,6 @@ from worklog.plots.selection import in_order
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.compiled import compile_for
 from worklog.runner.job import BASELINE, Progress, silent
 from worklog.runs import Measurement, Run, Stage, Verdict, newest_run
 from worklog.settings import OPTIONS, Harness, parse_settings
@@ -162,7 +162,9 @@ def try_kernel(
     if on == "gpu":
         require_gpu()
     live = bench.live_wanted() if on is None else on == "gpu"
-    compiled, label = compile_for(kernel, live)  # first, so that a syntax error is reported at once
+    compiled, label = compile_for(
+        kernel, device.gpu() if live else None
+    )  # first, so that a syntax error is reported at once
     if not (live and time):
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""

@@ -14,18 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.gpu.device import gpu, software, tool
+from worklog.gpu.device import gpu, software
 from worklog.harness import Harness, time_in_turn
 from worklog.peers import harnesses
 from worklog.peers.harnesses import HARNESSES, Timer, Work, by_timer, declared_works, in_words, rows_of, works_on
 from worklog.runner.declare import Benchmark
 from worklog.runner.job import Progress, silent
-from worklog.runs import Estimate, Table, claimed, median, new_path, runs_dir, write_text
+from worklog.runs import Estimate, Table, claimed, median, new_path, runs_dir, tool, write_text
 from worklog.runs.comparison import CUBLAS, SCHEMA, Comparison, Row
 
 if TYPE_CHECKING:
+    from worklog.harness import Reading
     from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.harness.sampling import Reading
     from worklog.runner.session import Session
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)

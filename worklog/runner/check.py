@@ -8,39 +8,36 @@ compiled with NVRTC in either case, so its resources and a wrong signature are k
 from __future__ import annotations
 
 import math
-import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from worklog.emulator import ARCH, BudgetExceeded, EmulatedDevice, UnsupportedInstruction, load
-from worklog.emulator.flow import Flow
-from worklog.emulator.launch import BUDGET, require_matrices
+from worklog import emulator
+from worklog.emulator import ARCH, BUDGET, BudgetExceeded, EmulatedDevice, Finding
 from worklog.errors import BadSetting, Interrupted, WorklogError
-from worklog.gate import ALIGNMENT, OLD_C, READ_OUTSIDE, SEED_BITS, SgemmChecker, check_cases, edge_shapes
-from worklog.gate.edges import is_right_in, require_blocks
-from worklog.gate.exact import UNWRITTEN
+from worklog.gate import (
+    ALIGNMENT,
+    OLD_C,
+    SEED_BITS,
+    SgemmChecker,
+    check_cases,
+    compile_for,
+    edge_shapes,
+    explained,
+    require_blocks,
+)
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel import LABEL, Device, Kernel, Runnable
-from worklog.kernel.nvrtc import Compiled
-from worklog.kernel.signature import EXAMPLE_GRID
-from worklog.kernel.solution import Solution, find_problem
-from worklog.kernel.source import parts, types_of
-from worklog.problem import Domain, Problem, Shape
+from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable, Solution, find_problem, types_of
+from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array
 from worklog.runner.child import Say, run_child
-from worklog.runner.compiled import compile_for
 from worklog.runner.job import Progress, silent
-from worklog.runs.records import Verdict
+from worklog.runs import Verdict
 
-if TYPE_CHECKING:
-    from worklog.emulator import Finding
-
-OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 UNCONFIRMED = "types of the parameters as the source has them: the compiler's name of the kernel doesn't confirm them"
 TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU
 # Of a case on the emulator: beyond these it takes more than some seconds.
@@ -156,11 +153,12 @@ def check(
         raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
+    on_gpu = gpu() if live else None
     if isinstance(what, Solution):
         posed = find_problem(what.problem, what.dtype)
         cases, large = ([*posed.tests[0], *posed.tests[1]], []) if live else small_cases(posed)
         notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(large)}",) if large else ()
-        label = f"live · {gpu().name}" if live else "emulated"
+        label = f"live · {on_gpu.name}" if on_gpu else "emulated"
         known = Checked(what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
         begun(known)
         device = device_of(live, budget)
@@ -169,15 +167,15 @@ def check(
     else:
         shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
         what.check(shape)
-        known = Checked(what, Verdict((), None), shape, f"live · {gpu().name} · {LABEL}" if live else "")
+        known = Checked(what, Verdict((), None), shape, f"live · {on_gpu.name} · {LABEL}" if on_gpu else "")
         if what.host is None:
-            compiled, label = compile_for(what.at(shape, gpu().arch if live else ARCH), live)
+            compiled, label = compile_for(what.at(shape, on_gpu.arch if on_gpu else ARCH), on_gpu)
             require_blocks(what)
             mix, unconfirmed = compiled.mix, () if types_of(compiled.symbol) else (UNCONFIRMED,)
             about: dict[str, Any] = {"notes": (*mix.notes, *unconfirmed), "warnings": tuple(mix.warnings(what.claimed))}
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
         if not live:
-            require_matrices(shape, EMULATED_COPIES)
+            emulator.require_matrices(shape, EMULATED_COPIES)
         begun(known)
         device = device_of(live, budget)
         subject = what.load(device)
@@ -186,9 +184,8 @@ def check(
         verdict = checker.check(subject)
         told = getattr(device, "findings", ())
         if known.compiled and not verdict.accepted:
-            verdict = _naming_unset_values(verdict, known.compiled)
-            if any(finding.kind in OUTSIDE for finding in told) or UNWRITTEN in verdict.stages[-1].detail:
-                known = replace(known, notes=(*known.notes, *_launch_advice(what, subject, checker)))
+            verdict, advice = explained(verdict, what, known.compiled, subject, checker, told)
+            known = replace(known, notes=(*known.notes, *advice))
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in told:
         if not (verdict.accepted and finding.is_error):  # these are of launches that may fail
@@ -203,44 +200,6 @@ def check(
         printed=getattr(device, "printed", ()),
         warnings=(*known.warnings, *inferred),
     )
-
-
-def _launch_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> list[str]:
-    """What to give for a kernel that reaches outside of its matrices, or leaves elements out."""
-    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # a block's tile
-    m, n = (int(sides.get(name, "64")) for name in "MN")
-    if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
-        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
-        return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
-    is_open = kernel.rules == "any" and not kernel.warnings
-    rules = f"M % {m} == 0, N % {n} == 0, K % {max(m, n)} == 0"
-    domain, memory = Domain.of(rules) if is_open else kernel.domain, checker.buffers.memory
-    if is_right_in(domain, subject, memory):
-        whole = f"if {kernel.entry} takes whole tiles only, state its domain, such as --domain '{rules}'"
-        return [whole] if is_open else []
-    axes = parts(kernel.grid)
-    turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
-    if turned != kernel.grid and is_right_in(domain, kernel.with_launch(grid=turned).load(checker.device), memory):
-        return [f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"]
-    if is_right_in(replace(domain, square=True), subject, memory):
-        mixed = "an index or the grid uses one of M, N and K in place of another"
-        return [f"at a small square shape, {kernel.entry} is right: {mixed}"]
-    return []
-
-
-def _naming_unset_values(verdict: Verdict, compiled: Compiled) -> Verdict:
-    """The verdict on a wrong result; for NaN that may come from values which were never set, it says so."""
-    *before, wrong = verdict.stages
-    if READ_OUTSIDE not in wrong.detail or "nan" in compiled.program.whole.lower():
-        return verdict
-    try:
-        line = Flow(load(compiled.ptx, compiled.symbol)).unset
-    except UnsupportedInstruction:  # which only a GPU runs
-        return verdict
-    if line is None:
-        return verdict
-    cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
-    return replace(verdict, stages=(*before, replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))))
 
 
 def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:

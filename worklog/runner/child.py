@@ -29,13 +29,12 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
-from worklog.gate import failed
 from worklog.gpu.device import visible_to_a_child
 from worklog.runner.job import Progress, silent
+from worklog.runs import Stage, failed
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
-    from worklog.runs import Stage
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.runner.child")
 ACTS = {"measure": "worklog.runner.worker", "check": "worklog.runner.check"}  # what can be ordered: answer() of these

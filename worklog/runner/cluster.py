@@ -19,14 +19,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from worklog.errors import BadSetting, Interrupted, install_command
-from worklog.gpu.device import gpu_reason, tool
+from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
 from worklog.runner.child import Ended, run_child
 from worklog.runner.job import Job
 from worklog.runner.measure import limit_s
-from worklog.runs import Measurement, Verdict
-from worklog.runs.measurement import Ran
-from worklog.runs.record import read_line
+from worklog.runs import Measurement, Ran, Verdict, read_line, tool
 from worklog.settings import Harness
 
 THREADS = os.cpu_count() or 1

@@ -26,8 +26,7 @@ from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Space
 from worklog.runner.job import Job, Progress, Skipped, silent
 from worklog.runner.measure import carry_out
-from worklog.runs import Gpu, Run, Table
-from worklog.runs.documents import Shown
+from worklog.runs import Gpu, Run, Shown, Table
 from worklog.settings import Harness
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import numpy as np
 
 from worklog.gate import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, LaunchProbe, SgemmChecker
 from worklog.harness import Timed
-from worklog.kernel import Buffer, Runnable
-from worklog.kernel.device import Loaded
+from worklog.kernel import Buffer, Loaded, Runnable
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Stage
 

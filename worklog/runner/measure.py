@@ -17,7 +17,6 @@ from worklog.kernel import RUNGS, Kernel, Solution, find_problem, rung, source_c
 from worklog.runner.child import Ended, run_child
 from worklog.runner.job import ABLATION_SIZES, BASELINE, CASE, Job, Progress, Size, ablation_jobs, jobs_of, silent
 from worklog.runs import CHAPTERS, Measurement, Run, Verdict, claimed, forced_source, new_path, newest_run, recordings
-from worklog.runs.record import read_line
 from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
@@ -223,7 +222,7 @@ def carry_out(
                         elif answer["is"] == "ready" and run and run.measurements:
                             run.add_note(f"from {jobs[first]} on: in a fresh process, calibrated again")
                         elif answer["is"] == "measured" and run:
-                            run.add(read_line(answer["line"]), answer["line"], answer["description"])
+                            run.add(answer["line"], answer["description"])
                 done = len(run.measurements) if run else 0
                 if run is None or (done < first + len(some) and end.kind in ("", "done")):
                     raise end.error()

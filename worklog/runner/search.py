@@ -19,16 +19,26 @@ from random import Random
 from typing import Any
 
 from worklog.errors import BadSetting, Interrupted, install_command
-from worklog.gate import failed
 from worklog.kernel import Kernel
 from worklog.problem import Point, Shape
 from worklog.runner.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
 from worklog.runner.job import BASELINE, Job, Progress, silent
 from worklog.runner.sweep import Variant, Variants, recorded
-from worklog.runs import Estimate, Measurement, Run, Table, Verdict, claimed, new_path, paired_ratio, recordings
-from worklog.runs.documents import of_baseline
-from worklog.runs.measurement import Ran
-from worklog.runs.run import kept_runs
+from worklog.runs import (
+    Estimate,
+    Measurement,
+    Ran,
+    Run,
+    Table,
+    Verdict,
+    claimed,
+    failed,
+    kept_runs,
+    new_path,
+    of_baseline,
+    paired_ratio,
+    recordings,
+)
 from worklog.settings import Harness
 
 STRATEGIES = ("exhaustive", "random", "optuna")

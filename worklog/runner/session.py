@@ -16,21 +16,32 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
-from worklog.gate import EVERY_LAUNCH, SEED_BITS, SgemmChecker, after_timing, failed
+from worklog.gate import EVERY_LAUNCH, SEED_BITS, SgemmChecker, after_timing
 from worklog.gpu.clocks import Clocks, Peaks
-from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software, tool
+from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
 from worklog.harness import Harness, Launch, Reading, Timed, blocked, off_the_lock, time_in_turn
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.job import BASELINE, Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, Trespass
-from worklog.runs import Measurement, Roof, Stage, Verdict, Work, event_overhead_us, source_label, summarize
+from worklog.runs import (
+    Calibration,
+    Measurement,
+    Roof,
+    Stage,
+    Verdict,
+    Work,
+    event_overhead_us,
+    failed,
+    source_label,
+    summarize,
+    tool,
+)
 from worklog.settings import BF16_DATASHEET_TFLOPS
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.runs import Calibration
 
 LEFT_S = 10.0  # for work that a kernel left on the GPU
 IDLE_LAUNCHES = 9

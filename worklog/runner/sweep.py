@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, occupancy
+from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, evaluate, occupancy
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.source import evaluate
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.job import BASELINE, SECONDS_EACH
 from worklog.runner.measure import CHANGED, live_wanted, measure

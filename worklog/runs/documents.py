@@ -7,6 +7,7 @@ A file may have been cut, edited, or written by another tool. What is checked on
 from __future__ import annotations
 
 import errno
+import hashlib
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from worklog import __version__
 from worklog.errors import BadRunFile, BadSetting
 
 T = TypeVar("T")
@@ -60,6 +62,30 @@ def git(*words: str, folder: Path = Path()) -> bytes:
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
         raise BadSetting(f"git {words[0]}: {said[0]}; give a revision and a path that it holds") from error
+
+
+# The files that decide how a launch is timed: with others, a time may differ.
+TIMING = ("harness/*.py", "harness/*.cu", "runner/launches.py", "runs/estimates.py")
+
+
+def tool() -> dict[str, Any]:
+    """This package's name, version and commit, for a file of results: the commit of the checkout that it runs from, and
+    whether that was changed since. For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has
+    none. harness: a hash of the files that decide how a launch is timed.
+    """
+    package, timing = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for path in sorted(path for pattern in TIMING for path in package.glob(pattern)):
+        timing.update(path.read_bytes())
+    root, named = package.parent, {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]}
+    if not (root / ".git").exists():
+        commit = os.environ.get("WORKLOG_COMMIT")
+        return {**named, "commit": commit} if commit else named
+
+    try:
+        changed = bool(git("status", "--porcelain", "--untracked-files=no", folder=root))
+        return {**named, "commit": git("rev-parse", "HEAD", folder=root).decode().strip(), "dirty": changed}
+    except BadSetting:
+        return named
 
 
 def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str) -> tuple[Any, T]:

@@ -199,10 +199,11 @@ class RunRecord:
         self.path = target
         return target
 
-    def add(self, m: Measurement, text: str = "", about: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Append a measurement that was made under this run's harness, device and date, and its line to the file.
+    def add(self, m: Measurement | str, about: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Append a measurement that was made under this run's harness, device and date, or its line as it stands.
         about: its kernel; what a launch there chose is added to what is known of the kernel.
         """
+        text, m = (m, read_line(m)) if isinstance(m, str) else (line("measurement", m), m)
         known = self.kernels.get(m.kernel, {name: what for name, what in about.items() if name != "choices"})
         if m.place in (choices := about.get("choices", {})):
             known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
@@ -210,7 +211,7 @@ class RunRecord:
             self.kernels[m.kernel] = known
             self._append(line("kernel", {"name": m.kernel, "about": known}))
         self.measurements.append(self._in_context(m))
-        self._append(text or line("measurement", m))
+        self._append(text)
 
     def add_card(self, name: str, gpu: Gpu, calibration: Calibration) -> None:
         """A card on which measurements ran, by the name that they state; in the file too."""

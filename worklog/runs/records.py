@@ -59,6 +59,16 @@ class Stage:
     note: str = ""
 
 
+def passed(name: str, detail: str, measured: float = 0, limit: float = 0, note: str = "") -> Stage:
+    """A stage that passed; by default an exact one, with no element wrong."""
+    return Stage(name, True, measured, limit, detail, note=note)
+
+
+def failed(name: str, detail: str, wrong: float = 1, where: ErrorMap | None = None) -> Stage:
+    """An exact stage that failed."""
+    return Stage(name, False, wrong, 0, detail, where)
+
+
 @dataclass(frozen=True)
 class NeverRan:
     """Lines of the source, the first and the last, that no launch of a check ran. when: the condition under which they
