@@ -1,13 +1,15 @@
 """Which random changes of worklog's code no test notices: `python -m tests.record.mutants_of_code [--seed N]`.
 
 Each mutant has one change outside the emulator and outside what only a GPU runs: another operator, constant or flag, or
-a statement that is gone. The tests of its room run first, then all others, until one fails. 80 mutants take
-about an hour on 2 cores, in copies of the checkout. equivalents.txt names, one a line, the mutants that nothing can
-notice; those are not drawn. Exits with 1 if fewer than 85 % are noticed.
+a statement that is gone. All tests run once, without a change, which tells the tests that run a mutant's statement
+(lines_run.py). These run first, cheapest first, then those of its room, as a test may use what an earlier one left in a
+cache; all others only if the statement runs while modules are imported. equivalents.txt names, one a line, the mutants
+that nothing can notice; those are not drawn. Exits with 1 if fewer than 85 % are noticed.
 """
 
 import ast
 import copy
+import json
 import os
 import random
 import re
@@ -15,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +30,9 @@ import click
 ROOT = Path(__file__).parents[2]
 EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
 LEAST_SHARE = 0.85
-FAILED = re.compile("FAILED |ERROR ")
+CHEAP_S = 20  # tests of a mutant that run before the others of them
+FAILED = re.compile("^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+SECONDS = re.compile(r"^\s*([\d.]+)s (?:setup|call|teardown) +(.+)$", re.MULTILINE)
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -37,32 +42,39 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed file. line: of the statement that changes."""
+    """A changed file. lines: of its statement, up to the change; code: the last one's text."""
 
     path: str
-    line: int
+    lines: range
     change: str
+    code: str
     text: str
 
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.change}"
+    @property
+    def name(self) -> str:
+        """Stays when lines above the mutant come or go."""
+        return f"{self.path}: {self.change}: {self.code}"
 
 
-def places(source: str) -> Iterator[tuple[Any, str, str]]:
-    """Nodes that can change, in functions: each with what becomes of it in words, and as source."""
+def places(source: str) -> Iterator[tuple[Any, ast.stmt, str, str]]:
+    """Nodes that can change, in functions: each with its statement, what becomes of it in words, and as source."""
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    statements: dict[Any, ast.stmt] = {}
     for node in (node for function in functions for statement in function.body for node in ast.walk(statement)):
+        if isinstance(node, ast.stmt):
+            statements.update(dict.fromkeys(ast.walk(node), node))  # the innermost is the last
+    for node, statement in statements.items():
         compares = isinstance(node, ast.Compare)  # of which the first operator changes
         operator = node.ops[0] if compares else node.op if isinstance(node, ast.BinOp | ast.BoolOp) else None
         if type(operator) in SWAPS:
             swapped, swap = copy.copy(node), SWAPS[type(operator)]()
             vars(swapped).update({"ops": [swap, *node.ops[1:]]} if compares else {"op": swap})
-            yield node, f"{type(operator).__name__} → {type(swap).__name__}", f"({ast.unparse(swapped)})"
+            yield node, statement, f"{type(operator).__name__} → {type(swap).__name__}", f"({ast.unparse(swapped)})"
         elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
             other = not node.value if isinstance(node.value, bool) else node.value + 1
-            yield node, f"{node.value} → {other}", repr(other)
+            yield node, statement, f"{node.value} → {other}", repr(other)
         elif (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or isinstance(node, ast.AugAssign):
-            yield node, f"without {ast.unparse(node)[:60]}", "pass"
+            yield node, statement, f"without {ast.unparse(node)[:60]}", "pass"
 
 
 def changed(source: str, node: Any, new: str) -> str:
@@ -75,35 +87,77 @@ def changed(source: str, node: Any, new: str) -> str:
 
 def draw(rng: random.Random, count: int) -> list[Mutant]:
     """Mutants of random places, without equivalents."""
-    known = {line.partition("  #")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()}
+    known = {line.partition("  # ")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()}
     files = [path for path in sorted((ROOT / "worklog").rglob("*.py")) if "emulator" not in path.parts]
     texts = {path: path.read_text(encoding="utf-8") for path in files if not path.stem.startswith("cuda")}
     every = [(path, *place) for path, text in texts.items() for place in places(text)]
     mutants: dict[str, Mutant] = {}
-    for path, node, change, new in rng.sample(every, len(every)):
-        mutant = Mutant(path.relative_to(ROOT).as_posix(), node.lineno, change, changed(texts[path], node, new))
-        if str(mutant) not in known:
-            mutants[str(mutant)] = mutant
+    for path, node, statement, change, new in rng.sample(every, len(every)):
+        code, lines = texts[path].splitlines()[node.lineno - 1].strip(), range(statement.lineno, node.end_lineno + 1)
+        text = changed(texts[path], node, new)
+        mutant = Mutant(path.relative_to(ROOT).as_posix(), lines, change, code, text)
+        if mutant.name not in known:
+            mutants[mutant.name] = mutant
         if len(mutants) == count:
             break
     return list(mutants.values())
 
 
-def in_order(path: str) -> list[list[str]]:
-    """Test files that run without a GPU and a browser: those of the module's room, and all others."""
-    paths = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if not {"gpu", "browser"} & {*path.parts}]
-    files, room = [path.relative_to(ROOT).as_posix() for path in paths], path.split("/")[1].removesuffix(".py")
-    own = [file for file in files if file.startswith(f"tests/{room}/")]
-    return [own, [file for file in files if file not in own]]
-
-
-def failing(folder: Path, *words: str) -> list[str]:
-    """Names of the tests that fail in a copy of the checkout. A test that hangs fails."""
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "--timeout=120", *words)
+def tested(folder: Path, *words: str) -> tuple[list[str], str]:
+    """Names of the tests that fail in a copy of the checkout, and what pytest prints. A test that hangs fails."""
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=no", "--timeout=120", *words)
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    failed = [line.split(" - ")[0].split(" ", 1)[1] for line in done.stdout.splitlines() if FAILED.match(line)]
-    return failed or ["the tests do not start"] * (done.returncode not in (0, 5))
+    printed = done.stdout + done.stderr
+    return FAILED.findall(printed) or ["the tests do not start"] * (done.returncode not in (0, 5)), printed
+
+
+def failing(folder: Path, names: list[str]) -> str:
+    """The first of these tests that fails, "" if none does."""
+    Path(folder, "names").write_text("\n".join(names), encoding="utf-8")
+    failed, printed = tested(folder, "-q", "-x", "@names")
+    if "ERROR: not found:" in printed:  # a name has a value that the mutant changes
+        failed, _ = tested(folder, "-q", "-x", *dict.fromkeys(name.partition("::")[0] for name in names))
+    return failed[0] if failed else ""
+
+
+class Tests:
+    """Of a copy without a change: their seconds, those that fail, and the tests that run each line of mutants."""
+
+    def __init__(self, folder: Path, mutants: list[Mutant], jobs: int) -> None:
+        lines = defaultdict[str, set[int]](set)
+        for mutant in mutants:
+            lines[mutant.path].update(mutant.lines)
+        noted = [Path(shutil.copy(Path(__file__).with_name("lines_run.py"), folder / "sitecustomize.py"))]
+        noted += [folder / "lines.json", folder / "ran.jsonl"]
+        noted[1].write_text(json.dumps({path: sorted(lines[path]) for path in lines}), encoding="utf-8")
+        without = [f"--ignore=tests/{room}" for room in ("gpu", "browser")]
+        self.failed, printed = tested(folder, f"-n{jobs}", "--durations=0", "-vv", "--timeout=300", *without)
+        self.seconds = defaultdict[str, float](float)
+        for seconds, name in SECONDS.findall(printed):
+            self.seconds[name] += float(seconds)
+        self.of_line = defaultdict[tuple[str, int], set[str]](set)
+        for test, path, line in map(json.loads, noted[2].read_text(encoding="utf-8").splitlines()):
+            self.of_line[path, line].add(test)
+        for file in noted:
+            file.unlink()
+
+    def run_by(self, mutant: Mutant) -> set[str]:
+        """Tests that run its statement."""
+        return set[str]().union(*(self.of_line[mutant.path, line] for line in mutant.lines))
+
+    def of(self, mutant: Mutant) -> list[list[str]]:
+        """Names in the order in which they run: the cheap ones and the others that run it, its room's, all others."""
+        cheapest = sorted(self.seconds.keys() - self.failed, key=lambda name: self.seconds[name])
+        run = self.run_by(mutant)
+        room = f"tests/{mutant.path.split('/')[1].removesuffix('.py')}/"
+        parts: list[list[str]] = [[], [], [], []]
+        spent = 0.0
+        for name in cheapest:
+            spent += (name in run) * self.seconds[name]
+            part = int(spent > CHEAP_S) if name in run else 2 if name.startswith(room) else 3
+            parts[part].append(name)
+        return [part for part in parts[: 3 + ("" in run)] if part]
 
 
 @click.command()
@@ -117,28 +171,27 @@ def main(seed: int, count: int, jobs: int) -> None:
         folders: Queue[Path] = Queue()
         for number in range(jobs):
             ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist")
-            folder = Path(shutil.copytree(ROOT, Path(temporary, str(number)), ignore=ignored))
-            folders.put(folder)
-        broken = failing(folder, f"-n{jobs}", *in_order("worklog/")[1])
+            folders.put(Path(shutil.copytree(ROOT, Path(temporary, str(number)), ignore=ignored)))
+        folder = folders.get()
+        tests = Tests(folder, mutants, jobs)
+        folders.put(folder)
         without = "tests that fail in a copy without a change"
-        print(f"seed {seed}: {count} mutants; {without}: {', '.join(broken) or 'none'}", flush=True)
+        print(f"seed {seed}: {count} mutants; {without}: {', '.join(tests.failed) or 'none'}", flush=True)
 
         def noticed(mutant: Mutant) -> str:
             """A test that fails with a mutant, "" if none does."""
             folder = folders.get()
             try:
                 (folder / mutant.path).write_text(mutant.text, encoding="utf-8")
-                for files in filter(None, in_order(mutant.path)):
-                    if failed := failing(folder, "-x", *(f"--deselect={name}" for name in broken), *files):
-                        return failed[0]
-                return ""
+                return next(filter(None, (failing(folder, names) for names in tests.of(mutant))), "")
             finally:
                 shutil.copy(ROOT / mutant.path, folder / mutant.path)
                 folders.put(folder)
 
         for mutant, test in zip(mutants, pool.map(noticed, mutants), strict=True):
             missed += not test
-            print(f"{mutant}: {test or 'NOT NOTICED'}", flush=True)
+            survives = f"NOT NOTICED by {len(tests.run_by(mutant))} tests that run it"
+            print(f"{mutant.name} (line {mutant.lines[-1]}): {test or survives}", flush=True)
     print(f"{count - missed} of {count} noticed, {1 - missed / count:.0%} (seed {seed})")
     sys.exit(missed > (1 - LEAST_SHARE) * count)
 
