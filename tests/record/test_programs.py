@@ -1,6 +1,9 @@
 """The programs that make recordings: ported examples, mutants, kernels of public repositories, and intervals."""
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -215,6 +218,15 @@ def test_a_kernel_that_fails_unedited_costs_only_its_own_outcomes(monkeypatch):
     monkeypatch.setattr(mutants, "original", lambda name: wrong)
     outcome = tried_edit("shared", "alpha, beta", "beta", "1.0f")  # which survives
     assert (outcome.result, outcome.detail) == (mutants.ORIGINAL_FAILED, str(wrong.verdict.reason))
+
+
+def test_a_mutants_tests_are_those_that_run_its_statement_in_any_process(tmp_path):
+    written(tmp_path / "work.py", "def half(n):\n    if n:\n        return n / 2\n    return n\n")
+    written(tmp_path / "lines.json", json.dumps({"work.py": [3, 4]}))
+    shutil.copy(Path(__file__).with_name("lines_run.py"), tmp_path / "sitecustomize.py")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_CURRENT_TEST": "test_a.py::test_b[1 2] (call)"}
+    subprocess.run([sys.executable, "-c", "import work; work.half(1)"], env=environment, check=True)
+    assert json.loads((tmp_path / "ran.jsonl").read_text()) == ["test_a.py::test_b[1 2]", "work.py", 3]
 
 
 FOLDER = Path(__file__).with_name("sources")
