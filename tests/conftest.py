@@ -1,6 +1,8 @@
 """What every test gets: no runs, settings or kernels of the person who runs it, and no window."""
 
+import ctypes
 import gc
+import json
 import os
 import re
 import sys
@@ -47,7 +49,17 @@ def nobodys_home(tmp_path_factory):
         patch.setenv("WORKLOG_CACHE", str(shared / "cache"))
         patch.delenv("WORKLOG_SOURCE", raising=False)
         patch.setenv("MPLBACKEND", "agg")
+        patch.setattr("worklog.kernel.nvrtc.in_a_process", compile_here)  # a process takes as long as most compilations
         yield
+
+
+def compile_here(library: Path, order: bytes) -> tuple[bytes, str]:
+    """Compile in the test's own process; tests/kernel/test_nvrtc.py and commands in processes start NVRTC's."""
+    from worklog.kernel.nvrtc_process import compiled
+
+    for builtins in library.parent.glob("libnvrtc-builtins.so*"):
+        ctypes.CDLL(str(builtins))
+    return json.dumps(compiled(*json.loads(order))).encode(), ""
 
 
 @pytest.fixture

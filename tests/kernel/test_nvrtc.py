@@ -47,6 +47,13 @@ extern "C" __global__ void keeps(float* out) {
   atomicAdd(&launches, 1);
 }
 """
+IN_A_PROCESS = nvrtc.in_a_process
+
+
+@pytest.fixture(autouse=True)
+def processes(monkeypatch):
+    """As for users: each compilation in a process."""
+    monkeypatch.setattr(nvrtc, "in_a_process", IN_A_PROCESS)
 
 
 def test_resources_belong_to_the_entry_and_what_it_keeps_between_launches_is_named():

@@ -69,28 +69,32 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
 
 def _compiled(program: Program, library: Path, order: bytes) -> bytes:
     """The output of nvrtc_process for an order of it. Raises as compile_cuda()."""
-    paths = os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
-    environment = {**os.environ, "LD_LIBRARY_PATH": paths}  # of NVRTC's other library
-    command = (sys.executable, "-I", "-S", PROCESS)
-    why = "ended the compiler"
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
-        try:
-            made, _ = process.communicate(order, LIMIT_S)
-        except BaseException as error:  # subprocess.run() doesn't wait for its process after an interrupt
-            process.kill()
-            process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            why = f"took more than {LIMIT_S:g} s"
-    if process.returncode:
-        advice = "reduce its templates, recursion or unrolling"
-        raise CompileFailed(f"{program.name}: compiling {program.entry} {why}: {advice}")
+    made, why = in_a_process(library, order)
+    if why:
+        raise CompileFailed(f"{program.name}: compiling {program.entry} {why}: reduce templates or recursion")
     answer = json.loads(made)
     if answer["failed"]:
         raise compile_error(program, answer["log"] or answer["failed"])
     if not answer["symbol"]:
         raise _no_entry(program)
     return made
+
+
+def in_a_process(library: Path, order: bytes) -> tuple[bytes, str]:
+    """What nvrtc_process writes, and why it was ended or ""."""
+    paths = os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    environment = {**os.environ, "LD_LIBRARY_PATH": paths}  # of NVRTC's other library
+    command = (sys.executable, "-I", "-S", PROCESS)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            made, _ = process.communicate(order, LIMIT_S)
+        except BaseException as error:  # subprocess.run() doesn't wait for its process after an interrupt
+            process.kill()
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                return b"", f"took more than {LIMIT_S:g} s"
+            raise
+    return made, "ended the compiler" if process.returncode else ""
 
 
 def of_nvidia(program: Program) -> tuple[str, ...]:
