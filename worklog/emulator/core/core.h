@@ -169,7 +169,7 @@ typedef struct {
   Block **resident;    /* blocks that run, and may wait for each other */
   Between *between;    /* what blocks have handed over */
   Chunk *chunks;       /* memory of the launch */
-  Chunk *spare;        /* that of blocks that have ended, for the next ones */
+  Chunk *spare[512];   /* that of blocks that have ended, for the next ones: lists by size */
   int64_t times, forgotten; /* kept of what was handed over, since it was forgotten; how often that was */
   uint64_t changes, changes_before; /* of global memory, which other blocks see; before this round */
   int64_t quiet, vain; /* rounds since the last change; and those since in which all wait in vain */

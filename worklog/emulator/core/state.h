@@ -149,10 +149,13 @@ struct Chunk {
   size_t size;
 };
 
+/* Where a chunk of this size is kept, beside some of others. */
+static Chunk **spare_of(Launch *l, size_t size) { return &l->spare[size / SLOT % (sizeof l->spare / sizeof *l->spare)]; }
+
 /* Zeros, for the life of a block or of the launch. */
 static void *room(Launch *l, Chunk **chunks, size_t size) {
   size_t all = (size + SLOT - 1) / SLOT * SLOT + SLOT;
-  Chunk **spare = &l->spare;
+  Chunk **spare = spare_of(l, all);
   while (*spare && (*spare)->size != all) spare = &(*spare)->next;
   Chunk *chunk = *spare;
   if (chunk) *spare = chunk->next;

@@ -37,9 +37,10 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
 static void free_block(Launch *l, Block *b) {
   for (int k = 0; b->async && k < b->async->loads_count; k++) free(b->async->loads[k].data);
   for (Chunk *next, *chunk = b->chunks; chunk; chunk = next) {
+    Chunk **spare = spare_of(l, chunk->size);
     next = chunk->next;
-    chunk->next = l->spare;
-    l->spare = chunk;
+    chunk->next = *spare;
+    *spare = chunk;
   }
   free(b);
 }
@@ -300,7 +301,8 @@ int launch_run(Launch *l) {
 
 void launch_free(Launch *l) {
   for (int k = 0; k < l->resident_count; k++) free_block(l, l->resident[k]);
-  free_chunks(l->spare), free_chunks(l->chunks);
+  for (size_t k = 0; k < sizeof l->spare / sizeof *l->spare; k++) free_chunks(l->spare[k]);
+  free_chunks(l->chunks);
   free(l->resident);
   if (l->between) free_chunks(l->between->chunks), free(l->between->blocks);
   free(l->between);
