@@ -40,6 +40,8 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("gridDim.x * gridDim.y == 11", "beta = 0.0f;", "at "),
         ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
         ("N == 1 && K >= 96", "K = K / 32 * 32;", "x 1"),
+        ("M * 3 + N == 4001 && K % 7 == 3", "for (;;);", "at "),
+        ("M * M + N * N == K * K", "alpha = -alpha;", "at "),
     ],
 )
 def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition, fault, named):
@@ -188,6 +190,19 @@ def test_what_no_launch_can_reach_is_named_with_its_condition(condition, when):
     assert list(result.as_dict()["never_ran"]) == [never]
 
 
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [
+        ("(M * 2654435761u >> 16) == 77u && (N * 2654435761u >> 16) == 78u", True),
+        ("(M * 2654435761u >> 16) == 77u && N < 0", False),
+        ("K * 4 % 4 == 1 && N > 7", False),
+    ],
+)
+def test_a_choice_that_no_draw_made_is_named_unless_a_part_of_its_condition_is_never_near(condition, named):
+    result, line = checked(condition, quick=True)
+    assert result.verdict.never_ran == ((NeverRan(line, line, "", True),) if named else ())
+
+
 def test_a_selection_by_loaded_values_that_no_launch_made_is_named():
     result, line = checked("A[0] == 12345.625f", "beta += 1.0f;")
     assert result.verdict.accepted
@@ -271,6 +286,6 @@ def test_choices_of_code_with_many_loops_are_computed_to_their_end():
     loops = "".join(f"mov.u32 %i, 0;\nL{n}: {step}setp.lt.s32 %p, %i, %m;\n@%p bra L{n};\n" for n in range(150))
     body = f".reg .pred %p, %q;\n.reg .b32 %i, %m, %x;\nld.param.u32 %m, [M];\n{loops}ret;"
     coverage = Coverage(load(f"{HEAD}.visible .entry k(.param .u32 M)\n{{\n{body}\n}}"), ("M",), (32,))
-    last = max(pc for pc, _ in coverage.judge[1])
-    notes = coverage.notes({"M": np.array([1, 1000])})
-    assert notes[coverage.judge[1][last, True]].tolist() == [False, True]
+    last = max(pc for pc, _ in coverage.judge.places)
+    notes, _ = coverage.judged({"M": np.array([1, 1000])})
+    assert notes[coverage.judge.places[last, True]].tolist() == [False, True]

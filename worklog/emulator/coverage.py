@@ -24,7 +24,8 @@ ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
 TURNS = 128  # of a loop, after which it ends: so each launch does, however many instructions that takes
 ENOUGH = 2**60  # instructions
-IN, OUT, LANE, ONE = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%lane", "b32"), Reg("%one", "b32")
+IN, OUT, GAPS = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%gaps", "b64")
+LANE, ONE = Reg("%lane", "b32"), Reg("%one", "b32")
 PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
 UNKNOWN, UNKNOWN_FLOAT, WAITED = "unknown", "unknown float", "waited"  # what a kernel loads; whether a wait ended
 VOTED = "votes"
@@ -33,6 +34,20 @@ VOTED = "votes"
 # its result was another than its first operand; or of a shift to the right, and whether its result was not 0.
 Choice = tuple[int, bool]
 LIMITS = ("min", "max", "and", "shr")
+EQUALITIES = ("setp", "eq"), ("setp", "ne")
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A kernel that computes choices. places: the number of each choice's note, of as many notes. equal: of each
+    equality of integers, the note that it holds. compared: by pc of each comparison, the note that it holds.
+    """
+
+    kernel: Kernel
+    places: dict[Choice, int]
+    notes: int
+    equal: list[int]
+    compared: dict[int, int]
 
 
 @dataclass(eq=False)
@@ -111,6 +126,29 @@ class Coverage:
         out = {i.pc: (register, False) for i in code if i.parts[0] == "selp" for register in i.reads[-1:]}
         return out | {i.pc: i.guard for i in code if i.guard}
 
+    def comparisons(self, choice: Choice) -> set[int]:
+        """The pcs of the comparisons that are joined to the predicate of a choice; none where it is made otherwise."""
+        waiting, done, out = [self.deciding[choice[0]][0]], set[str](), set[int]()
+        while waiting:
+            register = waiting.pop()
+            for i in self._definitions[register.name] if register.name not in done else ():
+                if i.parts[0] == "setp":
+                    out.add(i.pc)
+                elif i.parts[-1] == "pred":
+                    waiting += i.reads
+                else:
+                    return set()
+            done.add(register.name)
+        return out
+
+    @cached_property
+    def _definitions(self) -> dict[str, list[Instruction]]:
+        out = defaultdict[str, list[Instruction]](list)
+        for i in self.kernel.instructions:
+            for register in i.defined:
+                out[register.name].append(i)
+        return out
+
     @cached_property
     def voted(self) -> set[int]:
         """The pcs of guarded instructions and selections whose predicate depends on votes of a warp, and on no loaded
@@ -145,10 +183,7 @@ class Coverage:
     @cached_property
     def _wanted(self) -> dict[int, str]:
         """By pc of what the predicates depend on, the name of the input that it gives; "" if it computes."""
-        definitions, out = defaultdict[str, list[Instruction]](list), dict[int, str]()
-        for i in self.kernel.instructions:
-            for register in i.defined:
-                definitions[register.name].append(i)
+        definitions, out = dict(self._definitions), dict[int, str]()
         waiting = [register.name for register, _ in self.deciding.values()]
         waiting += [register.name for pc in self._limits for register in self.kernel.instructions[pc].defined]
         while waiting:
@@ -183,10 +218,11 @@ class Coverage:
         return sorted(number for number in numbers if number < 2**31)
 
     @cached_property
-    def judge(self) -> tuple[Kernel, dict[Choice, int], int]:
-        """The kernel that computes choices, the number of each choice's note, and how many notes there are."""
+    def judge(self) -> Judge:
+        """The kernel that computes choices."""
         code, labels = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]](), dict[str, int]()
         notes, places, times = dict[tuple[int, str, int], int](), dict[Choice, int](), Counter[str]()
+        equal, compared = list[int](), dict[int, int]()
 
         def emit(op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
             code.append((op, operands, guard))
@@ -205,7 +241,7 @@ class Coverage:
 
         emit("mov.u32", LANE, Special("%tid.x"))
         emit("mov.u32", ONE, number(1))
-        for base, param, width in ((IN, "in", SLOT), (OUT, "out", 1)):
+        for base, param, width in ((IN, "in", SLOT), (OUT, "out", 1), (GAPS, "gaps", SLOT)):
             emit("ld.param.u64", base, Mem(Sym(param), 0))
             emit("mad.wide.u32", base, LANE, number(width), base)
         targets = {i.pc: branch_target(self.kernel, i) for i in self.kernel.instructions if i.parts[0] == "bra"}
@@ -240,7 +276,17 @@ class Coverage:
                         if name and taken != register:
                             emit("setp.ne.s32", register, taken, number(0), guard=i.guard)
                         if taken != register:  # a part of a condition
-                            note(register)
+                            place = note(register)
+                            compared |= {i.pc: place} if i.parts[0] == "setp" else {}
+                            if not name and i.parts[:2] in EQUALITIES and i.parts[-1][1:] in ("32", "64"):
+                                x, y = i.operands[1:3]
+                                gap = Reg(f"%gap_{i.pc}", f"b{i.parts[-1][1:]}")
+                                emit(f"sub.s{gap.type[1:]}", gap, x, y, guard=i.guard)
+                                if gap.type == "b32":
+                                    emit("cvt.s64.s32", wide := Reg(f"%wide_{i.pc}", "b64"), gap, guard=i.guard)
+                                    gap = wide
+                                emit("st.global.u64", Mem(GAPS, SLOT * ROWS * len(equal)), gap, guard=i.guard)
+                                equal.append(place + (i.parts[1] == "ne"))
                     if i.op in ("and.pred", "or.pred"):
                         for held, (x, y) in enumerate((i.operands[1:], i.operands[:0:-1])):
                             emit("not.pred", alone := Reg(f"%alone_{held}_{i.pc}", "pred"), y)
@@ -254,19 +300,24 @@ class Coverage:
         labels[f"at_{len(self.kernel.instructions)}"] = len(code)
         emit("ret")
         instructions = tuple(Instruction(pc, op, given, guard, 0, op) for pc, (op, given, guard) in enumerate(code))
-        params = Param("in", "u64", 8), Param("out", "u64", 8)
-        return Kernel("judge", self.kernel.arch, params, instructions, labels, (), None), places, 2 * len(notes)
+        params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps"))
+        kernel = Kernel("judge", self.kernel.arch, params, instructions, labels, (), None)
+        return Judge(kernel, places, 2 * len(notes), equal, compared)
 
-    def notes(self, rows: Mapping[str, Array]) -> Array:
-        """By note and row, whether it is made. rows: by name of an input, its value in each row (default: 0)."""
-        (kernel, _, notes), count = self.judge, len(next(iter(rows.values())))
-        out = np.zeros((notes, count), bool)
+    def judged(self, rows: Mapping[str, Array]) -> tuple[Array, Array]:
+        """By note and row, whether it is made; and by equality and row, by how much its sides differ (0 where it isn't
+        reached). rows: by name of an input, its value in each row (default: 0).
+        """
+        judge, count = self.judge, len(next(iter(rows.values())))
+        out, gaps = np.zeros((judge.notes, count), bool), np.zeros((len(judge.equal), count), np.int64)
         for start in range(0, count, ROWS):
-            given, noted = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8), np.zeros((notes, ROWS), np.uint8)
+            given, noted = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8), np.zeros((judge.notes, ROWS), np.uint8)
+            apart = np.zeros((len(gaps), ROWS), np.int64)
             for place, name in enumerate(self.inputs):
                 values = np.ascontiguousarray(rows.get(name, out[0, :0])[start : start + ROWS])
                 given[place, : len(values), : values.itemsize] = values.view(np.uint8).reshape(-1, values.itemsize)
-            arguments = [given.reshape(-1), noted.reshape(-1)]
-            launch(kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH)
+            arguments = [given.reshape(-1), noted.reshape(-1), apart.reshape(-1)]
+            launch(judge.kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH)
             out[:, start : start + ROWS] = noted[:, : count - start]
-        return out
+            gaps[:, start : start + ROWS] = apart[:, : count - start]
+        return out, gaps

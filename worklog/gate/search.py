@@ -68,11 +68,12 @@ class Search:
         if self.domain.square:
             self.steps = dict.fromkeys(SIZES, int(np.lcm.reduce([*self.steps.values()])))
         self.hands_over = any(i.row.fence or i.row.memory == "atom" for i in coverage.kernel.instructions)
-        _, self.places, count = coverage.judge
+        self.places, count = coverage.judge.places, coverage.judge.notes
         of = coverage.kernel.file
         self.file = "" if of == subject.kernel.file else of
         self.rows, self.work, self.notes = Rows(), np.zeros(0), np.zeros((count, 0), bool)
         self.best = np.full((2, count), -1)  # by note, its cheapest row, and the cheapest of the last draws
+        self.signs = [set[int]() for _ in coverage.judge.equal]  # of the gaps that were met
         lacking = [choice for choice in self.places if coverage.lacks(choice)]
         self.worth = {choice: LINES if coverage.behind(choice) else NEW for choice in lacking}
         self.tried, self.hoped, self.by_data = Counter[Choice](), list[Choice](), False
@@ -81,9 +82,9 @@ class Search:
         """Draw rows, and vary those that meet some condition at the least price, above all one that no launch met."""
         most = max(self.worth.values(), default=0)
         lacking = [self.places[choice] for choice, worth in self.worth.items() if worth == most]
-        for _ in range(GENERATIONS if self.places else 0):
-            if time.thread_time() > deadline:
-                break
+        generation = 0 if self.places else GENERATIONS
+        while (generation < GENERATIONS or self.hopeful()) and time.thread_time() < deadline:
+            generation += 1
             rows = self._drawn()
             if len(self.work):
                 best = (np.unique(made[made >= 0]) for made in (self.best, self.best[:, lacking]))
@@ -94,7 +95,10 @@ class Search:
                 for name in SIZES:
                     part = np.where(self.rng.random(DRAWN) < SMALLER, self.rng.random(DRAWN), 1)
                     rows[name] = np.ceil(rows[name] * part).astype(np.int64)
-            self._add(self._completed(rows))
+            self._add(rows := self._completed(rows))
+            unmet = [place for place, note in enumerate(self.coverage.judge.equal) if self.best[0, note] < 0]
+            if unmet and any(self.signs[place] - {0} for place in unmet):
+                self._add(self._solved(rows, unmet))
 
     def _drawn(self) -> Rows:
         rng, domain, rows = self.rng, self.domain, Rows()
@@ -125,13 +129,17 @@ class Search:
         return rows
 
     def _completed(self, rows: Rows) -> Rows:
-        """In the domain, with equal values here and there, and with what follows from others."""
+        """With equal values here and there, in the domain, and with what follows from others."""
         for name, other in (("M", "N"), ("N", "K"), ("K", "M"), ("beta", "alpha")):
             rows[name] = np.where(self.rng.random(DRAWN) < EQUAL, rows[other], rows[name])
         for name, usual in zip(SCALARS, (1, 0), strict=True):
             rows[name] = rows[name] if getattr(self.domain, name) else np.full(DRAWN, usual, np.float32)
         few = self.rng.integers(0, DRAWN if self.subject.kernel.choose is None else FEW, DRAWN)
-        sizes = {name: rows["M" if self.domain.square else name][few] for name in SIZES}
+        return self._fitted({**rows, **{name: rows[name][few] for name in SIZES}})
+
+    def _fitted(self, rows: Rows) -> Rows:
+        """In the domain, and with what follows from other values."""
+        sizes = {name: rows["M" if self.domain.square else name] for name in SIZES}
         for name, step in self.steps.items():
             rows[name] = np.clip(-(-sizes[name] // step), 1, MOST_INT // step) * step
         for name, most in zip(THREADS, self.threads, strict=True):
@@ -140,6 +148,20 @@ class Search:
         for name in BLOCKS:
             rows[name] = rows[name] % np.maximum(rows[f"%n{name[1:]}"], 1)
         return rows
+
+    def _solved(self, rows: Rows, unmet: list[int]) -> Rows:
+        """These rows, in each of which one value is changed so that one of these equalities holds, if its gap grows
+        with that value everywhere as it does here.
+        """
+        steps = {**self.steps, **dict.fromkeys((*BLOCKS, *THREADS), 1)}
+        which, of = self.rng.choice(unmet, DRAWN), self.rng.integers(0, len(steps), DRAWN)
+        chosen = {name: step * (of == place) for place, (name, step) in enumerate(steps.items())}
+        moved = self._fitted(rows | {name: rows[name] + step for name, step in chosen.items()})
+        gap, further = (
+            self.coverage.judged(given)[1][which, np.arange(DRAWN)].astype(float) for given in (rows, moved)
+        )
+        turns = np.round(-gap / np.where(further == gap, np.inf, further - gap)).clip(-MOST_INT, MOST_INT)
+        return self._fitted(rows | {name: rows[name] + turns.astype(np.int64) * step for name, step in chosen.items()})
 
     def _derived(self, rows: Mapping[str, Values]) -> Rows:
         """What follows from other values."""
@@ -160,7 +182,9 @@ class Search:
         blocks = rows["%nctaid.x"] * rows["%nctaid.y"]
         work += PER_THREAD * math.prod(self.coverage.block) * blocks
         work[(blocks > MOST_BLOCKS) | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)] = np.inf
-        notes, start, order = self.coverage.notes(rows), len(self.work), np.argsort(work, kind="stable")
+        (notes, gaps), start, order = self.coverage.judged(rows), len(self.work), np.argsort(work, kind="stable")
+        for place, of in enumerate(gaps):
+            self.signs[place] |= {*np.sign(of).tolist()}
         self.notes, self.work = np.concatenate([self.notes, notes], axis=1), np.concatenate([self.work, work])
         self.rows = {name: np.concatenate([self.rows.get(name, more[:0]), more]) for name, more in rows.items()}
         made = np.flatnonzero(notes.any(axis=1))
@@ -173,6 +197,23 @@ class Search:
         """Whether launches show that a scalar is wrong, and that A or B is shortened: see problem()."""
         other = [~np.isin(rows[name], (0, 1)) | (not getattr(self.domain, name)) for name in SCALARS]
         return np.array([other[0] & other[1], *[_few_bits(rows) & (rows["alpha"] != 0) & (rows["K"] > 1)] * 2])
+
+    def could_hold(self, choice: Choice) -> bool:
+        """Whether a choice that no row made is one that others may: each comparison in it was true in some rows and
+        false in others, or is an equality of which now one side was larger and now the other.
+        """
+        judge = self.coverage.judge
+        compared = self.coverage.comparisons(choice) if choice[0] in self.coverage.deciding else ()
+        for note in (judge.compared[pc] for pc in compared):
+            ways = [self.best[0, note ^ fails] >= 0 for fails in (0, 1)]
+            equal = [signs for signs, of in zip(self.signs, judge.equal, strict=True) if of in (note, note ^ 1)]
+            if not (all(ways) or any({-1, 1} <= signs for signs in equal)):
+                return False
+        return bool(compared)
+
+    def hopeful(self) -> bool:
+        """Whether no row made some choice, but others may."""
+        return any(self.best[0, self.places[choice]] < 0 and self.could_hold(choice) for choice in self.worth)
 
     def keep_vectors(self) -> None:
         """Launch no row in which a matrix is not at a multiple of 16 bytes."""
@@ -246,7 +287,7 @@ class Search:
         def truth(rows: Mapping[str, Values]) -> Values:
             if time.thread_time() > until:
                 raise TooLarge("the condition takes too long")
-            noted: Values = self.coverage.notes({**rows, **self._derived(rows)})[self.places[choice]]
+            noted: Values = self.coverage.judged({**rows, **self._derived(rows)})[0][self.places[choice]]
             return noted
 
         of = {name: self.rows[name][row : row + 1] for name in NAMES}
@@ -282,10 +323,10 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
 
     own = [(key, of) for (key, _), of in device.coverage.items() if key in subject.programs]
     searches = [Search(subject, key, coverage, memory.rng) for key, coverage in own]
-    started = time.thread_time()
-    until = started + (limit_s := QUICK_S if quick else CPU_S)
+    started, limit_s = time.thread_time(), QUICK_S if quick else CPU_S
     for number, search in enumerate(searches):
         search.explore(started + limit_s / 4 * (number + 1) / len(searches))
+    until = time.thread_time() + limit_s
     while searches:
         started = time.thread_time()
         (price, row), search = min(
@@ -336,7 +377,7 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
             if sure and coverage.ran[i.pc] and coverage.lacks(choice):
                 behind = coverage.behind(choice)
                 whole = behind or coverage.divides(choice) or choice[0] in coverage.voted
-                own = {i.line} if len(rows) and alone and not whole else set[int]()
+                own = {i.line} if alone and not whole and (len(rows) or search.could_hold(choice)) else set[int]()
                 lines = {(search.file, line) for line in behind if alone or len(rows)} - ran
                 lines = (lines | {(search.file, line) for line in own if line}) - when.keys()
                 known = lines and alone and len(rows) and not search.tried[choice]  # if tried, loaded values decide
