@@ -159,7 +159,7 @@ define install_pinned
     $(PIP) --no-compile --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" || true; \
 } >$(LOG) 2>&1 & \
 $(PY) -c 'import runpy; b = runpy.run_path("worklog/emulator/core/build.py"); \
-    [b["compile_core"](b["HERE"], flags) for flags in b["variants"](b["machine"]())]' >>$(LOG) 2>&1 & \
+    b["compile_core"](b["HERE"], b["fitting"]()[0])' >>$(LOG) 2>&1 & \
 grep -v '^#\|^torch==' constraints.txt | xargs -P 2 -n 50 $(PIP) --no-compile --no-deps >>$(LOG) 2>&1 || true; wait
 endef
 

@@ -54,8 +54,8 @@ class Core(BuildHookInterface[Any]):
         old = {*folder.glob("core-*.so")} if version == "editable" else set()
         try:
             with ThreadPoolExecutor() as pool:  # each takes seconds
-                compiled = pool.map(lambda flags: build["compile_core"](folder, flags, wheel), build["variants"](kind))
-                new = {*compiled}
+                chosen = build["fitting"]()[:1] if version == "editable" else build["variants"](kind)
+                new = {*pool.map(lambda flags: build["compile_core"](folder, flags, wheel), chosen)}
         except PermissionError as error:  # of a checkout that is read only: the core is compiled when it is first used
             self.app.display_warning(f"{error}: the emulator's core is not compiled now")
             return

@@ -43,13 +43,22 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory):
+def fast_cc(tmp_path_factory):
+    """A compiler that optimises nothing."""
+    path = tmp_path_factory.mktemp("bin") / "fast"
+    path.write_text('#!/bin/bash\nexec cc "${@/-O2/-O0}"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory, fast_cc):
     """A folder with the sdist and the wheel built from it, by the installed hatchling: no network is needed."""
-    folder = tmp_path_factory.mktemp("release")
-    cores = {*(ROOT / "worklog/emulator/core").glob("core-*.so")}  # the editable install has compiled them
-    for core in cores:
-        shutil.copy(core, Path(os.environ["WORKLOG_CACHE"]))
-    run(sys.executable, "-m", "build", "--no-isolation", str(ROOT), "--outdir", folder, cwd=ROOT)
+    folder, cache = tmp_path_factory.mktemp("release"), Path(os.environ["WORKLOG_CACHE"])
+    cache.mkdir(exist_ok=True)
+    for core in (ROOT / "worklog/emulator/core").glob("core-*.so"):  # the editable install has compiled it
+        shutil.copy(core, cache)
+    run(sys.executable, "-m", "build", "--no-isolation", str(ROOT), "--outdir", folder, cwd=ROOT, CC=fast_cc)
     return folder
 
 
@@ -160,7 +169,7 @@ def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belo
     assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
 
 
-def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed, tmp_path):
+def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed, fast_cc, tmp_path):
     """In a read-only folder, too; where the wheel lacks what fits its sources, the error names the command."""
     code = "from worklog.emulator.core.native import library; print(library()._name)"
     bare = {"PYTHONPATH": str(installed), "PATH": "", "WORKLOG_CACHE": str(tmp_path / "none")}
@@ -176,10 +185,7 @@ def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed, tmp
         [sys.executable, "-c", ask], cwd=tmp_path, env=os.environ | bare, capture_output=True, text=True
     )
     assert done.returncode and "install a C compiler" in done.stderr and "pip install" in done.stderr
-    fast = tmp_path / "cc"
-    fast.write_text('#!/bin/bash\nexec /usr/bin/env PATH="${PATH#*:}" cc "${@/-O2/-O0}"\n')
-    fast.chmod(0o755)
-    made = {**bare, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    made = {**bare, "PATH": os.environ["PATH"], "CC": fast_cc}
     assert Path(run(sys.executable, "-c", code, cwd=tmp_path, **made).strip()).parent == tmp_path / "none"
 
 

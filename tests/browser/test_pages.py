@@ -37,15 +37,12 @@ CLIPPED = """page => [...page.querySelectorAll('*')].filter(part => part.checkVi
 
 
 @pytest.fixture(scope="module")
-def runs(lab):
+def page(opened, lab):
+    """A notebook with three panels, the last one live, on a run made by hand."""
     small_grid().save(lab.folder / "grid.jsonl")
-
-
-@pytest.fixture(scope="module")
-def page(opened, runs):
-    """A notebook with two panels, on a run made by hand."""
-    with opened("pages", of_cells(LOAD, PANEL, PANEL)) as shown:
-        expect(cell(shown, 2).get_by_role("combobox", name="size")).to_be_visible()
+    job = str(Path(__file__).parents[1] / "lab/stand_in_job.py")
+    with opened("pages", of_cells(LOAD, PANEL, PANEL, LIVE.format(job=job))) as shown:
+        expect(cell(shown, 3).get_by_role("combobox", name="size")).to_be_visible()
         yield shown
 
 
@@ -110,39 +107,38 @@ def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
     expect(reading(panel)).to_contain_text("100 µs")
 
 
-def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(opened, lab, runs):
-    seconds, pid, job = lab.folder / "seconds", lab.folder / "pid", Path(__file__).parents[1] / "lab/stand_in_job.py"
+def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(page, lab):
+    """The last test: it restarts the kernel."""
+    seconds, pid, panel = lab.folder / "seconds", lab.folder / "pid", cell(page, 3)
     seconds.write_text("60")
-    with opened("live", of_cells(LOAD + LIVE.format(job=str(job)))) as page:
-        panel = cell(page, 0)
-        status, measure = panel.get_by_role("status"), panel.get_by_role("button", name="measure")
-        box(panel, "l2").check()
-        box(panel, "l2").uncheck()
-        panel.get_by_text(OTHERS).click()
-        box(panel, "inputs").uncheck()
-        box(panel, "order").uncheck()
-        expect(panel.get_by_text("press measure")).to_be_visible()
-        box(panel, "order").check()
-        box(panel, "inputs").check()
-        expect(reading(panel)).to_contain_text("112 µs")
-        measure.click()
-        expect(status.filter(has_text=re.compile(r"with l2=warm · \d+ s, about \d+ s left"))).to_be_visible()
-        expect(panel.get_by_role("progressbar")).to_have_js_property("value", 0.5)
-        expect(measure).to_be_disabled()
-        box(panel, "l2").click()  # the page answers while it measures
-        expect(reading(panel)).to_contain_text("this is the unbiased time")
-        box(panel, "l2").click()
-        expect(reading(panel)).to_contain_text("112 µs")
-        panel.get_by_role("button", name="cancel").click()
-        expect(status.filter(has_text="cancelled; finished measurements are in")).to_be_visible()
-        assert gone(int(pid.read_text()))
-        seconds.write_text("0")
-        measure.click()
-        expect(reading(panel)).to_contain_text("live · NVIDIA H200 · clocks as found")
-        seconds.write_text("60")
-        measure.click()
-        expect(status.filter(has_text="with l2=warm")).to_be_visible()
-        child = int(pid.read_text())
-        assert not gone(child)
-        page.evaluate(RESTART)
-        until(lambda: gone(child))
+    status, measure = panel.get_by_role("status"), panel.get_by_role("button", name="measure")
+    box(panel, "l2").check()
+    box(panel, "l2").uncheck()
+    panel.get_by_text(OTHERS).click()
+    box(panel, "inputs").uncheck()
+    box(panel, "order").uncheck()
+    expect(panel.get_by_text("press measure")).to_be_visible()
+    box(panel, "order").check()
+    box(panel, "inputs").check()
+    expect(reading(panel)).to_contain_text("112 µs")
+    measure.click()
+    expect(status.filter(has_text=re.compile(r"with l2=warm · \d+ s, about \d+ s left"))).to_be_visible()
+    expect(panel.get_by_role("progressbar")).to_have_js_property("value", 0.5)
+    expect(measure).to_be_disabled()
+    box(panel, "l2").click()  # the page answers while it measures
+    expect(reading(panel)).to_contain_text("this is the unbiased time")
+    box(panel, "l2").click()
+    expect(reading(panel)).to_contain_text("112 µs")
+    panel.get_by_role("button", name="cancel").click()
+    expect(status.filter(has_text="cancelled; finished measurements are in")).to_be_visible()
+    assert gone(int(pid.read_text()))
+    seconds.write_text("0")
+    measure.click()
+    expect(reading(panel)).to_contain_text("live · NVIDIA H200 · clocks as found")
+    seconds.write_text("60")
+    measure.click()
+    expect(status.filter(has_text="with l2=warm")).to_be_visible()
+    child = int(pid.read_text())
+    assert not gone(child)
+    page.evaluate(RESTART)
+    until(lambda: gone(child))
