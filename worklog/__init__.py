@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from worklog.runner.measure import results as results
     from worklog.runner.sgemm import sgemm as sgemm
     from worklog.runner.timing import time as time
-    from worklog.runs.history import history as history
+    from worklog.runs.changes import history as history
     from worklog.runs.measurement import Measurement as Measurement
     from worklog.runs.run import Run as Run
     from worklog.runs.run import open_run as open_run
@@ -42,7 +42,7 @@ _NAMES = {
     "kernel": ("LADDER", "Kernel", "rung"),
     "lab.magic": ("Trial", "try_kernel"),
     "problem": ("Problem", "Shape"),
-    "runs.history": ("history",),
+    "runs.changes": ("history",),
     "runs": ("Measurement", "Run", "open_run"),
 }
 _ROOMS = ("plots", "lab", "gate", "harness", "runner", "kernel", "gpu", "problem", "runs", "analysis", "settings")

@@ -18,11 +18,10 @@ from tests.lab.grid import part_of_the_recording
 from tests.record.notebooks import sources
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
-from worklog.lab.chapters import STORY
 from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.rungs import Climb, diff, ladder_runs
+from worklog.lab.site import STORY, site
 from worklog.lab.site import answers as data_of
-from worklog.lab.site import site
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT

@@ -23,7 +23,7 @@ def test_each_format_multiplies_by_the_same_b():
 def test_the_table_compares_the_products_that_come_near_fp32(tmp_path, monkeypatch):
     recorded = dict[str, Path]()
     monkeypatch.setattr(
-        importlib.import_module("worklog.lab.climb"), "recordings", lambda part: recorded if part == "int8" else {}
+        importlib.import_module("worklog.lab.rungs"), "recordings", lambda part: recorded if part == "int8" else {}
     )
     us = {"INT8": 160.0, "FP16": 200.0, "FP32": 2400.0}
     rows = [

@@ -20,8 +20,7 @@ import worklog
 from tests.helpers import GPU, measured, small_run
 from worklog.errors import BadRunFile, BadSetting
 from worklog.runs import Run, claimed, new_path, open_run, runs_dir
-from worklog.runs.changes import compare
-from worklog.runs.history import saved, sides
+from worklog.runs.changes import compare, saved, sides
 
 
 @pytest.fixture(autouse=True)

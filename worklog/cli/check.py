@@ -20,7 +20,7 @@ from worklog.cli import options
 from worklog.emulator import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
-from worklog.kernel import TEMPLATE, Kernel, kernel_of, source_folder
+from worklog.kernel import TEMPLATE, Kernel, find_problem, kernel_of, new_rung, source_folder, starters
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.settings import OPTIONS
@@ -40,14 +40,12 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     notebooks with their examples. An existing file stays as it is. With --rung, add a rung to a checkout: a simple
     kernel in kernels/, its record in worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
     """
-    from worklog.kernel import find_problem, starter
-
     if dtype and (folder is None or number is not None):
         raise BadSetting("--dtype is for a problem: give a problem and a folder")
     if number is not None:
         if folder is not None:
             raise BadSetting("--rung takes a name alone: omit the folder")
-        written, next_step = starter.new_rung(number, what), f"worklog check {what}"
+        written, next_step = new_rung(number, what), f"worklog check {what}"
     elif folder is None and what.endswith(".cu"):
         next_step = f"worklog check {shlex.quote(what)}"
         text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))
@@ -62,7 +60,7 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
         next_step = f"{shlex.quote(sys.executable)} -m jupyterlab{as_root} {shlex.quote(str(folder))}"
     else:
         named = shlex.quote(what) + (f" --dtype {dtype}" if dtype else "")
-        written = _write(starter.starters(find_problem(what, dtype), named, folder))
+        written = _write(starters(find_problem(what, dtype), named, folder))
         next_step = f"worklog check {shlex.quote(str(written[0]))} --problem {named}"
     for file in written:
         click.echo(f"written: {file}")

@@ -19,7 +19,7 @@ from worklog.cli import options
 from worklog.emulator.core import native
 from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
-from worklog.harness.calibration import certificate
+from worklog.harness import certificate
 from worklog.kernel import disk_cache, nvrtc
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
@@ -28,9 +28,7 @@ from worklog.runner import measure
 from worklog.runner.declare import at, declared
 from worklog.runner.job import ABLATION_SIZES
 from worklog.runner.session import calibrated
-from worklog.runs.ablation import effects, effects_text
-from worklog.runs.comparison import open_comparison
-from worklog.runs.run import live_runs
+from worklog.runs import effects, effects_text, live_runs, open_comparison
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 

@@ -15,7 +15,7 @@ from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted
 from worklog.runs import Table, a_few, live_runs, open_run, recordings, runs_dir, tool, write_text
 from worklog.runs.changes import compare as compare_sides
-from worklog.runs.history import history, saved, sides
+from worklog.runs.changes import history, saved, sides
 
 NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each takes a file that must not exist
 

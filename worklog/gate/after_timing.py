@@ -132,7 +132,7 @@ def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tup
     return best
 
 
-def judge(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32 lanes") -> Stage:
+def check_plausible(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32 lanes") -> Stage:
     """Whether the datapaths that the kernel's code uses can do 2MNK operations in this time. A shorter time has lost
     work or a part of the time: the events were on another stream, an algorithm with fewer operations wasn't declared,
     or the class is wrong. Biased measurements are expected to be impossible and aren't checked.
@@ -148,7 +148,7 @@ def judge(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32
     return Stage(PLAUSIBLE, share <= FAIL, share, FAIL, detail)
 
 
-def idle(waits_us: Sequence[float], us: float) -> Stage:
+def check_idle(waits_us: Sequence[float], us: float) -> Stage:
     """waits_us: of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU,
     beyond what an empty kernel needs. us: of one launch. The median decides: unjoined work is there every time. An
     interrupt of the host in the wait makes it longer, and one between the launch and the wait makes it shorter.

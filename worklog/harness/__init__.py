@@ -5,10 +5,11 @@
 """
 
 from worklog.harness.batches import WALL_CLOCK, Launch, Stopwatch, Timed, blocked, cross_check, input_sets, nothing
+from worklog.harness.calibration import calibrate, certificate
 from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
 from worklog.settings import Harness
 
 __all__ = [
-    "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked", "cross_check",
-    "input_sets", "nothing", "off_the_lock", "time_in_turn",
+    "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked", "calibrate",
+    "certificate", "cross_check", "input_sets", "nothing", "off_the_lock", "time_in_turn",
 ]  # fmt: skip

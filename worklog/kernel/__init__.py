@@ -13,7 +13,7 @@ from worklog.kernel.device import (
 )
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, RUNGS, at_revision, kernel_of, rung, source_changed
+from worklog.kernel.ladder import DEFAULTS, RUNGS, at_revision, kernel_of, new_rung, rung, source_changed
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,
@@ -29,7 +29,7 @@ from worklog.kernel.resources import (
 )
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.signature import EXAMPLE_GRID, SIZES, WIDE, launch_text
-from worklog.kernel.solution import Passed, Solution, Solver, find_problem
+from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, types_of
 
 __all__ = [
@@ -37,6 +37,6 @@ __all__ = [
     "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer",
     "Compiled", "Device", "HostFunction", "Kernel", "Loaded", "Occupancy", "Passed", "Program", "Runnable",
     "Solution", "Solver", "at_revision", "block_traffic_bytes", "disassemble", "disassembler", "evaluate",
-    "find_problem", "kernel_of", "kernels_dir", "launch_text", "main_loop", "no_sass", "occupancy", "parts", "rung",
-    "source_changed", "source_folder", "types_of", "words_of",
+    "find_problem", "kernel_of", "kernels_dir", "launch_text", "main_loop", "new_rung", "no_sass", "occupancy",
+    "parts", "rung", "source_changed", "source_folder", "starters", "types_of", "words_of",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import tarfile
 import tempfile
@@ -93,3 +94,40 @@ def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:
             raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
         then = kernel_of(str(Path(copy, path.name)), words)
     return replace(then, name=f"{path.stem if kernel is None else what}@{revision}")
+
+
+RECORD = '    numbered({number}, "{name}", "the idea in a few words"),\n'
+ENTRY = """\
+#elif RUNG == {number}
+#include "{number}_{name}.cu"
+const Rung rung = {{sgemm_{name}<32, 32>, 32, 32, 1, 1024}};
+#else
+"""
+
+
+def new_rung(number: int, name: str) -> list[Path]:
+    """Add a rung to a checkout, as a copy of coalesced with another name: its source, its record and its entry for
+    main.cu. Returns these files. Raises BadSetting in an installed package, and for a number or a name that is taken.
+    """
+    kernels = kernels_dir()
+    if kernels.name != "kernels":
+        raise BadSetting("--rung needs a checkout of worklog, and this is an installed package: clone the repository")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise BadSetting(f"cannot name a rung {name!r}: start with a-z, then take a-z, 0-9 and _")
+    for known in RUNGS:
+        if known.number == number or known.name == name:
+            raise BadSetting(f"rung {known.number} is {known.name} already: take another number and name")
+    code = Path(__file__).with_name("rung.cu").read_text(encoding="utf-8")
+    for word, value in (("NUMBER", str(number)), ("TITLE", name.replace("_", " ").capitalize()), ("NAME", name)):
+        code = code.replace(word, value)
+    source, entries, records = (
+        kernels / f"{number}_{name}.cu",
+        kernels / "rungs.cuh",
+        Path(__file__).with_name("rungs.py"),
+    )
+    record, entry = (text.format(number=number, name=name) for text in (RECORD, ENTRY))
+    ladder = rf"(?ms)^({'FP32' if number <= 20 else 'TENSOR'} = \(.*?)^\)$"
+    source.write_text(code, encoding="utf-8")
+    records.write_text(re.sub(ladder, rf"\g<1>{record})", records.read_text(encoding="utf-8")), encoding="utf-8")
+    entries.write_text(entries.read_text(encoding="utf-8").replace("#else\n", entry), encoding="utf-8")
+    return [source, records, entries]

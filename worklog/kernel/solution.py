@@ -13,11 +13,11 @@ returns the outputs instead, as a torch function does.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import Parameter as Kind
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ _WAITS = re.compile(r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekA
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
 ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
 ROLES = ("input", "output", "extra")
+HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 # A compiled kernel, its grid and block, and the values of its parameters: numbers, and names of buffers.
 _Launch = tuple[Any, tuple[int, ...], tuple[int, ...], list[Any]]
 
@@ -263,7 +264,8 @@ class _Python(Solver):
         self.loan = loan(arrays)
         taken = signature_of(self.function)
         kinds = [parameter.kind for parameter in taken.parameters.values()] if taken else []
-        self.takes = sum(kind in (Kind.POSITIONAL_ONLY, Kind.POSITIONAL_OR_KEYWORD) for kind in kinds)
+        positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.takes = sum(kind in positional for kind in kinds)
 
     def _arrays(self, arguments: Sequence[Passed], *roles: str) -> list[Any]:
         taken = [passed for passed in arguments if passed.role in roles]
@@ -288,3 +290,26 @@ class _Python(Solver):
                 if shape != right:
                     raise LaunchFailed(f"{self.name} returned shape {shape}: {right} is right")
                 output[...] = result
+
+
+def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
+    """Starter code by file, in CUDA and Python. called: the problem as one types it. Raises BadSetting."""
+    declared = problem.signature
+    written = [parameter.name for parameter in declared if parameter.pointer and not parameter.const]
+    needed = {HEADERS[parameter.type] for parameter in declared if parameter.type in HEADERS}
+    values = {
+        "ABOUT": " ".join((inspect.getdoc(problem) or "a problem").partition("\n\n")[0].split()),
+        "CALLED": called,
+        "INCLUDES": "".join(f"#include <{header}>\n" for header in sorted(needed)),
+        "PROBLEM": problem.name,
+        "ENTRY": re.sub(r"\W", "_", problem.name) + "_kernel",
+        "PASSED": ", ".join(parameter.name for parameter in declared),
+        "WRITTEN": " and ".join(written or ["the output"]),
+        "DECLARED": ",\n    ".join(parameter.declaration for parameter in declared),
+    }
+    files = {}
+    for name, template in (("solution.cu", "solution.cu"), ("solution.py", "solution.py.txt")):
+        text = Path(__file__).with_name(template).read_text(encoding="utf-8")
+        words = values | {"FILE": shlex.quote(str(folder / name))}
+        files[folder / name] = re.sub("|".join(words), lambda match: words[match[0]], text)  # noqa: B023
+    return files

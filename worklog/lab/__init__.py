@@ -12,10 +12,23 @@ from worklog import analysis, plots
 from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as find_rung
-from worklog.lab.climb import climb, counts, effect, fetched_ahead, power_cap, register_reads, step, steps
 from worklog.lab.exercises import check_answer
 from worklog.lab.readings import Answers, Size, grid_runs
-from worklog.lab.rungs import Climb, diff, ladder_runs, source, usual_shape
+from worklog.lab.rungs import (
+    Climb,
+    climb,
+    counts,
+    diff,
+    effect,
+    fetched_ahead,
+    ladder_runs,
+    power_cap,
+    register_reads,
+    source,
+    step,
+    steps,
+    usual_shape,
+)
 from worklog.lab.widgets import AccessView, Panel
 from worklog.plots import Chart
 from worklog.problem import Shape

@@ -31,8 +31,7 @@ from worklog.runner import sweep
 from worklog.runner.check import Checked, check
 from worklog.runner.job import BASELINE
 from worklog.runner.measure import results
-from worklog.runs import LEAST_SAMPLES, Table, median, open_run, runs_dir
-from worklog.runs.comparison import KNOWN, open_comparison
+from worklog.runs import KNOWN, LEAST_SAMPLES, Table, median, open_comparison, open_run, runs_dir
 from worklog.settings import PITFALLS
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
-from worklog.lab.climb import counts, per_multiply_add
 from worklog.lab.exercises import SEED, Graded
+from worklog.lab.rungs import counts, per_multiply_add
 from worklog.runner.check import check
 
 FILE = "cell"

@@ -20,8 +20,20 @@ from worklog.peers import harnesses
 from worklog.peers.harnesses import HARNESSES, Timer, Work, by_timer, declared_works, in_words, rows_of, works_on
 from worklog.runner.declare import Benchmark
 from worklog.runner.job import Progress, silent
-from worklog.runs import Estimate, Table, claimed, median, new_path, runs_dir, tool, write_text
-from worklog.runs.comparison import CUBLAS, SCHEMA, Comparison, Row
+from worklog.runs import (
+    CUBLAS,
+    SCHEMA,
+    Comparison,
+    Estimate,
+    Row,
+    Table,
+    claimed,
+    median,
+    new_path,
+    runs_dir,
+    tool,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from worklog.harness import Reading

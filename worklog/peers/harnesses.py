@@ -29,8 +29,7 @@ from worklog.runner.job import Skipped
 from worklog.runner.launches import ALIGNED, Pool
 from worklog.runner.timing import Call
 from worklog.runner.worker import called
-from worklog.runs import median
-from worklog.runs.comparison import CUBLAS, KNOWN, Row
+from worklog.runs import CUBLAS, KNOWN, Row, median
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS, TENSOR, block_traffic_bytes
 from worklog.problem import Shape, tflops
-from worklog.runs import Measurement, Run
+from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
     import pandas
 
-CUBLAS = "cuBLAS"
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)
 ON_TENSOR_CORES = {rung.name for rung in TENSOR}
 

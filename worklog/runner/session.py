@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
-from worklog.gate import EVERY_LAUNCH, SEED_BITS, SgemmChecker, after_timing
+from worklog.gate import EVERY_LAUNCH, SEED_BITS, SgemmChecker, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
-from worklog.harness import Harness, Launch, Reading, Timed, blocked, off_the_lock, time_in_turn
+from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate, off_the_lock, time_in_turn
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
@@ -92,8 +92,6 @@ class Session:
             device = CudaDevice()
             timeline, baselines = CudaTimeline(device), {math: Cublas(device, math) for math in ("fp32", "tf32")}
         if calibration is None:
-            from worklog.harness.calibration import calibrate
-
             calibration = calibrate(timeline)
         self.timeline, self.device, self.gpu, self.calibration = timeline, timeline.device, timeline.gpu, calibration
         self.baselines = baselines
@@ -235,7 +233,7 @@ class Session:
             return self.timeline.host_us() - ended
 
         empty = partial(self.timeline.spin, 0)
-        return after_timing.idle([wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
+        return check_idle([wait_us(launch) - wait_us(empty) for _ in range(IDLE_LAUNCHES)], us)
 
 
 def alone_on_the_gpu() -> AbstractContextManager[object]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
-from worklog.gate import SEED_BITS, Checker, after_timing, timed
+from worklog.gate import SEED_BITS, Checker, check_plausible, fp32_roof, timed
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
 from worklog.kernel import Solution, Solver, words_of
@@ -163,8 +163,8 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Re
                 stated.extend(cross_check(session.timeline, launch, offset_us, launch_us)[1])
         # Other classes may run where the peak is another.
         if used.gate and not used.biased() and loaded.claimed == "fp32":
-            roof = after_timing.fp32_roof(loaded.operands(shape), Peaks(session.gpu, session.gpu.sm_clock_mhz))
-            stages.append(after_timing.judge(shape, us - offset_us, *roof))
+            roof = fp32_roof(loaded.operands(shape), Peaks(session.gpu, session.gpu.sm_clock_mhz))
+            stages.append(check_plausible(shape, us - offset_us, *roof))
         return stages
 
     how: dict[str, Any] = {"size": (shape.flops / 2) ** (1 / 3), "move": loop.move if loop.pool else None}

@@ -1,5 +1,19 @@
 """What was found: runs, measurements, statistics, tables and comparisons, as files and data frames."""
 
+from worklog.runs.comparison import (
+    CUBLAS,
+    KNOWN,
+    SCHEMA,
+    TOGETHER,
+    Comparison,
+    Effect,
+    Row,
+    effect_in_words,
+    effects,
+    effects_text,
+    older,
+    open_comparison,
+)
 from worklog.runs.documents import (
     WIDTH,
     Bar,
@@ -59,12 +73,13 @@ from worklog.runs.run import (
 )
 
 __all__ = [
-    "CHAPTERS", "CLOCK_OFF", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Calibration", "Cell", "Context", "Counters",
-    "Date", "Difference", "ErrorMap", "Estimate", "Gpu", "Measurement", "NeverRan", "Ran", "Roof", "Run", "Sample",
-    "Samples", "Shown", "Side", "Stage", "Summary", "Table", "Verdict", "Work", "a_few", "about", "bound", "cells",
-    "claimed", "compare", "duration", "estimate_of", "event_overhead_us", "failed", "forced_source", "git",
-    "in_steps", "kept_runs", "line", "live_runs", "median", "new_path", "newest_run", "not_writable", "of_baseline",
-    "open_run", "paired_ratio", "passed", "percent", "read_json", "read_line", "read_text", "recorded_run",
-    "recordings", "require_file", "require_writable", "runs_dir", "scaled", "source_label", "summarize", "tool",
-    "write_bytes", "write_text",
+    "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "SCHEMA", "TOGETHER", "WIDTH", "Bar",
+    "Calibration", "Cell", "Comparison", "Context", "Counters", "Date", "Difference", "Effect", "ErrorMap",
+    "Estimate", "Gpu", "Measurement", "NeverRan", "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side",
+    "Stage", "Summary", "Table", "Verdict", "Work", "a_few", "about", "bound", "cells", "claimed", "compare",
+    "duration", "effect_in_words", "effects", "effects_text", "estimate_of", "event_overhead_us", "failed",
+    "forced_source", "git", "in_steps", "kept_runs", "line", "live_runs", "median", "new_path", "newest_run",
+    "not_writable", "of_baseline", "older", "open_comparison", "open_run", "paired_ratio", "passed", "percent",
+    "read_json", "read_line", "read_text", "recorded_run", "recordings", "require_file", "require_writable",
+    "runs_dir", "scaled", "source_label", "summarize", "tool", "write_bytes", "write_text",
 ]  # fmt: skip

@@ -7,17 +7,23 @@ between processes, and a smallest change that counts. tests/record/compare.py re
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting
 from worklog.runs.documents import Bar, Cell, Shown, Table, a_few, duration
 from worklog.runs.estimates import HOST_SD, NORMAL, OVERHEAD_SD_US, SLOPE, SLOPE_HALF, fitted_slope, over_shapes
 from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs.run import Run, kept_runs, open_run
+
+if TYPE_CHECKING:
+    import pandas
 
 FASTER, SLOWER, SAME, UNKNOWN, FAILED = "faster", "slower", "same", "cannot tell", "failed"
 HOW_LONG = ("precision", "least_samples", "most_samples", "budget_s", "stopping", "hot_ms")  # settings that may differ
@@ -33,6 +39,7 @@ SEVERAL_US = 60.0
 # Below this, a time differs between two cards of one model: of `warptiled` by 5 % at 256 between two H200
 # (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024 between two recorded days.
 CARDS_US = 100.0
+NVBENCH = [f"nv/cold/{of}" for of in ("time/gpu/mean", "time/gpu/stdev/relative", "sample_size", "sm_clock_rate/mean")]
 
 
 @dataclass(frozen=True)
@@ -270,3 +277,79 @@ def _row(place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], thres
         made = change(times[0], times[1], threshold)
         made = replace(made, verdict=UNKNOWN, reason="") if unknown else made
     return Row(*place, before, after, made)
+
+
+def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> pandas.DataFrame:
+    """The measurements of many runs of this machine as one frame: the columns of `run.frame()`, and before them the
+    run's name, when it was made, the card and the commit. The arguments choose as in saved().
+
+    Example: `worklog.history("warptiled", since="2026-11").pivot_table("us", "created", "n")`.
+    """
+    import pandas
+
+    rows = list[dict[str, Any]]()
+    for run in saved(kernel, gpu, since, until, commit):
+        about: dict[str, Any] = {"run": run.path and run.path.stem, "created": run.created}
+        about |= {"gpu": run.gpu.name, "uuid": run.gpu.uuid, "commit": run.tool.get("commit")}
+        rows += [about | row for row in run.rows() if kernel in ("", row["kernel"])]
+    return pandas.DataFrame(rows)
+
+
+def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> list[Run]:
+    """The runs of this machine, newest first. kernel: one of theirs. gpu: a part of the card's name or UUID. since,
+    until: first and last UTC time, as "2026-11", "2026-11-27" or longer. commit: the first digits. Raises
+    BadSetting for another form of a time.
+    """
+    for time in filter(None, (since, until)):
+        if not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T[\d:+.]*)?)?)?", time):
+            raise BadSetting(
+                f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or 2026-11-27T03:12"
+            )
+    runs = list[Run]()
+    for run in kept_runs():
+        held = not kernel or any(m.kernel == kernel for m in run.measurements)
+        card = gpu.lower() in f"{run.gpu.name} {run.gpu.uuid}".lower()
+        of_commit = str(run.tool.get("commit") or "").startswith(commit)
+        if held and card and of_commit and since <= run.created and run.created[: len(until)] <= until:
+            runs.append(run)
+    return runs
+
+
+def sides(words: str) -> list[Side]:
+    """The sides of a comparison: runs as for open_run(), or files of NVBench's --json, with commas between them. Raises
+    BadSetting and BadRunFile.
+    """
+    named = list[Side]()
+    for word in filter(None, words.split(",")):
+        try:
+            document = msgspec.json.decode(Path(word).read_bytes())
+        except (OSError, ValueError):
+            document = None
+        nvbench = isinstance(document, dict) and "benchmarks" in document
+        named.append(side_of_nvbench(document, word) if nvbench else side_of(open_run(word)))
+    if not named:
+        raise BadSetting("name a run on each side: a file, a name of `worklog log`, or REVISION:PATH")
+    return named
+
+
+def side_of_nvbench(document: Any, file: str) -> Side:
+    """What NVBench's --json of one process says: each benchmark's mean GPU time at each state. Raises BadRunFile."""
+    readings = dict[tuple[str, str], Reading | str]()
+    try:
+        cards = ", ".join(device["name"] for device in document["devices"])
+        version = str(document["meta"]["version"]["nvbench"]["string"])
+        for benchmark in document["benchmarks"]:
+            for state in benchmark["states"]:
+                values = dict[str, float]()
+                for summary in state["summaries"] or ():
+                    said = {part["name"]: part["value"] for part in summary["data"]}
+                    values |= {summary["tag"]: float(said["value"])} if summary["tag"] in NVBENCH else {}
+                place = benchmark["name"], state["name"]
+                readings[place] = f"skipped: {state.get('skip_reason') or 'no time'}"
+                if NVBENCH[0] in values:
+                    mean, noise, count = (values[tag] for tag in NVBENCH[:3])
+                    mhz = values.get(NVBENCH[3], 0.0) / 1e6
+                    readings[place] = Reading(1e6 * mean, NORMAL * noise / count**0.5, mhz or None)
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise BadRunFile(f"{file} isn't a whole file of NVBench's --json ({error!r}): write it again") from error
+    return Side(f"NVBench · {cards} · {file}", {"GPU": cards}, {"NVBench": version}, readings)

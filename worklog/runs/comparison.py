@@ -1,26 +1,43 @@
-"""What each harness read on the same work: the document that `worklog peers` writes, shown without a GPU too.
+"""How far readings differ: between harnesses on the same work, and by each pitfall.
 
-It isn't a run: most of its rows are other harnesses' readings, shown as they gave them.
+The document that `worklog peers` writes is shown without a GPU too. It isn't a run: most of its rows are other
+harnesses' readings, shown as they gave them.
+
+The effect of a pitfall is a biased reading over the unbiased one of the same kernel and size in one run, at one SM
+clock. Pitfalls in how samples are taken were measured. Those in what is computed from samples (statistic, offset, roof)
+are computed here, from the unbiased samples.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
-from worklog.runs.documents import Date, Positive, read_json
-from worklog.runs.measurement import source_label
+from worklog.problem import Shape
+from worklog.runs.documents import WIDE, Date, Positive, Table, about, read_json, rounded
+from worklog.runs.estimates import PRECISION, Estimate, summarize
+from worklog.runs.measurement import Measurement, source_label
 from worklog.runs.records import Calibration
-from worklog.runs.run import recordings
+from worklog.runs.run import Run, recordings
+from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 if TYPE_CHECKING:
     import pandas
 
+
 KNOWN, CUBLAS = "spin", "cuBLAS"  # the two kinds of work: a kernel of known length in microseconds, a product of size N
 SCHEMA = 1
 Points = list[tuple[float, float]]
+SEVERAL = "…"  # the value of an effect of several settings
+
+TOGETHER = {
+    frozenset(g.setting for g in PITFALLS if g.article): ("article", "the article's four together"),
+    frozenset(HOW_ONE_MEASURES): ("all", "all that touch the time"),
+}
 
 
 @dataclass(frozen=True)
@@ -114,3 +131,157 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
         comparison.document = document
         return comparison
     raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of one biased setting on one kernel at one shape.
+
+    setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
+    article's four together, "all" for everything that touches the time. unbiased, biased: the number that the pitfall
+    `corrupts`, by both settings; a biased TFLOP/s of a median is that at the clock of the unbiased measurement. noise:
+    of times, see worklog.runs.estimates; of ratios, PRECISION and both half-widths; 0 if computed from the unbiased
+    samples. clock: the biased SM clock over the unbiased one minus 1, since an effect can act through it.
+    """
+
+    kernel: str
+    shape: tuple[int, int, int]
+    setting: str
+    title: str
+    article: int | None
+    value: str
+    corrupts: str
+    unbiased: float
+    biased: float
+    noise: float
+    label: str = ""
+    clock: float | None = None
+
+    @property
+    def problem(self) -> Shape:
+        """The shape as a Shape."""
+        return Shape(*self.shape)
+
+    @property
+    def factor(self) -> float:
+        """Biased over unbiased number: 1 is no effect, 2 inflates the result by a factor of two."""
+        return self.biased / self.unbiased
+
+    @property
+    def visible(self) -> bool:
+        """Whether the effect is larger than the noise of the two readings."""
+        return abs(math.log(self.factor)) > self.noise
+
+    @property
+    def step(self) -> float:
+        """The factor, 1 where it is not visible."""
+        return self.factor if self.visible else 1.0
+
+
+def effects(run: Run, kernel: str) -> list[Effect]:
+    """All effects on one kernel whose two numbers are positive and finite, sizes ascending, pitfalls in the table's
+    order. Raises NothingToDraw if the run has no ablation of it.
+    """
+    known: list[Effect] = []
+    mine = [m for m in run.measurements if m.kernel == kernel and m.status == "measured"]
+    for shape in sorted({m.problem for m in mine if m.changed}, key=lambda s: s.flops):
+        measured = {frozenset(m.changed): m for m in reversed(mine) if m.problem == shape}
+        unbiased = measured.get(frozenset())
+        if unbiased is not None and unbiased.tflops is not None:
+            known += _at_one_shape(run, unbiased, measured)
+    known = [e for e in known if e.unbiased > 0 and 0 < e.biased < math.inf]
+    if not known:
+        raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
+    return known
+
+
+def _at_one_shape(run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]) -> list[Effect]:
+    """Of each pitfall that was measured or can be computed. measured: by the settings that were changed."""
+    numbers = {"of cuBLAS": unbiased.ratio, "of the roof": unbiased.of_roof, "TFLOP/s": unbiased.tflops}
+    made = list[Effect]()
+
+    def add(pitfall: Pitfall, value: Value, biased: float | None, noise: float, clock: float | None) -> None:
+        words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
+        both, at = (numbers[pitfall.corrupts] or 0.0, biased or 0.0), astuple(unbiased.problem)
+        made.append(Effect(unbiased.kernel, at, *words, *both, noise, unbiased.label, clock))
+
+    def add_time(pitfall: Pitfall, value: Value, m: Measurement) -> None:
+        difference = run.difference(unbiased, m)
+        in_unbiased_time = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
+        add(pitfall, value, in_unbiased_time / (1 + difference.off), difference.noise, difference.clock)
+
+    for pitfall in PITFALLS:
+        m = measured.get(frozenset([pitfall.setting]))
+        if not pitfall.resampled:
+            number = _tflops(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
+            if pitfall.setting == "roof":
+                number /= BF16_DATASHEET_TFLOPS
+            add(pitfall, pitfall.biased[0], number, 0.0, 0.0)
+        elif m is not None and pitfall.corrupts == "of cuBLAS":  # a ratio of kernels that alternate is at one clock
+            noise = PRECISION + _half(unbiased.first) + _half(m.first)
+            add(pitfall, m.changed[pitfall.setting], m.ratio, noise, run.difference(unbiased, m).clock)
+        elif m is not None:
+            if pitfall.setting == "warmup":
+                # The cold start as it usually happens: the first launch is the time. A median ignores it.
+                cold = replace(pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed")
+                first = _tflops(run, m, statistic="first")
+                add(cold, "none", first, PRECISION + _half(unbiased.time), None)
+            add_time(pitfall, m.changed[pitfall.setting], m)
+    own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
+    for settings, (name, title) in TOGETHER.items():
+        if m := measured.get(settings - own.union(run.unknown)):
+            add_time(Pitfall(name, "", (), title, ""), SEVERAL, m)
+    return made
+
+
+def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
+    """TFLOP/s from the measurement's samples under the unbiased settings but for the changed ones."""
+    summary = summarize(m.samples, Harness().but(**changed).as_dict(), run.calibration.offset_us)
+    return (m.work.flops or 0) / summary.time.value / 1e6
+
+
+def _half(estimate: Estimate | None) -> float:
+    return estimate.relative_half_width if estimate else 0.0
+
+
+def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
+    """In words that fit a cell: "+9.0 %", "× 195", "0" when not visible. factors: default, from × 3 and ÷ 3 on."""
+    factor, noise = effect.factor, effect.noise
+    if not effect.visible or abs(factor - 1) < 5e-4:
+        return "0"
+    if factors if factors is not None else not 1 / 3 < factor < 3:
+        sign, times = ("× ", factor) if factor > 1 else ("÷ ", 1 / factor)
+        return sign + about(times, noise, _three_digits).removeprefix("about ")
+    if 2 * noise > WIDE:
+        return f"{rounded(100 * (factor - 1), 100 * factor * noise):+.0f} %"
+    return f"{100 * (factor - 1):+.1f} %"
+
+
+def _three_digits(number: float) -> str:
+    """Three significant digits, zeros included: 4.70, 43.0, 63 600."""
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}".replace(",", " ") if rounded >= 100 else f"{rounded:#.3g}"
+
+
+def effects_text(run: Run, kernel: str) -> str:
+    """A table for the terminal: a row for each pitfall, a column for each size."""
+    lines: dict[tuple[str, str], dict[Shape, Effect]] = {}
+    for e in effects(run, kernel):
+        assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
+        name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
+        lines.setdefault((name, e.corrupts), {})[e.problem] = e
+    sizes = list(dict.fromkeys(size for row in lines.values() for size in row))
+    rows = []
+    for names, at in lines.items():
+        cells = [effect_in_words(at[size]) if size in at else "–" for size in sizes]
+        clocks = sorted(e.clock for e in at.values() if e.clock is not None)
+        ends = dict.fromkeys(f"{100 * end:+.2f}" for end in (*clocks[:1], *clocks[-1:]))  # one where both look alike
+        rows.append((*names, *cells, f"{' to '.join(ends)} %" if ends else "–"))
+    title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
+    columns = "  pitfall", "number", *map(str, sizes), "SM clock"
+    return Table(title, columns, rows, notes=older(run)).text()
+
+
+def older(run: Run) -> list[str]:
+    """The remark on pitfalls that this run is older than."""
+    return [f"not in this run: {', '.join(run.unknown)}, which counts as unbiased"] if run.unknown else []

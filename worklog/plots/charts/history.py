@@ -16,8 +16,7 @@ from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
 from worklog.runs import Run
-from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes
-from worklog.runs.history import saved
+from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
 PITCH, HEIGHT = 0.24, 3.0  # inches
 COLOURS = {SLOWER: ALERT, FASTER: ACCENT}

@@ -15,9 +15,9 @@ from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
 from worklog.plots import selection, style
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, scale
-from worklog.plots.selection import CUBLAS, ON_TENSOR_CORES, Size, as_run, dimensions, in_order, measured, rate, rows
+from worklog.plots.selection import ON_TENSOR_CORES, Size, as_run, dimensions, in_order, measured, rate, rows
 from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
-from worklog.runs import Measurement, Run
+from worklog.runs import CUBLAS, Measurement, Run
 
 if TYPE_CHECKING:
     import pandas

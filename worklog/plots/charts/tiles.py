@@ -19,7 +19,7 @@ from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, M
 
 if TYPE_CHECKING:
     from worklog.analysis.counts import AccessPattern, Step
-    from worklog.runs.records import ErrorMap
+    from worklog.runs import ErrorMap
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half

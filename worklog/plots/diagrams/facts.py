@@ -17,11 +17,10 @@ from worklog.errors import NothingToDraw
 from worklog.kernel import LADDER
 from worklog.plots.charts.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
-from worklog.plots.selection import CUBLAS, cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
+from worklog.plots.selection import cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
 from worklog.plots.style import BODY_PT, shorten
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import Measurement, Run, about, duration
-from worklog.runs.ablation import Effect
+from worklog.runs import CUBLAS, Effect, Measurement, Run, about, duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, rule
 
 FAVOURITE = "warptiled"
