@@ -325,7 +325,7 @@ both.shares({shape: kinds[shape] for shape in pays})
 # way: the last line is on the emulator.
 
 # %%
-from worklog.kernel.accuracy import exact_bound, fp32_bound, split_bound
+from worklog.kernel.best import exact_bound, fp32_bound, split_bound
 
 for k in (64, 256, 1024, 4096, 16384):
     print(

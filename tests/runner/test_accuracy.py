@@ -13,12 +13,11 @@ import worklog
 from tests.products import KINDS, Product, drawn, largest_error
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
-from worklog.kernel import Kernel, accuracy
-from worklog.kernel.best import LEAST_SPLIT_K, choose
+from worklog.kernel import Kernel
+from worklog.kernel.best import LEAST_SPLIT_K, U, choose, split_bound
 from worklog.kernel.rungs import split
 from worklog.problem import Shape
 
-U = accuracy.U
 LIMITS = (6.1e-8, 1e-6, 1e-5, 1e-3)
 TILES = ((64, 1), (128, 3))
 SPLIT_CASES = 48
@@ -53,7 +52,7 @@ def test_split_keeps_its_bound() -> None:
         shape, (bn, parts) = sizes(seed), TILES[seed // len(KINDS) % len(TILES)]
         product = drawn(seed, shape)
         error = largest_error(product, result(split(bn, parts, 128), product))
-        assert error <= accuracy.split_bound(shape, parts), (seed, product.kind)
+        assert error <= split_bound(shape, parts), (seed, product.kind)
 
 
 @pytest.mark.parametrize(("kind", "least"), [("equal", 20), ("large and small", 100)])
@@ -61,7 +60,7 @@ def test_some_products_come_near_the_bound_of_split(kind, least) -> None:
     """A max_error of 1e-6 is 17 u, and the bound 216 u."""
     shape = Shape(8, 8, 128)
     product = drawn(KINDS.index(kind), shape)
-    assert least * U < largest_error(product, result(split(64, 1, 128), product)) <= accuracy.split_bound(shape, 1)
+    assert least * U < largest_error(product, result(split(64, 1, 128), product)) <= split_bound(shape, 1)
 
 
 @pytest.mark.parametrize(("kind", "k"), [("signs", 64), ("positive", 128), ("scaled numbers", 512)])

@@ -2,6 +2,14 @@
 
 The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
 blocks that the busiest multiprocessor gets.
+
+Error bounds say how far C can be from alpha A B + beta C for any data, for `worklog.sgemm(A, B, max_error=...)`.
+
+A bound E says: |error of C_ij| <= E (|alpha| (|A| |B|)_ij + |beta C_ij|), unless that number, or a partial sum, leaves
+the range of normal FP32 numbers. It counts roundings. n of them, each by a factor of 1 + d with |d| <= u, are off by
+n u / (1 - n u) at most (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., lemma 3.1). The bounds are
+nearly reached: by sums in which each term is just below half of the last bit of the sum so far, or that a tensor core
+truncates. A bound that took roundings as random numbers would be about sqrt(K) u, and equal numbers in A break it.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import accuracy, rungs
+from worklog.kernel import rungs
 from worklog.kernel.kernel import Kernel
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
@@ -28,6 +36,15 @@ ADDED = 32  # parts whose loads are under way at once
 LEAST_TILES = 6  # of K per part: the first ones of a part are not overlapped with anything
 MOST_WORKSPACE = 2**30  # bytes
 LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than those of FP32 sums
+U = 2.0**-24  # the largest relative error of an FP32 rounding
+ENDING = 3  # roundings of alpha times the sum, of beta times C, and of their sum
+STAGE_K, PROMOTED = 32, 4  # of rung 26: k per stage, and the most stages that a tensor core sums
+# Of one tensor-core instruction of rung 26, in u: it truncates 16 products to 2^-25 of the largest term, 8 u, and the
+# sum to 24 bits, 2 u (worklog.analysis.tensor_products states the rule, which is bit-equal to an H200).
+TRUNCATED = 10
+# Of the two halves of a number, in u: each factor is off by 2^-22, 4 u, where its second half is subnormal; the product
+# of the two second halves, which is left out, is 2^-22 too; and u for what pass 1 counts as lost bits.
+SPLIT = 13
 
 
 @dataclass(frozen=True)
@@ -138,7 +155,7 @@ def choose(shape: Shape, **how: Any) -> Kernel:
     """
     listed = candidates(shape, **how)
     if not listed:
-        least = accuracy.exact_bound(shape.k)
+        least = exact_bound(shape.k)
         raise BadSetting(f"sgemm: no kernel keeps max_error={how['max_error']:g} at {shape}: give {least:.3g} or more")
     return min(listed, key=lambda candidate: candidate[0])[1]()
 
@@ -167,24 +184,55 @@ def candidates(
         steps = math.ceil(shape.k / bk)
         if tile.kernel == BULK.name:
             if on_hopper and aligned and shape in BULK.domain:
-                made.append((of.us(tile, 1, shape), accuracy.fp32_bound(shape.k), partial(replace, BULK)))
+                made.append((of.us(tile, 1, shape), fp32_bound(shape.k), partial(replace, BULK)))
         elif template["WIDTH"] != (4 if wide else 1):
             continue
         elif tile.kernel == rungs.SLICED.name:
             if by_rows and template["BN"] >= min(8, shape.n):  # sectors of 8 floats, or rows of B
-                error = accuracy.fp32_bound(steps + 5 + bk * template["BN"] // template["TN"] // 32)  # lanes, warps
+                error = fp32_bound(steps + 5 + bk * template["BN"] // template["TN"] // 32)  # lanes, warps
                 made.append((of.us(tile, 1, shape), error, partial(rungs.sliced, template)))
         else:
             most = min(shape.k // (LEAST_TILES * bk), MOST_WORKSPACE // (4 * shape.m * shape.n))
             for parts in (parts for parts in PARTS if parts <= max(1, most)):
-                error = accuracy.fp32_bound(min(shape.k, math.ceil(steps / parts) * bk), parts)
+                error = fp32_bound(min(shape.k, math.ceil(steps / parts) * bk), parts)
                 make = partial(rungs.any_shape, template, parts, a_by_columns, b_by_columns)
                 made.append((of.us(tile, parts, shape), error, make))
     if split and on_hopper:
-        error = accuracy.split_bound(shape, rungs.split_tile(shape)[1])
+        error = split_bound(shape, rungs.split_tile(shape)[1])
         made.append((of.split_us(shape), error, partial(rungs.split_at, shape)))
     if max_error < math.inf:
         kernel = replace(rungs.EXACT, template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)))
         us = of.launch_us + math.ceil(math.prod(kernel.blocks(shape)) / of.multiprocessors) * shape.k * EXACT_US
-        made.append((us, accuracy.exact_bound(shape.k), partial(replace, kernel)))
+        made.append((us, exact_bound(shape.k), partial(replace, kernel)))
     return [(us, make) for us, error, make in made if error <= max_error]
+
+
+def _bound(roundings: float) -> float:
+    """Of this many roundings one after the other."""
+    return roundings * U / (1 - roundings * U) if roundings * U < 1 else math.inf
+
+
+def fp32_bound(terms: int, parts: int = 1) -> float:
+    """Of a chain of `terms` fused multiply-adds, and of the sum of `parts` of them in turn: each product takes part in
+    at most `terms` + `parts` - 1 roundings (Higham, section 3.1).
+    """
+    return _bound(terms + parts - 1 + ENDING)
+
+
+def split_bound(shape: Shape, parts: int) -> float:
+    """Of rung 26 with K in these parts. 2 instructions per stage multiply the first halves, 4 the small products before
+    them. Each is off by TRUNCATED of the sum of magnitudes so far; the first stage's small products by 2^-10 of that.
+    FP32 registers add what 4 stages sum. An element that pass 2 sums again has a chain per lane of a warp, and 5 steps
+    that add these; the larger bound counts. The magnitudes of the halves' products exceed |A| |B| by 2^-9 at most.
+    """
+    stages = math.ceil(math.ceil(shape.k / STAGE_K) / parts)
+    summed = min(stages, PROMOTED)
+    instructions = 6 * summed - 4 + 4 * 2**-10
+    promotions = (stages + 5) // PROMOTED
+    by_halves = (SPLIT + TRUNCATED * instructions + promotions - 1) * (1 + 2**-9)
+    return _bound(max(by_halves, stages + 5) + parts - 1 + ENDING)
+
+
+def exact_bound(k: int) -> float:
+    """Of sums in double precision: K fused multiply-adds and three more roundings of 2^-53, and one to FP32."""
+    return U + (k + ENDING) * 2.0**-53

@@ -7,7 +7,7 @@ import ctypes
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -47,6 +47,9 @@ DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?:\\\n|[^\n])*", re.MULTILI
 LINE = re.compile(rf"(?P<directive>{DIRECTIVE.pattern}\n?)|[^\n]*\n|[^\n]+", re.MULTILINE)
 DEPTH = 8  # of constants that name others
 UNCLEAR = "?"  # the expression of a name that has several, or one that can't be known
+BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
+BY_CONFIG = ("cudaLaunchKernelEx", "cudaLaunchKernelExC")
+CONFIGURED = {"gridDim": UNCLEAR, "blockDim": UNCLEAR, "dynamicSmemBytes": "0"}
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
@@ -300,3 +303,70 @@ def _demangled(symbol: str) -> str:
     demangle.restype, demangle.argtypes = ctypes.c_char_p, [ctypes.c_char_p, *3 * [ctypes.c_void_p]]
     full = demangle(symbol.encode(), None, None, None) if symbol.startswith("_Z") else None
     return full.decode() if full else symbol
+
+
+def targets(node: Any) -> set[str]:
+    """What an expression changes: by an assignment, or by a call that gets an address, where it isn't a launch."""
+    if node.type != "call_expression":
+        return {text_of(node.child_by_field_name("left") or node.child_by_field_name("argument"))}
+    function, arguments = (node.child_by_field_name(field) for field in ("function", "arguments"))
+    if arguments is None or text_of(function) in (*BY_CONFIG, *BY_ADDRESSES):
+        return set()
+    return {text_of(given)[1:] for given in arguments.named_children if text_of(given).startswith("&")}
+
+
+def forget(names: dict[str, str], targets: Iterable[str]) -> None:
+    """Names whose value changes, and those that are computed from them."""
+    for target in targets:
+        if target in names or f"{target}.x" in names:
+            of_target = re.compile(rf"{re.escape(target)}(?:\.\w+)?|.*\b{re.escape(target)}\b.*", re.DOTALL)
+            for name, text in names.items():
+                mentions = text != UNCLEAR and (target in text or target in name)
+                if mentions and (of_target.fullmatch(name) or of_target.fullmatch(text)):
+                    names[name] = UNCLEAR
+
+
+def assign(names: dict[str, str], name: str, text: str) -> None:
+    """A name's value: an expression, or the sizes of a dim3, which are its members."""
+    names[name] = text
+    given = sizes_in(text) if f"{name}.x" in names or text.startswith("dim3") else []
+    if f"{text}.x" in names:
+        given = [names.get(member, UNCLEAR) for member in members(text)]
+    for member, size in zip(members(name), [*given, "1", "1"] if given else (), strict=False):
+        names[member] = size
+
+
+def members(name: str) -> tuple[str, ...]:
+    """The names of the sizes of a dim3."""
+    return f"{name}.x", f"{name}.y", f"{name}.z"
+
+
+def declare(node: Any, names: dict[str, str]) -> None:
+    """The names that a declaration gives a value."""
+    kind = text_of(node.child_by_field_name("type"))
+    for declarator in node.children_by_field_name("declarator"):
+        value, name = declarator.child_by_field_name("value"), declarator
+        if declarator.type == "function_declarator" and kind == "dim3":  # dim3 grid(n, m) may look like one
+            value = declarator.child_by_field_name("parameters")
+        while name is not None and name.type != "identifier":
+            in_brackets = name.named_children if name.type == "parenthesized_declarator" else [None]  # (*function)
+            name = name.child_by_field_name("declarator") or in_brackets[0]
+        if name is None:
+            continue
+        own, text = text_of(name), text_of(value)
+        for member in members(own):
+            names.pop(member, None)
+        if kind == "dim3":
+            bare = re.fullmatch(r"[({].*[)}]|", text, re.DOTALL)
+            assign(names, own, f"dim3{text or '()'}" if bare else text)
+        elif value is None or re.search(r"\b(?:float|double|half)", kind):
+            names[own] = UNCLEAR
+        elif kind == "cudaLaunchConfig_t":
+            for field, given in zip(CONFIGURED, value.named_children, strict=False):
+                pair = given.type == "initializer_pair"
+                names[f"{own}.{text_of(given.named_children[0])[1:] if pair else field}"] = text_of(
+                    given.named_children[-1] if pair else given
+                )
+        else:
+            is_list = value.type == "initializer_list" and declarator.child_by_field_name("declarator") == name
+            assign(names, own, text[1:-1] if is_list or value.type == "argument_list" else text)

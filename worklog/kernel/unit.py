@@ -17,8 +17,22 @@ from functools import lru_cache
 from typing import Any
 
 from worklog.kernel.preprocessor import preprocessed
-from worklog.kernel.scope import BY_ADDRESSES, BY_CONFIG, CONFIGURED, assign, declare, forget, members, targets
-from worklog.kernel.source import UNCLEAR, filled, nodes, parts, text_of, tree_of
+from worklog.kernel.source import (
+    BY_ADDRESSES,
+    BY_CONFIG,
+    CONFIGURED,
+    UNCLEAR,
+    assign,
+    declare,
+    filled,
+    forget,
+    members,
+    nodes,
+    parts,
+    targets,
+    text_of,
+    tree_of,
+)
 from worklog.problem import TYPES, Parameter
 
 _DEVICE = re.compile(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b")

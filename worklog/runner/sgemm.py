@@ -63,7 +63,7 @@ def sgemm(
 
     max_error, in place of mode: the fastest kernel, by the table, whose error is at most max_error (|alpha| |A| |B| +
     |beta C|) in each element, whatever the matrices hold: best, split, or one with sums in double precision, from
-    max_error = 6e-8 on. The bounds (worklog.kernel.accuracy) count roundings and follow from the shape alone, so the
+    max_error = 6e-8 on. The bounds (worklog.kernel.best) count roundings and follow from the shape alone, so the
     matrices aren't read first; usual errors are far smaller. Subnormal numbers may add (|alpha| K + 2) 2^-149. Elements
     for which |A| |B|, |alpha| times it or |beta C| is 2^127 or more may become infinite. Infinities and NaN in A reach
     their rows of C, those in B their columns, as in FP32, and no other element.
