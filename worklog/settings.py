@@ -1,4 +1,4 @@
-"""The pitfalls that bias a measurement, each with the one setting that avoids it; and the options of a user kernel.
+"""The pitfalls that bias a measurement, each with the one setting that avoids it.
 Harness, ablation, command line, panel and documentation come from these tables, so a pitfall is added here only.
 """
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from worklog.errors import BadSetting, meant
 
@@ -17,17 +17,8 @@ Value = str | bool
 # The words behind `worklog` of the command that is carried out; none in Python.
 COMMAND = ContextVar[tuple[str, ...]]("COMMAND", default=())
 
-# BF16 tensor-core peak of an H100 or H200 SXM as NVIDIA's datasheet states it: the wrong roof for FP32.
-BF16_DATASHEET_TFLOPS = 989.0
-# The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
-TOLERANCE_US, TOLERANCE = 0.1, 0.002
 IDLE_S = 1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
 WINDOW_US, LEAST_WINDOWS = 10_000.0, 3  # of a warm-up until steady: host time of a window, and windows
-
-
-def allowed_us(known_us: float) -> float:
-    """The error in microseconds that is allowed on a kernel of this known length."""
-    return max(TOLERANCE_US, TOLERANCE * known_us)
 
 
 @dataclass(frozen=True)
@@ -261,28 +252,3 @@ def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
             raise BadSetting(f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})")
         numbers[place] = number
     return name, numbers
-
-
-class Option(NamedTuple):
-    """An option of a user kernel, on the command line and of `%%rung`. default: a tuple if it may be repeated."""
-
-    flags: tuple[str, ...]
-    default: Any
-    metavar: str
-    help: str
-
-
-OPTIONS = {
-    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
-    "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: the source's)."),
-    "entry": Option(("--entry",), None, "NAME", "Its name, with template arguments (default: the only kernel)."),
-    "args": Option(("--args",), None, "NAMES",
-                   "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."),
-    "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
-    "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
-    "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
-    "domain": Option(("--domain",), None, "SHAPES",
-                     "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the grid's)."),
-    "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
-    "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its file's, or cupy)."),
-}  # fmt: skip

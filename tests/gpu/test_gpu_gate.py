@@ -17,7 +17,7 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
-from worklog.runner.job import BASELINE
+from worklog.runs import CUBLAS
 
 ENOUGH = Harness().but(least_samples=300, most_samples=300, budget_s=20.0)  # more launches than each cheat waits for
 # Microseconds that the checks may add by N: between two launches other kernels evict this one's code. cuBLAS at 256
@@ -80,7 +80,7 @@ def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(tmp_path, nam
         assert "every timed launch" in str(found.reason) and launches and int(launches[1]) >= 300, found.reason
 
 
-@pytest.mark.parametrize(("name", "size"), [(BASELINE, 256), ("warptiled", 1024)])
+@pytest.mark.parametrize(("name", "size"), [(CUBLAS, 256), ("warptiled", 1024)])
 def test_the_checks_add_little_to_the_time_and_never_shorten_it(name, size, measured):
     shape, us = rung("warptiled").domain.padded(Shape.of(size)), dict[bool, list[float]]()
     for gate in (True, False) * 3:

@@ -16,8 +16,8 @@ from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.calibration import calibrate
 from worklog.problem.gemm import Shape
-from worklog.runner.job import BASELINE
 from worklog.runner.session import Session
+from worklog.runs import CUBLAS
 from worklog.runs.estimates import median
 from worklog.settings import RULES
 
@@ -85,7 +85,7 @@ def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(sessio
 def test_a_kernel_is_as_fast_as_itself(size, measured):
     fine, ratios, holds = Harness().but(budget_s=6.0, most_samples=10_000, precision=0.003), [], []
     while holds.count(True) < 2 and holds.count(False) < 2:
-        found = measured(BASELINE, Shape.of(size), fine)
+        found = measured(CUBLAS, Shape.of(size), fine)
         assert found.ratio_low is not None and found.ratio_high is not None, found.reason
         print(f"{size}: {found.ratio:.4f}, from {found.ratio_low:.4f} to {found.ratio_high:.4f}")
         ratios.append(found.ratio)
@@ -127,8 +127,8 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session):
 )
 def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(size, changes, tolerance, measured, plain_us):
     if size not in plain_us:
-        plain_us[size] = measured(BASELINE, Shape.of(size)).us or 0.0
-    other = measured(BASELINE, Shape.of(size), QUICK.but(**changes))
+        plain_us[size] = measured(CUBLAS, Shape.of(size)).us or 0.0
+    other = measured(CUBLAS, Shape.of(size), QUICK.but(**changes))
     assert other.status == "measured" and other.verdict is not None, other.reason
     assert other.us == approx(plain_us[size], rel=tolerance)
 

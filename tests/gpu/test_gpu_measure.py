@@ -28,10 +28,10 @@ from worklog.kernel.signature import Launch
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.child import environment
-from worklog.runner.job import BASELINE, Job
+from worklog.runner.job import Job
 from worklog.runner.measure import carry_out, measure
 from worklog.runner.timing import own_session
-from worklog.runs import open_run
+from worklog.runs import CUBLAS, open_run
 from worklog.runs.run import Run
 
 NAMES = [record.name for record in LADDER]
@@ -56,7 +56,7 @@ def test_a_launch_finds_no_number_in_memory_that_it_did_not_write(memory, sessio
     assert np.isnan(device.download(out)).mean() > 0.5
 
 
-@pytest.mark.parametrize("name", [*NAMES, BASELINE])
+@pytest.mark.parametrize("name", [*NAMES, CUBLAS])
 def test_every_rung_and_cublas_pass(session, name):
     verdict = session.verdict(name, SMALL)
     assert verdict.accepted, verdict.reason
@@ -103,7 +103,7 @@ def test_best_and_split_are_measured_as_any_rung_with_every_state_of_the_cache(c
 
 
 def test_a_run_holds_all_that_its_numbers_need(home):
-    run = measure(["naive", BASELINE], [256, (256, 128, 512)], harness=QUICK)
+    run = measure(["naive", CUBLAS], [256, (256, 128, 512)], harness=QUICK)
     assert run.complete and run.path is not None and run.path.parent == home / "runs"
     with pytest.raises(OutOfMemory, match="take a smaller size"):
         measure(["naive"], [400_000])

@@ -27,8 +27,8 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
 from worklog.problem import Shape
 from worklog.runner import timing, worker
-from worklog.runner.job import BASELINE, Job
-from worklog.runs import Run
+from worklog.runner.job import Job
+from worklog.runs import CUBLAS, Run
 from worklog.runs.record import read_line
 
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
@@ -216,7 +216,7 @@ class LockableSession(VirtualSession):
 
 def of_run(clocks: str) -> tuple[str, str]:
     """The label of a measurement in a run, and what it says was degraded."""
-    order = {"jobs": [Job(BASELINE, Shape.of(64))], "harness": SHORT.but(clocks=clocks), "user_kernels": {}}
+    order = {"jobs": [Job(CUBLAS, Shape.of(64))], "harness": SHORT.but(clocks=clocks), "user_kernels": {}}
     said: dict[str, Any] = {}
     worker.answer(order, lambda kind, **words: said.update({kind: words}), LockableSession)
     run = Run.begin(said["ready"]["head"], Path("run.jsonl"))

@@ -19,9 +19,9 @@ from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, t
 from worklog.errors import BadSetting
 from worklog.harness import Harness
 from worklog.problem.gemm import Shape
-from worklog.runner.job import BASELINE
+from worklog.runs import BF16_DATASHEET_TFLOPS, CUBLAS
 from worklog.runs.measurement import Measurement
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, RULES, SAMPLING, parse_settings
+from worklog.settings import PITFALLS, RULES, SAMPLING, parse_settings
 
 BY_NAME = pytest.mark.parametrize("pitfall", PITFALLS, ids=lambda g: g.setting)
 
@@ -144,7 +144,7 @@ def session():
 
 
 def measured(session: VirtualSession, **biased: Any) -> Measurement:
-    return measure(session, BASELINE, SHAPE, QUICK.but(**biased))
+    return measure(session, CUBLAS, SHAPE, QUICK.but(**biased))
 
 
 def unbiased_us(session: VirtualSession) -> float:

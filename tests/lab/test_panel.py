@@ -24,10 +24,10 @@ from worklog.lab import readings
 from worklog.lab.readings import LAUNCHES, Answer, Answers, Held, NotRecorded, Reading, amount, axis, unbiased_settings
 from worklog.lab.widgets import Panel, places, why_not_live
 from worklog.problem.gemm import Shape, tflops
-from worklog.runs import recordings
+from worklog.runs import BF16_DATASHEET_TFLOPS, recordings
 from worklog.runs.estimates import Estimate
 from worklog.runs.run import Run
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
+from worklog.settings import PITFALLS, Harness
 
 GRID = small_grid()
 [SHIPPED] = readings.grid_runs()

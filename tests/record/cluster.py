@@ -20,9 +20,9 @@ from worklog.kernel import rung
 from worklog.problem import Axis, Shape
 from worklog.runner import sweep
 from worklog.runner.cluster import Cluster, on_card
-from worklog.runner.job import BASELINE, Job
+from worklog.runner.job import Job
 from worklog.runner.search import FINALISTS, in_final_order, paired, ranking, search
-from worklog.runs import Measurement, Run, write_text
+from worklog.runs import CUBLAS, Measurement, Run, write_text
 from worklog.settings import Harness
 
 SIZES = {"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16), "TM": (4, 8, 16), "TN": (4, 8, 16)}
@@ -83,8 +83,8 @@ def main(folder: Path, cards: str) -> None:
     best = in_final_order(loops)[0]
     percent: dict[str, Any] = {}
     for m in loops:
-        names = [side.name for side in m.samples.sides if side.name != BASELINE]
-        for name, beside in [(name, beside) for name in names for beside in (best, BASELINE) if name != beside]:
+        names = [side.name for side in m.samples.sides if side.name != CUBLAS]
+        for name, beside in [(name, beside) for name in names for beside in (best, CUBLAS) if name != beside]:
             ratio = paired(m, name, beside)
             of_cards = percent.setdefault(f"{name} of {beside}", {})
             of_cards[m.ran.card if m.ran else ""] = [100 * ratio.low, 100 * ratio.value, 100 * ratio.high]

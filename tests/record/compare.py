@@ -24,14 +24,14 @@ import numpy as np
 
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
-from worklog.runner.job import BASELINE, Job
+from worklog.runner.job import Job
 from worklog.runner.measure import carry_out
-from worklog.runs import Run, write_text
+from worklog.runs import CUBLAS, Run, write_text
 from worklog.runs.changes import FASTER, SLOWER, SOURCE, UNKNOWN, Reading, change, reading_of
 from worklog.runs.estimates import NORMAL
 from worklog.settings import Harness
 
-KERNELS, SIZES = ("warptiled", "shared", BASELINE), (256, 1024, 2048, 4096)
+KERNELS, SIZES = ("warptiled", "shared", CUBLAS), (256, 1024, 2048, 4096)
 PROCESSES, LIMIT_S, SLOWDOWN = 40, 380.0, 0.02
 FIRST = {256: 1400, 1024: 5600, 2048: 13600, 4096: 27000}  # cycles: about 2 % of a block's
 HARNESS = Harness().but(hot_ms=0.0)

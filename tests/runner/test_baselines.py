@@ -24,12 +24,12 @@ from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import Shape
-from worklog.runner.job import BASELINE, Job, jobs_of
+from worklog.runner.job import Job, jobs_of
 from worklog.runner.launches import Loop, Trespass
 from worklog.runner.measure import require_measurable
 from worklog.runner.timing import Call, time_on
 from worklog.runner.worker import measure_job
-from worklog.runs import Estimate, Measurement, Run, Work
+from worklog.runs import CUBLAS, Estimate, Measurement, Run, Work
 
 SHAPE = Shape(96, 64, 80)
 HOST = """
@@ -89,7 +89,7 @@ def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch):
     session, left = VirtualSession(Machine()), list[Loop]()
     monkeypatch.setattr(Loop, "close", lambda loop: left.append(loop))
     for size in (64, 64, 96):
-        measure(session, BASELINE, Shape.of(size))
+        measure(session, CUBLAS, Shape.of(size))
     assert len(left) == 3 and session.device.emptied == 2
 
 
@@ -143,7 +143,7 @@ def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch):
             raise Trespass("it wrote outside C")
 
     monkeypatch.setattr(Loop, "require_intact", trespasses)
-    found = measure(VirtualSession(Machine()), BASELINE, Shape.of(64))
+    found = measure(VirtualSession(Machine()), CUBLAS, Shape.of(64))
     assert (found.status, found.reason) == ("failed", "failed at every timed launch: it wrote outside C")
 
 

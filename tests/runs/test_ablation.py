@@ -15,10 +15,10 @@ from worklog.errors import NothingToDraw
 from worklog.lab.readings import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.job import ablation_jobs, work_of
-from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Work, recordings
+from worklog.runs import BF16_DATASHEET_TFLOPS, Estimate, Measurement, Roof, Run, Samples, Side, Work, recordings
 from worklog.runs.comparison import effect_in_words, effects, effects_text
 from worklog.runs.estimates import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, fitted_slope
-from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Harness
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 SIZE = Shape.of(1024)
 OFFSET = 3.0

@@ -15,10 +15,9 @@ from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all
 from worklog.problem.gemm import Shape
 from worklog.runner import measure
-from worklog.runs import Run, in_steps, open_run, recordings, summarize
+from worklog.runs import Run, allowed_us, in_steps, open_run, recordings, summarize
 from worklog.runs.comparison import CUBLAS, open_comparison
 from worklog.runs.estimates import median
-from worklog.settings import allowed_us
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = next(iter(recordings().values())).parent

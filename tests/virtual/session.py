@@ -11,10 +11,10 @@ from tests.virtual.machine import Machine
 from worklog.harness import Harness, Reading, Timed, time_in_turn
 from worklog.kernel import Kernel
 from worklog.problem import Shape
-from worklog.runner.job import BASELINE, Job
+from worklog.runner.job import Job
 from worklog.runner.session import Session
 from worklog.runner.worker import loop_of, measure_job
-from worklog.runs import Calibration, Estimate, Measurement, event_overhead_us, summarize
+from worklog.runs import CUBLAS, Calibration, Estimate, Measurement, event_overhead_us, summarize
 
 LANES = 128
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
@@ -62,7 +62,7 @@ def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK)
 
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """Microseconds by the harness alone, without the gate."""
-    loop = loop_of(session, Job(name, shape), harness, [BASELINE])
+    loop = loop_of(session, Job(name, shape), harness, [CUBLAS])
     try:
         reading = time_in_turn(session.timeline, loop.launches, harness, move=loop.move if loop.pool else None)
     finally:

@@ -21,7 +21,7 @@ from tests.virtual.session import VirtualSession
 from worklog.kernel.device import Buffer
 from worklog.problem import Shape
 from worklog.runner import child, worker
-from worklog.runner.job import BASELINE
+from worklog.runs import CUBLAS
 
 COMMAND = (sys.executable, "-m", "tests.virtual.tiles")
 
@@ -62,7 +62,7 @@ class Session(VirtualSession):
             if who[2] != "every":
                 file.unlink()
             os.kill(os.getpid() if who[2] == "child" else os.getppid(), signal.SIGKILL)
-        if name != BASELINE and name not in self.loaded:
+        if name != CUBLAS and name not in self.loaded:
             self.loaded[name] = Tile(self, name)
         return self.loaded[name]
 

@@ -20,10 +20,9 @@ from worklog.cli import options
 from worklog.emulator import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
-from worklog.kernel import TEMPLATE, Kernel, find_problem, kernel_of, new_rung, source_folder, starters
+from worklog.kernel import OPTIONS, TEMPLATE, Kernel, find_problem, kernel_of, new_rung, source_folder, starters
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
-from worklog.settings import OPTIONS
 
 WATCH_S = 0.3
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")

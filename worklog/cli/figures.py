@@ -20,7 +20,18 @@ from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
 from worklog.runner import check, job, measure
-from worklog.runs import Measurement, Run, Table, cells, in_steps, open_run, recorded_run, write_bytes, write_text
+from worklog.runs import (
+    CUBLAS,
+    Measurement,
+    Run,
+    Table,
+    cells,
+    in_steps,
+    open_run,
+    recorded_run,
+    write_bytes,
+    write_text,
+)
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"
@@ -57,7 +68,7 @@ def error_growth() -> Drawing:
 
 def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     """The recordings of these rungs, as far as there are any, and of cuBLAS at 4096."""
-    planned, _ = job.jobs_of([*(rung.name for rung in rungs), job.BASELINE], [4096])
+    planned, _ = job.jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
     return measure.recorded(planned, recorded_run(), partly=True)
 
 

@@ -20,14 +20,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from worklog.errors import BadSetting, install_command
-from worklog.kernel import DEFAULTS, RUNGS
+from worklog.kernel import DEFAULTS, OPTIONS, RUNGS
 from worklog.problem import PROBLEMS, Shape
 from worklog.runs import WIDTH, Run, Table, require_writable, write_bytes, write_text
-from worklog.settings import OPTIONS, PITFALLS, Harness, parse_settings
+from worklog.settings import PITFALLS, Harness, parse_settings
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel, Solution
-    from worklog.runner.job import Progress as Report
+    from worklog.runs import Progress as Report
 
 LINE_S = 5.0  # seconds between two lines of progress where there is no terminal
 Decorator = Callable[[Any], Any]
@@ -108,7 +108,7 @@ def measuring(command: Any) -> Any:
 
 
 def launch(command: Any) -> Any:
-    """The options of a user kernel (worklog.settings.OPTIONS), each a parameter of the command."""
+    """The options of a user kernel (worklog.kernel.OPTIONS), each a parameter of the command."""
     for name, option in reversed(OPTIONS.items()):
         several, number = isinstance(option.default, tuple), isinstance(option.default, int)
         command = click.option(

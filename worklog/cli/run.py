@@ -17,7 +17,7 @@ import click
 from worklog.cli import options
 from worklog.errors import BadSetting, meant
 from worklog.gpu.device import require_gpu
-from worklog.kernel import RUNGS, Kernel, at_revision, best, kernel_of, rung
+from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, kernel_of, rung
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
@@ -25,14 +25,14 @@ from worklog.runner import sweep as tiles
 from worklog.runner.cluster import Cluster, Workers, visible_cards
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
-from worklog.runner.job import BASELINE, SECONDS_EACH, jobs_of
+from worklog.runner.job import SECONDS_EACH, jobs_of
 from worklog.runner.search import STRATEGIES, ranking, search
-from worklog.runs import Run, open_run
+from worklog.runs import CUBLAS, Run, open_run
 from worklog.runs.changes import of_one_loop
-from worklog.settings import OPTIONS, Harness
+from worklog.settings import Harness
 
 TORCH = "torch"  # the baseline that isn't a rung
-NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELINE, TORCH)}
+NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS, TORCH)}
 
 
 @click.command()
@@ -46,7 +46,7 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), BASELIN
 @click.option("--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Seed of --shapes.")
 @click.option(
     "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing("kernels"),
-    help=f"Baselines beside {BASELINE}: {TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
+    help=f"Baselines beside {CUBLAS}: {TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
 @click.option(
@@ -97,10 +97,10 @@ def run(
     chosen += [kernel_named(name, launch) for name in names]
     if not any(isinstance(kernel, Kernel) for kernel in chosen):
         kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
-    elif BASELINE not in chosen:
-        chosen.append(BASELINE)
+    elif CUBLAS not in chosen:
+        chosen.append(CUBLAS)
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
-    baselines = [kernel for kernel in named if kernel != BASELINE]
+    baselines = [kernel for kernel in named if kernel != CUBLAS]
     if revision is not None:
         if len(kernels) != 1:
             raise BadSetting("--against-revision takes one kernel: run the kernels one by one")

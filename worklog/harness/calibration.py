@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.harness.batches import LONGEST_BATCH, Timed, Turns, take_batch
-from worklog.runs import Calibration, Gpu, Samples, median, paired_ratio
-from worklog.settings import TOLERANCE, TOLERANCE_US, Harness, allowed_us
+from worklog.runs import TOLERANCE, TOLERANCE_US, Calibration, Gpu, Samples, allowed_us, median, paired_ratio
+from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline

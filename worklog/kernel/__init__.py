@@ -13,7 +13,17 @@ from worklog.kernel.device import (
 )
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, RUNGS, at_revision, kernel_of, new_rung, rung, source_changed
+from worklog.kernel.ladder import (
+    DEFAULTS,
+    OPTIONS,
+    RUNGS,
+    Option,
+    at_revision,
+    kernel_of,
+    new_rung,
+    rung,
+    source_changed,
+)
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,
@@ -33,9 +43,9 @@ from worklog.kernel.solution import Passed, Solution, Solver, find_problem, star
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, types_of
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "RUNGS",
-    "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer",
-    "Compiled", "Device", "HostFunction", "Kernel", "Loaded", "Occupancy", "Passed", "Program", "Runnable",
+    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OPTIONS",
+    "RUNGS", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer",
+    "Compiled", "Device", "HostFunction", "Kernel", "Loaded", "Occupancy", "Option", "Passed", "Program", "Runnable",
     "Solution", "Solver", "at_revision", "block_traffic_bytes", "disassemble", "disassembler", "evaluate",
     "find_problem", "kernel_of", "kernels_dir", "launch_text", "main_loop", "new_rung", "no_sass", "occupancy",
     "parts", "rung", "source_changed", "source_folder", "starters", "types_of", "words_of",

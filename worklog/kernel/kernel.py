@@ -25,7 +25,6 @@ from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Unit, read
 from worklog.problem import CLASSES, Domain, Shape
-from worklog.settings import OPTIONS
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 
@@ -106,7 +105,7 @@ class Kernel:
             if not isinstance(value, str) and (value is not None or argument == "source"):
                 raise BadSetting(f"{argument}: give text, not {value!r:.60}")
             if argument in ("domain", "args") and value is not None and not value.strip():
-                raise BadSetting(f"{argument} is empty: give {OPTIONS[argument].metavar}, or omit it")
+                raise BadSetting(f"{argument} is empty: give {'NAMES' if argument == 'args' else 'SHAPES'}, or omit it")
         if source.strip().endswith(".cu") and "{" not in source:
             raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
         grid, block = signature.launch_text("grid", grid), signature.launch_text("block", block)

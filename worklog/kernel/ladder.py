@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.best import choose
@@ -18,7 +18,6 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 from worklog.kernel.source import kernels_dir
 from worklog.runs import git
-from worklog.settings import OPTIONS
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
 BEST = replace(any_shape(ANY_SHAPE.template), choose=choose, rules="A, B, C % 16 bytes")
@@ -40,6 +39,29 @@ def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
     return "sha256" in about and name in NAMED and not NAMED[name].program.measured_as(about)
 
 
+class Option(NamedTuple):
+    """An option of a user kernel, on the command line and of `%%rung`. default: a tuple if it may be repeated."""
+
+    flags: tuple[str, ...]
+    default: Any
+    metavar: str
+    help: str
+
+
+OPTIONS = {
+    "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
+    "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: the source's)."),
+    "entry": Option(("--entry",), None, "NAME", "Its name, with template arguments (default: the only kernel)."),
+    "args": Option(("--args",), None, "NAMES",
+                   "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."),
+    "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
+    "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
+    "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
+    "domain": Option(("--domain",), None, "SHAPES",
+                     "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the grid's)."),
+    "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
+    "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its file's, or cupy)."),
+}  # fmt: skip
 Words = Mapping[str, Any]  # options of a launch, as in OPTIONS
 DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
 OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others

@@ -29,9 +29,8 @@ from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import Checked, check
-from worklog.runner.job import BASELINE
 from worklog.runner.measure import results
-from worklog.runs import KNOWN, LEAST_SAMPLES, Table, median, open_comparison, open_run, runs_dir
+from worklog.runs import CUBLAS, KNOWN, LEAST_SAMPLES, Table, median, open_comparison, open_run, runs_dir
 from worklog.settings import PITFALLS
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
@@ -98,7 +97,7 @@ def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping
 
 def _fastest_at_256(name: str) -> Graded:
     run = results(shapes=[256])
-    times = {m.kernel: m for m in run.measurements if m.us and m.kernel != BASELINE}
+    times = {m.kernel: m for m in run.measurements if m.us and m.kernel != CUBLAS}
     if name not in times:
         return Graded(False, f"{name} isn't a rung with a time at 256: choose from {', '.join(times)}", run.label)
     blocks = {record.name: math.prod(record.blocks(Shape.of(256))) for record in map(rung, times)}

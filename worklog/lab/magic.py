@@ -27,19 +27,18 @@ from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogErro
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
-from worklog.kernel import LADDER, RUNGS, Kernel, launch_text, rung
+from worklog.kernel import LADDER, OPTIONS, RUNGS, Kernel, launch_text, rung
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.plots import Chart, in_order, ladder, tile_map
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runner.job import BASELINE, Progress, silent
-from worklog.runs import Measurement, Run, Stage, Verdict, newest_run
-from worklog.settings import OPTIONS, Harness, parse_settings
+from worklog.runs import CUBLAS, Measurement, Progress, Run, Stage, Verdict, newest_run, silent
+from worklog.settings import Harness, parse_settings
 
 SIZE = 1024
-NAMES = [*(record.name for record in RUNGS), BASELINE]
+NAMES = [*(record.name for record in RUNGS), CUBLAS]
 PAUSE_S = 0.2
 TITLE = 40  # characters of the code that name a measurement
 
@@ -174,7 +173,7 @@ def try_kernel(
     known = _ladders.get(place) if rungs is None else None
     if rungs is None:
         rungs = [record.name for record in LADDER if not known and all(shape in record.domain for shape in timed)]
-    run = bench.measure([kernel, *rungs, BASELINE], timed, harness=harness, progress=progress)
+    run = bench.measure([kernel, *rungs, CUBLAS], timed, harness=harness, progress=progress)
     mine = run.select(kernel.name)
     first = next((m for m in mine if m.status == "failed"), mine[0])
     unlaunched = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
@@ -210,7 +209,7 @@ def _in_recording(
     """The newest run of the given rungs (None: the ladder) at one of these sizes, else the recording: what it holds at
     them, with a row for this kernel that has no time.
     """
-    names = [*(rungs or (record.name for record in LADDER)), BASELINE]
+    names = [*(rungs or (record.name for record in LADDER)), CUBLAS]
     run = newest_run(lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes))
     verdict, compiled = checked.verdict, checked.compiled
     assert compiled is not None  # a cell holds a kernel, not a host function

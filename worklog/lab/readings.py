@@ -19,6 +19,7 @@ from worklog.errors import BadRunFile, BadSetting, WorklogError
 from worklog.problem import Shape, tflops
 from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import (
+    BF16_DATASHEET_TFLOPS,
     CLOCK_OFF,
     Difference,
     Estimate,
@@ -33,7 +34,7 @@ from worklog.runs import (
     recordings,
     summarize,
 )  # fmt: skip
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness, Pitfall, Value, rule
+from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 
 Size = Shape | int | None
 Settings = Mapping[str, Value]

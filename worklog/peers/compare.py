@@ -19,18 +19,19 @@ from worklog.harness import Harness, time_in_turn
 from worklog.peers import harnesses
 from worklog.peers.harnesses import HARNESSES, Timer, Work, by_timer, declared_works, in_words, rows_of, works_on
 from worklog.runner.declare import Benchmark
-from worklog.runner.job import Progress, silent
 from worklog.runs import (
     CUBLAS,
     SCHEMA,
     Comparison,
     Estimate,
+    Progress,
     Row,
     Table,
     claimed,
     median,
     new_path,
     runs_dir,
+    silent,
     tool,
     write_text,
 )

@@ -35,8 +35,7 @@ from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable, Solution, 
 from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array
 from worklog.runner.child import Say, run_child
-from worklog.runner.job import Progress, silent
-from worklog.runs import Verdict
+from worklog.runs import Progress, Verdict, silent
 
 UNCONFIRMED = "types of the parameters as the source has them: the compiler's name of the kernel doesn't confirm them"
 TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gpu.device import visible_to_a_child
-from worklog.runner.job import Progress, silent
-from worklog.runs import Stage, failed
+from worklog.runs import Progress, Stage, failed, silent
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel

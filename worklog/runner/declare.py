@@ -24,9 +24,9 @@ from worklog.errors import BadSetting, listed, meant
 from worklog.harness import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Space
-from worklog.runner.job import Job, Progress, Skipped, silent
+from worklog.runner.job import Job, Skipped
 from worklog.runner.measure import carry_out
-from worklog.runs import Gpu, Run, Shown, Table
+from worklog.runs import Gpu, Progress, Run, Shown, Table, silent
 from worklog.settings import Harness
 
 if TYPE_CHECKING:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 from worklog.errors import BadSetting, listed
 from worklog.kernel import LADDER, Kernel
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
-from worklog.runs import Measurement, Verdict, Work
+from worklog.runs import CUBLAS, Measurement, Verdict, Work
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 Size = Shape | int | str | Sequence[int]
 Changes = tuple[tuple[str, Any], ...]
-# Called before each step, and twice a second in between, with the steps done, their number (0 if it isn't known) and
-# what is being done.
-Progress = Callable[[int, int, str], None]
-BASELINE = "cuBLAS"
 CASE = "case"  # the axis of a problem
 ARTICLE_SIZES = ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
@@ -28,17 +24,13 @@ ARTICLE_ABLATIONS = {"naive": GRID_SIZES[:2], "vectorized": GRID_SIZES, "warptil
 SECONDS_EACH = 1.5  # gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording
 
 
-def silent(done: int, total: int, doing: str) -> None:
-    """No progress shown."""
-
-
 class Skipped(Exception):
     """A benchmark or a solution isn't measured at a point; the message says why."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One loop to check and time: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the
+    """One loop to check and time: a kernel's name (CUBLAS for cuBLAS itself), a shape, and what differs from the
     run's harness. Without a shape, a declared benchmark or a solution at the values of its axes. against: baselines
     that take turns with it in the loop, by name; of a matrix product, those beside cuBLAS.
     """
@@ -52,7 +44,7 @@ class Job:
     @property
     def baselines(self) -> tuple[str, ...]:
         """Every baseline, the one that its ratio is against first."""
-        return self.against if self.shape is None else (BASELINE, *self.against)
+        return self.against if self.shape is None else (CUBLAS, *self.against)
 
     @property
     def problem(self) -> Shape:
@@ -97,7 +89,7 @@ def jobs_of(
     that differ from the run's harness. against: further baselines in each job's loop, but for the kernel itself.
     Raises BadSetting, for more jobs than MOST_VALUES too.
     """
-    chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else listed("kernels", kernels)
+    chosen = [r.name for r in LADDER] + [CUBLAS] if kernels is None else listed("kernels", kernels)
     others = listed("against", against)
     for given in [*chosen, *others]:
         if not isinstance(given, str | Kernel):
@@ -109,7 +101,7 @@ def jobs_of(
         count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
     jobs = [
-        Job(name, shape, changed, against=tuple(other for other in beside if other not in (name, BASELINE)))
+        Job(name, shape, changed, against=tuple(other for other in beside if other not in (name, CUBLAS)))
         for shape in sides
         for name in names
     ]

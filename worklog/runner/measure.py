@@ -15,8 +15,21 @@ from worklog.errors import BadRunFile, BadSetting, Interrupted, meant
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, Solution, find_problem, rung, source_changed
 from worklog.runner.child import Ended, run_child
-from worklog.runner.job import ABLATION_SIZES, BASELINE, CASE, Job, Progress, Size, ablation_jobs, jobs_of, silent
-from worklog.runs import CHAPTERS, Measurement, Run, Verdict, claimed, forced_source, new_path, newest_run, recordings
+from worklog.runner.job import ABLATION_SIZES, CASE, Job, Size, ablation_jobs, jobs_of
+from worklog.runs import (
+    CHAPTERS,
+    CUBLAS,
+    Measurement,
+    Progress,
+    Run,
+    Verdict,
+    claimed,
+    forced_source,
+    new_path,
+    newest_run,
+    recordings,
+    silent,
+)
 from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
@@ -104,7 +117,7 @@ def results(
     never measured or recorded at these sizes.
     """
     jobs, _ = jobs_of(kernels, shapes, tuple(settings.items()))
-    rungs = {known.name for known in RUNGS} | {BASELINE}
+    rungs = {known.name for known in RUNGS} | {CUBLAS}
     own = next((job for job in jobs if job.kernel not in rungs), None)
     if own is None and live_wanted():
         return carry_out(jobs, Harness(), progress=progress)
@@ -257,7 +270,7 @@ def require_measurable(jobs: Sequence[Job], harness: Harness, user_kernels: Iter
     for kernel in user_kernels:
         if kernel in RUNGS:
             continue
-        if kernel.name in own or kernel.name in (BASELINE, *(record.name for record in RUNGS)):
+        if kernel.name in own or kernel.name in (CUBLAS, *(record.name for record in RUNGS)):
             raise BadSetting(f"two kernels are called {kernel.name}: rename one")
         own[kernel.name] = kernel
     for job in jobs:
@@ -266,7 +279,7 @@ def require_measurable(jobs: Sequence[Job], harness: Harness, user_kernels: Iter
             baseline.check(job.problem)
             if not baseline.domain.alpha:
                 raise BadSetting(f"{name} can't be a baseline: it must take alpha, to compute -A B")
-        if job.kernel != BASELINE and job.shape:
+        if job.kernel != CUBLAS and job.shape:
             (own.get(job.kernel) or rung(job.kernel)).check(job.problem)
         harness.but(**dict(job.changed))
     return own

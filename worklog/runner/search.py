@@ -22,11 +22,13 @@ from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.problem import Point, Shape
 from worklog.runner.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
-from worklog.runner.job import BASELINE, Job, Progress, silent
+from worklog.runner.job import Job
 from worklog.runner.sweep import Variant, Variants, recorded
 from worklog.runs import (
+    CUBLAS,
     Estimate,
     Measurement,
+    Progress,
     Ran,
     Run,
     Table,
@@ -38,6 +40,7 @@ from worklog.runs import (
     of_baseline,
     paired_ratio,
     recordings,
+    silent,
 )
 from worklog.settings import Harness
 
@@ -233,7 +236,7 @@ def paired(m: Measurement, name: str, beside: str) -> Estimate:
 
 def in_final_order(loops: Sequence[Measurement]) -> list[str]:
     """The tiles of these cards' loops, the fastest over all of them first."""
-    names = [side.name for side in loops[0].samples.sides if side.name != BASELINE]
+    names = [side.name for side in loops[0].samples.sides if side.name != CUBLAS]
     return sorted(names, key=lambda name: -math.prod(paired(m, name, names[0]).value for m in loops))
 
 
@@ -246,7 +249,7 @@ def ranking(run: Run) -> Table:
         loops = [m for m in finals(run) if m.context and m.context.gpu.name == gpu]
         names = in_final_order(loops)
         for name in names:
-            row = {"tile": name, "of cuBLAS": _share(paired(loops[0], name, BASELINE))}
+            row = {"tile": name, "of cuBLAS": _share(paired(loops[0], name, CUBLAS))}
             rows.append(
                 row | {f"of the first, {m.ran.card}": _share(paired(m, name, names[0])) for m in loops if m.ran}
             )

@@ -23,9 +23,11 @@ from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate,
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
-from worklog.runner.job import BASELINE, Job
+from worklog.runner.job import Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, Trespass
 from worklog.runs import (
+    BF16_DATASHEET_TFLOPS,
+    CUBLAS,
     Calibration,
     Measurement,
     Roof,
@@ -38,7 +40,6 @@ from worklog.runs import (
     summarize,
     tool,
 )
-from worklog.settings import BF16_DATASHEET_TFLOPS
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -96,7 +97,7 @@ class Session:
         self.timeline, self.device, self.gpu, self.calibration = timeline, timeline.device, timeline.gpu, calibration
         self.baselines = baselines
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
-        self.loaded: dict[str, Runnable] = {BASELINE: baselines["fp32"]}
+        self.loaded: dict[str, Runnable] = {CUBLAS: baselines["fp32"]}
         self._checkers: dict[Shape, SgemmChecker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
         self._pool: Pool | None = None

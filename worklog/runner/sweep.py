@@ -18,9 +18,9 @@ from worklog.gpu.device import gpu
 from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, evaluate, occupancy
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
-from worklog.runner.job import BASELINE, SECONDS_EACH
+from worklog.runner.job import SECONDS_EACH
 from worklog.runner.measure import CHANGED, live_wanted, measure
-from worklog.runs import Measurement, Run, recorded_run, recordings
+from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 
 if TYPE_CHECKING:
     import pandas
@@ -166,7 +166,7 @@ def results(chosen: Variants) -> Run | None:
     except BadRunFile:
         return None
     chosen.require_some()
-    return measure([*(variant.kernel for variant in chosen.kept), BASELINE], [chosen.shape])
+    return measure([*(variant.kernel for variant in chosen.kept), CUBLAS], [chosen.shape])
 
 
 def recorded(chosen: Variants) -> Run:
@@ -180,7 +180,7 @@ def recorded(chosen: Variants) -> Run:
         times, kernels = list[Measurement](), dict[str, Any]()
         for m in run.select(shape=chosen.shape):
             about = run.kernels.get(m.kernel, {})
-            name, since = (BASELINE, "") if m.kernel == BASELINE else chosen.same(about)
+            name, since = (CUBLAS, "") if m.kernel == CUBLAS else chosen.same(about)
             if name:
                 times.append(replace(m, kernel=name, context=replace(run.context, remark=since)))
                 kernels |= {name: about} if about else {}

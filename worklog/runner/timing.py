@@ -22,8 +22,7 @@ from worklog.gpu.device import bus_id, require_gpu
 from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches
 from worklog.runner.job import Job
 from worklog.runner.session import Ready, Session
-from worklog.runs import Context, Measurement, Stage, Verdict, Work, event_overhead_us
-from worklog.settings import TOLERANCE_US
+from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work, event_overhead_us
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id

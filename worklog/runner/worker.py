@@ -23,11 +23,11 @@ from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_
 from worklog.kernel import Solution, Solver, words_of
 from worklog.problem.problem import each, raw, rebuilt
 from worklog.runner.child import Say
-from worklog.runner.job import BASELINE, CASE, Job, Skipped, work_of
+from worklog.runner.job import CASE, Job, Skipped, work_of
 from worklog.runner.launches import Loop, elements
 from worklog.runner.session import Ready, Session, alone_on_the_gpu
 from worklog.runner.timing import UNCHECKED, WORK, Call, on_gpu, ready_call
-from worklog.runs import Measurement, Run, Stage, Work, line
+from worklog.runs import CUBLAS, Measurement, Run, Stage, Work, line
 
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
 NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
@@ -84,7 +84,7 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
     """
     used, stated = harness.but(**dict(job.changed)), [*notes]
     try:
-        if job.kernel != BASELINE:
+        if job.kernel != CUBLAS:
             kernel = session.kernel(job.kernel)
             if reason := kernel.missing_on(session.gpu.arch):
                 raise Skipped(reason)
@@ -179,9 +179,9 @@ def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> 
     """
     shape = job.problem
     kernel, library = session.load(job.kernel), session.baselines[used.baseline]
-    if used.warmup == "none" and job.kernel != BASELINE:  # so that the next launch is its first
+    if used.warmup == "none" and job.kernel != CUBLAS:  # so that the next launch is its first
         kernel = session.kernel(job.kernel).load(session.device, fresh=True)
-    kernels = [kernel, *(library if name == BASELINE else session.load(name) for name in names)]
+    kernels = [kernel, *(library if name == CUBLAS else session.load(name) for name in names)]
     sets = input_sets(shape.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
     return Loop(
         session.checker(shape),

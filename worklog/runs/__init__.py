@@ -19,6 +19,7 @@ from worklog.runs.documents import (
     Bar,
     Cell,
     Date,
+    Progress,
     Shown,
     Table,
     a_few,
@@ -35,6 +36,7 @@ from worklog.runs.documents import (
     require_file,
     require_writable,
     scaled,
+    silent,
     tool,
     write_bytes,
     write_text,
@@ -58,7 +60,21 @@ from worklog.runs.estimates import (
 )
 from worklog.runs.measurement import Context, Measurement, Ran, Roof, Work, cells, source_label
 from worklog.runs.record import line, new_path, read_line, runs_dir
-from worklog.runs.records import Calibration, Counters, ErrorMap, Gpu, NeverRan, Stage, Verdict, failed, passed
+from worklog.runs.records import (
+    BF16_DATASHEET_TFLOPS,
+    TOLERANCE,
+    TOLERANCE_US,
+    Calibration,
+    Counters,
+    ErrorMap,
+    Gpu,
+    NeverRan,
+    Stage,
+    Verdict,
+    allowed_us,
+    failed,
+    passed,
+)
 from worklog.runs.run import (
     CHAPTERS,
     Run,
@@ -73,13 +89,14 @@ from worklog.runs.run import (
 )
 
 __all__ = [
-    "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "SCHEMA", "TOGETHER", "WIDTH", "Bar",
-    "Calibration", "Cell", "Comparison", "Context", "Counters", "Date", "Difference", "Effect", "ErrorMap",
-    "Estimate", "Gpu", "Measurement", "NeverRan", "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side",
-    "Stage", "Summary", "Table", "Verdict", "Work", "a_few", "about", "bound", "cells", "claimed", "compare",
-    "duration", "effect_in_words", "effects", "effects_text", "estimate_of", "event_overhead_us", "failed",
-    "forced_source", "git", "in_steps", "kept_runs", "line", "live_runs", "median", "new_path", "newest_run",
-    "not_writable", "of_baseline", "older", "open_comparison", "open_run", "paired_ratio", "passed", "percent",
-    "read_json", "read_line", "read_text", "recorded_run", "recordings", "require_file", "require_writable",
-    "runs_dir", "scaled", "source_label", "summarize", "tool", "write_bytes", "write_text",
+    "BF16_DATASHEET_TFLOPS", "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "SCHEMA",
+    "TOGETHER", "TOLERANCE", "TOLERANCE_US", "WIDTH", "Bar", "Calibration", "Cell", "Comparison", "Context",
+    "Counters", "Date", "Difference", "Effect", "ErrorMap", "Estimate", "Gpu", "Measurement", "NeverRan", "Progress",
+    "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side", "Stage", "Summary", "Table", "Verdict", "Work",
+    "a_few", "about", "allowed_us", "bound", "cells", "claimed", "compare", "duration", "effect_in_words", "effects",
+    "effects_text", "estimate_of", "event_overhead_us", "failed", "forced_source", "git", "in_steps", "kept_runs",
+    "line", "live_runs", "median", "new_path", "newest_run", "not_writable", "of_baseline", "older",
+    "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json", "read_line", "read_text",
+    "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled", "silent", "source_label",
+    "summarize", "tool", "write_bytes", "write_text",
 ]  # fmt: skip

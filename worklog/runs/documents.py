@@ -33,6 +33,9 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
+# Called before each step, and twice a second in between, with the steps done, their number (0 if it isn't known) and
+# what is being done.
+Progress = Callable[[int, int, str], None]
 WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
 FEW = 5  # notes below a table of a page; more are folded
@@ -343,3 +346,7 @@ def about(value: float, half: float, written: Callable[[float], str]) -> str:
 def rounded(value: float, half: float) -> float:
     """The value to the first digit of its half-width, at least to its own first digit."""
     return round(value, -math.floor(math.log10(min(half, abs(value)))))
+
+
+def silent(done: int, total: int, doing: str) -> None:
+    """No progress shown."""

@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from worklog.runs.documents import Bar, Count, Positive, Shown, Table
-from worklog.settings import allowed_us
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
 # throughput).
 FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 FP32_LANES_SINCE_8_6 = 128
+# BF16 tensor-core peak of an H100 or H200 SXM as NVIDIA's datasheet states it: the wrong roof for FP32.
+BF16_DATASHEET_TFLOPS = 989.0
+# The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
+TOLERANCE_US, TOLERANCE = 0.1, 0.002
 STILL_CACHED = 0.02  # share of reads after a flush that works and are as quick as from L2: noise
 
 
@@ -219,6 +222,11 @@ class Counters:
     stalls: dict[str, float]
     lines: dict[str, dict[str, int]]
     ncu: str
+
+
+def allowed_us(known_us: float) -> float:
+    """The error in microseconds that is allowed on a kernel of this known length."""
+    return max(TOLERANCE_US, TOLERANCE * known_us)
 
 
 @dataclass(frozen=True)

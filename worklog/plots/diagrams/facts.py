@@ -20,8 +20,8 @@ from worklog.plots.diagrams.template import Facts
 from worklog.plots.selection import cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
 from worklog.plots.style import BODY_PT, shorten
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import CUBLAS, Effect, Measurement, Run, about, duration
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, rule
+from worklog.runs import BF16_DATASHEET_TFLOPS, CUBLAS, Effect, Measurement, Run, about, duration
+from worklog.settings import PITFALLS, rule
 
 FAVOURITE = "warptiled"
 CANCELLING, PAIR = ("vectorized", Shape.of(1024)), (("l2", "warm"), ("queue", False))  # see headline()
