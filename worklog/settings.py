@@ -17,9 +17,6 @@ Value = str | bool
 # The words behind `worklog` of the command that is carried out; none in Python.
 COMMAND = ContextVar[tuple[str, ...]]("COMMAND", default=())
 
-IDLE_S = 1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
-WINDOW_US, LEAST_WINDOWS = 10_000.0, 3  # of a warm-up until steady: host time of a window, and windows
-
 
 @dataclass(frozen=True)
 class Pitfall:

@@ -18,9 +18,9 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import Timed, cross_check, take_batch, turn_orders
 from worklog.harness.rules import Evidence, clocks_between, placements_needed
+from worklog.harness.sampling import WINDOW_US
 from worklog.runs.estimates import PILOT, median, paired_ratio, summarize
 from worklog.runs.measurement import Measurement
-from worklog.settings import WINDOW_US
 
 TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US

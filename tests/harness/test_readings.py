@@ -19,8 +19,8 @@ from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, Reading, time_in_turn
 from worklog.harness.batches import Timed, as_graph, cross_check, input_sets
 from worklog.harness.batches import rotating as in_rotation
-from worklog.harness.rules import Evidence, Stopping, Window, is_steady, salykova_replays
-from worklog.harness.sampling import WARMUP_LIMIT_US
+from worklog.harness.rules import Evidence, Stopping, salykova_replays
+from worklog.harness.sampling import WARMUP_LIMIT_US, Window, is_steady
 from worklog.runs.estimates import median
 
 TRUE_US = 50.0

@@ -15,38 +15,10 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.runs import LEAST_SAMPLES, median
-from worklog.settings import LEAST_WINDOWS, split_rule
+from worklog.settings import split_rule
 
-STEADY = 0.005  # two windows in a row that agree this well are steady,
-BLURRED = 0.02  # or within their intervals, up to this,
-STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
 TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
 STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
-
-
-class Window(NamedTuple):
-    """A part of a warm-up: the subject's median in microseconds, its interval's half-width, the SM clock in MHz."""
-
-    us: float
-    half_width_us: float
-    mhz: float
-
-
-def is_steady(windows: Sequence[Window]) -> bool:
-    """Clock and time of the last window are within 0.5 % of the window before, and don't ramp over the last three.
-
-    One window doesn't determine a short kernel's median so well; then the two must agree within their intervals. A
-    slowly rising clock can pass this check twice, but each window is then faster than the one before.
-    """
-    if len(windows) < LEAST_WINDOWS:
-        return False
-    first, before, now = windows[-LEAST_WINDOWS:]
-    known = min(before.half_width_us + now.half_width_us, BLURRED * before.us)
-    if abs(now.us - before.us) > max(STEADY * before.us, known) or abs(now.mhz - before.mhz) > STEADY * before.mhz:
-        return False  # an unknown clock (NaN) never fails the comparison
-    faster = first.us > before.us > now.us and first.us - now.us > STILL_WARMING * now.us
-    climbing = first.mhz < before.mhz < now.mhz and now.mhz - first.mhz > STILL_WARMING * now.mhz
-    return not (faster or climbing)
 
 
 def salykova_replays(setting: str, size: float | None) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,14 +20,19 @@ from worklog.errors import BadSetting
 from worklog.gpu.device import THROTTLING, reason_names
 from worklog.harness import batches
 from worklog.harness.batches import LONGEST_BATCH, Launch, Timed, Turns
-from worklog.harness.rules import Evidence, Stopping, Window, is_known, is_steady, placements_needed, salykova_replays
+from worklog.harness.rules import Evidence, Stopping, is_known, placements_needed, salykova_replays
 from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median, paired_ratio
-from worklog.settings import IDLE_S, WINDOW_US, Harness, split_rule
+from worklog.settings import Harness, split_rule
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
+IDLE_S = 1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
+WINDOW_US, LEAST_WINDOWS = 10_000.0, 3  # of a warm-up until steady: host time of a window, and windows
 WARMUP_LIMIT_US = 3_000_000.0
+STEADY = 0.005  # two windows in a row that agree this well are steady,
+BLURRED = 0.02  # or within their intervals, up to this,
+STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
 ONE_PLACEMENT = "placement: fixed, {}; the interval is of launches in one place only"
 STOPPED = "not converged: stopped"
 CLOCK_TOLERANCE = 0.01
@@ -290,6 +295,31 @@ class _Loop:
         )
         rejected = self.harness.clocks != "ignored" and (off or bool(mask & THROTTLING))
         return [replace(sample, counts=not rejected) for sample in turn]
+
+
+class Window(NamedTuple):
+    """A part of a warm-up: the subject's median in microseconds, its interval's half-width, the SM clock in MHz."""
+
+    us: float
+    half_width_us: float
+    mhz: float
+
+
+def is_steady(windows: Sequence[Window]) -> bool:
+    """Clock and time of the last window are within 0.5 % of the window before, and don't ramp over the last three.
+
+    One window doesn't determine a short kernel's median so well; then the two must agree within their intervals. A
+    slowly rising clock can pass this check twice, but each window is then faster than the one before.
+    """
+    if len(windows) < LEAST_WINDOWS:
+        return False
+    first, before, now = windows[-LEAST_WINDOWS:]
+    known = min(before.half_width_us + now.half_width_us, BLURRED * before.us)
+    if abs(now.us - before.us) > max(STEADY * before.us, known) or abs(now.mhz - before.mhz) > STEADY * before.mhz:
+        return False  # an unknown clock (NaN) never fails the comparison
+    faster = first.us > before.us > now.us and first.us - now.us > STILL_WARMING * now.us
+    climbing = first.mhz < before.mhz < now.mhz and now.mhz - first.mhz > STILL_WARMING * now.mhz
+    return not (faster or climbing)
 
 
 def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
