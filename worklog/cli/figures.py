@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from worklog import plots
+from worklog import plots, runs
 from worklog.analysis import tensor_products
 from worklog.cli import options
 from worklog.errors import NothingToDraw, WorklogError
@@ -20,18 +20,7 @@ from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
 from worklog.runner import check, job, measure
-from worklog.runs import (
-    CUBLAS,
-    Measurement,
-    Run,
-    Table,
-    cells,
-    in_steps,
-    open_run,
-    recorded_run,
-    write_bytes,
-    write_text,
-)
+from worklog.runs import CUBLAS, Measurement, Run, Table, cells
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"
@@ -69,14 +58,14 @@ def error_growth() -> Drawing:
 def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     """The recordings of these rungs, as far as there are any, and of cuBLAS at 4096."""
     planned, _ = job.jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
-    return measure.recorded(planned, recorded_run(), partly=True)
+    return measure.recorded(planned, runs.recorded_run(), partly=True)
 
 
 def with_libraries() -> Run:
     """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
     tests/record/fp32_by_libraries.py measures.
     """
-    run, libraries = at_4096((*TENSOR, RUNGS[-1])), open_run(kernels=["triton_tf32x3"], shape=4096)
+    run, libraries = at_4096((*TENSOR, RUNGS[-1])), runs.open_run(kernels=["triton_tf32x3"], shape=4096)
     kernels = run.kernels | libraries.kernels
     return replace(run, measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))], kernels=kernels)
 
@@ -85,7 +74,7 @@ def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     """The figures that don't come from one run: a broken kernel, and the rungs past the article's ladder. recorded:
     whether the others are of the article's recording; then the sizes come from recordings of their own.
     """
-    stepped: dict[str, Callable[[], Drawing]] = {"sizes": lambda: plots.sizes(in_steps())} if recorded else {}
+    stepped: dict[str, Callable[[], Drawing]] = {"sizes": lambda: plots.sizes(runs.in_steps())} if recorded else {}
     return stepped | {
         "diagnosis": diagnosis,
         "ladders": lambda: plots.ladders(at_4096(), 4096),
@@ -104,7 +93,7 @@ RUN = click.option(
 @options.folder("figures", "Folder for SVG and PNG.")
 def figures(file: str | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
-    run = open_run(file) if file else measure.holding(job.jobs_of(None, 4096)[0])
+    run = runs.open_run(file) if file else measure.holding(job.jobs_of(None, 4096)[0])
     _draw(run, out, others(file is None and run.origin == "recorded"))
 
 
@@ -150,9 +139,9 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
 @options.folder("site", "Folder for index.html.")
 def site(file: str | None, grid: Path | None, out: Path) -> None:
     """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""
-    files = pages.site(open_run(file) if file else None, grid)
+    files = pages.site(runs.open_run(file) if file else None, grid)
     for name, content in files.items():
-        write_bytes(out / name, content)
+        runs.write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
     click.echo(f"{out / 'index.html'} opens in any browser: {len(files)} files, {size_mb:.1f} MB")
 
@@ -176,7 +165,7 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
     before, begins, rest = old.partition(begin)
     _, ends, after = rest.partition(end)
     if begins and ends:
-        write_text(path, f"{before}{begin}\n{text}\n{end}{after}")
+        runs.write_text(path, f"{before}{begin}\n{text}\n{end}{after}")
         return True
     if begins or end in old:
         raise WorklogError(f"{path} has only one of two markers: put {begin} before the table and {end} after it")

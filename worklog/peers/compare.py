@@ -14,27 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from worklog import runs
 from worklog.gpu.device import gpu, software
 from worklog.harness import Harness, time_in_turn
 from worklog.peers import harnesses
 from worklog.peers.harnesses import HARNESSES, Timer, Work, by_timer, declared_works, in_words, rows_of, works_on
 from worklog.runner.declare import Benchmark
-from worklog.runs import (
-    CUBLAS,
-    SCHEMA,
-    Comparison,
-    Estimate,
-    Progress,
-    Row,
-    Table,
-    claimed,
-    median,
-    new_path,
-    runs_dir,
-    silent,
-    tool,
-    write_text,
-)
+from worklog.runs import CUBLAS, SCHEMA, Comparison, Estimate, Progress, Row, Table, silent
 
 if TYPE_CHECKING:
     from worklog.harness import Reading
@@ -65,7 +51,7 @@ class OurHarness:
         reading = time_in_turn(self.timeline, [launch], self.sampling, offset_us=self.offset_us, move=work.move)
         wall_s = time.perf_counter() - started
         work.settle()
-        return reading, median(reading.samples.counted(), reading.samples.placements()), wall_s
+        return reading, runs.median(reading.samples.counted(), reading.samples.placements()), wall_s
 
     def rows(self, works: Sequence[Work]) -> Iterator[Row]:
         """With the event overhead removed and with it kept; and where it is taken, the time of launches in a row."""
@@ -73,7 +59,7 @@ class OurHarness:
             reading, us, wall_s = self.read(work)
             shown = {OURS: us.shifted(-self.offset_us), KEPT: us}
             if hot_us := reading.samples.sides[0].hot_us:
-                shown[HOT] = median(hot_us)
+                shown[HOT] = runs.median(hot_us)
             for name, us in shown.items():
                 yield Row(name, work.kind, work.of, us.value, wall_s, None, us.low, us.high, reading.converged)
 
@@ -87,7 +73,7 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
 
     session, sampling = Session(), SAMPLING.but(hot_ms=Harness().hot_ms) if benchmarks else SAMPLING
     document = new_document(session, sampling)
-    path = out or runs_dir().parent / "peers" / new_path(document["created"]).name
+    path = out or runs.runs_dir().parent / "peers" / runs.new_path(document["created"]).name
     works = declared_works(session, benchmarks) if benchmarks else works_on(session, KNOWN_US, SIZES)
     ours = OurHarness(session.timeline, session.device.stream, session.calibration.offset_us, sampling)
     tracer = partial(harnesses.cupti_timer, session.timeline, ours.stream)
@@ -105,19 +91,19 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
         twice = next(work for work in cublas if work.of == AA_SIZE)
         steps["A/A"] = lambda: promises.update(aa=same_twice(ours, twice))
         steps["worklog beside CUPTI"] = lambda: promises.update(beside_the_tracer(ours, tracer, cublas))
-    with claimed(path):
+    with runs.claimed(path):
         for done, (name, step) in enumerate(steps.items()):
             progress(done, len(steps), name)
             step()
             document["complete"] = done == len(steps) - 1
-            write_text(path, document)
+            runs.write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
 
 
 def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
     """The document before anything is read."""
-    head = {"schema": SCHEMA, "kind": "peers", "origin": "live", "tool": tool(), "complete": False}
+    head = {"schema": SCHEMA, "kind": "peers", "origin": "live", "tool": runs.tool(), "complete": False}
     machine = {"device": asdict(gpu()), "software": software(), "calibration": asdict(session.calibration)}
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {**head, "created": created, **machine, "harness": sampling.as_dict(), "rows": [], "promises": {}}
@@ -145,7 +131,7 @@ def beside_the_tracer(ours: OurHarness, tracer: Callable[[], Timer], works: Sequ
         # The tracer is foreign code, one per process: no error in it may end the comparison.
         except Exception as error:
             return {"beside_cupti": points, "beside_cupti_reason": in_words(error)}
-        events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
+        events_us, tracer_us = (runs.median(side).value for side in zip(*pairs, strict=True))
         events_us -= ours.offset_us
         points.append({"work": work.kind, "of": work.of, "events_us": events_us, "tracer_us": tracer_us})
     return {"beside_cupti": points}

@@ -16,20 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from worklog import emulator
+from worklog import emulator, gate
 from worklog.emulator import ARCH, BUDGET, BudgetExceeded, EmulatedDevice, Finding
 from worklog.errors import BadSetting, Interrupted, WorklogError
-from worklog.gate import (
-    ALIGNMENT,
-    OLD_C,
-    SEED_BITS,
-    SgemmChecker,
-    check_cases,
-    compile_for,
-    edge_shapes,
-    explained,
-    require_blocks,
-)
+from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable, Solution, find_problem, types_of
 from worklog.problem import Problem, Shape
@@ -161,15 +151,15 @@ def check(
         known = Checked(what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
         begun(known)
         device = device_of(live, budget)
-        verdict = check_cases(what.load(device), posed, cases, device, seed=seed, progress=progress)
+        verdict = gate.check_cases(what.load(device), posed, cases, device, seed=seed, progress=progress)
         told = getattr(device, "findings", ())
     else:
-        shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(what.domain)[-1])
+        shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else gate.edge_shapes(what.domain)[-1])
         what.check(shape)
         known = Checked(what, Verdict((), None), shape, f"live · {on_gpu.name} · {LABEL}" if on_gpu else "")
         if what.host is None:
-            compiled, label = compile_for(what.at(shape, on_gpu.arch if on_gpu else ARCH), on_gpu)
-            require_blocks(what)
+            compiled, label = gate.compile_for(what.at(shape, on_gpu.arch if on_gpu else ARCH), on_gpu)
+            gate.require_blocks(what)
             mix, unconfirmed = compiled.mix, () if types_of(compiled.symbol) else (UNCONFIRMED,)
             about: dict[str, Any] = {"notes": (*mix.notes, *unconfirmed), "warnings": tuple(mix.warnings(what.claimed))}
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
@@ -183,7 +173,7 @@ def check(
         verdict = checker.check(subject)
         told = getattr(device, "findings", ())
         if known.compiled and not verdict.accepted:
-            verdict, advice = explained(verdict, what, known.compiled, subject, checker, told)
+            verdict, advice = gate.explained(verdict, what, known.compiled, subject, checker, told)
             known = replace(known, notes=(*known.notes, *advice))
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in told:

@@ -18,30 +18,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from worklog import runs
 from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.problem import Point, Shape
 from worklog.runner.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
 from worklog.runner.job import Job
 from worklog.runner.sweep import Variant, Variants, recorded
-from worklog.runs import (
-    CUBLAS,
-    Estimate,
-    Measurement,
-    Progress,
-    Ran,
-    Run,
-    Table,
-    Verdict,
-    claimed,
-    failed,
-    kept_runs,
-    new_path,
-    of_baseline,
-    paired_ratio,
-    recordings,
-    silent,
-)
+from worklog.runs import CUBLAS, Estimate, Measurement, Progress, Ran, Run, Table, Verdict, failed, silent
 from worklog.settings import Harness
 
 STRATEGIES = ("exhaustive", "random", "optuna")
@@ -112,8 +96,8 @@ def search(
     """
     chosen.require_some()
     harness, order = harness or Harness(), Order(chosen, strategy, seed)
-    how, path = how or partial(on_card, secrets.token_hex(8), harness, command), out or new_path()
-    with claimed(path):
+    how, path = how or partial(on_card, secrets.token_hex(8), harness, command), out or runs.new_path()
+    with runs.claimed(path):
         heads = [future.result() for future in [card.submit(how, None, {}) for card in workers.each_card]]
         run = Run.begin(heads[0].head, path)
         run.add_note(chosen.preview())
@@ -175,7 +159,7 @@ def _measure(
 
 def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -> Measured:
     """In place of a measurement on a card, the recorded time of a variant. Raises BadRunFile for one without."""
-    began, head = time.time(), Run.load(next(iter(recordings("sweeps").values())), "recorded")
+    began, head = time.time(), Run.load(next(iter(runs.recordings("sweeps").values())), "recorded")
     if job is None:
         return Measured(card_name(), head.head_lines())
     own = replace(chosen, kept=tuple(variant for variant in chosen.kept if variant.name in kernels))
@@ -200,7 +184,7 @@ def measured_before(run: Run) -> dict[Key, tuple[Measurement, dict[str, Any]]]:
     """Tiles that sweeps of this machine have timed with this run's settings, compiler, driver and GPU, by key()."""
     here = {(card.gpu.name, card.gpu.driver) for card in run.cards.values()}
     known = dict[Key, tuple[Measurement, dict[str, Any]]]()
-    for before in kept_runs():
+    for before in runs.kept_runs():
         if before.harness != run.harness or before.software.get("nvrtc") != run.software.get("nvrtc"):
             continue
         for m in before.measurements:
@@ -231,7 +215,7 @@ def paired(m: Measurement, name: str, beside: str) -> Estimate:
     """The speed of one kernel of a loop as a share of that of another, turn by turn: above 1, `name` is faster."""
     sides, overhead = {side.name: side for side in m.samples.sides}, m.samples.overhead_us
     ours, theirs, placements = replace(m.samples, sides=[sides[name], sides[beside]]).comparisons()
-    return paired_ratio([us - overhead for us in theirs], [us - overhead for us in ours], placements)
+    return runs.paired_ratio([us - overhead for us in theirs], [us - overhead for us in ours], placements)
 
 
 def in_final_order(loops: Sequence[Measurement]) -> list[str]:
@@ -266,4 +250,4 @@ def ranking(run: Run) -> Table:
 
 
 def _share(ratio: Estimate) -> str:
-    return of_baseline(ratio.value, ratio.low, ratio.high)
+    return runs.of_baseline(ratio.value, ratio.low, ratio.high)

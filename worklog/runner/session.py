@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from worklog import runs
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import EVERY_LAUNCH, SEED_BITS, SgemmChecker, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
@@ -25,21 +26,7 @@ from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
 from worklog.runner.job import Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, Trespass
-from worklog.runs import (
-    BF16_DATASHEET_TFLOPS,
-    CUBLAS,
-    Calibration,
-    Measurement,
-    Roof,
-    Stage,
-    Verdict,
-    Work,
-    event_overhead_us,
-    failed,
-    source_label,
-    summarize,
-    tool,
-)
+from worklog.runs import CUBLAS, Calibration, Measurement, Roof, Stage, Verdict, Work
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -160,7 +147,7 @@ class Session:
         return {
             "gpu": self.gpu,
             "harness": harness.as_dict(),
-            "tool": tool(),
+            "tool": runs.tool(),
             "software": {**software(), **versions},
             "calibration": self.calibration,
             "notes": [*notes, *self.calibration.remarks],
@@ -181,7 +168,7 @@ class Session:
         if verdict and not verdict.accepted:
             return job.failed(verdict)
         offset_us = self.calibration.offset_us
-        overhead_us = event_overhead_us(settings, offset_us)
+        overhead_us = runs.event_overhead_us(settings, offset_us)
         how: dict[str, Any] = {"size": ready.size, "offset_us": overhead_us, "move": ready.move}
         try:
             with ready.around:
@@ -189,18 +176,18 @@ class Session:
                 stages = ready.after(reading)
         except Trespass as trespass:
             assert verdict is not None
-            return job.failed(verdict.and_then(failed(EVERY_LAUNCH, str(trespass))))
+            return job.failed(verdict.and_then(runs.failed(EVERY_LAUNCH, str(trespass))))
         verdict = verdict and verdict.and_then(*stages)
         if verdict and not verdict.accepted:
             return job.failed(verdict)
         if reading.us(harness.statistic) <= overhead_us:
             return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
-        summary, stated = summarize(reading.samples, settings, offset_us), [*ready.stated, *reading.degradations]
+        summary, stated = runs.summarize(reading.samples, settings, offset_us), [*ready.stated, *reading.degradations]
         if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
             changed, stated = changed | {"clocks": "watched"}, [*stated, off]
         peak, roof = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz), None
         if job.shape:
-            roof = Roof(peak["fp32"] if harness.roof == "fp32" else BF16_DATASHEET_TFLOPS)
+            roof = Roof(peak["fp32"] if harness.roof == "fp32" else runs.BF16_DATASHEET_TFLOPS)
         elif ready.datapath and ready.work.flops:
             roof = Roof(peak[ready.datapath], ready.datapath)
         impossible = Peaks(self.gpu, self.gpu.sm_clock_mhz).impossible(summary.time.value, ready.work)
@@ -269,4 +256,4 @@ def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
         calibration = Session().calibration
     if off := off_the_lock(held, calibration.sm_mhz):
         held, notes = "watched", [*notes, off]
-    return calibration, source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
+    return calibration, runs.source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
