@@ -11,7 +11,7 @@ from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import SgemmChecker
 from worklog.gate.after_timing import PROGRAMS, LaunchProbe
-from worklog.gate.after_timing import judge as plausible
+from worklog.gate.after_timing import check_plausible as plausible
 from worklog.gate.sgemm import BLOCK, DIFFER
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda

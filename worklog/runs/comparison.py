@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
 from worklog.problem import Shape
-from worklog.runs import BF16_DATASHEET_TFLOPS
 from worklog.runs.documents import WIDE, Date, Positive, Table, about, read_json, rounded
 from worklog.runs.estimates import PRECISION, Estimate, summarize
 from worklog.runs.measurement import Measurement, source_label
-from worklog.runs.records import Calibration
+from worklog.runs.records import BF16_DATASHEET_TFLOPS, Calibration
 from worklog.runs.run import Run, recordings
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
