@@ -16,11 +16,10 @@ from contextlib import suppress
 from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.emulator import Finding, Flow, UnsupportedInstruction, build, load
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import after_timing, edges, exact, precision
 from worklog.gate.after_timing import LaunchProbe
@@ -32,6 +31,9 @@ from worklog.kernel import EXAMPLE_GRID, Compiled, Device, Kernel, Loaded, Progr
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
+
+if TYPE_CHECKING:
+    from worklog.emulator import Finding
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -280,10 +282,12 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
     Raises CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't
     stated.
     """
+    from worklog import emulator  # here: a measurement doesn't need it
+
     built: list[tuple[Compiled, str]] = []
     for part in kernel.passes:
         if gpu is None:
-            built.append(build(part.program))
+            built.append(emulator.build(part.program))
         else:
             built.append((compile_cuda(part.program, gpu.arch), f"live · {gpu.name}"))
         compiled, program = built[-1][0], built[-1][0].program
@@ -320,10 +324,12 @@ def explained(
     """A failed verdict, which names a value that was never set where NaN may come from one; and what to give for a
     kernel that reaches outside of its matrices, or leaves elements out. findings: the emulator's.
     """
+    from worklog import emulator  # here: a measurement doesn't need it
+
     *before, wrong = verdict.stages
     if READ_OUTSIDE in wrong.detail and "nan" not in compiled.program.whole.lower():
-        with suppress(UnsupportedInstruction):  # which only a GPU runs
-            if (line := Flow(load(compiled.ptx, compiled.symbol)).unset) is not None:
+        with suppress(emulator.UnsupportedInstruction):  # which only a GPU runs
+            if (line := emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset) is not None:
                 cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
                 wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
     reaches_outside = any(finding.kind in OUTSIDE_KINDS for finding in findings) or exact.UNWRITTEN in wrong.detail
