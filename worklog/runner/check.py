@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worklog import emulator, gate
 from worklog.emulator import ARCH, BUDGET, BudgetExceeded, EmulatedDevice, Finding
@@ -24,8 +24,10 @@ from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable, Solution, find_problem, types_of
 from worklog.problem import Problem, Shape
 from worklog.problem.problem import Words, called, each, is_array
-from worklog.runner.child import Say, run_child
 from worklog.runs import Progress, Verdict, silent
+
+if TYPE_CHECKING:
+    from worklog.runner.child import Say
 
 UNCONFIRMED = "types of the parameters as the source has them: the compiler's name of the kernel doesn't confirm them"
 TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU
@@ -258,6 +260,8 @@ def check_in_child(
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
     worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
     """
+
+    from worklog.runner.child import run_child  # here: the emulator alone needs no process
 
     def emulating(done: int, total: int, doing: str) -> None:
         if child.done():
