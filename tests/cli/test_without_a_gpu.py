@@ -19,7 +19,6 @@ from worklog.cli.figures import markers
 from worklog.gpu import device
 from worklog.kernel.ladder import RUNGS
 from worklog.runner import check as checks
-from worklog.runner import measure as bench
 from worklog.runner.job import jobs_of
 from worklog.runs import CHAPTERS, recordings, runs_dir
 from worklog.runs.run import Run
@@ -219,7 +218,7 @@ def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path, monkeypat
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
     path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(tmp_path / "a.jsonl")
-    for module in (bench, import_module("worklog.runs.run")):
+    for module in map(import_module, ("worklog.runs", "worklog.runs.run")):
         monkeypatch.setattr(module, "recordings", lambda part="": {"a": path} if part == CHAPTERS else recordings(part))
     label = "recorded · NVIDIA H200 · clocks as found · "
     alone = worklog("run", "best", "split", "--size", "96").stdout

@@ -11,25 +11,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from worklog import runs
 from worklog.errors import BadRunFile, BadSetting, Interrupted, meant
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, Solution, find_problem, rung, source_changed
 from worklog.runner.child import Ended, run_child
 from worklog.runner.job import ABLATION_SIZES, CASE, Job, Size, ablation_jobs, jobs_of
-from worklog.runs import (
-    CHAPTERS,
-    CUBLAS,
-    Measurement,
-    Progress,
-    Run,
-    Verdict,
-    claimed,
-    forced_source,
-    new_path,
-    newest_run,
-    recordings,
-    silent,
-)
+from worklog.runs import CHAPTERS, CUBLAS, Measurement, Progress, Run, Verdict, silent
 from worklog.settings import PITFALLS, Harness
 
 TIMEOUT_S = 120.0
@@ -96,7 +84,7 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
         if is_given:
             raise BadSetting(f"ablate: {name} needs a live measurement, and there is no GPU here: omit it")
     require_measurable(ablation_jobs(kernel, shapes), Harness())
-    run = newest_run(lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)))
+    run = runs.newest_run(lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)))
     return recorded(ablation_jobs(kernel, shapes, run.unknown), run)
 
 
@@ -133,7 +121,7 @@ def results(
 
 def holding(jobs: Sequence[Job]) -> Run:
     """The newest run of this machine that holds all of these, else a recording that does, else the article's."""
-    return newest_run(lambda run: all(held_by(run, job) for job in jobs))
+    return runs.newest_run(lambda run: all(held_by(run, job) for job in jobs))
 
 
 def held_by(run: Run, job: Job) -> list[Measurement]:
@@ -148,25 +136,25 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
     were never recorded are only named in the run's notes. some: measurements that no recording holds are counted there,
     unless none is held. Raises BadRunFile, naming the recorded sizes, if a measurement is missing.
     """
-    runs = [run]
+    sources = [run]
     if not all(held_by(run, job) for job in jobs):
-        runs += [Run.load(path, "recorded") for path in recordings(CHAPTERS).values()]
-    known = {m.kernel for held in runs for m in held.measurements}
+        sources += [Run.load(path, "recorded") for path in runs.recordings(CHAPTERS).values()]
+    known = {m.kernel for held in sources for m in held.measurements}
     absent = list(dict.fromkeys(job.kernel for job in jobs if partly and job.kernel not in known))
     if absent:
         run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
-    there = [job for job in jobs if some and any(held_by(held, job) for held in runs)]
+    there = [job for job in jobs if some and any(held_by(held, job) for held in sources)]
     if there and len(there) < len(jobs):
-        run = next((held for held in runs if all(held_by(held, job) for job in there)), run)
+        run = next((held for held in sources if all(held_by(held, job) for job in there)), run)
         lacks = f"the recording lacks {len(jobs) - len(there)} of these {len(jobs)} measurements"
         run.notes, jobs = [*run.notes, f"{lacks}: measure on a GPU"], there
     measurements, kernels = list[Measurement](), dict[str, dict[str, Any]]()
     for job in jobs:
         if job.kernel in absent:
             continue
-        by = next((held for held in runs if held_by(held, job)), None)
+        by = next((held for held in sources if held_by(held, job)), None)
         if by is None:
-            rows = [m for held in runs for m in held.measurements if m.changed == job.pitfalls]
+            rows = [m for held in sources for m in held.measurements if m.changed == job.pitfalls]
             sizes = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == job.kernel})))
             others = ", ".join(dict.fromkeys(m.kernel for m in rows)) or "another"
             advice = f" (it holds sizes {sizes}): take one of them" if sizes else f" at any size: take {others}"
@@ -181,7 +169,7 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
 
 def live_wanted() -> bool:
     """Whether to measure: WORKLOG_SOURCE, else whether there is a GPU. Raises NoGpu if live is forced without one."""
-    source = forced_source()
+    source = runs.forced_source()
     if source == "live":
         require_gpu("unset WORKLOG_SOURCE=live to take the recording")
     return source != "recorded" and gpu_reason() is None
@@ -213,14 +201,14 @@ def carry_out(
         require_gpu(*([CHECK_ONLY] if own else []))
     timeout_s = limit_s(jobs, harness, timeout_s)
     run: Run | None = None
-    first, path = 0, out or new_path()
+    first, path = 0, out or runs.new_path()
 
     def home(job: Job) -> str:
         """Jobs with the same one share a process; one with a host function, also as a baseline, has its own."""
         kernels = [own[name] for name in (job.kernel, *job.baselines) if name in own]
         return job.kernel if any(kernel.host for kernel in kernels) else ""
 
-    with claimed(path):
+    with runs.claimed(path):
         try:
             while first < len(jobs):
                 some = next([*together] for _, together in groupby(jobs[first:], home))
