@@ -1,4 +1,6 @@
-"""All rungs, and kernels by the words of the command line, also as they were in a git revision."""
+"""All rungs, and a new one; kernels by the words of the command line, with their options, also as they were in a git
+revision.
+"""
 
 from __future__ import annotations
 
