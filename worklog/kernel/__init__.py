@@ -13,16 +13,7 @@ from worklog.kernel.device import (
 )
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import (
-    DEFAULTS,
-    OPTIONS,
-    RUNGS,
-    at_revision,
-    kernel_of,
-    new_rung,
-    rung,
-    source_changed,
-)
+from worklog.kernel.ladder import DEFAULTS, OPTIONS, RUNGS, at_revision, kernel_of, new_rung, rung, source_changed
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,

@@ -13,19 +13,7 @@ import numpy as np
 from worklog.emulator.core import enum
 from worklog.emulator.ops import OPS, Form, composed
 from worklog.emulator.program import Program
-from worklog.emulator.ptx import (
-    TIMES,
-    Array,
-    Imm,
-    Instruction,
-    Operand,
-    Reg,
-    Special,
-    Sym,
-    Vec,
-    items,
-    size_of,
-)
+from worklog.emulator.ptx import TIMES, Array, Imm, Instruction, Operand, Reg, Special, Sym, Vec, items, size_of
 
 KIND = enum("kind")
 PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}  # as in core.h
