@@ -1,5 +1,6 @@
 """The programs that make recordings: ported examples, mutants, kernels of public repositories, and intervals."""
 
+import ast
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 from pytest import approx
 
 from tests.helpers import GPU, small_run
-from tests.record import compare, corpus, mutants, ported
+from tests.record import compare, corpus, mutants, mutants_of_code, ported
 from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
@@ -220,13 +221,17 @@ def test_a_kernel_that_fails_unedited_costs_only_its_own_outcomes(monkeypatch):
     assert (outcome.result, outcome.detail) == (mutants.ORIGINAL_FAILED, str(wrong.verdict.reason))
 
 
-def test_a_mutants_tests_are_those_that_run_its_statement_in_any_process(tmp_path):
-    written(tmp_path / "work.py", "def half(n):\n    if n:\n        return n / 2\n    return n\n")
-    written(tmp_path / "lines.json", json.dumps({"work.py": [3, 4]}))
-    shutil.copy(Path(__file__).with_name("lines_run.py"), tmp_path / "sitecustomize.py")
+def test_a_mutants_tests_are_those_that_run_its_place_in_any_process(tmp_path):
+    source = "def f(n):\n    if n == 1 + 1:\n        print(n)\n    return 2 if n else 3\n"
+    nodes = {number: node for number, (node, *_) in enumerate(mutants_of_code.places(source))}
+    text = mutants_of_code.noting(source, nodes)
+    written(tmp_path / "work.py", text)
+    shutil.copy(Path(__file__).with_name("mutants_run.py"), tmp_path / "sitecustomize.py")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_CURRENT_TEST": "test_a.py::test_b[1 2] (call)"}
-    subprocess.run([sys.executable, "-c", "import work; work.half(1)"], env=environment, check=True)
-    assert json.loads((tmp_path / "ran.jsonl").read_text()) == ["test_a.py::test_b[1 2]", "work.py", 3]
+    subprocess.run([sys.executable, "-c", "import work; work.f(0)"], env=environment, check=True)
+    rows = map(json.loads, (tmp_path / "ran.jsonl").read_text().splitlines())
+    run = {ast.unparse(nodes[number]) for test, number in rows if test == "test_a.py::test_b[1 2]"}
+    assert run == {"n == 1 + 1", "1 + 1", "1", "3"} and text.count("\n") == source.count("\n")
 
 
 FOLDER = Path(__file__).with_name("sources")
