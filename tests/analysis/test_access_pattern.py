@@ -40,6 +40,7 @@ def test_one_access_by_hand():
     assert a is not None and b is not None and c is not None
     assert (a.sectors, b.sectors, c.sectors, a.width, a.wavefronts, a.conflicts) == (32, 1, 32, 4, 0, 0)
     assert a.floats[:, 0].tolist() == [lane * naive.shape.k for lane in range(32)]
+    assert (naive.shape.m, naive.shape.n) == (2 * rung("naive").template["BM"], 2 * rung("naive").template["BN"])
     assert naive.first("As") is None and naive.label == "emulated · sm_90 PTX"
     wide = access_pattern(rung("vectorized")).first("Bs")
     assert wide is not None and (wide.width, wide.wavefronts, wide.conflicts, wide.sectors) == (16, 8, 4, 0)

@@ -105,6 +105,11 @@ def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_m
     assert list(copies.values()) == [0] and "bytes of B to shared memory" in next(iter(copies))
 
 
+def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_first_one_of_a_on():
+    holds = [kind["hold"] for kind in access("tiles_2d").document["kinds"] if "hold" in kind]
+    assert holds and all(None not in hold for hold in holds)
+
+
 def test_a_block_that_is_not_there_is_an_error():
     with pytest.raises(BadSetting, match="naive has 4 blocks"):
         access("naive", block=4)

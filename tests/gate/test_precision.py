@@ -33,6 +33,7 @@ def test_formats_are_far_apart(k, change, found):
     if found == "fp32":
         assert 2 < rms_limit(k) / rms < 20 and 2 < max_limit(k) / largest < 50
         assert k < 256 or rms == pytest.approx(0.30 * np.sqrt(k), rel=0.1)
+        assert rms_limit(k) > 4 * 0.30 * np.sqrt(k)
     else:
         assert rms > 10 * rms_limit(k)
         assert classify(rms, 61 * rms, k) == "wrong", "a wild element in a short format"

@@ -35,7 +35,7 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("M % 96 == 0 && N % 32 == 0", "return;", "at "),
         ("K == 157 && M > 40", "beta = 0.0f;", "x 157"),
         ("alpha == -3.5f && beta > 7.0f", "alpha = 1.0f;", "alpha = -3.5"),
-        ("((size_t)A & 127) == 64", "alpha = -alpha;", "bytes behind a 256-byte boundary"),
+        ("((size_t)A & 127) == 64", "alpha = -alpha;", "A (64|192) bytes behind a 256-byte boundary"),
         ("blockIdx.x == 47", "return;", "at "),
         ("gridDim.x * gridDim.y == 11", "beta = 0.0f;", "at "),
         ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
@@ -47,7 +47,7 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
 def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition, fault, named):
     result, _ = checked(condition, fault)
     assert not result.verdict.accepted
-    assert named in str(result.verdict.reason)
+    assert re.search(named, str(result.verdict.reason))
 
 
 def edited(name: str, old: str, new: str) -> Checked:

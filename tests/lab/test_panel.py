@@ -215,6 +215,12 @@ def test_settings_that_were_measured_only_together_are_one_step():
     assert step.row[0] == "3 l2 + queue"
 
 
+def test_a_degradation_that_is_no_setting_is_a_note():
+    degraded = ("gate: none", "l2: warm", "not converged after 400 samples")
+    run = replace(GRID, measurements=[replace(m, degradations=degraded) for m in GRID.measurements])
+    assert answer(run).notes == ["not converged after 400 samples"]
+
+
 def test_what_moves_no_time_is_said_in_words():
     shares = answer(baseline="tf32")
     assert shares.steps == () and not shares.whole.difference.visible

@@ -102,7 +102,10 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
 
 
 def test_bars_are_as_long_as_their_numbers():
-    assert lengths(drawn("bars")) == [12.5, 1979.0, 0.0, 0.0]
+    chart = drawn("bars")
+    assert lengths(chart) == [12.5, 1979.0, 0.0, 0.0]
+    [longest] = [box for words, box in boxes(chart) if words == "1979"]
+    assert longest.x1 <= chart.axes[0].bbox.x1, "the number of the longest bar has room beside it"
     assert lengths(bars("", {"a": {"x": 2.0}, "b": {"y": 3.0}}, "")) == [2.0, 0.0, 0.0, 3.0]
 
 
@@ -110,10 +113,19 @@ def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measureme
     sweep, cells = drawn("sweep"), drawn("heat map").axes[0]
     *others, fastest = [line for line in sweep.axes[0].lines if len(line.get_xdata()) == 6]
     assert len(others) == 3 and list(fastest.get_ydata())[:2] == [0, 1] and fastest.get_ydata()[-1] == 1
+    assert [line.get_color() == ACCENT for line in (*others, fastest)] == [False, False, False, True]
     assert sweep.alt.index("45.8 TFLOP/s") < sweep.alt.index("15.3 TFLOP/s")
     assert [text.get_text() for text in cells.texts] == ["30", "90", "–", "–"], "rows BM, columns BN"
     boxes = [(box.get_x(), box.get_width()) for box in drawn("cards").axes[0].patches]
     assert sorted(boxes) == [(0, 1), (0, 2), (1, 1), (2, 2)]
+
+
+def test_an_effect_that_is_not_known_at_a_size_has_no_colour():
+    known = [m for m in full_run().measurements if not (m.changed == {"l2": "warm"} and m.problem == Shape.of(512))]
+    axes = ablation(of(*known), "naive").axes[0]
+    [(x, y)] = [text.get_position() for text in axes.texts if text.get_text() == "–"]
+    [cell] = [p for p in axes.patches if 0 < x - p.get_x() < p.get_width() and 0 < y - p.get_y() < p.get_height()]
+    assert cell.get_facecolor()[3] == 0
 
 
 def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars():

@@ -14,7 +14,7 @@ from tests.products import KINDS, Product, drawn, largest_error
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.best import LEAST_SPLIT_K, U, choose, split_bound
+from worklog.kernel.best import LEAST_SPLIT_K, U, choose, fp32_bound, split_bound
 from worklog.kernel.rungs import split
 from worklog.problem import Shape
 
@@ -45,6 +45,10 @@ def test_no_drawn_product_misses_max_error() -> None:
         a, b, c = (np.asarray(matrix, order=order) for matrix, order in stored)
         worklog.sgemm(a, b, c, alpha=product.alpha, beta=product.beta, max_error=max_error)
         assert largest_error(product, c) <= max_error, (seed, product.kind, max_error)
+
+
+def test_a_chain_is_rounded_per_term_per_further_part_and_for_alpha_beta_and_their_sum() -> None:
+    assert fp32_bound(100, 4) == pytest.approx((100 + 3 + 3) * U, rel=1e-4)
 
 
 def test_split_keeps_its_bound() -> None:

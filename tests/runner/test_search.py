@@ -21,7 +21,7 @@ from worklog.problem import Axis, Shape, Space
 from worklog.runner import cluster
 from worklog.runner.cluster import Cluster, Workers
 from worklog.runner.search import Order, finalists, finals, in_final_order, paired, ranking, replayed, search
-from worklog.runner.sweep import Variants, variants
+from worklog.runner.sweep import Variants, recorded, variants
 from worklog.runs import Estimate, Run
 from worklog.runs.measurement import Ran
 from worklog.settings import Harness
@@ -178,6 +178,8 @@ def test_recorded_times_go_the_same_way(two_cards, tmp_path):
     run = search(chosen, two_cards, how=how, out=tmp_path / "sweep.jsonl")
     assert run.origin == "recorded" and not finals(run), "no loop of the finalists was recorded"
     assert len(run.measurements) == len(chosen.kept) == 2 and all(m.us and m.ran for m in run.measurements)
+    assert {m.kernel for m in run.measurements} == {variant.name for variant in chosen.kept}
+    assert {m.us for m in run.measurements} == {m.us for m in recorded(chosen).measurements if m.kernel != "cuBLAS"}
 
 
 def test_a_loop_ends_once_the_interval_lies_below_the_least_share():

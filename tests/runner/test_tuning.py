@@ -4,6 +4,7 @@ belong to the same sources."""
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,9 @@ def test_a_tile_that_cannot_be_built_has_a_reason(axis, why):
     found = variants(AUTOTUNED, [axis], arch="sm_90")
     assert found.kept == () and [why in str(point.skipped) for point in found.skipped] == [True]
     assert "1 skipped: " in found.preview() and found.preview().endswith("nothing to measure")
-    with pytest.raises(BadSetting, match=f"no tile is left .*{re.escape(why)}.*: choose other values"):
-        found.require_some()
+    for needs_some in (found.require_some, partial(results, found)):
+        with pytest.raises(BadSetting, match=f"no tile is left .*{re.escape(why)}.*: choose other values"):
+            needs_some()
 
 
 def test_any_other_mistake_is_an_error(monkeypatch):
