@@ -14,7 +14,7 @@ from worklog.errors import WorklogError
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
-from worklog.kernel.resources import KINDS, LIMITS, InstructionMix, occupancy
+from worklog.kernel.resources import KINDS, LIMITS, InstructionMix, occupancy, shared_widths
 
 TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE = KINDS
 MMA = """float d[4] = {};
@@ -119,3 +119,10 @@ def test_an_unknown_architecture_and_a_block_without_threads_are_errors():
         occupancy("sm_70", 128, 32, 0)
     with pytest.raises(WorklogError, match="a block of 0 threads"):
         occupancy("sm_90", 0, 32, 0)
+
+
+def test_a_shared_load_that_is_never_executed_is_not_counted(monkeypatch):
+    guards = 0x7, 0xF  # none, and @!PT
+    code = np.array([[0x984 | guard << 12, 4 << 9] for guard in guards], "<u8")
+    monkeypatch.setattr("worklog.kernel.resources.section", lambda cubin, name: code.tobytes())
+    assert shared_widths(b"", "kernel") == (("LDS.32", 1),)

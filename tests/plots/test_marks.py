@@ -120,6 +120,20 @@ def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measureme
     assert sorted(boxes) == [(0, 1), (0, 2), (1, 1), (2, 2)]
 
 
+def test_the_scale_of_errors_has_ticks_at_30_too_unless_they_differ_much():
+    naive, *_, cublas = runs.both().measurements
+    stage = naive.verdict.stages[0]
+    for least, ticks in ((2.0, True), (1.0, False)):
+        verdict = replace(naive.verdict, stages=(replace(stage, measured=least),))
+        chart = plots.accuracy(
+            of(
+                replace(naive, verdict=verdict),
+                replace(cublas, verdict=replace(verdict, stages=(replace(stage, measured=400.0),))),
+            )
+        )
+        assert (30.0 in chart.axes[0].xaxis.get_majorticklocs().round(6)) is ticks
+
+
 def test_an_effect_that_is_not_known_at_a_size_has_no_colour():
     known = [m for m in full_run().measurements if not (m.changed == {"l2": "warm"} and m.problem == Shape.of(512))]
     axes = ablation(of(*known), "naive").axes[0]

@@ -7,11 +7,13 @@ from pytest import approx
 
 import worklog
 from tests.exploits.arrays import xp
+from tests.helpers import GPU
 from tests.runner.conftest import JOB
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadSetting
 from worklog.kernel.solution import Solution
+from worklog.runner import check
 from worklog.runner.job import Job
 from worklog.runner.measure import measure_solutions
 from worklog.runner.worker import LAST, measure_job
@@ -114,6 +116,16 @@ def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file):
     found = at(file, "right", "n=64", "Hosted")
     assert found.us is not None and found.against == {"baseline": None}
     assert "no baseline: it doesn't return arrays of the GPU" in found.degradations
+
+
+def test_a_check_on_a_gpu_takes_samples_and_test_cases(file, monkeypatch):
+    xp.machine = Machine()
+    device = VirtualSession(xp.machine).device
+    for name, value in {"gpu": GPU, "require_gpu": None, "device_of": device}.items():
+        monkeypatch.setattr(check, name, lambda *_, value=value: value)
+    solution = Solution.of(f"{file}:right", problem=f"{file}:Product")
+    stages = check.check(solution, on="gpu").verdict.stages
+    assert [stage.name for stage in stages][:3] == ["case n=3", "case n=64", "case n=96"]
 
 
 def test_cases_become_one_run_with_means_over_them(file, tmp_path):

@@ -167,8 +167,10 @@ def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off(
     at_2048 = {e.setting: e for e in effects(run, "warptiled") if e.shape[0] == 2048}
     assert at_2048["inputs"].clock == approx(0.0144, abs=1e-4) and not at_2048["inputs"].visible
     assert at_2048["offset"].clock == 0.0, "the same samples"
-    [line] = [line for line in effects_text(run, "warptiled").splitlines() if "inputs=zeros" in line]
+    lines = effects_text(run, "warptiled").splitlines()
+    [line] = [line for line in lines if "inputs=zeros" in line]
     assert line.endswith("+1.44 %")
+    assert {line.count(" to ") for line in lines if line.endswith(" %")} == {0, 1}, "lowest and highest clock"
 
 
 def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -> Measurement:
