@@ -15,6 +15,7 @@ from hypothesis import settings
 
 # Before NumPy is loaded: small products of several test processes would wait for each other's BLAS threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+gc.set_threshold(50_000)  # collections after each 700 objects, the default, take a tenth of the time
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 # nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2 seconds.
