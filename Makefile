@@ -149,7 +149,7 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	echo "$(CURDIR)" >$@
 
 # The packages of constraints.txt first, without solving, by several processes while the emulator's core compiles; pip then
-# solves and finds them there. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find
+# solves and finds them there, hatchling for the build too. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find
 # locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. Most of
 # PyTorch's modules are never imported, so Python compiles those that are.
 define install_pinned
@@ -167,5 +167,6 @@ $(DEV_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	@$(make_venv); \
 	echo "Installing worklog$${extra:+ with $$extra} and the tools for tests and checks into $(VENV) for $$($(PY) -V)"; \
 	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then $(install_pinned); fi; \
-	$(PIP) --no-compile -c $(VENV)/constraints.txt -e ".[dev$${extra:+,$$extra}]" >>$(LOG) 2>&1 $(OR_SAY); \
+	with=$$($(PY) -c 'import hatchling' 2>/dev/null && echo --no-build-isolation || true); \
+	$(PIP) --no-compile $$with -c $(VENV)/constraints.txt -e ".[dev$${extra:+,$$extra}]" >>$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" | tee $(USER_STAMP) >$@

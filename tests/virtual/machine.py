@@ -241,7 +241,10 @@ class Machine:
             self.held.released, self.held = self.host_now, None
 
     def _advance_to(self, now: float) -> None:
-        self._advance(lambda: self._next()[0] > now)
+        when, what = self._next()
+        while when <= now:
+            what()
+            when, what = self._next()
 
     def _advance(self, enough: Callable[[], bool]) -> None:
         """Let the device run, in the order of time, until it is enough."""
@@ -257,21 +260,17 @@ class Machine:
 
     def _next(self) -> tuple[float, Callable[[], None]]:
         """What happens next anywhere: an end before a start at the same time."""
-        best: tuple[float, int, Callable[[], None]] = (NEVER, 2, lambda: None)
+        first, what = (NEVER, 2), partial[None](lambda: None)
         for stream in self.streams:
-            if not stream.queue:
-                continue
-            head = stream.queue[0]
-            if head.began is not None:
-                candidate = (head.end, 0, partial(self._end, stream))
-            else:
-                start = self._start(head)
-                candidate = (start, 1, partial(self._begin, stream, start))
-            best = min(best, candidate, key=lambda one: one[:2])
+            if stream.queue:
+                head = stream.queue[0]
+                at = (self._start(head), 1) if head.began is None else (head.end, 0)
+                if at < first:
+                    first, what = at, partial(self._begin, stream, at[0]) if at[1] else partial(self._end, stream)
         for thread in self.threads:
-            if thread.ended is None:
-                best = min(best, (thread.at, 1, partial(self._run, thread)), key=lambda one: one[:2])
-        return best[0], best[2]
+            if thread.ended is None and (thread.at, 1) < first:
+                first, what = (thread.at, 1), partial(self._run, thread)
+        return first[0], what
 
     def _start(self, head: Operation) -> float:
         """When the head of a stream can start; NEVER while that is not known."""
