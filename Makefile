@@ -149,9 +149,9 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	echo "$(CURDIR)" >$@
 
 # The packages of constraints.txt first, without solving, by several processes while the emulator's core compiles; pip then
-# solves and finds them there, hatchling for the build too. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find
-# locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. Most of
-# PyTorch's modules are never imported, so Python compiles those that are.
+# solves and finds them there, as does the build. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is
+# configured to find locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of CUDA
+# libraries. Most of PyTorch's modules are never imported, so Python compiles those that are.
 define install_pinned
 { \
     torch=$$(grep '^torch==' constraints.txt); \
