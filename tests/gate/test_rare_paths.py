@@ -42,6 +42,7 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("N == 1 && K >= 96", "K = K / 32 * 32;", "x 1"),
         ("M * 3 + N == 4001 && K % 7 == 3", "for (;;);", "at "),
         ("M * M + N * N == K * K", "alpha = -alpha;", "at "),
+        ("M * N - K * K == 17", "beta = 2.0f * beta + 1.0f;", "at "),  # beta = -1 shows nothing
     ],
 )
 def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition, fault, named):

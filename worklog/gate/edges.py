@@ -337,7 +337,7 @@ def mistake_in(
             for x, scale in zip((problem.a, problem.b), problem.stretched, strict=True)
         ]
         for known in coverage.values():
-            known.tell(all(value not in (0, 1) or not taken for value, taken in scalars), *shows)
+            known.tell(all(abs(value) not in (0, 1) or not taken for value, taken in scalars), *shows)
         return None
     factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
     where = error_map(result.c, expected, result.sentinel, factors)

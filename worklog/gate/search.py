@@ -195,7 +195,7 @@ class Search:
 
     def tells(self, rows: Mapping[str, Values]) -> Values:
         """Whether launches show that a scalar is wrong, and that A or B is shortened: see problem()."""
-        other = [~np.isin(rows[name], (0, 1)) | (not getattr(self.domain, name)) for name in SCALARS]
+        other = [~np.isin(np.abs(rows[name]), (0, 1)) | (not getattr(self.domain, name)) for name in SCALARS]
         return np.array([other[0] & other[1], *[_few_bits(rows) & (rows["alpha"] != 0) & (rows["K"] > 1)] * 2])
 
     def could_hold(self, choice: Choice) -> bool:
@@ -222,7 +222,8 @@ class Search:
 
     def next(self, most: float) -> tuple[float, int]:
         """The row of the cheapest launch for its number of choices that no launch had, or that no right result showed
-        for each mistake, behind its price: infinite where there is none. most: its work.
+        for each mistake, behind its price: infinite where there is none. What the search alone has launched it launches
+        once more, in a drawn row, since one result may be right by chance. most: its work.
         """
         if not len(self.work):
             return math.inf, 0
@@ -233,9 +234,11 @@ class Search:
                 worth = new * self.worth.get(choice, 0) * (cheap | (self.tried[choice] == 0))
                 shown = tells[lacking].sum(axis=0)
                 gain += self.notes[place] * (shown + worth * (1 + shown))
+            elif self.tried[choice] == 1 and choice in self.worth and not new:
+                gain += self.notes[place] * cheap * self.rng.random(len(cheap))
         # A path for long or narrow matrices may be right at the least size alone, which is mostly even.
         even = np.sum([self.rows[name] // step % 2 == 0 for name, step in self.steps.items()], axis=0)
-        price = np.where((gain > 0) & (self.work <= most), self.work * (1 + even) / np.maximum(gain, 1), np.inf)
+        price = np.where((gain > 0) & (self.work <= most), self.work * (1 + even) / np.maximum(gain, 1e-9), np.inf)
         row = int(np.argmin(price))
         return float(price[row]), row
 
@@ -251,7 +254,8 @@ class Search:
         self.by_data |= any(not self.coverage.lacks(choice) for choice in self.hoped)
         self.hoped = [choice for choice in lacking if self.tried[choice]]
         wide = claimed in precision.CLASSES and bool(self.hoped or (lacking and self.by_data))
-        self.tried.update(c for c in made if c in lacking or tells[self.coverage.lacking(c)].any())
+        again = (c for c in made if c in lacking or self.tried[c] or tells[self.coverage.lacking(c)].any())
+        self.tried.update([*again])
         shape, alpha, beta = Shape(*(int(of[name]) for name in SIZES)), float(of["alpha"]), float(of["beta"])
         family = "E1" if exact.families(claimed) == ("E1",) else exact.MIXED
         a, b = exact.family(family, shape, rng, claimed, exact.HEADROOM)
@@ -354,6 +358,7 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()
         if search.work[row] > LONG:
             per_s = float(search.work[row]) / (time.thread_time() - started + 1e-3)
+        search.work[row] = np.inf  # another row shows more
     choices = sum(len(search.coverage.deciding) for search in searches)
     said = f"{choices} branches and selections, {launches or 'no more'} launches" if choices else "it has no branches"
     return passed(RARE_PATHS, said), _never_ran(searches, until + limit_s / 2)
