@@ -97,6 +97,8 @@ def main(folder: Path, cards: str) -> None:
     summary |= {"seconds of the tiles": [seconds(of) for of in runs], "factor": seconds(runs[0]) / seconds(runs[1])}
     summary |= {"seconds with start and finals": walls, "factor with start and finals": walls[0] / walls[1]}
     summary["A/A"] = {name: card.calibration.aa_ratio for name, card in runs[1].cards.items()}
+    for path in folder.glob("*.jsonl"):
+        Run.load(path, "recorded").save(path)
     text = json.dumps({**summary, "killed": lost, "percent, with interval": percent}, indent=1)
     write_text(folder / "summary.json", f"{text}\n")
     print(text)
