@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from tests.helpers import RACY, typed
-from worklog.analysis import inspection
+from tests.helpers import RACY, SIGNATURE, typed
+from worklog.analysis import inspection, prediction
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
 from worklog.emulator import EmulatedDevice, launch
 from worklog.errors import CompileFailed
+from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
@@ -97,6 +98,23 @@ def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be
     assert inspect(kernel, shape).lines == result.lines
     (caveat,) = inspect(kernel).caveats
     assert "its grid does not follow the shape, and shares differ: take a size of up to 512" in caveat
+
+
+def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_its_block(tmp_path, monkeypatch):
+    path = tmp_path / "rows.cu"
+    path.write_text(f"""extern "C" __global__ void rows({SIGNATURE}) {{
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= M) return;
+  for (int col = 0; col < N; ++col) {{
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+    C[row * N + col] = alpha * sum + beta * C[row * N + col];
+  }}
+}}""")
+    kernel = Kernel.from_file(str(path), grid="(M + 63) / 64", block="64")
+    monkeypatch.setattr(prediction, "WHOLE", Shape.of(16))
+    code = EmulatedDevice().compile(kernel.program).kernel
+    assert prediction.predict(code, kernel, Shape(100, 4, 512)).label.endswith("predicted from 2 blocks")
 
 
 def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy):
