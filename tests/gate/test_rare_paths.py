@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,27 @@ def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition, fault, 
     result, _ = checked(condition, fault)
     assert not result.verdict.accepted
     assert re.search(named, str(result.verdict.reason))
+
+
+def test_the_cheapest_launch_of_each_outcome_is_known_and_both_terms_of_its_result_are_of_one_size(monkeypatch):
+    explore, posed, ratios = search.Search.explore, search.Search.problem, list[np.ndarray]()
+
+    def explored(self: search.Search, deadline: float) -> None:
+        explore(self, deadline)
+        for note in np.flatnonzero(self.notes.any(axis=1)):
+            assert self.work[self.best[0, note]] == self.work[self.notes[note]].min()
+
+    def problem(self: search.Search, row: int, claimed: str) -> Any:
+        made, *rest = posed(self, row, claimed)
+        if made.family == "single terms" and made.alpha and made.before is not None:
+            ratios.append(abs(made.beta * made.before / made.alpha / (made.a @ made.b)).ravel())
+        return made, *rest
+
+    monkeypatch.setattr(search.Search, "explore", explored)
+    monkeypatch.setattr(search.Search, "problem", problem)
+    checked("alpha == 0.3f && beta > 7.0f", "beta = 0.0f;", quick=True)
+    sizes = np.concatenate(ratios)
+    assert sizes.min() > 0.7 and sizes.max() < 1.5
 
 
 def edited(name: str, old: str, new: str) -> Checked:
