@@ -1,6 +1,8 @@
 """The gate searches for paths of a kernel that its other launches don't take, and names what it does not reach."""
 
+import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,9 @@ def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(condition, fault, 
     assert re.search(named, str(result.verdict.reason))
 
 
-def test_the_cheapest_launch_of_each_outcome_is_known_and_both_terms_of_its_result_are_of_one_size(monkeypatch):
+def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_launch_in_time(monkeypatch):
     explore, posed, ratios = search.Search.explore, search.Search.problem, list[np.ndarray]()
+    seconds = list[float]()
 
     def explored(self: search.Search, deadline: float) -> None:
         explore(self, deadline)
@@ -66,11 +69,17 @@ def test_the_cheapest_launch_of_each_outcome_is_known_and_both_terms_of_its_resu
             ratios.append(abs(made.beta * made.before / made.alpha / (made.a @ made.b)).ravel())
         return made, *rest
 
+    def judged(subject: Any, memory: Memory, *given: Any) -> Any:
+        seconds.append(memory.device.deadline - time.thread_time())
+        return mistake_in(subject, memory, *given)
+
+    monkeypatch.setattr(search, "mistake_in", judged)
     monkeypatch.setattr(search.Search, "explore", explored)
     monkeypatch.setattr(search.Search, "problem", problem)
     checked("alpha == 0.3f && beta > 7.0f", "beta = 0.0f;", quick=True)
     sizes = np.concatenate(ratios)
     assert sizes.min() > 0.7 and sizes.max() < 1.5
+    assert search.QUICK_S < max(filter(math.isfinite, seconds)) <= 1.5 * search.QUICK_S
 
 
 def edited(name: str, old: str, new: str) -> Checked:
