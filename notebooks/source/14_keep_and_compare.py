@@ -224,29 +224,28 @@ print(f"{len(swept.measurements)} tiles by {len(swept.cards)} workers; the best:
 plots.heat_map(chosen, swept)
 
 # %% [markdown]
-# A recording can't show what several cards are for. One host swept 219 tiles at 2048 on one of its cards, and then on
-# all four. Before you read on: four cards share the host's cores, on which each tile is compiled and checked. How much
+# A replay can't show what several cards are for. One host swept 219 tiles at 2048 on one of its cards, and then on all
+# four. Before you read on: four cards share the host's cores, on which each tile is compiled and checked. How much
 # faster are they?
 
 # %%
-sweeps = {count: Run.load(recordings("cluster")[f"{count}_cards"], "recorded") for count in (1, 4)}
-took = {}
-for count, run in sweeps.items():
+took, files = {}, recordings("cluster")
+for count in (1, 4):
+    run = Run.load(files[f"{count}_cards"], "recorded")
     spans = [(m.ran.began, m.ran.began + m.ran.seconds) for m in run.measurements]
     took[count] = max(end for _, end in spans) - min(begin for begin, _ in spans)
     best = max(run.select(), key=lambda m: m.ratio)
-    print(
-        f"{count} of 4 cards: {len(spans)} tiles in {took[count]:.0f} s; {best.kernel} has {best.ratio:.1%} of cuBLAS"
-    )
-print(f"{took[1] / took[4]:.2f} times as fast; {sweeps[4].label}")
-plots.cards(sweeps[4])
+    print(f"{count} of 4 cards: {len(spans)} tiles in {took[count]:.0f} s")
+    print(f"{best.ratio:.1%} of cuBLAS: {best.kernel}")
+print(f"{took[1] / took[4]:.2f} times as fast; {run.label}")
+plots.cards(run)
 
 # %% [markdown]
 # Both find the same tile. Was it luck, as each share was read on another card? On each card, the eight best were timed
 # again in one loop, with this tile:
 
 # %%
-summary = json.loads(recordings("cluster")["summary"].read_text())
+summary = json.loads(files["summary"].read_text())
 shares = summary["percent, with interval"]
 for name, of_cards in shares.items():
     if name.endswith(f" of {summary['best']}"):

@@ -87,6 +87,12 @@ def test_the_accesses_of_a_warp_in_words():
     )
 
 
+def test_lanes_have_their_distances_from_the_first_also_in_another_block():
+    for block in (0, 1):
+        kinds = {kind["text"]: kind["lanes"] for kind in access("coalesced", None, block).document["kinds"]}
+        assert kinds["32 lanes write 32 floats of C"] == [4 * lane for lane in range(32)]
+
+
 def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads():
     document = access("vectorized").document
     kinds = [document["kinds"][number] for number, *_ in document["steps"][0]]

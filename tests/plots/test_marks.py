@@ -24,6 +24,7 @@ from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, la
 from tests.plots.test_charts import EMULATED, boxes, drawn
 from worklog import lab, plots
 from worklog.analysis import memory_counts
+from worklog.analysis.counts import access_pattern
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel import LADDER
 from worklog.kernel import rung as find_rung
@@ -203,6 +204,13 @@ def test_a_tile_is_multiplied_behind_its_copies():
     blue = sorted(box.get_x() for box in boxes if to_hex(box.get_facecolor()) == ACCENT)
     copies = sorted(box.get_x() + box.get_width() for box in boxes if to_hex(box.get_facecolor()) == FAINT)
     assert len(blue) == 12 == len(copies) and all(begin >= end for begin, end in zip(blue, copies, strict=True))
+
+
+def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
+    tile, *strips = plots.ownership(access_pattern(find_rung("coalesced"))).axes
+    warp, thread = ({path.get_extents().bounds for path in of.get_paths()} for of in tile.collections)
+    assert sum(wide * high for *_, wide, high in warp) == 32 * sum(wide * high for *_, wide, high in thread) == 32
+    assert all(strip.collections for strip in strips if strip.lines or strip.patches or strip.texts)
 
 
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):

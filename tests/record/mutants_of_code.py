@@ -96,7 +96,7 @@ def noting(source: str, nodes: dict[int, Any]) -> str:
 
 def draw(rng: random.Random, count: int) -> list[Mutant]:
     """Mutants of random places, without equivalents."""
-    known = {line.partition("  # ")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()}
+    known = {line.rpartition("  # ")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()}
     files = [path for path in sorted((ROOT / "worklog").rglob("*.py")) if "emulator" not in path.parts]
     texts = {path: path.read_text(encoding="utf-8") for path in files if not path.stem.startswith("cuda")}
     every = [(path, *place) for path, text in texts.items() for place in places(text)]
