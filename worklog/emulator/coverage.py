@@ -40,7 +40,7 @@ EQUALITIES = ("setp", "eq"), ("setp", "ne")
 @dataclass(frozen=True)
 class Judge:
     """A kernel that computes choices. places: the number of each choice's note, of as many notes. equal: of each
-    equality of integers, the note that it holds. compared: by pc of each comparison, the note that it holds.
+    equality of 32 or 64 bits, the note that it holds. compared: by pc of each comparison, the note that it holds.
     """
 
     kernel: Kernel
@@ -305,8 +305,8 @@ class Coverage:
         return Judge(kernel, places, 2 * len(notes), equal, compared)
 
     def judged(self, rows: Mapping[str, Array]) -> tuple[Array, Array]:
-        """By note and row, whether it is made; and by equality and row, by how much its sides differ (0 where it isn't
-        reached). rows: by name of an input, its value in each row (default: 0).
+        """By note and row, whether it is made; and by equality and row, by how much its sides differ, with their bits
+        taken as integers (0 where it isn't reached). rows: by name of an input, its value in each row (default: 0).
         """
         judge, count = self.judge, len(next(iter(rows.values())))
         out, gaps = np.zeros((judge.notes, count), bool), np.zeros((len(judge.equal), count), np.int64)
