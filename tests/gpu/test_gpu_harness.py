@@ -72,8 +72,7 @@ def test_lengths_between_the_calibrated_ones_are_read_right(session, us):
     fine = QUICK.but(precision=0.0005, budget_s=0.5, most_samples=1000)
     read = [spin_us(session, us, fine) for _ in range(5)]  # one also has the drift and scatter within its interval
     print(f"{us:g} µs is read as", *(f"{one - session.calibration.offset_us:.3f}" for one in read))
-    limit_us = max(0.1, 0.002 * us) + session.calibration.tick_us  # the timer reads in ticks
-    assert np.median(read) - session.calibration.offset_us == approx(us, abs=limit_us)
+    assert np.median(read) - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
 
 
 def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(session):

@@ -1,7 +1,7 @@
 """Records how often the rule of `worklog compare` (worklog/runs/changes.py) is wrong, and finds a slowdown.
 
 `python -m tests.record.compare worklog/recordings/compare/h100.json` on a machine with GPUs of one kind; 6 minutes on
-four: 30 processes, shared out among the cards, measure `warptiled`, `shared`, cuBLAS and a slower `warptiled` at four
+four: 40 processes, shared out among the cards, measure `warptiled`, `shared`, cuBLAS and a slower `warptiled` at four
 sizes as `worklog run` does. Each block of the slower one waits for some cycles after its work, as many as make the
 kernel 2 % slower in a paired loop on its card. `--rates` prints the rates of a file.
 """

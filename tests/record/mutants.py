@@ -1,5 +1,5 @@
-"""Put mutants of right kernels through the gate on the emulator: `python -m tests.record.mutants [KERNEL…]`; an
-hour on 2 cores.
+"""Put mutants of right kernels through the gate on the emulator: `python -m tests.record.mutants [KERNEL…]`; half
+an hour on 2 cores.
 
 A mutant is a kernel of the ladder, or a small right kernel of the tests, with one edit. The table counts
 what became of them: a row per kernel; notebook 04 shows it. A survivor passes the gate. It is wrong, and the gate has a

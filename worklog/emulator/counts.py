@@ -16,7 +16,7 @@ from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Kernel
 
 WARP = 32
-COMPARED = "sm_90"  # where every rung's counts equal a GPU's hardware counters: tests/emulator/ncu_*.json
+COMPARED = "sm_90"  # where every rung's counts were compared with a GPU's counters: tests/emulator/ncu_*.json
 
 
 @dataclass(frozen=True)
