@@ -4,8 +4,8 @@
 //
 // Why:     a thin C has few tiles, and a tile of 30_best.cu takes one k after the other. Here the
 //          threads of a block share out K, and one launch is enough. Each thread loads its part of
-//          one k past shared memory, for AHEAD of them at a time. With one row or column, each
-//          number of the larger matrix is read once.
+//          one k past shared memory, for AHEAD of them at a time. What a block reads once is marked
+//          as such (__ldcs), and leaves the caches first.
 // Domain:  N % WIDTH == 0.
 // Tile:    BM=8 BN=32 BK=32 TN=4 WIDTH=4
 // Launch:  grid (M + BM - 1) / BM * ((N + BN - 1) / BN)   block BK * BN / TN
@@ -18,9 +18,9 @@ constexpr unsigned ALL = 0xffffffff;  // lanes
 template <int WIDTH>
 __device__ __forceinline__ void load(float* to, const float* from) {
   if (WIDTH == 4) {
-    *(float4*)to = *(const float4*)from;
+    *(float4*)to = __ldcs((const float4*)from);
   } else {
-    *to = *from;
+    *to = __ldcs(from);
   }
 }
 
@@ -51,7 +51,9 @@ __global__ void __launch_bounds__(BK * BN / TN)
     for (int s = 0; s < AHEAD; ++s) {
       const unsigned k = first + s * BK;
       if (k >= depth) continue;
-      for (int i = 0; i < BM; ++i) a[s][i] = from_a[i][k];
+      for (int i = 0; i < BM; ++i) {
+        a[s][i] = LANES == 1 ? __ldcs(from_a[i] + k) : from_a[i][k];  // lanes share a number of A
+      }
       for (int j = 0; j < TN; j += WIDTH) load<WIDTH>(&b[s][j], from_b[j] + (size_t)k * N);
     }
     for (int s = 0; s < AHEAD; ++s) {

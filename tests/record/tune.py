@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import click
+import numpy as np
 
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rungs
@@ -32,14 +33,18 @@ from worklog.runs.documents import Table as Rows
 from worklog.settings import Harness
 
 COUNT = 48  # shapes
-TILES, NEAR = 6, 1.4  # at a shape, the most tiles, and their most time over the fastest one's
+TILES, NEAR = 5, 1.3  # at a shape, the most tiles, and their most time over the fastest one's
 GUESSES, FAR = 4, 2.0  # shapes at least per guess, and the most time there over the fastest one's
-TUNING_S, ALL_S = 330, 510
+TUNING_S, ALL_S = 340, 520
 # Where best was slower than cuBLAS on an H100.
 SLOW = "1x4096x4096 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640 1000x1536x3072 769x1000x4095"
 # Like these, and not among the shapes of the result: the draws have few that are thin and large.
-MORE = "1x6144x3000 5000x1x6000 2x6000x4000 9x5000x3001 41x6000x5000 80x4097x1000 700x300x1501 1100x1400x2500"
-SHORT: Changes = (("most_samples", 60), ("budget_s", 0.5), ("hot_ms", 0.0))
+MORE = (
+    "1x6144x3000 1x3001x6000 1x7000x700 1x7001x600 1x600x7000 1x701x7000 1x1500x1500 1x9000x9000 5000x1x6000 8000x1x600"
+    " 2x6000x4000 2x3001x3000 3x2000x5000 6x5000x5000 9x5000x3001 5000x4x5000 5000x8x3000 41x6000x5000 80x4097x1000 "
+    "700x300x1501 1100x1400x2500"
+)
+SHORT: Changes = (("most_samples", 50), ("budget_s", 0.4), ("hot_ms", 0.0))
 UNCHECKED: Changes = (("gate", False),)  # where the gate has passed a tile at another shape
 TIMES = ("alone_us", "shared_us", "block_us")
 # Weights of a tile's earlier times against one point: a measured tile is taken to be off by half as much as a point,
@@ -168,12 +173,7 @@ def fitted(of: Table, points: Points) -> Table:
     of = replace(
         of, launch_us=of.launch_us * mean(us / trial.us for trial, us, _ in points if trial.us < 1.25 * of.launch_us)
     )
-    read = list[float]()
-    for trial, us, _ in points:
-        memory_us = trial.shape.compulsory_bytes / of.read_gbs / 1e3
-        if trial.entry != "split" and of.launch_us < memory_us > 0.9 * (trial.us - of.launch_us):
-            read.append((us - of.launch_us) / (trial.us - of.launch_us))
-    of = replace(of, read_gbs=of.read_gbs / mean(read))
+    of = replace(of, **reading(of, points))
     slower = mean(us / trial.us for trial, us, _ in points if trial.entry == "split")
     return replace(
         of,
@@ -185,6 +185,23 @@ def fitted(of: Table, points: Points) -> Table:
         split_gbs=of.split_gbs / slower,
         split_float_gbs=of.split_float_gbs / slower,
     )
+
+
+def reading(of: Table, points: Points) -> dict[str, float]:
+    """The rate of memory and the cost of a row of B in a tile that fit the points which memory bounds, by least squares
+    of relative errors: what memory was expected to take there is off by as much as the whole time is.
+    """
+    per_us = list[tuple[float, int]]()
+    for trial, us, _ in points:
+        columns = trial.kernel.template["BN"]
+        read_us = of.read_us(columns, trial.shape)
+        if trial.entry != "split" and of.launch_us < read_us > 0.9 * (trial.us - of.launch_us):
+            read_us *= (us - of.launch_us) / (trial.us - of.launch_us)
+            per_us.append((trial.shape.compulsory_bytes / read_us, tiles.tile_rows(columns, trial.shape) / read_us))
+    if len(per_us) < 2:
+        return {}
+    (byte_us, row_us), *_ = np.linalg.lstsq(np.array(per_us), np.ones(len(per_us)))
+    return {"read_gbs": 1e-3 / byte_us, "row_bytes": max(0.0, row_us / byte_us)}
 
 
 def fit(of: Table, tile: Tile, points: Points) -> Tile:

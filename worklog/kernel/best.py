@@ -68,7 +68,8 @@ class Tile:
 class Table:
     """label: where it was measured. gpu, multiprocessors, shapes: of the measurement; memory_gbs: the peak of the
     GPU's memory. launch_us: of a launch without work; sum_us, sum_gbs: of each round of loads of the launch that
-    adds the parts, and the rate at which it does. read_gbs: of matrices that are read once, fitted to thin C.
+    adds the parts, and the rate at which it does. read_gbs: of matrices that are read once, fitted to thin C;
+    row_bytes: what a row of B in a tile costs there beside its own bytes, for which narrow tiles are slower.
     split_launch_us, split_tile_us: of the rung split, its launches without work, and a tile of 128 x 128 x 32;
     split_gbs: the rate of its first pass; split_float_gbs: of stores that are float by float.
     """
@@ -81,6 +82,7 @@ class Table:
     sum_us: float
     sum_gbs: float
     read_gbs: float
+    row_bytes: float
     split_launch_us: float
     split_tile_us: float
     split_gbs: float
@@ -114,6 +116,10 @@ class Table:
         moved = rungs.added(shape, parts)
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
+    def read_us(self, columns: int, shape: Shape) -> float:
+        """Microseconds for which memory is busy, if it reads each matrix once, and B in tiles of so many columns."""
+        return (shape.compulsory_bytes + self.row_bytes * tile_rows(columns, shape)) / self.read_gbs / 1e3
+
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
         """Expected microseconds of a tile's launches: what the busiest multiprocessor does. parts: of K."""
         of = tile.template
@@ -131,10 +137,15 @@ class Table:
         for held, steps_of_all in ((tile.resident, full * steps), (last, steps * (left > 0))):
             us += steps_of_all * max(tile.alone_us, held * tile.shared_us)
         few = max(1.0, self.multiprocessors / (2 * blocks))
-        us = self.launch_us + math.hypot(us, few * shape.compulsory_bytes / self.read_gbs / 1e3)
+        us = self.launch_us + math.hypot(us, few * self.read_us(of["BN"], shape))
         if parts > 1:  # a launch that adds them
             us += math.ceil(parts / ADDED) * self.sum_us
         return us + rungs.added(shape, parts) / self.sum_gbs / 1e3
+
+
+def tile_rows(columns: int, shape: Shape) -> int:
+    """Rows of B in all tiles with so many columns."""
+    return shape.k * math.ceil(shape.n / columns)
 
 
 @cache
