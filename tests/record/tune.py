@@ -37,7 +37,8 @@ TILES, NEAR = 5, 1.3  # at a shape, the most tiles, and their most time over the
 GUESSES, FAR = 4, 2.0  # shapes at least per guess, and the most time there over the fastest one's
 TUNING_S, ALL_S = 340, 520
 # Where best was slower than cuBLAS on an H100.
-SLOW = "1x4096x4096 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640 1000x1536x3072 769x1000x4095"
+SLOW = "1x4096x4096 1x8192x8192 1x8192x512 1x4095x4095 1x513x8193 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640"
+SLOW += " 1000x1536x3072 769x1000x4095"
 # Like these, and not among the shapes of the result: the draws have few that are thin and large.
 MORE = (
     "1x6144x3000 1x3001x6000 1x7000x700 1x7001x600 1x600x7000 1x701x7000 1x1500x1500 1x9000x9000 5000x1x6000 8000x1x600"
