@@ -17,7 +17,7 @@ from worklog.errors import BadSetting
 from worklog.kernel import at_revision, kernels_dir, ladder, rung
 from worklog.kernel.source import read_source
 from worklog.runner import measure as bench
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runs import Estimate, Run, runs_dir
 from worklog.settings import COMMAND
 

@@ -16,7 +16,7 @@ from worklog.kernel import LADDER
 from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runs import runs_dir
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run

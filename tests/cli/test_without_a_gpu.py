@@ -19,7 +19,7 @@ from worklog.cli.figures import markers
 from worklog.gpu import device
 from worklog.kernel.ladder import RUNGS
 from worklog.runner import check as checks
-from worklog.runner.job import jobs_of
+from worklog.runner.measure import jobs_of
 from worklog.runs import CHAPTERS, recordings, runs_dir
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -72,7 +72,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
-    monkeypatch.setattr("worklog.runner.job.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0])
+    monkeypatch.setattr("worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0])
     saved(runs_dir() / "latest.json")
     alone = worklog("article").stdout
     assert alone.endswith("table not rewritten in README.md: there is no such file\n")

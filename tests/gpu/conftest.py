@@ -13,7 +13,7 @@ from worklog.gpu.device import gpu_reason
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runs.measurement import Measurement
 
 if TYPE_CHECKING:

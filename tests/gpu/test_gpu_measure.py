@@ -28,8 +28,7 @@ from worklog.kernel.signature import Launch
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.child import environment
-from worklog.runner.job import Job
-from worklog.runner.measure import carry_out, measure
+from worklog.runner.measure import Job, carry_out, measure
 from worklog.runner.timing import own_session
 from worklog.runs import CUBLAS, open_run
 from worklog.runs.run import Run

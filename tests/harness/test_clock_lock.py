@@ -27,7 +27,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Runnable
 from worklog.problem import Shape
 from worklog.runner import timing, worker
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, Run
 from worklog.runs.record import read_line
 

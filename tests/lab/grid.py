@@ -6,7 +6,7 @@ from typing import Any
 from tests import helpers
 from tests.record.grid import grid_jobs
 from worklog.lab.readings import Answers, grid_runs
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runs import Measurement, Roof, Run, Samples, Side
 
 OFFSET = 3.0

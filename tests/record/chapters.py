@@ -14,8 +14,7 @@ from pathlib import Path
 import worklog
 from worklog.kernel import LADDER
 from worklog.problem import Shape
-from worklog.runner.job import Job
-from worklog.runner.measure import carry_out
+from worklog.runner.measure import Job, carry_out
 from worklog.settings import Harness
 
 TILES = (

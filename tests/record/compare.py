@@ -24,8 +24,7 @@ import numpy as np
 
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
-from worklog.runner.job import Job
-from worklog.runner.measure import carry_out
+from worklog.runner.measure import Job, carry_out
 from worklog.runs import CUBLAS, Run, write_text
 from worklog.runs.changes import FASTER, SLOWER, SOURCE, UNKNOWN, Reading, change, reading_of
 from worklog.runs.estimates import NORMAL

@@ -7,8 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from worklog.problem import Shape
-from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, Changes, Job
-from worklog.runner.measure import carry_out
+from worklog.runner.measure import ABLATION_RUNGS, GRID_SIZES, Changes, Job, carry_out
 from worklog.settings import PITFALLS, Harness
 
 # A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.

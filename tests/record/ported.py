@@ -30,7 +30,7 @@ from worklog.gpu.device import gpu, gpu_reason, software
 from worklog.kernel.solution import Solution
 from worklog.peers.harnesses import nvbench_summaries
 from worklog.runner import declare, measure
-from worklog.runner.job import CASE
+from worklog.runner.measure import CASE
 from worklog.runs import Measurement, documents, source_label, tool
 from worklog.settings import Harness
 

@@ -26,8 +26,7 @@ from worklog.kernel import Kernel, rungs
 from worklog.kernel import best as tiles
 from worklog.kernel.best import BULK, LEAST_SPLIT_K, Table, Tile, candidates, choose, table
 from worklog.problem import Shape, drawn
-from worklog.runner.job import Changes, Job
-from worklog.runner.measure import carry_out
+from worklog.runner.measure import Changes, Job, carry_out
 from worklog.runs import Gpu, Run
 from worklog.runs.documents import Table as Rows
 from worklog.settings import Harness

@@ -24,9 +24,8 @@ from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
 from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import Shape
-from worklog.runner.job import Job, jobs_of
 from worklog.runner.launches import Loop, Trespass
-from worklog.runner.measure import require_measurable
+from worklog.runner.measure import Job, jobs_of, require_measurable
 from worklog.runner.timing import Call, time_on
 from worklog.runner.worker import measure_job
 from worklog.runs import CUBLAS, Estimate, Measurement, Run, Work

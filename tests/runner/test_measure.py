@@ -16,8 +16,7 @@ from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
 from worklog.runner.child import run_child
-from worklog.runner.job import Job
-from worklog.runner.measure import carry_out
+from worklog.runner.measure import Job, carry_out
 from worklog.runs.run import Run
 
 SHAPE = Shape.of(512)

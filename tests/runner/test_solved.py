@@ -14,8 +14,7 @@ from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadSetting
 from worklog.kernel.solution import Solution
 from worklog.runner import check
-from worklog.runner.job import Job
-from worklog.runner.measure import measure_solutions
+from worklog.runner.measure import Job, measure_solutions
 from worklog.runner.worker import LAST, measure_job
 from worklog.runs import Measurement, Work, duration
 from worklog.runs.record import line, read_line

@@ -20,8 +20,16 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
 from worklog.runner import sweep as tuning
-from worklog.runner.job import ABLATION_RUNGS, GRID_SIZES, article_jobs, jobs_of
-from worklog.runner.measure import held_by, holding, recorded, require_measurable
+from worklog.runner.measure import (
+    ABLATION_RUNGS,
+    GRID_SIZES,
+    article_jobs,
+    held_by,
+    holding,
+    jobs_of,
+    recorded,
+    require_measurable,
+)
 from worklog.runner.sweep import results, variants
 from worklog.runs import recorded_run
 from worklog.settings import PITFALLS, Harness

@@ -11,7 +11,7 @@ from tests.virtual.machine import Machine
 from worklog.harness import Harness, Reading, Timed, time_in_turn
 from worklog.kernel import Kernel
 from worklog.problem import Shape
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runner.session import Session
 from worklog.runner.worker import loop_of, measure_job
 from worklog.runs import CUBLAS, Calibration, Estimate, Measurement, event_overhead_us, summarize

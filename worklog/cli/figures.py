@@ -19,7 +19,7 @@ from worklog.lab import site as pages
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.problem import Shape
-from worklog.runner import check, job, measure
+from worklog.runner import check, measure
 from worklog.runs import CUBLAS, Measurement, Run, Table, cells
 from worklog.settings import Harness
 
@@ -57,7 +57,7 @@ def error_growth() -> Drawing:
 
 def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
     """The recordings of these rungs, as far as there are any, and of cuBLAS at 4096."""
-    planned, _ = job.jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
+    planned, _ = measure.jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
     return measure.recorded(planned, runs.recorded_run(), partly=True)
 
 
@@ -93,7 +93,7 @@ RUN = click.option(
 @options.folder("figures", "Folder for SVG and PNG.")
 def figures(file: str | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
-    run = runs.open_run(file) if file else measure.holding(job.jobs_of(None, 4096)[0])
+    run = runs.open_run(file) if file else measure.holding(measure.jobs_of(None, 4096)[0])
     _draw(run, out, others(file is None and run.origin == "recorded"))
 
 
@@ -108,7 +108,7 @@ def article(out: Path, file: Path, harness: Harness) -> None:
     README.
     """
     live = options.live_wanted(set=harness != Harness())
-    planned = job.article_jobs()
+    planned = measure.article_jobs()
     with options.progress_bar() as progress:
         run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
     options.print_run(run, as_json=False)

@@ -26,7 +26,6 @@ from worklog.peers import exploits as table_of
 from worklog.problem import Shape
 from worklog.runner import measure
 from worklog.runner.declare import at, declared
-from worklog.runner.job import ABLATION_SIZES
 from worklog.runner.session import calibrated
 from worklog.runs import effects, effects_text, live_runs, open_comparison
 from worklog.settings import PITFALLS, SAMPLING, Harness
@@ -42,7 +41,7 @@ def ablate(rung: str, shapes: list[Shape], harness: Harness, out: Path | None, a
     """
     options.live_wanted(out=out, set=harness != Harness())
     with options.progress_bar() as progress:
-        run = measure.ablate(rung, shapes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
+        run = measure.ablate(rung, shapes or measure.ABLATION_SIZES, harness=harness, progress=progress, out=out)
     rows = [asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, rung)]
     options.write_exports(rows, shown, title=f"{rung} · {run.label}")
     text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")

@@ -25,7 +25,6 @@ from worklog.runner import sweep as tiles
 from worklog.runner.cluster import Cluster, Workers, visible_cards
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
-from worklog.runner.job import SECONDS_EACH, jobs_of
 from worklog.runner.search import STRATEGIES, ranking, search
 from worklog.runs import CUBLAS, Run, open_run
 from worklog.runs.changes import of_one_loop
@@ -106,7 +105,7 @@ def run(
             raise BadSetting("--against-revision takes one kernel: run the kernels one by one")
         chosen, baselines = chosen[:1], [*baselines, at_revision(kernels[0], revision, launch)]
     options.print_adapted([*chosen, *baselines])
-    jobs, own = jobs_of(chosen or None, at, against=baselines)
+    jobs, own = measure.jobs_of(chosen or None, at, against=baselines)
     measure.require_measurable(jobs, harness, own)
     if preview:
         for kernel in own:
@@ -116,7 +115,7 @@ def run(
             {"kernel": job.kernel, "against": [*job.baselines], "set": job.pitfalls, **asdict(job.problem)}
             for job in jobs
         ]
-        seconds = SECONDS_EACH * len(jobs)
+        seconds = measure.SECONDS_EACH * len(jobs)
         text = f"{len(jobs)} measurements, about {spoken(seconds)}"
         options.show({"points": len(jobs), "seconds": seconds, "measurements": rows}, text, as_json)
         return

@@ -23,8 +23,7 @@ from worklog.kernel import Kernel, rung
 from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, changes, unbiased_settings, word
 from worklog.plots import DARK, DARK_PAGES, LIGHT
 from worklog.problem import Shape
-from worklog.runner.job import ABLATION_SAMPLING, Job
-from worklog.runner.measure import carry_out
+from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out
 from worklog.runs import Run, forced_source, new_path
 from worklog.settings import PITFALLS, Harness, Value, rule
 

@@ -25,8 +25,8 @@ from worklog.harness import blocked, nothing
 from worklog.kernel import Kernel
 from worklog.problem import Shape, random_inputs
 from worklog.runner.declare import Benchmark
-from worklog.runner.job import Skipped
 from worklog.runner.launches import ALIGNED, Pool
+from worklog.runner.measure import Skipped
 from worklog.runner.timing import Call
 from worklog.runner.worker import called
 from worklog.runs import CUBLAS, KNOWN, Row, median

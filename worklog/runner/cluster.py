@@ -22,8 +22,7 @@ from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
 from worklog.runner.child import Ended, run_child
-from worklog.runner.job import Job
-from worklog.runner.measure import limit_s
+from worklog.runner.measure import Job, limit_s
 from worklog.runs import Measurement, Ran, Verdict, read_line, tool
 from worklog.settings import Harness
 

@@ -24,8 +24,7 @@ from worklog.errors import BadSetting, listed, meant
 from worklog.harness import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Space
-from worklog.runner.job import Job, Skipped
-from worklog.runner.measure import carry_out
+from worklog.runner.measure import Job, Skipped, carry_out
 from worklog.runs import Gpu, Progress, Run, Shown, Table, silent
 from worklog.settings import Harness
 

@@ -23,7 +23,7 @@ from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.problem import Point, Shape
 from worklog.runner.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runner.sweep import Variant, Variants, recorded
 from worklog.runs import CUBLAS, Estimate, Measurement, Progress, Ran, Run, Table, Verdict, failed, silent
 from worklog.settings import Harness

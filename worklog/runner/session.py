@@ -24,8 +24,8 @@ from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate,
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
-from worklog.runner.job import Job
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, Trespass
+from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, Calibration, Measurement, Roof, Stage, Verdict, Work
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from worklog.gpu.device import gpu
 from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, evaluate, occupancy
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis, Point, Shape, Space, Value
-from worklog.runner.job import SECONDS_EACH
-from worklog.runner.measure import CHANGED, live_wanted, measure
+from worklog.runner.measure import CHANGED, SECONDS_EACH, live_wanted, measure
 from worklog.runs import CUBLAS, Measurement, Run, recorded_run, recordings
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clocks import DATAPATHS, Clocks, Peaks
 from worklog.gpu.device import bus_id, require_gpu
 from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches
-from worklog.runner.job import Job
+from worklog.runner.measure import Job
 from worklog.runner.session import Ready, Session
 from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work, event_overhead_us
 

@@ -23,8 +23,8 @@ from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_
 from worklog.kernel import Solution, Solver, words_of
 from worklog.problem.problem import each, raw, rebuilt
 from worklog.runner.child import Say
-from worklog.runner.job import CASE, Job, Skipped, work_of
 from worklog.runner.launches import Loop, elements
+from worklog.runner.measure import CASE, Job, Skipped, work_of
 from worklog.runner.session import Ready, Session, alone_on_the_gpu
 from worklog.runner.timing import UNCHECKED, WORK, Call, on_gpu, ready_call
 from worklog.runs import CUBLAS, Measurement, Run, Stage, Work, line
