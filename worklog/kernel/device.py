@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.errors import BadSetting
 from worklog.kernel.source import code_lines, parts
 from worklog.problem import FLOAT_BYTES, Domain, Shape
 
@@ -116,18 +115,6 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait for everything enqueued. Raises LaunchFailed if any of it failed."""
-
-
-MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
-
-
-def require_shape(shape: Shape, domain: Domain, name: str, otherwise: str = "") -> None:
-    """Raise BadSetting, with a shape that fits, for a shape outside of a domain. otherwise: what to do instead."""
-    if shape in domain:
-        return
-    near = replace(domain, square=domain.square or shape.square).padded(shape)
-    advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
-    raise BadSetting(f"size {shape} is outside {name}'s domain ({domain}): {advice}{otherwise}")
 
 
 UNKNOWN_KERNELS = 2  # kernels per launch, assumed where they can't be counted and may be several

@@ -36,7 +36,7 @@ from types import ModuleType
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
-from worklog.kernel.device import Buffer, Device, Runnable, require_shape
+from worklog.kernel.device import Buffer, Device, Runnable
 from worklog.problem import SGEMM, Shape, ctype_of
 from worklog.runs import require_file
 
@@ -168,7 +168,7 @@ class HostSubject(Runnable):
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Call it once. Raises BadSetting, and LaunchFailed for its own errors and a broken contract."""
-        require_shape(shape, self.domain, self.name)
+        self.kernel.check(shape)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
         of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
         before = (shape.m, shape.n, shape.k) if self.is_library else ()

@@ -18,7 +18,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
-from worklog.kernel.device import Block, Device, Loaded, Program, Runnable, require_shape
+from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.device_code import included, prepared
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
@@ -27,6 +27,7 @@ from worklog.kernel.unit import Unit, read
 from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
+MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,7 @@ class Kernel:
         `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
         "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
         """
-        texts: dict[str, Any] = dict(
-            source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file
-        )
+        texts: Any = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file)
         for argument, value in texts.items():
             if not isinstance(value, str) and (value is not None or argument == "source"):
                 raise BadSetting(f"{argument}: give text, not {value!r:.60}")
@@ -128,8 +127,7 @@ class Kernel:
             raise BadSetting(f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {known}")
         if len({f.parameters for f in unit.functions if f.is_kernel and f.name == defined.name}) > 1:
             raise BadSetting(f"{file} has {function} with different parameters: give each a name of its own")
-        of_header = not instantiated and {*tile} <= {*defined.template}
-        template = tile if of_header else {}
+        template = tile if not instantiated and {*tile} <= {*defined.template} else {}
         pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
         if not instance and not template and {*defined.template} <= pointed:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
@@ -338,8 +336,11 @@ class Kernel:
 
     def check(self, shape: Shape) -> None:
         """Raise BadSetting, with a shape that fits, for a shape that the kernel does not take."""
-        otherwise = "" if self.number is None else ", or use coalesced, which takes any size"
-        require_shape(shape, self.domain, self.name, otherwise)
+        if shape not in self.domain:
+            near = replace(self.domain, square=self.domain.square or shape.square).padded(shape)
+            advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
+            otherwise = "" if self.number is None else ", or use coalesced, which takes any size"
+            raise BadSetting(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{otherwise}")
 
     def load(self, device: Device, *, fresh: bool = False) -> Runnable:
         """The kernel on a device. fresh: its next launch is the first one of its code, where possible. Raises
