@@ -18,7 +18,7 @@ from tests.helpers import CALIBRATION, GPU
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled
-from worklog.runner.child import Say, main
+from worklog.runner.child import Say, answering
 from worklog.runs import Estimate, Measurement, Run
 from worklog.runs.record import line
 
@@ -112,4 +112,5 @@ def check(order: dict[str, Any], say: Say) -> None:
 
 
 if __name__ == "__main__":
-    main({"measure": measure, "check": check})
+    with answering() as (order, say):
+        measure(order, say) if order["do"] == "measure" else check(order, say)

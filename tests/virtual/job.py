@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tests.exploits.arrays import xp
@@ -21,7 +20,8 @@ def check_without_races(order: Mapping[str, Any], say: child.Say) -> None:
 
 if __name__ == "__main__":
     xp.machine = Machine()
-    on_virtual = partial(
-        worker.answer, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
-    )
-    child.main({"measure": on_virtual, "check": check_without_races})
+    with child.answering() as (order, say):
+        if order["do"] == "measure":
+            worker.answer(order, say, lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values()))
+        else:
+            check_without_races(order, say)

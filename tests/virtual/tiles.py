@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,4 +67,5 @@ class Session(VirtualSession):
 
 
 if __name__ == "__main__":
-    child.main({"measure": partial(worker.answer, make_session=lambda kernels: Session(Machine(), *kernels.values()))})
+    with child.answering() as (order, say):
+        worker.answer(order, say, lambda kernels: Session(Machine(), *kernels.values()))

@@ -214,12 +214,14 @@ def environment() -> dict[str, str]:
 # ----------------------------------------------------------------------------------------------- in the child
 
 
-def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = None) -> None:
-    """Carry out an order, one of acts (default: ACTS), and exit at once, without atexit handlers and CUDA teardown."""
+@contextmanager
+def answering() -> Iterator[tuple[dict[str, Any], Say]]:
+    """The order, and how to answer while the context is open. An error that leaves it is an answer, too. Then the
+    process exits at once, without atexit handlers and CUDA teardown.
+    """
     order, say = started()
     try:
-        act = acts[order["do"]] if acts else importlib.import_module(ACTS[order["do"]]).answer
-        act(order, say)
+        yield order, say
     except (Exception, SystemExit) as error:  # a host function may raise anything
         known = error if isinstance(error, WorklogError) else memory_is_full(error)
         if known is not None:
@@ -251,4 +253,5 @@ def started() -> tuple[dict[str, Any], Say]:
 
 
 if __name__ == "__main__":
-    main()
+    with answering() as (order, say):
+        importlib.import_module(ACTS[order["do"]]).answer(order, say)
