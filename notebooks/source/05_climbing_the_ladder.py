@@ -41,11 +41,10 @@ plots.ladder(worklog.results(shapes=[4096]), 4096)
 # picture shows which thread computes which elements, and the memory that a warp's first request of each kind touches.
 
 # %%
-from worklog.analysis.counts import access_pattern
+from worklog.analysis import access
 
-patterns = {rung.name: access_pattern(rung) for rung in worklog.LADDER}
 display(lab.source("naive"))
-plots.ownership(patterns["naive"])
+plots.ownership(access("naive"))
 
 # %% [markdown]
 # And here is every access, step by step. `lab.access` takes your kernel, too, and so does `worklog inspect mine.cu
@@ -131,7 +130,7 @@ lab.access("naive")
 
 # %%
 display(lab.diff("naive", "coalesced"))
-display(plots.ownership(patterns["coalesced"]))
+display(plots.ownership(access("coalesced")))
 lab.step("coalesced")
 
 # %% [markdown]
@@ -242,7 +241,7 @@ lab.step("coalesced")
 
 # %%
 display(lab.diff("coalesced", "shared", hunks=[1]))
-display(plots.ownership(patterns["shared"]))
+display(plots.ownership(access("shared")))
 lab.step("shared")
 
 # %% [markdown]
@@ -312,7 +311,7 @@ lab.step("shared")
 
 # %%
 display(lab.diff("shared", "tiles_1d", hunks=[3]))
-display(plots.ownership(patterns["tiles_1d"]))
+display(plots.ownership(access("tiles_1d")))
 lab.step("tiles_1d")
 
 # %% [markdown]
@@ -393,7 +392,7 @@ lab.step("tiles_1d")
 
 # %%
 display(lab.diff("tiles_1d", "tiles_2d", hunks=[4, 5]))
-display(plots.ownership(patterns["tiles_2d"]))
+display(plots.ownership(access("tiles_2d")))
 lab.step("tiles_2d")
 
 # %% [markdown]
@@ -408,7 +407,7 @@ lab.step("tiles_2d")
 
 # %%
 display(lab.diff("tiles_2d", "vectorized", hunks=[3, 5]))
-display(plots.ownership(patterns["vectorized"]))
+display(plots.ownership(access("vectorized")))
 lab.step("vectorized")
 
 # %%
@@ -523,7 +522,7 @@ lab.counts(*changed)
 
 # %%
 display(lab.diff("vectorized", "conflict_free", hunks=[1, 3]))
-display(plots.ownership(patterns["conflict_free"]))
+display(plots.ownership(access("conflict_free")))
 lab.step("conflict_free")
 
 # %% [markdown]
@@ -601,7 +600,7 @@ lab.step("double_buffered")
 # per thread are faster than 8 x 8, since a thread reads 24 floats for 128 multiply-adds instead of 16 for 64.
 
 # %%
-display(plots.ownership(patterns["autotuned"]))
+display(plots.ownership(access("autotuned")))
 lab.step("autotuned")
 
 # %% [markdown]
@@ -655,7 +654,7 @@ lab.register_reads("pipelined", "register_banks")
 
 # %%
 display(lab.diff("register_banks", "warptiled"))
-display(plots.ownership(patterns["warptiled"]))
+display(plots.ownership(access("warptiled")))
 lab.step("warptiled")
 
 # %% [markdown]

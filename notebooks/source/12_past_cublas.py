@@ -58,10 +58,10 @@ lab.register_reads(*NAMES)
 # multiply-adds waiting.
 
 # %%
-from worklog.analysis.counts import access_pattern
+from worklog.analysis import access
 
 display(lab.diff("warptiled", "lane_map", hunks=[1]))
-plots.ownership(access_pattern(worklog.rung("lane_map")))
+plots.ownership(access("lane_map"))
 
 # %%
 lab.timeline("lane_map")

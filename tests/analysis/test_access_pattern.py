@@ -4,46 +4,43 @@ import numpy as np
 import pytest
 
 from worklog import plots
+from worklog.analysis import access
 from worklog.analysis.counters import counters
-from worklog.analysis.counts import access_pattern
 from worklog.errors import BadRunFile, NothingToDraw
-from worklog.kernel import FP32, LADDER, TENSOR, rung
+from worklog.kernel import FP32, LADDER, TENSOR
+from worklog.plots.charts.tiles import first_block
 
 
 @pytest.mark.parametrize("name", ["naive", "tiles_1d", "tiles_2d", "best", "split", "bulk_copies"])
 def test_every_thread_that_stores_owns_as_many_elements(name):
     """Also in a rung with a workspace, variables, or warps that only copy."""
-    record, owners = rung(name), access_pattern(rung(name)).owners
+    shown = access(name)
+    owners, _ = first_block(shown)
     threads, elements = np.unique(owners, return_counts=True)
     assert (owners >= 0).all() and len({*elements.tolist()}) == 1
-    if record in LADDER[:6]:
-        assert owners.shape == (record.template["BM"], record.template["BN"])
-        assert threads.tolist() == list(range(record.threads))
+    if shown.kernel in LADDER[:6]:
+        assert owners.shape == (shown.kernel.template["BM"], shown.kernel.template["BN"])
+        assert threads.tolist() == list(range(shown.kernel.threads))
 
 
 def test_owners_are_those_that_the_headers_describe():
     row, column = np.indices((128, 128))
-    assert (access_pattern(rung("tiles_2d")).owners == row // 8 * 16 + column // 8).all()
+    assert (first_block(access("tiles_2d"))[0] == row // 8 * 16 + column // 8).all()
 
 
 @pytest.mark.parametrize("name", ["equal_shares", "ragged"])  # the latter's first block writes to the workspace
 def test_where_no_thread_stores_there_are_no_owners_to_draw(name):
-    pattern = access_pattern(rung(name))
-    assert not any(request.in_shared for request in pattern.requests if request.memory == "workspace")
     with pytest.raises(NothingToDraw, match=f"{name}: no thread"):
-        plots.ownership(pattern)
+        plots.ownership(access(name))
 
 
 def test_one_access_by_hand():
-    naive = access_pattern(rung("naive"))
-    a, b, c = naive.first("A"), naive.first("B"), naive.first("C", store=True)
-    assert a is not None and b is not None and c is not None
+    _, naive = first_block(access("naive"))
+    a, b, c = naive["A", False], naive["B", False], naive["C", True]
     assert (a.sectors, b.sectors, c.sectors, a.width, a.wavefronts, a.conflicts) == (32, 1, 32, 4, 0, 0)
-    assert a.floats[:, 0].tolist() == [lane * naive.shape.k for lane in range(32)]
-    assert (naive.shape.m, naive.shape.n) == (2 * rung("naive").template["BM"], 2 * rung("naive").template["BN"])
-    assert naive.first("As") is None and naive.label == "emulated · sm_90 PTX"
-    wide = access_pattern(rung("vectorized")).first("Bs")
-    assert wide is not None and (wide.width, wide.wavefronts, wide.conflicts, wide.sectors) == (16, 8, 4, 0)
+    assert a.floats.tolist() == [32 * lane for lane in range(32)] and len(naive) == 3
+    wide = first_block(access("vectorized"))[1]["Bs", False]
+    assert (wide.width, wide.wavefronts, wide.conflicts, wide.sectors, wide.in_shared) == (16, 8, 4, 0, True)
 
 
 def test_recorded_counters_are_of_this_source_and_a_rung_without_is_named():

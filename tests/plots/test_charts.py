@@ -19,7 +19,7 @@ from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from worklog import lab, plots
-from worklog.analysis.counts import access_pattern
+from worklog.analysis import access
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel.ladder import rung
@@ -153,7 +153,7 @@ CASES = {
     "tile map": Case(lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240", source=EMULATED),
 }
 for name in ("tiles_2d", "naive", "split"):  # with shared memory, without, and with bulk copies
-    CASES[f"ownership of {name}"] = Case(lambda name=name: plots.ownership(access_pattern(rung(name))), source=EMULATED)
+    CASES[f"ownership of {name}"] = Case(lambda name=name: plots.ownership(access(name)), source=EMULATED)
 for name, words in {
     "conflict_free": "requests no tile ahead",
     "async_copies": "requests 4 tiles ahead | copy to shared memory",

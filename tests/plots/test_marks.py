@@ -23,8 +23,7 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn
 from worklog import lab, plots
-from worklog.analysis import memory_counts
-from worklog.analysis.counts import access_pattern
+from worklog.analysis import access, memory_counts
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel import LADDER
 from worklog.kernel import rung as find_rung
@@ -207,7 +206,7 @@ def test_a_tile_is_multiplied_behind_its_copies():
 
 
 def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
-    tile, *strips = plots.ownership(access_pattern(find_rung("coalesced"))).axes
+    tile, *strips = plots.ownership(access("coalesced")).axes
     warp, thread = ({path.get_extents().bounds for path in of.get_paths()} for of in tile.collections)
     assert sum(wide * high for *_, wide, high in warp) == 32 * sum(wide * high for *_, wide, high in thread) == 32
     assert all(strip.collections for strip in strips if strip.lines or strip.patches or strip.texts)

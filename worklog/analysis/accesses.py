@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
@@ -37,9 +37,20 @@ MIX, UNMIX, FIRST_EXPONENT = 0x1E3779B1, pow(0x1E3779B1, -1, 1 << 23), 112
 class Access:
     """document: what access.js shows, for JSON. Its `steps` are those of each warp: a kind, and where it has bytes, by
     how many they lie behind those of the last step of that kind (and elements of A or B that it holds, likewise).
+    label: the source of the addresses.
     """
 
+    kernel: Kernel
+    label: str
     document: dict[str, Any]
+
+    def steps(self, warp: int) -> Iterator[tuple[dict[str, Any], int, int]]:
+        """A warp's steps in order: the kind, the byte where it is, and the first element of A or B that it holds."""
+        last: dict[int, tuple[int, int]] = {}
+        for number, *moved in self.document["steps"][warp]:
+            byte, held = (was + by for was, by in zip(last.get(number, (0, 0)), [*moved, 0, 0], strict=False))
+            last[number] = byte, held
+            yield self.document["kinds"][number], byte, held
 
     def html(self) -> str:
         """The viewer as a page that needs no server, no network and no Python."""
@@ -89,7 +100,8 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
     grid = kernel.blocks(shape)
     if not 0 <= block < math.prod(grid):
         raise BadSetting(f"{kernel.name} has {math.prod(grid)} blocks at {shape}: choose one from 0")
-    return Access(_Reader(kernel, shape, grid, block).document())
+    reader = _Reader(kernel, shape, grid, block)
+    return Access(kernel, reader.run.label, reader.document())
 
 
 def _code(index: Lanes) -> NDArray[np.uint32]:

@@ -1,11 +1,8 @@
-"""A kernel's accesses to memory, from the compiled code as the emulator runs it, not from a second description of its
-indices: each one of a block (executed), and a rung's access pattern.
-"""
+"""A block's accesses to memory, from the compiled code as the emulator runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,7 +16,6 @@ from worklog.problem import Shape
 
 Lanes = NDArray[np.int64]
 FLOAT = 4  # bytes
-LEAST_K = 64  # floats, so that rows of A lie in different sectors
 GLOBAL = ("A", "B", "C", "workspace")
 
 
@@ -40,39 +36,9 @@ class Step(NamedTuple):
     words: NDArray[np.uint32]
 
     @property
-    def line(self) -> int:
-        """Of the .cu file."""
-        return self.site.line
-
-    @property
-    def is_store(self) -> bool:
-        """Whether it changes memory."""
-        return self.site.writes
-
-    @property
     def in_shared(self) -> bool:
         """Whether it accesses shared memory."""
         return self.site.space == "shared"
-
-    @property
-    def floats(self) -> Lanes:
-        """(lanes, width / 4), the floats of the buffer or of shared memory that each active lane accesses."""
-        return self.byte[self.lanes, None] // FLOAT + np.arange(self.width // FLOAT)
-
-    @property
-    def sectors(self) -> int:
-        """Of 32 bytes, in global memory."""
-        return self.costs[1]
-
-    @property
-    def wavefronts(self) -> int:
-        """Passes through shared memory."""
-        return self.costs[2]
-
-    @property
-    def conflicts(self) -> int:
-        """Those of the wavefronts that bank conflicts add."""
-        return self.costs[3]
 
 
 class Executed(NamedTuple):
@@ -134,38 +100,3 @@ def buffer_of(kernel: Kernel, addresses: Lanes, lane: int) -> tuple[str, Lanes]:
     own = [name for name in kernel.arguments if name in GLOBAL]
     number, byte = divmod(addresses - FIRST_ADDRESS, SPACING)
     return own[number[lane]] if 0 <= number[lane] < len(own) else "memory", byte
-
-
-@dataclass(frozen=True)
-class AccessPattern:
-    """owners: (BM, BN), the thread that stores each element of block 0's tile of C. requests: of warp 0, the first at
-    each place of the program. shape: of the problem that was run. label: the source.
-    """
-
-    rung: Kernel
-    shape: Shape
-    owners: Lanes
-    requests: tuple[Step, ...]
-    label: str
-
-    def first(self, memory: str, *, store: bool = False) -> Step | None:
-        """The first load from (or store to) a matrix or a shared array, or None."""
-        return next((r for r in self.requests if r.memory == memory and r.is_store == store), None)
-
-
-def access_pattern(rung: Kernel) -> AccessPattern:
-    """Run the first block of a problem of 2 x 2 blocks on zeros: about a second."""
-    bm, bn = rung.template["BM"], rung.template["BN"]
-    shape = rung.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
-    owners, requests = np.full(shape.m * shape.n, -1, np.int64), dict[int, Step]()
-    result, trace, _, label = executed(rung, shape)
-    for record in trace:
-        step = step_of(rung, result, record)
-        if step is None or not step.width or step.memory == "memory":
-            continue
-        if step.memory == "C" and step.is_store:
-            owners[step.floats] = WARP * step.warp + step.lanes[:, None]
-        if not step.warp:
-            requests.setdefault(step.site.pc, step)
-    tile = owners.reshape(shape.m, shape.n)[:bm, :bn]
-    return AccessPattern(rung, shape, tile, tuple(requests.values()), label)

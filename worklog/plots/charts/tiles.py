@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,9 +16,10 @@ from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import Chart, page
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
+from worklog.problem import FLOAT_BYTES
 
 if TYPE_CHECKING:
-    from worklog.analysis.counts import AccessPattern, Step
+    from worklog.analysis.accesses import Access
     from worklog.runs import ErrorMap
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
@@ -29,23 +30,59 @@ AFTER, ABOVE, BELOW = 0.1, 0.12, 0.34  # inches: below each strip, above everyth
 WARP_SHADE = 0.3
 
 
+class Request(NamedTuple):
+    """A warp's access. floats: of the buffer or of shared memory, each once."""
+
+    memory: str
+    is_store: bool
+    in_shared: bool
+    width: int
+    floats: NDArray[np.int64]
+    sectors: int
+    wavefronts: int
+    conflicts: int
+
+
+def first_block(of: Access) -> tuple[NDArray[np.int64], dict[tuple[str, bool], Request]]:
+    """The thread that stores each element of its tile of C, or -1; and by memory and whether it stores, warp 0's first
+    access.
+    """
+    m, n, *_ = of.document["matrices"].get("C", (0, 0))
+    owners, first = np.full(m * n, -1), dict[tuple[str, bool], Request]()
+    for warp in range(len(of.document["steps"])):
+        for kind, byte, _ in of.steps(warp):
+            if "lanes" not in kind:
+                continue
+            lanes = np.array([lane for lane, offset in enumerate(kind["lanes"]) if offset is not None])
+            starts = byte + np.array([kind["lanes"][lane] for lane in lanes])
+            floats = starts[:, None] // FLOAT_BYTES + np.arange(kind["width"] // FLOAT_BYTES)
+            memory, is_store = of.document["arrays"][kind["array"]], "writes" in kind
+            sectors, _, wavefronts, conflicts = kind["counts"]
+            if memory == "C" and is_store:
+                owners[floats] = WARP * warp + lanes[:, None]
+            if not warp:
+                about = memory, is_store, "rows" in kind, kind["width"]
+                first.setdefault((memory, is_store), Request(*about, np.unique(floats), sectors, wavefronts, conflicts))
+    return owners.reshape(m, n)[: of.kernel.template["BM"], : of.kernel.template["BN"]], first
+
+
 @style.styled()
-def ownership(pattern: AccessPattern) -> Chart:
-    """One rung: its block's tile of C with the elements of the first thread that stores there and of its warp, and
+def ownership(of: Access) -> Chart:
+    """A rung: its first block's tile of C with the elements of the first thread that stores there and of its warp, and
     beside it warp 0's first access to each matrix and each shared array. Raises NothingToDraw where no thread stores.
     """
-    stores = pattern.owners[pattern.owners >= 0]
-    if not len(stores):
+    owners, requests = first_block(of)
+    if (owners < 0).all():
         raise NothingToDraw(
-            f"{pattern.rung.name}: no thread of its first block stores to C: bulk copies or other blocks write it"
+            f"{of.kernel.name}: no thread of its first block stores to C: bulk copies or other blocks write it"
         )
-    bm, bn, first = *pattern.owners.shape, int(stores.min())
+    bm, bn, first = *owners.shape, int(owners[owners >= 0].min())
     scale = TILE / max(bm, bn)
     # Loads of A and B, writes with bank conflicts, reads of shared arrays, and the write of C.
-    arrays = list(dict.fromkeys(r.memory for r in pattern.requests if r.in_shared))
-    writes = [r for name in arrays if (r := pattern.first(name, store=True)) is not None and r.conflicts]
-    accesses = [pattern.first("A"), pattern.first("B"), *writes, *(pattern.first(name) for name in sorted(arrays))]
-    shown = [r for r in (*accesses, pattern.first("C", store=True)) if r is not None]
+    arrays = dict.fromkeys(request.memory for request in requests.values() if request.in_shared)
+    writes = [(name, True) for name in arrays if (name, True) in requests and requests[name, True].conflicts]
+    order = [("A", False), ("B", False), *writes, *((name, False) for name in sorted(arrays)), ("C", True)]
+    shown = [requests[which] for which in order if which in requests]
     strips, words = [_strip(request) for request in shown], [_words(request) for request in shown]
     heights = [ROW * len(floats) for floats, _, _ in strips]
     subtitle = f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's."
@@ -58,20 +95,20 @@ def ownership(pattern: AccessPattern) -> Chart:
     loads = [r for r in shown if not r.is_store]
     passes = [f"{r.memory} in {r.wavefronts}" for r in loads if r.in_shared]
     said = passes or [f"{r.memory} in {r.sectors}" for r in loads]
-    finding = f"{pattern.rung.name}: a warp reads {', '.join(said)} {'wavefronts' if passes else 'sectors'}"
+    finding = f"{of.kernel.name}: a warp reads {', '.join(said)} {'wavefronts' if passes else 'sectors'}"
     if not said:
-        finding = f"{pattern.rung.name}: warp 0 loads no element of A or B"
+        finding = f"{of.kernel.name}: warp 0 loads no element of A or B"
     height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (style.line_height(SMALL_PT) + AFTER))
-    new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
+    new = page("ownership", finding, subtitle, [of.label], [finding, *words], height)
     bottom = new.body_top - ABOVE - scale * bm
     tile = new.axes_at(MARGIN_IN, bottom, scale * bn, scale * bm)
     tile.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
     tile.spines[["top", "right"]].set_visible(True)
-    of_thread = pattern.owners == first
-    _fill(tile, _runs(pattern.owners // WARP == first // WARP), ACCENT, WARP_SHADE)
+    of_thread = owners == first
+    _fill(tile, _runs(owners // WARP == first // WARP), ACCENT, WARP_SHADE)
     _fill(tile, _runs(of_thread), ACCENT)
     own = int(of_thread.sum())
-    under = [f"{bm} × {bn} of C, {pattern.rung.thread_count} threads"]
+    under = [f"{bm} × {bn} of C, {of.kernel.thread_count} threads"]
     under += [f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"]
     new.write(MARGIN_IN, bottom - 0.05, under, color=MUTED)
     left, top = MARGIN_IN + TILE + GAP, new.body_top - ABOVE
@@ -97,12 +134,12 @@ def _runs(owned: NDArray[np.bool_]) -> list[Rectangle]:
     return rectangles
 
 
-def _strip(request: Step) -> tuple[NDArray[np.signedinteger], NDArray[np.float64], float]:
+def _strip(request: Request) -> tuple[NDArray[np.signedinteger], NDArray[np.float64], float]:
     """The floats of an access in rows: 2 where the warp uses one, 1 where it doesn't, 0 for no float; where each column
     starts and how wide it is, inches. Global memory: the sectors that it touches, 8 in a row. Shared memory: a column
     per bank, its different words below each other.
     """
-    words = np.unique(request.floats)
+    words = request.floats
     if request.in_shared:
         depths = np.bincount(words % BANKS, minlength=BANKS)
         return np.int64(1) + (np.arange(depths.max())[:, None] < depths), BANK * np.arange(float(BANKS)), 0.9 * BANK
@@ -122,8 +159,8 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count > 1)}"
 
 
-def _words(request: Step) -> str:
-    floats = len(np.unique(request.floats))
+def _words(request: Request) -> str:
+    floats = len(request.floats)
     several = f"{floats} floats" if floats > 1 else "1 float for all"
     words = f"{'write' if request.is_store else 'load'} of {request.memory}, {request.width} bytes per lane: {several}"
     if request.in_shared:

@@ -30,13 +30,12 @@ def parts(shown: Access, warp: int, depth: int) -> list[Part]:
     """What a warp does. depth: of a tile along K. Reads of a tile after those of the next one are left out: they find
     what was there before, and their values aren't used.
     """
-    of, last, steps = shown.document, dict[int, tuple[int, int]](), list[tuple[str, int | None]]()
+    of, steps = shown.document, list[tuple[str, int | None]]()
     (_, k, *_), (_, n, *_) = of["matrices"]["A"], of["matrices"]["B"]
-    for kind, *moved in of["steps"][warp]:
-        made, what, element = of["kinds"][kind], WAIT, None
+    for made, byte, held in shown.steps(warp):
+        what, element = WAIT, None
         if "wait" not in made:
-            byte, held = (was + by for was, by in zip(last.get(kind, (0, 0)), [*moved, 0, 0], strict=False))
-            last[kind], array = (byte, held), of["arrays"][made["array"]]
+            array = of["arrays"][made["array"]]
             if array in ("A", "B"):
                 what, element = (COPY if "cop" in made["text"] else FETCH), byte // FLOAT_BYTES
                 element += of["of_a"] * (array == "B")
