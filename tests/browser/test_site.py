@@ -19,13 +19,14 @@ from tests.record.notebooks import sources
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
 from worklog.lab.readings import Answer, Answers, Settings
-from worklog.lab.rungs import Climb, diff, ladder_runs
+from worklog.lab.rungs import Climb, diff
 from worklog.lab.site import STORY, site
 from worklog.lab.site import answers as data_of
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
+from worklog.runs import recorded_run
 from worklog.settings import PITFALLS, Value
 
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
@@ -205,7 +206,7 @@ def test_the_keyboard_alone_is_enough(page, grid):
 
 
 def test_the_ladder_shows_each_rung_and_what_changed(page):
-    climb = Climb(ladder_runs(), "vectorized", Shape.of(4096))
+    climb = Climb(recorded_run(), "vectorized", Shape.of(4096))
     page.locator("#ladder summary", has_text="vectorized").click()
     files = "06_vectorized.cu against 05_tiles_2d.cu"
     expect(page.locator("#ladder [open] > p")).to_have_text([*climb.sentences, files])

@@ -9,7 +9,7 @@ import pytest
 from tests.plots.conftest import full_run, ladder_run
 from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
-from worklog.errors import BadSetting
+from worklog.errors import BadRunFile, BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.rungs import Climb, diff, source
 from worklog.problem.gemm import Shape
@@ -29,7 +29,7 @@ def recorded(**changed: Measurement) -> Run:
 
 
 def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> Climb:
-    return Climb([run or recorded()], name, Shape.of(size))
+    return Climb(run or recorded(), name, Shape.of(size))
 
 
 def facts(of: Climb) -> dict[str, tuple[str, ...]]:
@@ -120,12 +120,12 @@ def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_dif
     assert 'tabindex="0"' in html and 'aria-label="06_vectorized.cu against 05_tiles_2d.cu"' in html
 
 
-def test_by_default_the_latest_run_answers_and_the_recording_after_it(monkeypatch, tmp_path):
-    mine = full_run()
-    mine.origin = "live"
+def test_by_default_the_newest_run_that_holds_the_rung_answers_else_a_recording(monkeypatch, tmp_path):
+    mine = replace(full_run(), origin="live")
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.jsonl")
-    assert lab.ladder("naive", 4096).run.origin == "live"
-    assert lab.ladder("warptiled", 4096).run.origin == "recorded"
+    origins = [lab.ladder(name).run.origin for name in ("naive", "warptiled", "lane_map")]
+    assert origins == ["live", "recorded", "recorded"] and "→" in lab.ladder("lane_map").sentences[0]
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    assert "is not in this live run" in lab.ladder("warptiled", 4096).sentences[0]
+    with pytest.raises(BadRunFile, match="holds no such run"):
+        lab.ladder("warptiled")

@@ -18,6 +18,7 @@ from worklog.lab import exercises
 from worklog.lab import site as pages
 from worklog.peers import exploits
 from worklog.plots import Drawing
+from worklog.plots.selection import shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, measure
 from worklog.runs import CUBLAS, Measurement, Run, Table, cells
@@ -174,8 +175,7 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
 
 def markdown(run: Run, shape: Shape | None = None) -> str:
     """One size (default: 4096, else the largest) as Markdown with its label, and shares of cuBLAS at small sizes."""
-    if shape is None:
-        shape = Shape.of(4096) if Shape.of(4096) in run.shapes() else run.shapes()[-1]
+    shape = shape_to_draw(run, None) if shape is None else shape
     beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
     others = {(m.kernel, m.problem): share(m) for m in run.select()}
     rows = []

@@ -15,24 +15,24 @@ from worklog.kernel import rung as find_rung
 from worklog.lab.exercises import check_answer
 from worklog.lab.readings import Answers, Size, grid_runs
 from worklog.lab.rungs import (
+    SIZE,
     Climb,
     climb,
     counts,
     diff,
     effect,
     fetched_ahead,
-    ladder_runs,
     power_cap,
     register_reads,
     source,
     step,
     steps,
-    usual_shape,
 )
 from worklog.lab.widgets import AccessView, Panel
 from worklog.plots import Chart
+from worklog.plots.selection import shape_to_draw
 from worklog.problem import Shape
-from worklog.runs import Run
+from worklog.runs import Run, newest_run, open_run
 from worklog.settings import Value
 
 __all__ = [
@@ -55,11 +55,15 @@ def ladder(rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path |
     """A rung of the ladder, as the last line of a cell: idea, changed source lines, memory counts, registers, occupancy
     and time, beside the rung before.
 
-    shape: default 4096, if it was measured. run: where the numbers come from (default: this machine's latest run, and
-    the recording for what that does not hold). Raises BadSetting, and BadRunFile without any run.
+    shape: default 4096, or the largest of a given run without it. run: where the numbers come from (default: this
+    machine's newest run that holds the rung at the shape, else a recording). Raises BadSetting, BadRunFile, and
+    NothingToDraw for a given run without a time.
     """
-    runs, name = ladder_runs(run), find_rung(rung).name
-    return Climb(runs, name, usual_shape(runs) if shape is None else Shape.of(shape))
+    name, at = find_rung(rung).name, Shape.of(SIZE if shape is None else shape)
+    if run is None:
+        return Climb(newest_run(lambda run: run.select(name, at)), name, at)
+    given = run if isinstance(run, Run) else open_run(run)
+    return Climb(given, name, shape_to_draw(given, None) if shape is None else at)
 
 
 def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:

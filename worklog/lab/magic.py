@@ -30,7 +30,8 @@ from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, OPTIONS, RUNGS, Kernel, launch_text, rung
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
-from worklog.plots import Chart, in_order, ladder, tile_map
+from worklog.plots import Chart, ladder, tile_map
+from worklog.plots.selection import in_order
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from worklog.analysis.counters import busiest
@@ -32,8 +31,6 @@ from worklog.runs import (
     Table,
     cells,
     duration,
-    forced_source,
-    open_run,
     percent,
     recordings,
 )
@@ -103,27 +100,11 @@ def diff(before: str | None, after: str, *, around: int = 0, hunks: Sequence[int
     return Code((f"  {source(after).lines[0]}", *shown) if wanted else tuple(shown[1:]))
 
 
-def ladder_runs(given: Run | Path | None = None) -> list[Run]:
-    """The ladder's runs, the most trusted one first: the given one, else the default run and, if that was measured
-    here, the recording after it (not with WORKLOG_SOURCE=live). Raises BadRunFile where there is no run.
-    """
-    run = given if isinstance(given, Run) else open_run(given)
-    if given is not None or run.origin == "recorded" or forced_source() == "live":
-        return [run]
-    return [run, *(open_run(path) for path in list(recordings().values())[:1])]
-
-
-def usual_shape(runs: Sequence[Run]) -> Shape:
-    """4096 if a run holds it, else the largest shape of the runs."""
-    held = {m.problem for run in runs for m in run.select()} or {Shape.of(4096)}
-    return Shape.of(4096) if Shape.of(4096) in held else max(held, key=lambda shape: shape.flops)
-
-
 @dataclass(frozen=True, repr=False)
 class Climb:
-    """A rung at a shape, compared with the rung before. runs: the most trusted one first. Raises BadSetting."""
+    """A rung at a shape, compared with the rung before. Raises BadSetting."""
 
-    runs: Sequence[Run]
+    run: Run
     kernel: str
     shape: Shape
 
@@ -143,11 +124,6 @@ class Climb:
     def rungs(self) -> Sequence[Kernel]:
         """The rung and, if it isn't the first, the one before."""
         return RUNGS[RUNGS.index(rung(self.kernel)) :: -1][:2]
-
-    @property
-    def run(self) -> Run:
-        """The first run that holds the rung at the shape, else the last one."""
-        return next((run for run in self.runs if run.select(self.kernel, self.shape)), self.runs[-1])
 
     @property
     def sentences(self) -> list[str]:

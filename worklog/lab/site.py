@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -23,9 +23,12 @@ from worklog.analysis.html import document, packed, part
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
-from worklog.lab.rungs import Climb, ladder_runs, usual_shape
+from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places
-from worklog.plots import Chart, ablated, measured, rows
+from worklog.plots import Chart
+from worklog.plots.selection import measured, rows, shape_to_draw
+from worklog.runner.job import jobs_of
+from worklog.runner.measure import holding
 from worklog.runs import CUBLAS, Run, in_steps, percent
 from worklog.settings import PITFALLS
 
@@ -63,15 +66,15 @@ GLOSSARY = {
 }
 
 
-def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> dict[str, bytes]:
+def site(run: Run | None = None, grid: Run | Path | None = None) -> dict[str, bytes]:
     """Every file by name. run: for the ladder and the charts, as for `worklog figures`; grid: for the panel, its own
     recording by default. Raises BadRunFile where there is no run, NotRecorded for a grid without an unbiased reading.
     """
     written = chapters()
     cards = [f"<li><b>{chapter.link()}</b> {escape(chapter.summary)}</li>" for chapter in written]
-    data, charts, runs = answers(grid), dict[str, bytes](), ladder_runs(run)
-    charted = next((run for run in runs if ablated(run)), runs[0])
-    stepped = in_steps() if run is None and charted.origin == "recorded" else charted
+    data, charts = answers(grid), dict[str, bytes]()
+    shown = holding(jobs_of(None, SIZE)[0]) if run is None else run
+    stepped = in_steps() if run is None and shown.origin == "recorded" else shown
     index = part(
         "site.html",
         header=HEADER,
@@ -82,7 +85,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> dict[
         chapters="".join(cards[: len(STORY)]),
         wrong=str(sum(len(beliefs(chapter.body)) for chapter in written)),
         reference="".join(cards[len(STORY) :]),
-        ladder=_ladder(runs),
+        ladder=_ladder(shown),
         sizes=_chart(partial(plots.sizes, stepped), charts),
         peers=_chart(plots.peers, charts),
         glossary=glossary(),
@@ -137,11 +140,10 @@ def _choices(of: Answers, grid: Run) -> Iterator[dict[str, Any]]:
             yield {**where, "values": places(of.unbiased | m.changed | chosen)}
 
 
-def _ladder(runs: Sequence[Run]) -> str:
+def _ladder(run: Run) -> str:
     """Everything that was measured at one shape; a rung opens to what changed, what that costs, and what it gains."""
-    shape = usual_shape(runs)
-    climbs = [Climb(runs, record.name, shape) for record in LADDER]
-    shown, rungs = rows(climbs[-1].run, shape), {climb.kernel: climb for climb in climbs}
+    shape = shape_to_draw(run, None)
+    shown, rungs = rows(run, shape), {record.name: Climb(run, record.name, shape) for record in LADDER}
     fastest, html = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0, ""
     for m in shown:
         share = "" if m.kernel == CUBLAS else f" · {percent(m.ratio)}"
@@ -150,7 +152,7 @@ def _ladder(runs: Sequence[Run]) -> str:
         row = f'<span class="row rung"><span>{m.kernel}</span>{track}<span>{words}</span></span>'
         inside = rungs[m.kernel]._repr_html_() if m.kernel in rungs else ""
         html += f'<details name="rung"><summary>{row}</summary>{inside}</details>' if inside else f"<div>{row}</div>"
-    return f'<p class="source">TFLOP/s at {shape} · share of cuBLAS · {climbs[-1].run.full_label}</p>{html}'
+    return f'<p class="source">TFLOP/s at {shape} · share of cuBLAS · {run.full_label}</p>{html}'
 
 
 def _chart(draw: Callable[[], Chart], files: dict[str, bytes]) -> str:

@@ -26,15 +26,14 @@ from worklog.plots.charts.tiles import ownership, tile_map
 from worklog.plots.charts.timeline import timeline
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK_PAGES, Chart, Drawing, save
-from worklog.plots.selection import in_order, measured, rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.runs import Run, write_bytes
 
 __all__ = [
-    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablated",
+    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots",
     "ablation", "accuracy", "bars", "calibration", "cards", "changes", "curves", "draw_all", "headline",
-    "heat_map", "history", "in_order", "ladder", "ladders", "levels_of", "lines", "measured", "ownership", "peers",
-    "roofline", "rows", "samples", "save", "sizes", "sweep", "tile_map", "timeline", "traffic", "write_gallery",
+    "heat_map", "history", "ladder", "ladders", "levels_of", "lines", "ownership", "peers",
+    "roofline", "samples", "save", "sizes", "sweep", "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip
 
 # The methods of `run.plot`.
