@@ -27,8 +27,7 @@ from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places
 from worklog.plots import Chart
 from worklog.plots.selection import measured, rows, shape_to_draw
-from worklog.runner.job import jobs_of
-from worklog.runner.measure import holding
+from worklog.runner.measure import holding, jobs_of
 from worklog.runs import CUBLAS, Run, in_steps, percent
 from worklog.settings import PITFALLS
 
