@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Lab, cell, chromium, of_cells, open_and_run, reading, serving
 from worklog.analysis import access
-from worklog.analysis.accesses import page as access_page
+from worklog.analysis.html import viewer
 
 FIGURES = Path(__file__).parents[2] / "figures"
 CELL = 'from worklog import lab\nlab.panel("vectorized", 1024)'
@@ -39,7 +39,7 @@ def main() -> None:
     """Take the pictures of both."""
     with tempfile.TemporaryDirectory() as home, chromium() as browser:
         file = Path(home) / "access.html"
-        file.write_text(access_page([access("naive"), access("coalesced")], ""), encoding="utf-8")
+        file.write_text(viewer([access(name).document for name in ("naive", "coalesced")]), encoding="utf-8")
         shown = browser.new_page(viewport={"width": VIEWPORT, "height": 900}, device_scale_factor=2)
         pictures = []
         for step in STEPS:

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import axe_findings, rgb
 from worklog.analysis import access
-from worklog.analysis.accesses import page
+from worklog.analysis.html import viewer
 from worklog.plots.style import DARK, LIGHT
 
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
@@ -14,7 +14,7 @@ OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
 def test_keys_move_the_address_and_axe_finds_nothing(browser, tmp_path, width, scheme):
     path, noted = tmp_path / "access.html", list[str]()
-    path.write_text(page([access("naive"), access("bulk_copies")]), encoding="utf-8")
+    path.write_text(viewer([access(name).document for name in ("naive", "bulk_copies")]), encoding="utf-8")
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
     shown.on("pageerror", lambda error: noted.append(str(error)))
     shown.goto(f"{path.as_uri()}#naive/0/0/1")

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.analysis.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
-from worklog.analysis.html import document, packed, part
+from worklog.analysis.html import viewer
 from worklog.emulator import ARCH, WARP, Site
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import Kernel, rung
@@ -54,7 +53,7 @@ class Access:
 
     def html(self) -> str:
         """The viewer as a page that needs no server, no network and no Python."""
-        return page([self])
+        return viewer([self.document])
 
     def save(self, path: Path | str) -> Path:
         """Write the page."""
@@ -63,18 +62,6 @@ class Access:
         except OSError as error:
             raise WorklogError(f"cannot write {path}: {error.strerror}; give another file") from error
         return Path(path)
-
-
-def page(accesses: Sequence[Access], header: str = "") -> str:
-    """The viewer for one or several kernels, of which the address chooses one: #vectorized/0/9/34 is a kernel, a warp,
-    a lane and a step. header: HTML above it.
-    """
-    documents = {shown.document["kernel"]: shown.document for shown in accesses}
-    title = next(iter(documents)) if len(documents) == 1 else "the rungs"
-    script = part("dom.js") + "\n\n" + part("access.js")
-    body = part("access.html", header=header, title=escape(title), script=script, data=packed(documents))
-    about = "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
-    return document(f"worklog: what a warp touches, {title}", about, body, "panel", "access")
 
 
 def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 0) -> Access:

@@ -6,7 +6,7 @@ import gzip
 import json
 import tomllib
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -40,3 +40,15 @@ def document(title: str, about: str, body: str, *styles: str) -> str:
     rules = [f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"]
     rules += [part(f"{name}.css") for name in ("site", *styles)]
     return part("page.html", title=escape(title), about=escape(about), style="\n".join(rules), body=body)
+
+
+def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
+    """The page of access.js for documents of worklog.analysis.accesses, of which the address chooses one:
+    #vectorized/0/9/34 is a kernel, a warp, a lane and a step. header: HTML above it.
+    """
+    documents = {shown["kernel"]: shown for shown in accesses}
+    title = next(iter(documents)) if len(documents) == 1 else "the rungs"
+    script = part("dom.js") + "\n\n" + part("access.js")
+    body = part("access.html", header=header, title=escape(title), script=script, data=packed(documents))
+    about = "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
+    return document(f"worklog: what a warp touches, {title}", about, body, "panel", "access")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from worklog import __version__, plots
-from worklog.analysis.accesses import access, page
-from worklog.analysis.html import document, packed, part
+from worklog.analysis import access
+from worklog.analysis.html import document, packed, part, viewer
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
@@ -95,7 +95,7 @@ def site(run: Run | None = None, grid: Run | Path | None = None) -> dict[str, by
         "index.html": document("worklog: SGEMM kernels, checked and timed", ABOUT, index, "panel"),
         **pages(written),
     }
-    html["access.html"] = page([access(kernel) for kernel in (*LADDER, *FP32)], HEADER)
+    html["access.html"] = viewer([access(kernel).document for kernel in (*LADDER, *FP32)], HEADER)
     return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
 
 
