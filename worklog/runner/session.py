@@ -1,4 +1,4 @@
-"""A GPU made ready: what is made once on it and used for a whole run; and the timed loop of one job on it."""
+"""A GPU made ready: what is made once on it and used for a whole run; and what its measurements state."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from worklog import runs
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
-from worklog.gate import EVERY_LAUNCH, SEED_BITS, SgemmChecker, check_idle
+from worklog.gate import SEED_BITS, SgemmChecker, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
-from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate, off_the_lock, time_in_turn
+from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate, off_the_lock
 from worklog.kernel import RUNGS, Kernel, Runnable, rung
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem import Shape
-from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, Trespass
+from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool
 from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, Calibration, Measurement, Roof, Stage, Verdict, Work
 
@@ -40,7 +40,7 @@ class Ready:
     """A job that is ready to be timed: its kernel's launches and its baselines', under this harness.
 
     stated: the result's degradations before the loop. verdict: of the gate; None without one. after: the gate's stages
-    on what was timed; it may add to stated and to witnesses. around: open while it is timed. size, move: as for
+    on what was timed; it may add to stated and to witnesses. around: open while it is timed. how: more words for
     time_in_turn. datapath: of the roof of what isn't a matrix product.
     """
 
@@ -51,8 +51,7 @@ class Ready:
     launches: Sequence[Timed] = ()
     after: Callable[[Reading], list[Stage]] = lambda reading: []
     around: AbstractContextManager[object] = field(default_factory=nullcontext)
-    size: float | None = None
-    move: Callable[[], None] | None = None
+    how: Mapping[str, Any] = field(default_factory=dict)
     datapath: str = ""
     witnesses: dict[str, float | str] = field(default_factory=dict)
 
@@ -162,27 +161,20 @@ class Session:
         if not self.device.idle(LEFT_S):
             raise LaunchFailed(f"work that it started is still on the GPU after {LEFT_S:.0f} s")
 
-    def time(self, job: Job, ready: Ready) -> Measurement:
-        """The gate's verdict on a job, and if it passes, its time."""
-        harness, verdict, settings, changed = ready.harness, ready.verdict, ready.harness.as_dict(), job.pitfalls
+    def overhead_us(self, harness: Harness) -> float:
+        """The event overhead in each sample that this harness takes."""
+        return runs.event_overhead_us(harness.as_dict(), self.calibration.offset_us)
+
+    def measurement(self, job: Job, ready: Ready, reading: Reading, stages: Sequence[Stage]) -> Measurement:
+        """What was read of a job, if it passes the stages on what was timed, too."""
+        harness, changed = ready.harness, job.pitfalls
+        verdict = ready.verdict and ready.verdict.and_then(*stages)
         if verdict and not verdict.accepted:
             return job.failed(verdict)
-        offset_us = self.calibration.offset_us
-        overhead_us = runs.event_overhead_us(settings, offset_us)
-        how: dict[str, Any] = {"size": ready.size, "offset_us": overhead_us, "move": ready.move}
-        try:
-            with ready.around:
-                reading = time_in_turn(self.timeline, ready.launches, harness, **how)
-                stages = ready.after(reading)
-        except Trespass as trespass:
-            assert verdict is not None
-            return job.failed(verdict.and_then(runs.failed(EVERY_LAUNCH, str(trespass))))
-        verdict = verdict and verdict.and_then(*stages)
-        if verdict and not verdict.accepted:
-            return job.failed(verdict)
-        if reading.us(harness.statistic) <= overhead_us:
+        if reading.us(harness.statistic) <= self.overhead_us(harness):
             return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
-        summary, stated = runs.summarize(reading.samples, settings, offset_us), [*ready.stated, *reading.degradations]
+        summary = runs.summarize(reading.samples, harness.as_dict(), self.calibration.offset_us)
+        stated = [*ready.stated, *reading.degradations]
         if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
             changed, stated = changed | {"clocks": "watched"}, [*stated, off]
         peak, roof = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz), None

@@ -19,10 +19,10 @@ from typing import Any
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clocks import DATAPATHS, Clocks, Peaks
 from worklog.gpu.device import bus_id, require_gpu
-from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches
+from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches, time_in_turn
 from worklog.runner.measure import Job
 from worklog.runner.session import Ready, Session
-from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work, event_overhead_us
+from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id
@@ -156,7 +156,11 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     """worklog.time on a session whose caller holds the clocks as harness.clocks says. notes: for the result."""
     name, *against = call.names
     job = Job(name, None, against=tuple(against))
-    m = session.time(job, ready_call(session, job, call, harness, [*notes, UNCHECKED]))
+    ready = ready_call(session, job, call, harness, [*notes, UNCHECKED])
+    with ready.around:
+        reading = time_in_turn(session.timeline, ready.launches, ready.harness, **ready.how)
+        stages = ready.after(reading)
+    m = session.measurement(job, ready, reading, stages)
     clocks = m.changed.pop("clocks", harness.clocks)  # the label states it
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(m, context=Context("live", clocks, created, session.gpu, session.calibration))
@@ -178,6 +182,7 @@ def ready_call(
     call.require_timeable(harness)
     given, timeline, calibration = (call.args, dict(call.kwargs or {})), session.timeline, session.calibration
     said, used = [*stated], harness.but(queue=False) if call.sync else harness
+    overhead_us = session.overhead_us(used)
     if call.datapath:
         Peaks(session.gpu, session.gpu.sm_clock_mhz).of(call.datapath)  # raises where it isn't known
     said += [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
@@ -199,7 +204,7 @@ def ready_call(
 
     def after(reading: Reading) -> list[Stage]:
         """Other timers read it, too. Raises LaunchFailed where nothing was enqueued, or work isn't joined."""
-        overhead_us, us = event_overhead_us(used.as_dict(), calibration.offset_us), reading.us(used.statistic)
+        us = reading.us(used.statistic)
         for number, fn in enumerate(functions):
             name, read_us = reading.samples.sides[number].name, reading.us(used.statistic, number)
             of = f"the baseline {name}" if number else name
@@ -228,8 +233,8 @@ def ready_call(
     amounts = (call.flops, call.elements, call.reads, call.writes)
     work = Work(*(None if amount is None else round(amount) for amount in amounts))
     around = _waiting(session, launches, used) if call.sync else nullcontext()
-    how: dict[str, Any] = {"datapath": call.datapath or "", "witnesses": witnesses}
-    return Ready(used, work, said, verdict, launches, after, around, **how)
+    datapath, how = call.datapath or "", {"offset_us": overhead_us}
+    return Ready(used, work, said, verdict, launches, after, around, how, datapath, witnesses)
 
 
 @contextmanager

@@ -17,17 +17,17 @@ from typing import Any, cast
 import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
-from worklog.gate import SEED_BITS, Checker, check_plausible, fp32_roof, timed
+from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, check_plausible, fp32_roof, timed
 from worklog.gpu.clocks import Clocks, Peaks
-from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets
+from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets, time_in_turn
 from worklog.kernel import Solution, Solver, words_of
 from worklog.problem.problem import each, raw, rebuilt
 from worklog.runner.child import Say
-from worklog.runner.launches import Loop, elements
+from worklog.runner.launches import Loop, Trespass, elements
 from worklog.runner.measure import CASE, Job, Skipped, work_of
 from worklog.runner.session import Ready, Session, alone_on_the_gpu
 from worklog.runner.timing import UNCHECKED, WORK, Call, on_gpu, ready_call
-from worklog.runs import CUBLAS, Measurement, Run, Stage, Work, line
+from worklog.runs import CUBLAS, Measurement, Run, Stage, Work, failed, line
 
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
 NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
@@ -89,19 +89,20 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
             if reason := kernel.missing_on(session.gpu.arch):
                 raise Skipped(reason)
         if job.shape is not None:
-            return session.time(job, _product(session, job, used, stated))
-        session.device.empty_cache()
-        if isinstance(kernel, Solution):
-            return session.time(job, _solution(session, job, used, stated))
-        call, *baselines = (called(session, name, dict(job.axes)) for name in (job.kernel, *job.baselines))
-        if baselines and call.against:
-            named = ", ".join(job.baselines)
-            raise BadSetting(f"{job.kernel} has a baseline of its own, in state.run: omit --against {named}")
-        if baselines:
-            call = replace(call, against=[baseline.alone for baseline in baselines])
+            ready = _product(session, job, used, stated)
+        elif isinstance(kernel, Solution):
+            ready = _solution(session, job, used, stated)
         else:
-            job = replace(job, against=tuple(replace(call, name=job.kernel).names[1:]))
-        return session.time(job, ready_call(session, job, call, used, [*stated, UNCHECKED]))
+            job, ready = _benchmark(session, job, used, stated)
+        if ready.verdict and not ready.verdict.accepted:
+            return job.failed(ready.verdict)
+        with ready.around:
+            reading = time_in_turn(session.timeline, ready.launches, ready.harness, **ready.how)
+            stages = ready.after(reading)
+        return session.measurement(job, ready, reading, stages)
+    except Trespass as trespass:
+        assert ready.verdict is not None
+        return job.failed(ready.verdict.and_then(failed(EVERY_LAUNCH, str(trespass))))
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return job.without_time("failed", f"launch: {error}")
@@ -167,8 +168,9 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Re
             stages.append(check_plausible(shape, us - offset_us, *roof))
         return stages
 
-    how: dict[str, Any] = {"size": (shape.flops / 2) ** (1 / 3), "move": loop.move if loop.pool else None}
-    return Ready(used, work_of(shape), stated, verdict, loop.launches, after, closing(loop), **how)
+    how = {"size": (shape.flops / 2) ** (1 / 3), "move": loop.move if loop.pool else None}
+    how["offset_us"] = session.overhead_us(used)
+    return Ready(used, work_of(shape), stated, verdict, loop.launches, after, closing(loop), how)
 
 
 def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> Loop:
@@ -204,6 +206,7 @@ def _checks_each(used: Harness) -> bool:
 
 def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> Ready:
     """A solution at one case, beside the problem's baseline."""
+    session.device.empty_cache()
     loaded, name = cast(Solver, session.load(job.kernel)), dict(job.axes)[CASE]
     posed = loaded.problem
     case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
@@ -249,6 +252,20 @@ def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | N
     outputs = tuple(rebuilt(like, raw(result)) for like, result in pairs if result.dtype == like.dtype)
     right = len(outputs) == len(case.outputs) and posed.verified(case, outputs)[0]
     return baseline, [] if right else ["baseline: verify_result fails its result"]
+
+
+def _benchmark(session: Session, job: Job, used: Harness, stated: list[str]) -> tuple[Job, Ready]:
+    """A declared benchmark at the values of its axes; and the job with the baselines that it has itself."""
+    session.device.empty_cache()
+    call, *baselines = (called(session, name, dict(job.axes)) for name in (job.kernel, *job.baselines))
+    if baselines and call.against:
+        named = ", ".join(job.baselines)
+        raise BadSetting(f"{job.kernel} has a baseline of its own, in state.run: omit --against {named}")
+    if baselines:
+        call = replace(call, against=[baseline.alone for baseline in baselines])
+    else:
+        job = replace(job, against=tuple(replace(call, name=job.kernel).names[1:]))
+    return job, ready_call(session, job, call, used, [*stated, UNCHECKED])
 
 
 def called(session: Session, name: str, axes: Mapping[str, Any]) -> Call:
