@@ -14,6 +14,7 @@ from worklog.errors import BadSetting, meant
 
 Value = str | bool
 
+WALL_CLOCK = "wall clock"  # the timer of a cross-check
 # The words behind `worklog` of the command that is carried out; none in Python.
 COMMAND = ContextVar[tuple[str, ...]]("COMMAND", default=())
 

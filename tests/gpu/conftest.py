@@ -66,7 +66,7 @@ def session(own):
 @pytest.fixture
 def gives_up_soon(monkeypatch):
     """The blocking kernel waits 1 s, not 8, for a host that waits for the GPU."""
-    monkeypatch.setattr("worklog.harness.cuda_timeline.HOLD_LIMIT_NS", 1_000_000_000)
+    monkeypatch.setattr("worklog.gpu.timeline.HOLD_LIMIT_NS", 1_000_000_000)
 
 
 @pytest.fixture

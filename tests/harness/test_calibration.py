@@ -126,13 +126,13 @@ def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch):
     assert document["device"] == json.loads(json.dumps(asdict(recorded.gpu)))
 
 
-SOURCE = (Path(worklog.__file__).parent / "harness" / "harness.cu").read_text(encoding="utf-8")
+SOURCE = (Path(worklog.__file__).parent / "gpu" / "timeline.cu").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("entry", ["hold", "stamp", "flush", "spin", "ffma", "read", "probe"])
 def test_every_kernel_of_the_harness_compiles_for_the_oldest_and_the_newest_gpu_without_spills(entry):
     for arch in (ARCHITECTURES[0], ARCHITECTURES[-1]):
-        kernel = compile_cuda(Program("harness.cu", SOURCE, f"harness_{entry}"), arch)
+        kernel = compile_cuda(Program("timeline.cu", SOURCE, f"harness_{entry}"), arch)
         assert kernel.spill_store_bytes == kernel.spill_load_bytes == 0
     if entry == "ffma":
         assert kernel.ptx.count("fma.rn.f32") >= 256

@@ -15,9 +15,10 @@ from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
+from worklog.gpu.clocks import clocks_between
 from worklog.harness import Harness, time_in_turn
 from worklog.harness.batches import Timed, cross_check, take_batch, turn_orders
-from worklog.harness.rules import Evidence, clocks_between, placements_needed
+from worklog.harness.rules import Evidence, placements_needed
 from worklog.harness.sampling import WINDOW_US
 from worklog.runs.estimates import PILOT, median, paired_ratio, summarize
 from worklog.runs.measurement import Measurement

@@ -33,8 +33,8 @@ Point = dict[str, Any]  # of one work, all processes: "work", "of", "intervals_u
 def readings() -> list[Point]:
     """Read each work in this process."""
     from worklog.gpu.cuda import Cublas, CudaDevice
+    from worklog.gpu.timeline import CudaTimeline
     from worklog.harness.calibration import read_known_lengths
-    from worklog.harness.cuda_timeline import CudaTimeline
 
     device = CudaDevice()
     timeline = CudaTimeline(device)

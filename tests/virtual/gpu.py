@@ -1,6 +1,6 @@
 """The harness's queue on a virtual machine, with every gremlin as a number that a test sets.
 
-It stands in for worklog.harness.cuda_timeline.CudaTimeline. Nothing here looks at a real clock, so a test is exact and
+It stands in for worklog.gpu.timeline.CudaTimeline. Nothing here looks at a real clock, so a test is exact and
 repeatable.
 """
 

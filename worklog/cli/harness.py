@@ -165,7 +165,7 @@ def _findings() -> Iterator[tuple[str, str, str]]:
             cost = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
             yield "clocks", watch.reason, cost
         else:
-            state = f"throttle reasons now: {device.reason_names(watch.reasons())}; results are labelled"
+            state = f"throttle reasons now: {runs.reason_names(watch.reasons()) or 'none'}; results are labelled"
             state = f"watched: SM clock read in every sample, {state} “clocks as found”. To lock: --set clocks=locked"
             yield "clocks", f"{state}, as root", ""
     else:

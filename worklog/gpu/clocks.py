@@ -27,6 +27,8 @@ from worklog.errors import BadSetting, WorklogError
 from worklog.gpu.device import bus_id, gpu, gpu_reason, nvml_handle, require_gpu
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from worklog.runs import Gpu, Work
 
 SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
@@ -48,6 +50,7 @@ TENSOR = {
 }
 FP64_LANES = {(7, 0): 32, (7, 5): 2, (8, 0): 32, (8, 6): 2, (8, 9): 2, (9, 0): 64, (10, 0): 64, (12, 0): 2}
 DATAPATHS = ("fp32", "fp64", "tf32", "fp16", "bf16", "fp8", "fp64_tensor")
+STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
 Held = tuple[str, list[str]]  # the `clocks` setting that holds, and remarks
 
 
@@ -218,6 +221,21 @@ def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
         with suppress(OSError):
             os.write(output, text.encode())
     return 1 if failed else 0
+
+
+def clocks_between(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
+    the SMs that have both stamps, NaN where none has. All SMs stamp at once.
+    """
+    import numpy as np  # here: a guard needs none
+
+    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
+    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
+    for stamps in (starts[..., 0], stops[..., 0]):
+        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = 1e3 * steps[..., 1] / steps[..., 0]
+    return np.array([np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)])
 
 
 class Peaks(dict[str, float]):

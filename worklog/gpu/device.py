@@ -20,20 +20,6 @@ from worklog.errors import NoGpu, install_command
 if TYPE_CHECKING:
     from worklog.runs import Gpu
 
-# NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
-EVENT_REASONS = {
-    0x1: "idle",
-    0x2: "application clocks",
-    0x4: "software power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-    0x100: "display clocks",
-}
-THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-
 
 @cache
 def gpu_reason() -> str | None:
@@ -136,11 +122,6 @@ class ClockWatch:
             self.reasons()
         except pynvml.NVMLError as error:
             self.reason, self.reasons = f"NVML: {error}", partial(int)
-
-
-def reason_names(mask: int) -> str:
-    """Words for a mask of event reasons."""
-    return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit) or "none"
 
 
 OTHER_HARNESSES = ("triton", "cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")

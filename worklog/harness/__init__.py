@@ -4,10 +4,10 @@
 `time_in_turn` times a subject and its baselines.
 """
 
-from worklog.harness.batches import WALL_CLOCK, Launch, Stopwatch, Timed, blocked, cross_check, input_sets, nothing
+from worklog.harness.batches import Launch, Stopwatch, Timed, blocked, cross_check, input_sets, nothing
 from worklog.harness.calibration import calibrate, certificate
 from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
-from worklog.settings import Harness
+from worklog.settings import WALL_CLOCK, Harness
 
 __all__ = [
     "ONE_PLACEMENT", "WALL_CLOCK", "Harness", "Launch", "Reading", "Stopwatch", "Timed", "blocked", "calibrate",

@@ -28,10 +28,10 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.runs import Sample
-from worklog.settings import Harness
+from worklog.settings import WALL_CLOCK, Harness
 
 if TYPE_CHECKING:
-    from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.gpu.timeline import CudaTimeline
 
 Launch = Callable[[], None]
 Turns = list[list[Sample]]  # turn by turn, a sample of each launch
@@ -46,7 +46,6 @@ MOST_IN_A_BATCH = 64
 # takes the host 2 µs or more; a launch of a library or of PyTorch may be hundreds, and a full queue would never drain.
 QUEUED_US = 1000.0
 LONGEST_US = 1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
-WALL_CLOCK = "wall clock"
 ALLOWED_US, ALLOWED = 2.0, 0.02  # microseconds and share by which it may differ: launches in a row overlap
 BATCHES, WARM_US = 3, 10_000.0  # by events, and work of one
 WALL_ROUNDS, WALL_US = 3, 5_000.0  # by the wall clock, and work between two readings

@@ -18,7 +18,7 @@ from worklog.runs import TOLERANCE, TOLERANCE_US, Calibration, Gpu, Samples, all
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
-    from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.gpu.timeline import CudaTimeline
 
 KNOWN_US = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 SAMPLES = 256  # single readings scatter much more than the tolerance, which is for their median

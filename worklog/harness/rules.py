@@ -1,4 +1,4 @@
-"""Warm-up rules and stopping criteria, of this harness and of others, by name; and SM clocks from their stamps.
+"""Warm-up rules and stopping criteria, of this harness and of others, by name.
 
 The defaults check that the clock has settled and that the median is known. The others are for comparison, and the
 result states what they don't check. A rule is named by a word such as "steady", "count:10" or "time:100"
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, exp
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from worklog.runs import LEAST_SAMPLES, median
 from worklog.settings import split_rule
 
 TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
-STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
 
 
 def salykova_replays(setting: str, size: float | None) -> int:
@@ -97,16 +96,3 @@ def placements_needed(seen: Evidence, precision: float) -> int:
     """
     wide = median(seen.times, seen.placements).relative_half_width / precision
     return max(seen.placed + 1, ceil(min(seen.placed * wide**2, 1e9)))  # infinitely wide for a time of 0
-
-
-def clocks_between(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
-    the SMs that have both stamps, NaN where none has. All SMs stamp at once.
-    """
-    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
-    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
-    for stamps in (starts[..., 0], stops[..., 0]):
-        usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates = 1e3 * steps[..., 1] / steps[..., 0]
-    return np.array([np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)])

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.gpu.device import THROTTLING, reason_names
 from worklog.harness import batches
 from worklog.harness.batches import LONGEST_BATCH, Launch, Timed, Turns
 from worklog.harness.rules import Evidence, Stopping, is_known, placements_needed, salykova_replays
-from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median, paired_ratio
+from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median, paired_ratio, throttled
 from worklog.settings import Harness, split_rule
 
 if TYPE_CHECKING:
-    from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.gpu.timeline import CudaTimeline
 
 IDLE_S = 1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
 WINDOW_US, LEAST_WINDOWS = 10_000.0, 3  # of a warm-up until steady: host time of a window, and windows
@@ -226,10 +225,9 @@ class _Loop:
             rejected = len(taken) - len(counting)
             settled = spent > budget_us or len(taken) >= most or (len(taken) >= SETTLED and spent > SETTLED_US)
             if rejected > MOST_REJECTED * len(taken) and settled:
-                throttling = self.throttle_mask & THROTTLING
                 reading.degradations.append(
                     f"clocks: {rejected} of {len(taken)} samples were more than {CLOCK_TOLERANCE:.0%} off "
-                    f"{plateaus[0]:.0f} MHz ({reason_names(throttling) if throttling else 'not throttled'}); "
+                    f"{plateaus[0]:.0f} MHz ({throttled(self.throttle_mask) or 'not throttled'}); "
                     "all were kept"
                 )
                 taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
@@ -293,7 +291,7 @@ class _Loop:
             abs(sample.sm_mhz - plateau) > CLOCK_TOLERANCE * plateau
             for sample, plateau in zip(turn, plateaus, strict=True)
         )
-        rejected = self.harness.clocks != "ignored" and (off or bool(mask & THROTTLING))
+        rejected = self.harness.clocks != "ignored" and (off or throttled(mask) != "")
         return [replace(sample, counts=not rejected) for sample in turn]
 
 

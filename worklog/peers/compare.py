@@ -23,8 +23,8 @@ from worklog.runner.declare import Benchmark
 from worklog.runs import CUBLAS, SCHEMA, Comparison, Estimate, Progress, Row, Table, silent
 
 if TYPE_CHECKING:
+    from worklog.gpu.timeline import CudaTimeline
     from worklog.harness import Reading
-    from worklog.harness.cuda_timeline import CudaTimeline
     from worklog.runner.session import Session
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)

@@ -32,7 +32,7 @@ from worklog.runner.worker import called
 from worklog.runs import CUBLAS, KNOWN, Row, median
 
 if TYPE_CHECKING:
-    from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.gpu.timeline import CudaTimeline
     from worklog.runner.session import Session
 
 Timer = Callable[["Work"], float]  # microseconds of one launch

@@ -21,12 +21,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from worklog.errors import BadSetting, listed, meant
-from worklog.harness import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Space
 from worklog.runner.measure import Job, Skipped, carry_out
 from worklog.runs import Gpu, Progress, Run, Shown, Table, silent
-from worklog.settings import Harness
+from worklog.settings import WALL_CLOCK, Harness
 
 if TYPE_CHECKING:
     from worklog.runner.timing import Call

@@ -29,7 +29,7 @@ from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, Calibration, Measurement, Roof, Stage, Verdict, Work
 
 if TYPE_CHECKING:
-    from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.gpu.timeline import CudaTimeline
 
 LEFT_S = 10.0  # for work that a kernel left on the GPU
 IDLE_LAUNCHES = 9
@@ -74,7 +74,7 @@ class Session:
         if timeline is None or baselines is None:
             require_gpu()  # first: without a driver, CuPy's libraries do not even import
             from worklog.gpu.cuda import Cublas, CudaDevice
-            from worklog.harness.cuda_timeline import CudaTimeline
+            from worklog.gpu.timeline import CudaTimeline
 
             device = CudaDevice()
             timeline, baselines = CudaTimeline(device), {math: Cublas(device, math) for math in ("fp32", "tf32")}

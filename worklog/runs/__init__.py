@@ -74,6 +74,8 @@ from worklog.runs.records import (
     allowed_us,
     failed,
     passed,
+    reason_names,
+    throttled,
 )
 from worklog.runs.run import (
     CHAPTERS,
@@ -90,13 +92,13 @@ from worklog.runs.run import (
 
 __all__ = [
     "BF16_DATASHEET_TFLOPS", "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "SCHEMA",
-    "TOGETHER", "TOLERANCE", "TOLERANCE_US", "WIDTH", "Bar", "Calibration", "Cell", "Comparison", "Context",
-    "Counters", "Date", "Difference", "Effect", "ErrorMap", "Estimate", "Gpu", "Measurement", "NeverRan", "Progress",
-    "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side", "Stage", "Summary", "Table", "Verdict", "Work",
-    "a_few", "about", "allowed_us", "bound", "cells", "claimed", "compare", "duration", "effect_in_words", "effects",
-    "effects_text", "estimate_of", "event_overhead_us", "failed", "forced_source", "git", "in_steps", "kept_runs",
-    "line", "live_runs", "median", "new_path", "newest_run", "not_writable", "of_baseline", "older",
-    "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json", "read_line", "read_text",
-    "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled", "silent", "source_label",
-    "summarize", "tool", "write_bytes", "write_text",
+    "TOGETHER", "TOLERANCE", "TOLERANCE_US", "WIDTH", "Bar", "Calibration", "Cell", "Comparison",
+    "Context", "Counters", "Date", "Difference", "Effect", "ErrorMap", "Estimate", "Gpu", "Measurement", "NeverRan",
+    "Progress", "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side", "Stage", "Summary", "Table",
+    "Verdict", "Work", "a_few", "about", "allowed_us", "bound", "cells", "claimed", "compare", "duration",
+    "effect_in_words", "effects", "effects_text", "estimate_of", "event_overhead_us", "failed", "forced_source",
+    "git", "in_steps", "kept_runs", "line", "live_runs", "median", "new_path", "newest_run", "not_writable",
+    "of_baseline", "older", "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json",
+    "read_line", "read_text", "reason_names", "recorded_run", "recordings", "require_file", "require_writable",
+    "runs_dir", "scaled", "silent", "source_label", "summarize", "throttled", "tool", "write_bytes", "write_text",
 ]  # fmt: skip

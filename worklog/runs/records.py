@@ -19,6 +19,19 @@ FP32_LANES_SINCE_8_6 = 128
 BF16_DATASHEET_TFLOPS = 989.0
 # The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
 TOLERANCE_US, TOLERANCE = 0.1, 0.002
+# NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
+EVENT_REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clocks",
+}
+THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 STILL_CACHED = 0.02  # share of reads after a flush that works and are as quick as from L2: noise
 
 
@@ -206,6 +219,16 @@ class Gpu:
     def memory_peak_gbs(self) -> float:
         """Memory clock x 2 (double data rate) x bus width, in GB/s."""
         return self.memory_clock_mhz * 2 * self.memory_bus_bits / 8 / 1e3
+
+
+def reason_names(mask: int) -> str:
+    """Words for a mask of event reasons, "" for none."""
+    return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit)
+
+
+def throttled(mask: int) -> str:
+    """Words for those of a mask's event reasons that are throttling, "" for none."""
+    return reason_names(mask & THROTTLING)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.gpu.device import THROTTLING, reason_names
 from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN
-from worklog.runs import TOLERANCE, TOLERANCE_US, Comparison, Run, allowed_us, bound, median, open_comparison
+from worklog.runs import TOLERANCE, TOLERANCE_US, Comparison, Run, allowed_us, bound, median, open_comparison, throttled
 
 HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
 OURS, CUPTI = "worklog", "worklog, CUPTI"  # the first is in every comparison
@@ -199,7 +198,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     middle_mhz = float(np.nanmedian(mhz))
     reach = max(0.02 * middle_mhz, 1.1 * float(np.nanmax(np.abs(mhz - middle_mhz))))
     clock.set(ylim=(middle_mhz - reach, middle_mhz + reach), yticks=[round(middle_mhz)])
-    slowed = m.samples.throttle_mask & THROTTLING
-    words, colour = (f"slowed: {reason_names(slowed)}", ALERT) if slowed else ("not slowed", MUTED)
+    slowed = throttled(m.samples.throttle_mask)
+    words, colour = (f"slowed: {slowed}", ALERT) if slowed else ("not slowed", MUTED)
     clock.text(0.0, 1.05, words, transform=clock.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
     return new

@@ -16,18 +16,18 @@ import cupy
 import numpy as np
 
 from worklog.errors import LaunchFailed
+from worklog.gpu.clocks import clocks_between
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
-from worklog.harness.rules import clocks_between
 from worklog.kernel.nvrtc import nvidia_library
 
-KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
+KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of timeline.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM, BURN_THREADS = 8, 256
 FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unrolled 16 times
 PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
-PROBES = 2048  # harness.cu keeps their latencies in shared memory
+PROBES = 2048  # timeline.cu keeps their latencies in shared memory
 SMS_READ = 16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
 FFMA_STEPS, COPY_BYTES, READ_ROUNDS = 2048, 2**30, 64  # of the launches for the ceilings
@@ -44,7 +44,7 @@ class CudaTimeline:
         self.l2_bytes = self.gpu.l2_bytes
         self.watch = ClockWatch()
         self.remarks: list[str] = []
-        source = (Path(__file__).parent / "harness.cu").read_text(encoding="utf-8")
+        source = (Path(__file__).parent / "timeline.cu").read_text(encoding="utf-8")
         module = cupy.RawModule(code=source, options=("-std=c++17",))
         self._kernels = {name: module.get_function(f"harness_{name}") for name in KERNELS}
         self._places = np.random.default_rng()
