@@ -11,11 +11,11 @@ from pytest import approx
 import worklog
 from tests.helpers import PLAIN
 from worklog import open_run, try_kernel
+from worklog.cli.run import PRODUCT
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
-from worklog.kernel.pytorch import PRODUCT
 from worklog.kernel.solution import Solution, find_problem
 from worklog.lab import magic
 from worklog.runner.check import check

@@ -18,7 +18,6 @@ from worklog.cli import options
 from worklog.errors import BadSetting, meant
 from worklog.gpu.device import require_gpu
 from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, kernel_of, rung
-from worklog.kernel.pytorch import PRODUCT
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
 from worklog.runner import sweep as tiles
@@ -30,7 +29,7 @@ from worklog.runs import CUBLAS, Run, open_run
 from worklog.runs.changes import of_one_loop
 from worklog.settings import Harness
 
-TORCH = "torch"  # the baseline that isn't a rung
+TORCH, PRODUCT = "torch", "worklog.kernel.pytorch:torch"  # the baseline that isn't a rung; a host function
 NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS, TORCH)}
 
 

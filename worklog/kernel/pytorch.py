@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 ARRAYS = "torch"
-PRODUCT = f"{__name__}:torch"
 
 
 def torch(alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
