@@ -5,6 +5,10 @@ minute. `autotuned` and `pipelined` at each other's tile, beside the rungs befor
 
 `python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes. The rungs with tiles,
 with L2 flushed and left warm, for notebook 06.
+
+`python -m tests.record.chapters bounds worklog/recordings/chapters/h100_bounds.jsonl`; two minutes. Kernels of one row,
+with loads that are marked as read once and without; `split` and its first pass; and what Nsight Compute counts of
+`best` and `split` where their speed ends, for notebooks 12 and 13.
 """
 
 import sys
@@ -12,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import worklog
-from worklog.kernel import LADDER
+from worklog.analysis.profile import limit, profiled
+from worklog.kernel import LADDER, Kernel, rungs
 from worklog.problem import Shape
 from worklog.runner.measure import Job, carry_out
 from worklog.settings import Harness
@@ -22,6 +27,8 @@ TILES = (
     ("autotuned", dict(BN=128, TN=8, MIN_BLOCKS=2)),  # double_buffered's
     ("pipelined", dict(BN=256, MIN_BLOCKS=1)),  # autotuned's
 )
+ROWS, ROW_TILES = ("1x4096x4096", "1x8192x512", "1x512x8192"), ((8, 512), (32, 128))  # columns, and k at a time
+COUNTED = (("best", "1x4096x4096 769x1000x4095 2049x1021x640 4096"), ("split", "4096"))
 
 
 def tiles(out: Path) -> None:
@@ -45,5 +52,31 @@ def waits(out: Path) -> None:
     carry_out(jobs, Harness(), out=out)
 
 
+def bounds(out: Path) -> None:
+    """What bounds `best` and `split`."""
+    by_tile = {
+        f"{columns} x {depth}": rungs.sliced(dict(BM=1, BN=columns, BK=depth, TN=4, WIDTH=4))
+        for columns, depth in ROW_TILES
+    }
+    rows = [replace(kernel, name=name, number=None, idea="") for name, kernel in by_tile.items()]
+    rows += [
+        replace(kernel, name=f"{kernel.name}, plain loads").with_text(kernel.source.replace("__ldcs(", "*("))
+        for kernel in rows
+    ]
+    jobs = [Job(kernel.name, Shape.of(size)) for size in ROWS for kernel in rows]
+    passes = list[Kernel]()
+    for size in map(Shape.of, (4096, 8192)):
+        whole = rungs.split_at(size)
+        first = replace(whole, name=f"first pass at {size}", launches=whole.launches[:1], main=0, number=None, idea="")
+        passes.append(replace(first, choose=None))
+        jobs += [Job("split", size), Job(first.name, size, (("gate", False),))]
+    run = carry_out(jobs, Harness(), user_kernels=[*rows, *passes], out=out)
+    for name, sizes in COUNTED:
+        for size in map(Shape.of, sizes.split()):
+            counted = profiled(worklog.rung(name), size)
+            run.add_counters(counted)
+            print(name, size, limit(counted))
+
+
 if __name__ == "__main__":
-    {"tiles": tiles, "waits": waits}[sys.argv[1]](Path(sys.argv[2]))
+    {"tiles": tiles, "waits": waits, "bounds": bounds}[sys.argv[1]](Path(sys.argv[2]))

@@ -16,7 +16,6 @@ from worklog.kernel import Kernel, best
 from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
 from worklog.runner.measure import carry_out
-from worklog.runs import Run
 
 
 def truth_of(before):
@@ -27,7 +26,7 @@ def truth_of(before):
         off = 1.5 if tile.points == 0 else 1.05
         times = {name: getattr(tile, name) * off ** rng.uniform(-1, 1) for name in tune.TIMES}
         new.append(replace(tile, **times))
-    slower = {"launch_us": 1.1 * before.launch_us, "read_gbs": before.read_gbs / 1.5}
+    slower = {"launch_us": 1.1 * before.launch_us, "read_gbs": before.read_gbs / 1.5, "row_bytes": 30.0}
     return replace(before, tiles=tuple(new), split_tile_us=1.2 * before.split_tile_us, **slower)
 
 
@@ -82,14 +81,31 @@ def test_a_table_that_is_fitted_chooses_well_at_other_shapes(known, tmp_path, mo
     assert fmean(then) < fmean(first) / 2 and fmean(then) < 0.02 and max(then) < 0.15, (first, then)
 
 
+def test_a_table_is_fitted_again_to_what_was_timed(known, tmp_path):
+    """Without a GPU: `known` answers no measurement here."""
+    _, truth = known
+    tiles = [tile for tile in truth.tiles if tile.kernel == "sliced" and tile.template["BM"] == 1]
+    taken = [
+        replace(measured(f"{tune.entry_of(tile)} 1", us=truth.us(tile, 1, shape)), shape=(shape.m, shape.n, shape.k))
+        for tile in tiles
+        for shape in map(Shape.of, ("1x4096x4000", "1x8192x900", "1x640x9000", "1x2000x2000"))
+    ]
+    small_run(measurements=taken).save(tmp_path / "trials.jsonl")
+    done = CliRunner().invoke(tune.main, [str(tmp_path / "trials.jsonl"), "--fit"], catch_exceptions=False)
+    assert done.exit_code == 0 and f"fitted to {len(taken)} of {len(taken)} trials" in done.stdout
+    after = table()
+    assert after.row_bytes / after.read_gbs == approx(truth.row_bytes / truth.read_gbs, rel=0.15)
+    assert {*tmp_path.iterdir()} == {tmp_path / "trials.jsonl", tmp_path / "best.json"}
+
+
 def test_few_points_move_a_measured_tile_little_and_a_guess_much():
     of, shape = table(), Shape.of(1000)
     tile = next(tile for tile in of.tiles if tile.points)
-    trial = tune.Trial(shape, "", 1, 0.0, best.BULK)
-    twice = [tune.Point(trial, 2 * (of.us(tile, 1, shape) - of.launch_us) + of.launch_us, None)]
-    moved = {points: tune.fit(of, replace(tile, points=points), twice).shared_us / tile.shared_us for points in (0, 9)}
+    twice = [tune.Point(shape, "", 1, 2 * (of.us(tile, 1, shape) - of.launch_us) + of.launch_us, None)]
+    firsts = {points: replace(tile, points=points) for points in (0, 9)}
+    moved = {points: tune.fit(of, first, first, twice).shared_us / tile.shared_us for points, first in firsts.items()}
     assert moved[0] > 1.8 and moved[9] < 1.2
-    assert tune.fit(of, tile, []) == tile
+    assert tune.fit(of, tile, tile, []) == tile
 
 
 def test_what_is_measured_on_a_virtual_gpu_becomes_points(monkeypatch, tmp_path):
@@ -101,13 +117,15 @@ def test_what_is_measured_on_a_virtual_gpu_becomes_points(monkeypatch, tmp_path)
     monkeypatch.setattr(tune, "as_users", lambda kernel, name: replace(host, name=name))
     monkeypatch.setattr(tune, "carry_out", partial(carry_out, command=JOB))
     trial = tune.trials(Shape(64, 512, 64), GPU)[0]
-    first, second = tune.points_of([trial, replace(trial, shape=Shape(64, 512, 32))], tmp_path / "run.jsonl")
-    assert first.trial == trial and first.us > second.us > 0 and first.share and second.share
-    run = Run.load(tmp_path / "run.jsonl")
+    run = tune.timed_trials([trial, replace(trial, shape=Shape(64, 512, 32))], tmp_path / "run.jsonl")
+    first, second = tune.points_of(run)
+    assert (first.shape, first.entry, first.parts) == (trial.shape, trial.entry, trial.parts)
+    assert first.us > second.us > 0 and first.share and second.share
     assert [m.verdict is not None and m.verdict.accepted for m in run.measurements] == [True, False], "checked once"
 
 
-def test_a_kernel_that_fails_is_named_and_no_point(monkeypatch, tmp_path, capsys):
+def test_a_kernel_that_fails_is_named_and_no_point(capsys):
     failed = next(m for m in small_run().measurements if m.status == "failed")
-    monkeypatch.setattr(tune, "timed", lambda *given: small_run(measurements=[failed]))
-    assert tune.points_of([], tmp_path / "run.jsonl") == [] and "naive at 1024: failed, " in capsys.readouterr().out
+    assert (
+        tune.points_of(small_run(measurements=[failed])) == [] and "naive at 1024: failed, " in capsys.readouterr().out
+    )

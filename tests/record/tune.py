@@ -1,25 +1,24 @@
 """Tunes the table of `best` on this GPU, and records what `best` and `split` reach at other shapes.
 
-`python -m tests.record.tune worklog/recordings/chapters/h100_drawn.jsonl` on a machine with a GPU; at most 9 minutes.
+`python -m tests.record.tune worklog/recordings/chapters/h100_drawn.jsonl` on a machine with a GPU; at most 10 minutes.
 It draws 48 shapes by each of two seeds. At the first ones, it times the kernels that the table expects to be the
-fastest, fits the table (worklog/kernel/best.json) to what came, writes it, there and beside the run, and prints what
-the fitted table chooses, and the regret: the share of its time that is above the fastest timed kernel's. At the
-others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS, and `best` where it was slow.
-`--keep` leaves the table as it is.
+fastest into OUT_tuning.jsonl, fits the table (worklog/kernel/best.json) to what came, writes it, there and beside the
+run, and prints what the fitted table chooses, and the regret: the share of its time that is above the fastest timed
+kernel's. At the others, it records `best`, and `split` where mode="split" takes it, beside cuBLAS, and `best` where it
+was slow. `--keep` leaves the table as it is. `--fit` fits it to the trials in OUT, without a GPU, and ends.
 """
 
 import json
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from math import exp, log
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
-import numpy as np
 
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel, rungs
@@ -34,7 +33,7 @@ from worklog.settings import Harness
 COUNT = 48  # shapes
 TILES, NEAR = 5, 1.3  # at a shape, the most tiles, and their most time over the fastest one's
 GUESSES, FAR = 4, 2.0  # shapes at least per guess, and the most time there over the fastest one's
-TUNING_S, ALL_S = 340, 520
+TUNING_S, RESULT_S = 340, 240
 # Where best was slower than cuBLAS on an H100.
 SLOW = "1x4096x4096 1x8192x8192 1x8192x512 1x4095x4095 1x513x8193 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640"
 SLOW += " 1000x1536x3072 769x1000x4095"
@@ -46,7 +45,11 @@ MORE = (
 )
 SHORT: Changes = (("most_samples", 50), ("budget_s", 0.4), ("hot_ms", 0.0))
 UNCHECKED: Changes = (("gate", False),)  # where the gate has passed a tile at another shape
-TIMES = ("alone_us", "shared_us", "block_us")
+TIMES = ("alone_us", "shared_us", "block_us")  # of a tile
+SUMS = ("sum_us", "sum_gbs")
+SHARED = ("launch_us", "read_gbs", "row_bytes", *SUMS)  # by all tiles
+LEAST_BLOCK_US = 0.1  # to begin with: no factor moves 0
+ROUNDS = 4
 # Weights of a tile's earlier times against one point: a measured tile is taken to be off by half as much as a point,
 # and a guess by five times as much.
 PRIOR, PRIOR_OF_GUESS = 4.0, 0.04
@@ -68,22 +71,19 @@ class Trial:
         """Of its kernel in a run. What split launches follows the shape."""
         return f"{self.entry} {self.shape if self.entry == 'split' else self.parts}"
 
-    @property
-    def tile(self) -> str:
-        """For a reader."""
-        of = self.kernel.template
-        return f"{self.kernel.name} {of['BM']}x{of['BN']}x{of['BK']}" + (f" in {self.parts}" if self.parts > 1 else "")
-
 
 class Point(NamedTuple):
-    """What a trial took, and its share of cuBLAS."""
+    """What a kernel took in so many parts of K, by its entry, or "split"; and its share of cuBLAS."""
 
-    trial: Trial
+    shape: Shape
+    entry: str
+    parts: int
     us: float
     share: float | None
 
 
 Points = Sequence[Point]
+T = TypeVar("T", Table, Tile)
 
 
 def entry_of(tile: Tile) -> str:
@@ -91,6 +91,12 @@ def entry_of(tile: Tile) -> str:
     if tile.kernel == rungs.SLICED.name:
         return rungs.sliced(tile.template).entry
     return BULK.entry if tile.kernel == BULK.name else rungs.any_shape(tile.template).entry
+
+
+def spoken(tile: Tile, parts: int) -> str:
+    """For a reader."""
+    of = tile.template
+    return f"{tile.kernel} {of['BM']}x{of['BN']}x{of['BK']}" + (f" in {parts}" if parts > 1 else "")
 
 
 def trials(shape: Shape, card: Gpu) -> list[Trial]:
@@ -129,19 +135,26 @@ def tried(shapes: Collection[Shape], card: Gpu) -> list[Trial]:
     return sorted(rank, key=lambda trial: (rank[trial], order[trial.shape]))
 
 
-def points_of(listed: Sequence[Trial], out: Path) -> Points:
-    """What these took, as far as there is time for them."""
+def timed_trials(listed: Sequence[Trial], out: Path) -> Run:
+    """Of these, as far as there is time for them."""
     kernels = {trial.name: as_users(trial.kernel, trial.name) for trial in listed}
     jobs, checked = list[Job](), set[str]()
     for trial in listed:
         jobs.append(Job(trial.name, trial.shape, SHORT + (UNCHECKED if trial.entry in checked else ())))
         checked.add(trial.entry)
-    by = {(trial.name, trial.shape): trial for trial in listed}
-    done = timed(jobs, [*kernels.values()], out, TUNING_S).measurements
-    for m in done:
+    return timed(jobs, [*kernels.values()], out, TUNING_S)
+
+
+def points_of(run: Run) -> Points:
+    """What the trials of a run took."""
+    points = list[Point]()
+    for m in run.measurements:
+        entry, _, parts = m.kernel.rpartition(" ")
         if m.us is None:
             print(f"{m.kernel} at {m.problem}: {m.status}, {m.reason}")
-    return [Point(by[m.kernel, m.problem], m.us, m.ratio) for m in done if m.us is not None]
+        else:
+            points.append(Point(Shape.of(m.problem), entry, 1 if entry == "split" else int(parts), m.us, m.ratio))
+    return points
 
 
 def as_users(kernel: Kernel, name: str) -> Kernel:
@@ -167,19 +180,25 @@ def mean(ratios: Iterable[float]) -> float:
 
 
 def fitted(of: Table, points: Points) -> Table:
-    """The table that fits these points: first the launch, by the shapes that take hardly more; then the rate of what
-    memory bounds; then each tile's times, and split.
-    """
-    of = replace(
-        of, launch_us=of.launch_us * mean(us / trial.us for trial, us, _ in points if trial.us < 1.25 * of.launch_us)
+    """The table that fits these points: in turn, what all tiles share, and each tile's times; then split."""
+    by_entry = {entry_of(tile): [point for point in points if point.entry == entry_of(tile)] for tile in of.tiles}
+    first = of = replace(
+        of, tiles=tuple(replace(tile, block_us=max(LEAST_BLOCK_US, tile.block_us)) for tile in of.tiles)
     )
-    of = replace(of, **reading(of, points))
-    slower = mean(us / trial.us for trial, us, _ in points if trial.entry == "split")
+
+    def loss(now: Table) -> float:
+        errors = sum(squared(now, tile, by_entry[entry_of(tile)]) for tile in now.tiles)
+        return errors + PRIOR * moved(now, first, SUMS)
+
+    for _ in range(ROUNDS):
+        of = descended(of, SHARED, loss)
+        pairs = zip(of.tiles, first.tiles, strict=True)
+        of = replace(of, tiles=tuple(fit(of, now, then, by_entry[entry_of(then)]) for now, then in pairs))
+    counted = (replace(tile, points=tile.points + len(by_entry[entry_of(tile)])) for tile in of.tiles)
+    slower = mean(point.us / of.split_us(point.shape) for point in points if point.entry == "split")
     return replace(
         of,
-        tiles=tuple(
-            fit(of, tile, [point for point in points if point.trial.entry == entry_of(tile)]) for tile in of.tiles
-        ),
+        tiles=tuple(counted),
         split_launch_us=of.split_launch_us * slower,
         split_tile_us=of.split_tile_us * slower,
         split_gbs=of.split_gbs / slower,
@@ -187,75 +206,85 @@ def fitted(of: Table, points: Points) -> Table:
     )
 
 
-def reading(of: Table, points: Points) -> dict[str, float]:
-    """The rate of memory and the cost of a row of B in a tile that fit the points which memory bounds, by least squares
-    of relative errors: what memory was expected to take there is off by as much as the whole time is.
+def fit(of: Table, now: Tile, first: Tile, points: Points) -> Tile:
+    """The tile with the times that fit these points and the first times (ridge regression), so that few points move a
+    measured tile little. Without points, it stays.
     """
-    per_us = list[tuple[float, int]]()
-    for trial, us, _ in points:
-        columns = trial.kernel.template["BN"]
-        read_us = of.read_us(columns, trial.shape)
-        if trial.entry != "split" and of.launch_us < read_us > 0.9 * (trial.us - of.launch_us):
-            read_us *= (us - of.launch_us) / (trial.us - of.launch_us)
-            per_us.append((trial.shape.compulsory_bytes / read_us, tiles.tile_rows(columns, trial.shape) / read_us))
-    if len(per_us) < 2:
-        return {}
-    (byte_us, row_us), *_ = np.linalg.lstsq(np.array(per_us), np.ones(len(per_us)))
-    return {"read_gbs": 1e-3 / byte_us, "row_bytes": max(0.0, row_us / byte_us)}
+    prior = PRIOR if first.points else PRIOR_OF_GUESS
+    return descended(now, TIMES, lambda tile: squared(of, tile, points) + prior * moved(tile, first, TIMES))
 
 
-def fit(of: Table, tile: Tile, points: Points) -> Tile:
-    """The tile with the times that have the least sum of squared errors, of logarithms: at the points, and against the
-    earlier times (ridge regression), so that few points move a measured tile little. Without points, they stay.
-    """
-    factors = dict.fromkeys(TIMES, 1.0)
+def squared(of: Table, tile: Tile, points: Points) -> float:
+    """The sum of squared errors, of logarithms."""
+    return sum(log(point.us / of.us(tile, point.parts, point.shape)) ** 2 for point in points)
 
-    def scaled() -> Tile:
-        times = {name: round(factor * getattr(tile, name), 5) for name, factor in factors.items()}
-        return replace(tile, points=tile.points + len(points), **times)
 
-    def loss() -> float:
-        now = scaled()
-        errors = [log(us / of.us(now, trial.parts, trial.shape)) for trial, us, _ in points]
-        moved = (PRIOR if tile.points else PRIOR_OF_GUESS) * sum(log(factor) ** 2 for factor in factors.values())
-        return sum(error**2 for error in errors) + moved
+def moved(now: Table | Tile, first: Table | Tile, names: Iterable[str]) -> float:
+    """The same of these numbers."""
+    return sum(log(getattr(now, name) / getattr(first, name)) ** 2 for name in names)
 
-    least, before = loss(), -1.0
-    while points and least != before:
+
+def descended(now: T, names: Sequence[str], loss: Callable[[T], float]) -> T:
+    """With the numbers of these names for which the loss is least: steps of each, and of all, as long as one helps."""
+    least, before = loss(now), -1.0
+    while least != before:
         before = least
-        for names in (TIMES, *((name,) for name in TIMES)):
+        for group in (names, *((name,) for name in names)):
             for step in STEPS:
-                kept = dict(factors)
-                factors.update({name: factors[name] * step for name in names})
-                if (now := loss()) < least:
-                    least = now
-                else:
-                    factors.update(kept)
-    return scaled()
+                new = replace(now, **{name: getattr(now, name) * step for name in group})
+                if (of_new := loss(new)) < least:
+                    now, least = new, of_new
+    return now
 
 
 def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
     """What the table chooses at each shape, what that took where it was timed, and the fastest that was timed."""
+    by_entry = {entry_of(tile): tile for tile in table().tiles}
     rows, ratios = list[dict[str, str]](), dict[Shape, float]()
     for shape in shapes:
-        there = {(p.trial.entry, p.trial.parts): p for p in points if p.trial.shape == shape}
-        there = {key: point for key, point in there.items() if point.trial.entry != "split"}
+        there = {(p.entry, p.parts): p for p in points if p.shape == shape and p.entry in by_entry}
         chosen = next(trial for trial in trials(shape, card) if trial.entry != "split")
-        row = {"size": str(shape), "chosen": chosen.tile, "expected": f"{chosen.us:.2f}"}
-        row |= dict.fromkeys(("timed", "regret", "of cuBLAS", "fastest", "before"), "")
+        tile = spoken(by_entry[chosen.entry], chosen.parts)
+        row = {"size": str(shape), "chosen": tile, "expected": f"{chosen.us:.2f}"}
+        row |= dict.fromkeys(("timed", "regret", "of cuBLAS", "fastest"), "")
         if there:
             fastest = min(there.values(), key=lambda point: point.us)
-            row["fastest"] = f"{fastest.trial.tile} {fastest.us:.2f}"
+            row["fastest"] = f"{spoken(by_entry[fastest.entry], fastest.parts)} {fastest.us:.2f}"
         if point := there.get((chosen.entry, chosen.parts)):
             row |= {"timed": f"{point.us:.2f}", "regret": f"{100 * (point.us / fastest.us - 1):.1f} %"}
             ratios[shape] = point.us / fastest.us
-            row |= {"of cuBLAS": f"{point.share or 0:.3f}", "before": f"{point.trial.us:.2f}"}
+            row |= {"of cuBLAS": f"{point.share or 0:.3f}"}
         rows.append(row)
     notes = [f"regret at {len(ratios)} of {len(rows)} shapes: mean {100 * mean(ratios.values()) - 100:.1f} %"]
     if ratios:
         worst = max(ratios, key=ratios.__getitem__)
         notes[0] += f", largest {100 * ratios[worst] - 100:.1f} % at {worst}"
-    return Rows.of("what the fitted table chooses, in µs; before: as it was expected", rows, 2, notes)
+    return Rows.of("what the fitted table chooses, in µs", rows, 2, notes)
+
+
+def write_table(run: Run, shapes: Collection[Shape], *paths: Path) -> None:
+    """Fits the table to a run of trials, writes it, and says what it chooses."""
+    card, known = run.gpu, {"split", *map(entry_of, table().tiles)}
+    points = [point for point in points_of(run) if point.entry in known]
+    label = f"{table().label.partition('; fitted')[0]}; fitted to {len(points)} times on an {card.name}"
+    new = replace(fitted(table().on(card), points), label=f"{label}, driver {card.driver}", gpu=card.name)
+    new = replace(new, memory_gbs=card.memory_peak_gbs)
+    document = asdict(new) | {"shapes": [astuple(shape) for shape in dict.fromkeys([*new.shapes, *shapes])]}
+    text = json.dumps(rounded(document), indent=1, ensure_ascii=False) + "\n"
+    for path in (tiles.FILE, *paths):
+        path.write_text(text, encoding="utf-8")
+    table.cache_clear()
+    choose.cache_clear()
+    print(f"fitted to {len(points)} of {len(run.measurements)} trials", report(shapes, card, points), sep="\n")
+
+
+def rounded(value: Any) -> Any:
+    """With each float to five digits."""
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(part) for part in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 @click.command()
@@ -263,27 +292,23 @@ def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
 @click.option("--tuning", default=41, show_default=True, help="Seed of the shapes at which the table is tuned.")
 @click.option("--result", default=42, show_default=True, help="Seed of the shapes that are recorded.")
 @click.option("--keep", is_flag=True, help="Record with the table as it is.")
-def main(out: Path, tuning: int, result: int, keep: bool) -> None:
-    card, at = gpu(), dict.fromkeys([*drawn(COUNT, tuning), *map(Shape.of, MORE.split())])
+@click.option("--fit", "only_fit", is_flag=True, help="Fit the table to the trials in OUT, without a GPU, and end.")
+def main(out: Path, tuning: int, result: int, keep: bool, only_fit: bool) -> None:
+    at = dict.fromkeys([*drawn(COUNT, tuning), *map(Shape.of, MORE.split())])
+    if only_fit:
+        write_table(Run.load(out), at)
+        return
+    card = gpu()
     kinds = {shape: kind for shape, kind in drawn(COUNT, result).items() if keep or shape not in at}
     print(f"{len(kinds)} shapes by seed {result}, the table by {'the package' if keep else f'seed {tuning}'}")
     if not keep:
-        listed = tried(at, card)
-        points = points_of(listed, out.with_name(f"{out.stem}_tuning.jsonl"))
-        new = fitted(table().on(card), points)
-        label = f"{table().label.partition('; fitted')[0]}; fitted to {len(points)} times on an {card.name}"
-        new = replace(new, label=f"{label}, driver {card.driver}", gpu=card.name, memory_gbs=card.memory_peak_gbs)
-        document = asdict(new) | {"shapes": [astuple(shape) for shape in dict.fromkeys([*new.shapes, *at])]}
-        for path in (tiles.FILE, out.with_name("best.json")):
-            path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        table.cache_clear()
-        choose.cache_clear()
-        print(f"{len(points)} of {len(listed)} trials were timed", report(at, card, points), sep="\n")
+        run = timed_trials(tried(at, card), out.with_name(f"{out.stem}_tuning.jsonl"))
+        write_table(run, at, out.with_name("best.json"))
     both = {shape: choose(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card).name for shape in kinds}
     slow = {Shape.of(size): "slow before" for size in SLOW.split()}
     jobs = [Job("best", shape) for shape in (*slow, *kinds)]
     jobs += [Job(name, shape) for shape, name in both.items() if name == "split"]
-    run = timed(jobs, [], out, ALL_S - TUNING_S)
+    run = timed(jobs, [], out, RESULT_S)
     print(run.shares(slow), run.shares(kinds), sep="\n")
     ratios = {(m.kernel, m.problem): m.ratio for m in run.measurements if m.ratio}
     taken = [ratio for at, name in both.items() if (ratio := ratios.get((name if name == "split" else "best", at)))]
