@@ -17,7 +17,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession
 from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import Timer, Work, by_timer, cupti_timer, nvbench_summaries, works_on
+from worklog.peers.harnesses import Timer, Work, by_timer, cupti_timer, works_on
 from worklog.runner.declare import declared
 from worklog.runs.comparison import Row, open_comparison
 from worklog.runs.estimates import Estimate
@@ -129,14 +129,6 @@ def test_kernels_of_known_length_are_functions_with_a_name():
     session: Any = SimpleNamespace(device=machine, timeline=SimpleNamespace(spin=lambda *spun: seen.append(spun)))
     works = works_on(session, (1, 20), ())
     assert seen == [(1000, "a stream"), (20_000, "a stream")] and all(hasattr(w.enqueue, "__name__") for w in works)
-
-
-def test_nvbench_results_are_read_by_tag():
-    number = {"name": "value", "type": "float64", "value": "1.25e-05"}
-    state = {"summaries": [{"tag": "nv/cold/time/gpu/mean", "data": [number]}, {"tag": "nv/empty"}]}
-    assert nvbench_summaries({"benchmarks": [{"name": "work0", "states": [state]}]}) == {
-        "work0": {"nv/cold/time/gpu/mean": 1.25e-05}
-    }
 
 
 def reads_three_too_long(works: Sequence[Work]) -> Iterator[Row]:

@@ -28,10 +28,10 @@ from tests.record import recording
 from worklog.errors import WorklogError
 from worklog.gpu.device import gpu, gpu_reason, software
 from worklog.kernel.solution import Solution
-from worklog.peers.harnesses import nvbench_summaries
 from worklog.runner import declare, measure
 from worklog.runner.measure import CASE
 from worklog.runs import Measurement, documents, source_label, tool
+from worklog.runs.changes import nvbench_states
 from worklog.settings import Harness
 
 DATA = Path(__file__).with_suffix(".toml")
@@ -95,16 +95,13 @@ def nvbench(example: Example, _: Clones) -> list[Row]:
     out, theirs, rows = example.ours.with_suffix(".json"), dict[tuple[str, str], tuple[Any, Any, str]](), list[Row]()
     options = ["--devices", "0", *example.measured, "--timeout", NVBENCH_TIMEOUT_S, "--json", str(out)]
     run([str(example.theirs), *options])
-    for benchmark in json.loads(out.read_text(encoding="utf-8"))["benchmarks"]:
-        for state in benchmark["states"]:
-            axes = {
-                axis["name"]: float(axis["value"]) if axis["type"] in ("int64", "float64") else axis["value"]
-                for axis in state.get("axis_values") or ()
-            }
-            read = nvbench_summaries({"benchmarks": [{"name": "", "states": [state]}]})[""]
-            cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
-            times = cold and 1e6 * cold, hot and 1e6 * hot, str(state.get("skip_reason") or "")
-            theirs[benchmark["name"], point_of(axes)] = times
+    for benchmark, state, read in nvbench_states(json.loads(out.read_text(encoding="utf-8"))):
+        axes = {
+            axis["name"]: float(axis["value"]) if axis["type"] in ("int64", "float64") else axis["value"]
+            for axis in state.get("axis_values") or ()
+        }
+        cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
+        theirs[benchmark, point_of(axes)] = cold and 1e6 * cold, hot and 1e6 * hot, str(state.get("skip_reason") or "")
     pairs = list(zip(example.measured[::2], example.measured[1::2], strict=True))
     axis_words, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
     for m in declare.measure(declare.declared(example.ours, names, axis_words), harness=HARNESS).measurements:

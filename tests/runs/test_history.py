@@ -89,9 +89,9 @@ def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
         "sample_size": 400,
         "sm_clock_rate/mean": 1.9e9,
     }
-    summaries = []
+    summaries = [{"tag": "nv/empty"}, {"tag": "nv/words", "data": [{"name": "value", "type": "string", "value": ""}]}]
     for tag, value in values.items():
-        data = [{"name": "hide", "value": ""}, {"name": "value", "value": str(value)}]
+        data = [{"name": "hide", "value": ""}, {"name": "value", "type": "float64", "value": str(value)}]
         summaries.append({"tag": f"nv/cold/{tag}", "data": data})
     axes = [{"name": "N", "type": "int64", "value": "512"}]
     timed = {"name": "Device=0 N=512", "device": 0, "axis_values": axes, "is_skipped": False, "summaries": summaries}

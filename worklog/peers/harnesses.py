@@ -30,6 +30,7 @@ from worklog.runner.measure import Skipped
 from worklog.runner.timing import Call
 from worklog.runner.worker import called
 from worklog.runs import CUBLAS, KNOWN, Row, median
+from worklog.runs.changes import nvbench_states
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
@@ -309,23 +310,10 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-    for name, numbers in nvbench_summaries(document).items():
+    for name, _, numbers in nvbench_states(document):
         for title, tag in (("NVBench cold", "nv/cold/"), ("NVBench batch", "nv/batch/")):
             if (mean := numbers.get(f"{tag}time/gpu/mean")) is not None:
                 yield Row(title, names[name].kind, names[name].of, 1e6 * mean, numbers.get(f"{tag}walltime"))
-
-
-def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """From NVBench's JSON: the numbers of each benchmark's first state by their tags; times are in seconds."""
-    by_name: dict[str, dict[str, float]] = {}
-    for benchmark in document["benchmarks"]:
-        numbers = by_name[benchmark["name"]] = {}
-        for state in benchmark["states"][:1]:
-            for summary in state.get("summaries") or ():
-                for datum in summary.get("data") or ():
-                    if datum["name"] == "value" and datum["type"] in ("float64", "int64"):
-                        numbers[summary["tag"]] = float(datum["value"])
-    return by_name
 
 
 # By name: how it reads, and the extra that brings it.

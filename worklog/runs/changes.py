@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -338,18 +338,25 @@ def side_of_nvbench(document: Any, file: str) -> Side:
     try:
         cards = ", ".join(device["name"] for device in document["devices"])
         version = str(document["meta"]["version"]["nvbench"]["string"])
-        for benchmark in document["benchmarks"]:
-            for state in benchmark["states"]:
-                values = dict[str, float]()
-                for summary in state["summaries"] or ():
-                    said = {part["name"]: part["value"] for part in summary["data"]}
-                    values |= {summary["tag"]: float(said["value"])} if summary["tag"] in NVBENCH else {}
-                place = benchmark["name"], state["name"]
-                readings[place] = f"skipped: {state.get('skip_reason') or 'no time'}"
-                if NVBENCH[0] in values:
-                    mean, noise, count = (values[tag] for tag in NVBENCH[:3])
-                    mhz = values.get(NVBENCH[3], 0.0) / 1e6
-                    readings[place] = Reading(1e6 * mean, NORMAL * noise / count**0.5, mhz or None)
+        for benchmark, state, values in nvbench_states(document):
+            place = benchmark, state["name"]
+            readings[place] = f"skipped: {state.get('skip_reason') or 'no time'}"
+            if NVBENCH[0] in values:
+                mean, noise, count = (values[tag] for tag in NVBENCH[:3])
+                mhz = values.get(NVBENCH[3], 0.0) / 1e6
+                readings[place] = Reading(1e6 * mean, NORMAL * noise / count**0.5, mhz or None)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise BadRunFile(f"{file} isn't a whole file of NVBench's --json ({error!r}): write it again") from error
     return Side(f"NVBench · {cards} · {file}", {"GPU": cards}, {"NVBench": version}, readings)
+
+
+def nvbench_states(document: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
+    """Of NVBench's JSON, each benchmark's name and states, with the numbers of each by their tags; times in seconds."""
+    for benchmark in document["benchmarks"]:
+        for state in benchmark["states"]:
+            numbers = {}
+            for summary in state.get("summaries") or ():
+                for datum in summary.get("data") or ():
+                    if datum["name"] == "value" and datum["type"] in ("float64", "int64"):
+                        numbers[summary["tag"]] = float(datum["value"])
+            yield benchmark["name"], state, numbers
