@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,11 +126,14 @@ class VirtualArrays(Elementwise):
         kept = host.astype(np.float32).reshape(to.shape)
         self._enqueue(host.nbytes / self.machine.bytes_per_us, lambda: kept, to)
 
-    def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> None:
-        """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them."""
-        self._enqueue(
-            lambda: self._product_us(a, b), lambda: self._product(alpha, a, b, beta, c, rounded), c, alone=True
-        )
+    def gemm(
+        self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False, factor: float = 1.0
+    ) -> None:
+        """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them.
+        factor: of its time.
+        """
+        product = partial(self._product, alpha, a, b, beta, c, rounded)
+        self._enqueue(lambda: factor * self._product_us(a, b), product, c, alone=True)
 
     def gemm_unless(self, flag: Array, cached: Array, alpha: float, a: Array, b: Array, beta: float, c: Array) -> None:
         """One kernel that reads a flag: if it is not 0, it copies `cached`, else it computes."""

@@ -12,13 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
-from worklog.kernel.device import Buffer
-from worklog.problem import Shape
 from worklog.runner import child, worker
 from worklog.runs import CUBLAS
 
@@ -33,23 +29,6 @@ class Tile(VirtualBaseline):
         values = {axis: int(value) for axis, value in re.findall(r"(\w+)=(\d+)", name)}
         self.factor = values.get("BM", 64) / 64 * (1.003 if values.get("MIN_BLOCKS") == 2 else 1.0)
         self.describe = session.kernel(name).describe
-
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        machine, us = (
-            self.device.machine,
-            self.factor * 2 * shape.m * shape.n * shape.k / self.device.machine.flops_per_us,
-        )
-        left, right, out = (
-            x.data[: r * w].reshape(r, w)
-            for x, r, w in ((a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n))
-        )
-
-        def begin() -> Any:
-            product = np.float32(alpha) * (left @ right)
-            return lambda: np.copyto(out, product if beta == 0 else product + np.float32(beta) * out)
-
-        with self.loan.current():
-            machine.enqueue(us, begin, alone=True)
 
 
 class Session(VirtualSession):
