@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from worklog.analysis import access, inspection
+from worklog.analysis import access
 from worklog.analysis.inspection import inspect
 from worklog.errors import BadSetting
-from worklog.kernel import Kernel, rung
+from worklog.kernel import Kernel, resources, rung
 from worklog.kernel.ladder import kernel_of
 from worklog.problem import Shape
 
@@ -24,7 +24,7 @@ SHAPES |= dict.fromkeys(("tiles_2d", "conflict_free", "async_copies"), Shape(128
 @pytest.fixture(autouse=True)
 def without_machine_code(monkeypatch):
     """To disassemble takes `inspect` longer than to count, and no count needs it."""
-    monkeypatch.setattr(inspection, "disassembler", lambda: None)
+    monkeypatch.setattr(resources, "disassembler", lambda: None)
 
 
 def counted(kernel: Kernel, shape: Shape) -> dict[int, tuple[int, ...]]:

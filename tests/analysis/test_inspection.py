@@ -13,7 +13,7 @@ from worklog.analysis import inspection, prediction
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
 from worklog.emulator import EmulatedDevice, launch
 from worklog.errors import CompileFailed
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, resources
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
@@ -148,7 +148,7 @@ def test_mistakes(racy, words, complaint):
 
 
 def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(monkeypatch, request):
-    monkeypatch.setattr(inspection, "disassembler", lambda: None)
+    monkeypatch.setattr(resources, "disassembler", lambda: None)
     inspected = inspect(rung("naive"), Shape.of(64))
     assert (inspected.sass.loops, inspected.sass.note) == ({}, no_sass()) and "[sass]" in report(inspected)
     request.getfixturevalue("no_nvrtc")
@@ -224,7 +224,7 @@ def test_the_report_has_a_column_for_each_main_loop():
 def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leave_the_resources(
     racy, words, why, monkeypatch
 ):
-    monkeypatch.setattr(inspection, "disassembler", lambda: None)  # which takes long
+    monkeypatch.setattr(resources, "disassembler", lambda: None)  # which takes long
     refused = '    __syncthreads(); asm volatile("{ .reg .f64 d; add.rz.f64 d, d, d; }");'
     Path(racy).write_text(RACY.replace("    __syncthreads();", refused), encoding="utf-8")
     done = run(*words)

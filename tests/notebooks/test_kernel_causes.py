@@ -16,7 +16,7 @@ from worklog.analysis.counters import moved_from_l2
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import rung_bounds
-from worklog.kernel import occupancy, resources
+from worklog.kernel import MainLoop, loop_of, occupancy
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem import Axis
 from worklog.runner import sweep as tuning
@@ -35,21 +35,20 @@ def times(before: str, after: str, *sizes: int) -> list[float]:
 
 
 @cache
-def machine_code(name: str, **tile: int) -> tuple[Compiled, str]:
+def machine_code(name: str, **tile: int) -> tuple[Compiled, MainLoop]:
     rung = worklog.rung(name)
-    compiled, tool = compile_cuda(replace(rung, template={**rung.template, **tile}).program), resources.disassembler()
-    assert tool is not None, "the development tools have nvdisasm"
-    return compiled, resources.disassemble(compiled.cubin, tool)
+    compiled = compile_cuda(replace(rung, template={**rung.template, **tile}).program)
+    loop = loop_of(compiled.cubin, compiled.symbol)
+    assert loop is not None, "the development tools have nvdisasm"
+    return compiled, loop
 
 
 def in_conflict(name: str, **tile: int) -> float:
-    compiled, code = machine_code(name, **tile)
-    return 100 * resources.main_loop(code, compiled.symbol).bank_conflicts
+    return 100 * machine_code(name, **tile)[1].bank_conflicts
 
 
 def ahead_of(name: str, **tile: int) -> int:
-    compiled, code = machine_code(name, **tile)
-    return resources.main_loop(code, compiled.symbol).ahead
+    return machine_code(name, **tile)[1].ahead
 
 
 def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_other_tile_is_faster():
@@ -162,8 +161,7 @@ def test_what_changes_beside_the_idea_of_a_step():
     held = [(worklog.rung(name), machine_code(name)[0]) for name in ("lane_map", "async_copies", "specialized")]
     blocks = [occupancy("sm_90", rung.thread_count, c.registers, c.shared_bytes).blocks for rung, c in held]
     assert blocks == [2, 2, 1] and held[-1][1].registers - held[-1][0].template["COPY_REGISTERS"] == 64
-    (before, old), (after, new) = machine_code("async_copies"), machine_code("barriers")
-    loops = [resources.main_loop(old, before.symbol).counts, resources.main_loop(new, after.symbol).counts]
+    loops = [machine_code(name)[1].counts for name in ("async_copies", "barriers")]
     assert loops[0]["FFMA"] == loops[1]["FFMA"] and sum(loops[1].values()) - sum(loops[0].values()) == approx(85, abs=3)
     blocks = math.prod(worklog.rung("bulk_copies").blocks(worklog.Shape.of(4096)))
     assert -(-blocks // 132) * 132 / blocks == approx(1.03, abs=2e-3), "all that equal shares can gain"

@@ -15,7 +15,7 @@ from worklog import emulator
 from worklog.analysis.prediction import WHOLE, predict
 from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, NotPredictable, build, load
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import RUNGS, Kernel, Occupancy, disassemble, disassembler, main_loop, no_sass, occupancy
+from worklog.kernel import RUNGS, Kernel, MainLoop, Occupancy, loop_of, no_sass, occupancy
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
@@ -27,12 +27,9 @@ SASS_SHOWN = 12  # instructions of a main loop
 
 @dataclass(frozen=True)
 class Sass:
-    """The machine code's main loop: its instructions by architecture, and the share of its multiply-adds that wait for
-    a register bank; note: why there is none.
-    """
+    """The machine code's main loop by architecture; note: why there is none."""
 
-    loops: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    conflicts: Mapping[str, float] = field(default_factory=dict)
+    loops: Mapping[str, MainLoop] = field(default_factory=dict)
     note: str = ""
 
 
@@ -82,9 +79,9 @@ class Inspection:
             "lines": [{"line": n, "text": text.get(n, ""), **asdict(cost)} for n, cost in self.lines.items()],
             "caveats": list(self.caveats),
             "findings": [asdict(finding) for finding in self.findings],
-            "sass_main_loop": dict(self.sass.loops),
+            "sass_main_loop": {arch: loop.counts for arch, loop in self.sass.loops.items()},
             "sass_note": self.sass.note,
-            "sass_bank_conflicts": dict(self.sass.conflicts),
+            "sass_bank_conflicts": {arch: loop.bank_conflicts for arch, loop in self.sass.loops.items()},
         }
 
 
@@ -162,14 +159,9 @@ def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts],
 def _main_loops(compiled: Sequence[Compiled]) -> Sass:
     if not all(out.cubin for out in compiled):
         return Sass(note="no SASS: the shipped PTX comes without machine code; it needs NVRTC")
-    if (tool := disassembler()) is None:
-        return Sass(note=no_sass())
-    loops, conflicts = {}, {}
-    for out in compiled:
-        loop = main_loop(disassemble(out.cubin, tool), out.symbol)
-        if loop.counts:
-            loops[out.arch], conflicts[out.arch] = loop.counts, loop.bank_conflicts
-    return Sass(loops, conflicts, "" if loops else "no loop with an FFMA")
+    loops = {out.arch: loop for out in compiled if (loop := loop_of(out.cubin, out.symbol))}
+    known = {arch: loop for arch, loop in loops.items() if loop.counts}
+    return Sass(known, "" if known else "no loop with an FFMA" if loops else no_sass())
 
 
 def save(inspected: Inspection, folder: Path) -> list[Path]:
@@ -221,14 +213,14 @@ def _sass(sass: Sass) -> str:
     """The most frequent instructions of the main loop, one column per architecture."""
     if not sass.loops:
         return sass.note
-    loops = [Counter(mix) for mix in sass.loops.values()]
+    loops = [Counter(loop.counts) for loop in sass.loops.values()]
     names = dict.fromkeys(name for mix in loops for name in mix)
     shown = sorted(names, key=lambda name: -max(mix[name] for mix in loops))
     rows = [[name, *(str(mix[name]) for mix in loops)] for name in shown[:SASS_SHOWN]]
     if rest := shown[SASS_SHOWN:]:
         rows.append(["others", *(str(sum(mix[name] for name in rest)) for mix in loops)])
     rows.append(["all", *(str(mix.total()) for mix in loops)])
-    rows.append(["FFMAs with a bank conflict", *(f"{100 * share:.1f} %" for share in sass.conflicts.values())])
+    rows.append(["FFMAs with a bank conflict", *(f"{100 * loop.bank_conflicts:.1f} %" for loop in sass.loops.values())])
     return Table("", ("main loop, SASS", *sass.loops), rows).text()
 
 

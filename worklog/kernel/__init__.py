@@ -19,11 +19,10 @@ from worklog.kernel.resources import (
     MAX_THREADS,
     WARP,
     Compiled,
+    MainLoop,
     Occupancy,
     block_traffic_bytes,
-    disassemble,
-    disassembler,
-    main_loop,
+    loop_of,
     no_sass,
     occupancy,
 )
@@ -35,8 +34,8 @@ from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, t
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OPTIONS",
     "RUNGS", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer",
-    "Compiled", "Device", "HostFunction", "Kernel", "Loaded", "Occupancy", "Passed", "Program", "Runnable",
-    "Solution", "Solver", "at_revision", "block_traffic_bytes", "disassemble", "disassembler", "evaluate",
-    "find_problem", "kernel_of", "kernels_dir", "launch_text", "main_loop", "new_rung", "no_sass", "occupancy",
+    "Compiled", "Device", "HostFunction", "Kernel", "Loaded", "MainLoop", "Occupancy", "Passed", "Program", "Runnable",
+    "Solution", "Solver", "at_revision", "block_traffic_bytes", "evaluate",
+    "find_problem", "kernel_of", "kernels_dir", "launch_text", "loop_of", "new_rung", "no_sass", "occupancy",
     "parts", "rung", "source_changed", "source_folder", "starters", "types_of", "words_of",
 ]  # fmt: skip

@@ -163,6 +163,12 @@ class MainLoop:
     ahead: int
 
 
+def loop_of(cubin: bytes, symbol: str) -> MainLoop | None:
+    """The main loop of compiled code; None without a disassembler (no_sass says how to get one)."""
+    tool = disassembler()
+    return None if tool is None else main_loop(disassemble(cubin, tool), symbol)
+
+
 def main_loop(text: str, symbol: str) -> MainLoop:
     """From nvdisasm's text. An operand marked `.reuse` stays in a cache with one entry per operand slot and bank (the
     register's number modulo 2), until another operand of that slot and bank is read. Source: Huerta et al. 2025, arXiv

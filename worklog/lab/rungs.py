@@ -19,7 +19,7 @@ from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import bound, rung_bounds, spread, table
 from worklog.errors import BadSetting
-from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, occupancy, resources, rung, source_changed
+from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, MainLoop, loop_of, no_sass, occupancy, rung, source_changed
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Shape
 from worklog.runner.measure import results
@@ -268,7 +268,7 @@ def register_reads(*names: str) -> Table:
         share = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
         row = {"rung": name, "multiply-adds": share, "registers read by each": f"{loop.register_reads:.2f}"}
         rows.append(row | {"in a bank conflict": f"{loop.bank_conflicts:.1%}"})
-    return Table.of(LOOPS if rows else resources.no_sass(), rows)
+    return Table.of(LOOPS if rows else no_sass(), rows)
 
 
 def fetched_ahead(known: Calibration, *names: str) -> Table:
@@ -282,18 +282,13 @@ def fetched_ahead(known: Calibration, *names: str) -> Table:
         cold, warm = (max(0.0, cycles - hidden) for cycles in (known.cold_cycles, known.warm_cycles))
         row = {"kernel": name, "multiply-adds ahead": f"{loop.ahead}", "clocks ahead": f"{hidden}"}
         rows.append(row | {"a warm L2 saves": f"{cold - warm:.0f}"})
-    return Table.of(LOOPS if rows else resources.no_sass(), rows)
+    return Table.of(LOOPS if rows else no_sass(), rows)
 
 
-def main_loops(names: Sequence[str]) -> dict[str, resources.MainLoop]:
+def main_loops(names: Sequence[str]) -> dict[str, MainLoop]:
     """Of each rung's machine code; empty without NVIDIA's disassembler."""
-    loops, tool = dict[str, resources.MainLoop](), resources.disassembler()
-    if tool is None:
-        return loops
-    for name in names:
-        compiled = compile_cuda(rung(name).program)
-        loops[name] = resources.main_loop(resources.disassemble(compiled.cubin, tool), compiled.symbol)
-    return loops
+    built = {name: compile_cuda(rung(name).program) for name in names}
+    return {name: loop for name, out in built.items() if (loop := loop_of(out.cubin, out.symbol))}
 
 
 def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
