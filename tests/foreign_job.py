@@ -16,8 +16,8 @@ from typing import Any
 
 from tests.helpers import CALIBRATION, GPU
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
+from worklog.kernel import Compiled
 from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import Compiled
 from worklog.runner.child import Say, answering
 from worklog.runs import Estimate, Measurement, Run
 from worklog.runs.record import line

@@ -10,10 +10,10 @@ from click.testing import Result
 
 from tests.helpers import RACY, SIGNATURE, typed
 from worklog.analysis import inspection, prediction
-from worklog.analysis.inspection import ARCHITECTURES, inspect, report
+from worklog.analysis.inspection import inspect, report
 from worklog.emulator import EmulatedDevice, launch
 from worklog.errors import CompileFailed
-from worklog.kernel import Kernel, resources
+from worklog.kernel import LIMITS, Kernel, resources
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
@@ -120,11 +120,11 @@ def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_it
 def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy):
     """The extra dev brings the disassembler."""
     document = json.loads(run(racy, "--block", "256", "--arch", "all", "--json", "--out", "built/here").stdout)
-    assert [out["arch"] for out in document["resources"]] == list(ARCHITECTURES)
+    assert [out["arch"] for out in document["resources"]] == list(LIMITS)
     assert all(0 < out["occupancy"]["share"] <= 1 for out in document["resources"])
     loops = document["sass_main_loop"]
-    assert tuple(loops) == ARCHITECTURES and all(mix["FFMA"] >= 16 for mix in loops.values())
-    names = {f"mine.mine.{arch}.{kind}" for arch in ARCHITECTURES for kind in ("cubin", "ptx")}
+    assert list(loops) == list(LIMITS) and all(mix["FFMA"] >= 16 for mix in loops.values())
+    names = {f"mine.mine.{arch}.{kind}" for arch in LIMITS for kind in ("cubin", "ptx")}
     assert {path.name for path in Path("built/here").iterdir()} == names == {Path(f).name for f in document["files"]}
     assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
     assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"

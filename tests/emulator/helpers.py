@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import Kernel, Result, launch, load
+from worklog.kernel import Compiled
 from worklog.kernel import Kernel as Record
 from worklog.kernel.device import Program, Runnable
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
 
 HEAD = ".version 8.2\n.target sm_90\n.address_size 64\n"  # of PTX

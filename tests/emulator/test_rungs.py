@@ -5,14 +5,14 @@ import pytest
 
 from tests.emulator.helpers import gemm, integers, product, rung_kernel, smallest
 from worklog.emulator import EmulatedDevice
+from worklog.kernel import LIMITS
 from worklog.kernel.ladder import LADDER
-from worklog.kernel.nvrtc import ARCHITECTURES
 from worklog.kernel.rungs import FP32, equal_shares, ragged
 from worklog.problem.gemm import Shape
 
 NAMES = [r.name for r in LADDER]
 ALONE = [r for r in FP32 if "workspace" not in r.arguments]
-OTHERS = [arch for arch in ARCHITECTURES if arch != "sm_90"]
+OTHERS = [arch for arch in LIMITS if arch != "sm_90"]
 
 
 # Rung, architecture, shape (None: the smallest), alpha and beta.

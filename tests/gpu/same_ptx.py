@@ -14,14 +14,14 @@ import numpy as np
 
 from worklog.gpu.cuda import CudaKernel
 from worklog.gpu.device import gpu
+from worklog.kernel import LIMITS
 from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import ARCHITECTURES
 
 
 def architecture() -> str:
     """This GPU's, as NVRTC names it."""
     arch = "sm_{}{}".format(*gpu().compute_capability)
-    assert arch in ARCHITECTURES, f"{gpu().name} is {arch}, which the package does not compile for"
+    assert arch in LIMITS, f"{gpu().name} is {arch}, which the package does not compile for"
     return arch
 
 

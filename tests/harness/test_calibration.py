@@ -18,8 +18,9 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION
 from worklog.harness import calibration as harness
 from worklog.harness.calibration import calibrate, certificate
+from worklog.kernel import LIMITS
 from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.runs import open_run
 
 
@@ -131,7 +132,8 @@ SOURCE = (Path(worklog.__file__).parent / "gpu" / "timeline.cu").read_text(encod
 
 @pytest.mark.parametrize("entry", ["hold", "stamp", "flush", "spin", "ffma", "read", "probe"])
 def test_every_kernel_of_the_harness_compiles_for_the_oldest_and_the_newest_gpu_without_spills(entry):
-    for arch in (ARCHITECTURES[0], ARCHITECTURES[-1]):
+    first, *_, last = LIMITS
+    for arch in (first, last):
         kernel = compile_cuda(Program("timeline.cu", SOURCE, f"harness_{entry}"), arch)
         assert kernel.spill_store_bytes == kernel.spill_load_bytes == 0
     if entry == "ffma":

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 from worklog.errors import CompileFailed, WorklogError, install_command
-from worklog.kernel import Kernel, disk_cache, nvrtc
+from worklog.kernel import Compiled, Kernel, disk_cache, nvrtc
 from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import SUFFIX, cached
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import Compiled, compile_cuda, compile_error, of_nvidia
+from worklog.kernel.nvrtc import compile_cuda, compile_error, of_nvidia
 
 TWO = """
 template <int N> __global__ void small(float* out) {

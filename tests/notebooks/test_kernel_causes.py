@@ -16,8 +16,8 @@ from worklog.analysis.counters import moved_from_l2
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import rung_bounds
-from worklog.kernel import MainLoop, loop_of, occupancy
-from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel import Compiled, MainLoop, loop_of, occupancy
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem import Axis
 from worklog.runner import sweep as tuning
 from worklog.runs import Run, recordings

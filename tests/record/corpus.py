@@ -28,9 +28,8 @@ from worklog.emulator.core.decode import decoded
 from worklog.emulator.device import build
 from worklog.emulator.program import program_of
 from worklog.errors import BadSetting, CompileFailed, WorklogError
-from worklog.kernel import Kernel
+from worklog.kernel import Compiled, Kernel
 from worklog.kernel.device import Program
-from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.signature import launches_of
 from worklog.kernel.source import UNCLEAR, reduced, uncommented
 from worklog.kernel.unit import read

@@ -32,9 +32,8 @@ from tests.record import recording
 from worklog.emulator.device import build
 from worklog.errors import CompileFailed, WorklogError
 from worklog.gate import edge_shapes
-from worklog.kernel import Kernel
+from worklog.kernel import Compiled, Kernel
 from worklog.kernel.ladder import RUNGS
-from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.resources import section
 from worklog.kernel.rungs import equal_shares, split
 from worklog.kernel.source import blank, uncommented

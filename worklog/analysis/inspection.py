@@ -15,8 +15,7 @@ from worklog import emulator
 from worklog.analysis.prediction import WHOLE, predict
 from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, NotPredictable, build, load
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import RUNGS, Kernel, MainLoop, Occupancy, loop_of, no_sass, occupancy
-from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
+from worklog.kernel import LIMITS, RUNGS, Compiled, Kernel, MainLoop, Occupancy, loop_of, no_sass, occupancy
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 
@@ -87,10 +86,10 @@ class Inspection:
 
 def architectures(words: str) -> tuple[str, ...]:
     """Read "sm_90,sm_120" or "all". Raises BadSetting."""
-    names = ARCHITECTURES if words.strip() == "all" else tuple(word.strip() for word in words.split(","))
+    names = tuple(LIMITS) if words.strip() == "all" else tuple(word.strip() for word in words.split(","))
     for name in names:
-        if name not in ARCHITECTURES:
-            raise BadSetting(f"cannot compile for {name!r}: choose from {', '.join(ARCHITECTURES)}, or all")
+        if name not in LIMITS:
+            raise BadSetting(f"cannot compile for {name!r}: choose from {', '.join(LIMITS)}, or all")
     return tuple(dict.fromkeys(names))
 
 

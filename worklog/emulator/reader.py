@@ -57,7 +57,7 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None, n
     """A kernel of a PTX module by its symbol, or the only one, with the module's variables that it names. Raises
     PtxError.
 
-    assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts
+    assembled: the machine code's shared accesses (worklog.kernel.Compiled.shared_accesses). With them, wavefronts
     are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible. name: of the
     result, by default the symbol.
     """

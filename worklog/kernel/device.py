@@ -93,7 +93,7 @@ class Device(Protocol):
         """What it runs code for, as "sm_90"."""
 
     def compile(self, program: Program) -> Any:
-        """The entry, loaded on this device; its `compiled` is a worklog.kernel.nvrtc.Compiled. Raises CompileFailed."""
+        """The entry, loaded on this device; its `compiled` is a worklog.kernel.Compiled. Raises CompileFailed."""
 
     def upload(self, host: NDArray[np.float32]) -> Buffer:
         """A new buffer with a copy of the array's elements, row-major. Raises OutOfMemory."""

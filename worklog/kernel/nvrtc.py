@@ -21,11 +21,9 @@ from worklog.errors import CompileFailed, NvrtcMissing, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.device_code import included, is_of_nvidia
 from worklog.kernel.disk_cache import cached
-from worklog.kernel.resources import Compiled as Compiled
-from worklog.kernel.resources import shared_widths
+from worklog.kernel.resources import Compiled, shared_widths
 from worklog.kernel.source import demangled, needs_sm_90a
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
 CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the option
 LIMIT_S = 100.0  # the slowest rung takes 1 s
