@@ -82,13 +82,8 @@ function render({ model, el }) {
     const state = { kernel: names[0], warp: 0, lane: 0, step: 0 };
     let shown, steps, cells = [], corner = {}, owners;
 
-    const choice = (name, act) => {
-        const list = make("select", { "aria-label": name });
-        list.addEventListener("change", () => act(list.value));
-        return list;
-    };
-    const kernel = choice("kernel", (name) => open(name)), warp = choice("warp", (number) => go({ warp: Number(number) }));
-    kernel.append(...names.map((name) => make("option", {}, name)));
+    const [kernel] = dropDown("kernel", names, (place) => open(names[place]));
+    const [warp] = dropDown("warp", [], (place) => go({ warp: place }));
     const about = make("p", { class: "source" }), head = make("div", { class: "said", role: "status" });
     const code = make("div", { class: "listing", tabindex: 0, role: "region", "aria-label": "source" });
     const lanes = make("fieldset", { class: "lanes" }, make("legend", {}, "Lanes of the warp"));

@@ -2,19 +2,6 @@
 // (readings.py). What is chosen goes to the model, and its answer comes from there: from a notebook's kernel, or from
 // site.js, which looks it up.
 
-// A drop-down list, and what shows its chosen option and disables the absent ones.
-function dropDown(name, words, choose) {
-    const list = make("select", { "aria-label": name }, ...words.map((word) => make("option", {}, word)));
-    list.addEventListener("change", () => choose(list.selectedIndex));
-    const show = (chosen, absent = []) => {
-        list.selectedIndex = chosen;
-        [...list.options].forEach((option, place) => {
-            option.disabled = place !== chosen && absent.includes(place);
-        });
-    };
-    return [list, show];
-}
-
 const small = (words) => make("p", { class: "source" }, words);
 const line = (name, control) => make("label", { class: "line" }, make("span", {}, name), control);
 

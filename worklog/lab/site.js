@@ -1,8 +1,6 @@
 // The first page of `worklog site`: panel.js draws the panel from answers that Python has computed (site.py).
 
-const bytes = Uint8Array.from(atob(worklogData), (letter) => letter.charCodeAt(0));
-const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-const { table, start, answers, timed, parts } = await new Response(stream).json();
+const { table, start, answers, timed, parts } = await unpacked(worklogData);
 
 // What panel.js takes for a notebook's model: values by name, of which the answer is looked up by what is chosen.
 function answered({ kernel, size, values }) {
