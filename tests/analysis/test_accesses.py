@@ -1,17 +1,22 @@
-"""The access viewer's document: its counts are those of `inspect`, on every line; its words, those of each access."""
+"""The access viewer's document: its counts are those of `inspect`, on every line; its words, those of each access. The
+picture of a tile has the owners of its elements.
+"""
 
 import math
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from worklog import plots
 from worklog.analysis import access
 from worklog.analysis.inspection import inspect
-from worklog.errors import BadSetting
-from worklog.kernel import Kernel, resources, rung
+from worklog.errors import BadSetting, NothingToDraw
+from worklog.kernel import LADDER, Kernel, resources, rung
 from worklog.kernel.ladder import kernel_of
+from worklog.plots.charts.tiles import first_block
 from worklog.problem import Shape
 
 EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("right/*.cu"))
@@ -119,3 +124,35 @@ def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_firs
 def test_a_block_that_is_not_there_is_an_error():
     with pytest.raises(BadSetting, match="naive has 4 blocks"):
         access("naive", block=4)
+
+
+@pytest.mark.parametrize("name", ["naive", "tiles_1d", "tiles_2d", "best", "split", "bulk_copies"])
+def test_every_thread_that_stores_owns_as_many_elements(name):
+    """Also in a rung with a workspace, variables, or warps that only copy."""
+    shown = access(name)
+    owners, _ = first_block(shown)
+    threads, elements = np.unique(owners, return_counts=True)
+    assert (owners >= 0).all() and len({*elements.tolist()}) == 1
+    if shown.kernel in LADDER[:6]:
+        assert owners.shape == (shown.kernel.template["BM"], shown.kernel.template["BN"])
+        assert threads.tolist() == list(range(shown.kernel.threads))
+
+
+def test_owners_are_those_that_the_headers_describe():
+    row, column = np.indices((128, 128))
+    assert (first_block(access("tiles_2d"))[0] == row // 8 * 16 + column // 8).all()
+
+
+@pytest.mark.parametrize("name", ["equal_shares", "ragged"])  # the latter's first block writes to the workspace
+def test_where_no_thread_stores_there_are_no_owners_to_draw(name):
+    with pytest.raises(NothingToDraw, match=f"{name}: no thread"):
+        plots.ownership(access(name))
+
+
+def test_one_access_by_hand():
+    _, naive = first_block(access("naive"))
+    a, b, c = naive["A", False], naive["B", False], naive["C", True]
+    assert (a.sectors, b.sectors, c.sectors, a.width, a.wavefronts, a.conflicts) == (32, 1, 32, 4, 0, 0)
+    assert a.floats.tolist() == [32 * lane for lane in range(32)] and len(naive) == 3
+    wide = first_block(access("vectorized"))[1]["Bs", False]
+    assert (wide.width, wide.wavefronts, wide.conflicts, wide.sectors, wide.in_shared) == (16, 8, 4, 0, True)

@@ -12,9 +12,10 @@ from matplotlib.text import Text
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
 from worklog.analysis import profile
+from worklog.analysis.counters import counters
 from worklog.analysis.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
-from worklog.errors import WorklogError
-from worklog.kernel import rung
+from worklog.errors import BadRunFile, WorklogError
+from worklog.kernel import FP32, LADDER, TENSOR, rung
 from worklog.problem import Shape
 from worklog.runs import Run
 from worklog.runs.records import Counters
@@ -151,3 +152,16 @@ def test_without_ncu_or_a_gpu(monkeypatch, laptop):
     assert shown.exit_code == 0 and "recorded" in shown.stdout and "issue slots" in shown.stdout
     of_any_size = typed("profile", "naive", "--size", "100", "--json")
     assert json.loads(of_any_size.stdout)["label"].startswith("recorded · NVIDIA H200"), "what is recorded"
+
+
+def test_recorded_counters_are_of_this_source_and_a_rung_without_is_named():
+    table = counters([rung.name for rung in (*LADDER, *FP32, *TENSOR)])
+    assert not any("changed" in note for note in table.notes)
+    assert table.title.startswith("recorded · NVIDIA H200 · ") and table.title.endswith("2048")
+    busiest = {str(row[0]): str(row[-1]) for row in table.rows}
+    assert busiest["naive"] == "L1 and shared" and busiest["split"] == "tensor cores"
+    assert all(0 <= float(str(cell).removesuffix(" %")) <= 100 for row in table.rows for cell in row[1:-1])
+    fewer = counters(["naive", "best"])
+    assert [row[0] for row in fewer.rows] == ["naive"] and fewer.notes == ["no counters are recorded of: best"]
+    with pytest.raises(BadRunFile, match=r"no counters of best are recorded: choose from naive, "):
+        counters(["best"])
