@@ -66,11 +66,21 @@ def strassen(p: Problem) -> None:
     epilogue(p, strassens(p.a, p.b))
 
 
+def without_alpha(p: Problem) -> None:
+    p.c[:] = summed(p.a, p.b) if p.beta == 0 else summed(p.a, p.b) + p.beta * p.c
+
+
+def without_beta(p: Problem) -> None:
+    p.c[:] = p.alpha * summed(p.a, p.b)
+
+
 RIGHT: tuple[tuple[Function, Domain], ...] = (
     (sequential, Domain()),
     (strassen, Domain()),
     (sequential, Domain(32, 32, 16)),
     (sequential, Domain(32, 20, 24)),
+    (without_alpha, Domain(alpha=False)),
+    (without_beta, Domain(beta=False)),
 )
 
 

@@ -19,7 +19,7 @@ from tests.gate.kernels import (
 )
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from worklog.gate import Memory, SgemmChecker
-from worklog.gate.precision import NORMS, SHORT
+from worklog.gate.precision import NORMS, SCALARS, SHORT
 from worklog.kernel.device import Buffer
 from worklog.problem.gemm import CLASSES, Domain, Shape
 from worklog.runs.records import Verdict
@@ -44,6 +44,7 @@ def test_a_right_kernel_passes(function, domain, seed):
     verdict = verdict_on(function, seed=seed, domain=domain)
     assert verdict.accepted, verdict.reason
     assert verdict.precision == "fp32" and str(verdict) == "fp32 ok"
+    assert SCALARS in [stage.name for stage in verdict.stages]
     assert all(stage.measured <= stage.limit and stage.seconds > 0 for stage in verdict.stages)
     assert verdict.seconds == pytest.approx(sum(stage.seconds for stage in verdict.stages))
     shown = (f"products are {SHORT}", NORMS) if function is strassen else ()

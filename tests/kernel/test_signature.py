@@ -523,6 +523,9 @@ def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path):
         Kernel.from_file(file)
     with pytest.raises(BadSetting, match=r"short_one takes __half\* A"):
         Kernel.from_file(file, entry="short_one").require_launch()
+    (tmp_path / "own.cuh").write_text(f"{GEMM} {{}}\nvoid f() {{ gemm<<<m, many()>>>(A, B, C, m, n, k); }}")
+    with pytest.raises(BadSetting, match=r"a header: .*cannot read 'many\(\)'; line 2: .*cannot read 'TILE'"):
+        Kernel.from_file(file).require_launch()
 
 
 def test_launches_through_the_runtime_and_their_shared_memory_are_read():

@@ -213,9 +213,8 @@ class Loop:
         self.guarded = {OUTSIDE: [*chain(*outputs)], OUTSIDE_WORKSPACE: workspaces}
         for owner, workspace in zip(self.owners, workspaces, strict=True):
             owner.use_workspace(workspace.inner)
-        filled = [guarded.whole for guarded in (*self.guarded[OUTSIDE], *workspaces)]
-        for whole in filled if self.sets == 1 else (pool.whole,):
-            device.fill(whole, UNWRITTEN)
+        for guarded in (*self.guarded[OUTSIDE], *workspaces):
+            device.fill(guarded.whole, UNWRITTEN)
         for a, b, *_ in () if self.probed else by_set:
             device.copy(a, inputs[0])
             device.copy(b, inputs[1])
