@@ -52,6 +52,8 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("02", 8, "begins before the second one. Hint: ", "9 samples"),
         ("02", 12, "fewer are, too", "9 samples"),
         ("03", 14.3, "a multiply-add is two operations", "28.6"),
+        ("03", 29.0, r"29 TFLOP/s is too large\. Hint: each of", "28.6"),
+        ("03", 28.0, "28 TFLOP/s is too small", "28.6"),
         ("03", "28.6", "the answer is a rate in TFLOP/s, not str", "28.63"),
         ("04", PLAIN.replace(" || col >= N", ""), "the article's rule fails it, too: .*out-of-bounds", "1.001"),
         ("04", "void f();", "no __global__ function", "1.001"),

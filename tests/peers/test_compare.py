@@ -19,6 +19,7 @@ from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Timer, Work, by_timer, cupti_timer, works_on
 from worklog.runner.declare import declared
+from worklog.runs import runs_dir
 from worklog.runs.comparison import Row, open_comparison
 from worklog.runs.estimates import Estimate
 
@@ -243,7 +244,8 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
     monkeypatch.setattr("worklog.runner.session.Session", lambda: session)
     monkeypatch.setattr(peers, "gpu", lambda: GPU)
     monkeypatch.setattr(peers, "HARNESSES", {"foreign": (by_timer("foreign", on_its_own_stream), "peers")})
-    path = peers.compare(tmp_path / "out.json", benchmarks=[scaled, on_a_stream])
+    path = peers.compare(benchmarks=[scaled, on_a_stream])
+    assert path.parent == runs_dir().parent / "peers"
     compared = open_comparison(path, "benchmarks")
     kinds = [*dict.fromkeys(row.work for row in compared.rows)]
     assert kinds == ["scaled · beta=0 · N", "on_a_stream · op=a · N", "on_a_stream · op=b · N"]

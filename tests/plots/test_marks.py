@@ -18,7 +18,7 @@ from matplotlib.pyplot import subplots
 from PIL import Image, ImageColor
 from pytest import approx
 
-from tests.helpers import measured
+from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn
@@ -41,9 +41,10 @@ from worklog.plots import (
     write_gallery,
 )
 from worklog.plots.figure import Drawing
-from worklog.plots.style import ACCENT, DARK, FAINT, INK, LIGHT, OTHER
+from worklog.plots.style import ACCENT, ALERT, DARK, FAINT, INK, LIGHT, OTHER
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, recorded_run, recordings
+from worklog.runs.changes import compare, side_of
 from worklog.runs.comparison import open_comparison
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -132,6 +133,22 @@ def test_the_scale_of_errors_has_ticks_at_30_too_unless_they_differ_much():
             )
         )
         assert (30.0 in chart.axes[0].xaxis.get_majorticklocs().round(6)) is ticks
+
+
+def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the_newest_gpu():
+    times = (10, 90.0, 100.0), (11, 100.0, 100.0), (12, 110.0, 90.0)
+    three = [
+        small_run(created=f"2026-11-{day}T03:12", measurements=[measured("a", us=a), measured("b", us=b)])
+        for day, a, b in times
+    ]
+    made = compare([side_of(three[1])], [side_of(three[2])])
+    *lines, _ = plots.changes(made).axes[0].lines
+    slower, faster = (row.change for row in made.rows)
+    for line, change, colour in zip(lines[::2], (slower, faster), (ALERT, ACCENT), strict=True):
+        assert line.get_xdata() == approx([100 * change.low, 100 * change.high]) and line.get_color() == colour
+    assert [line.get_xdata() for line in lines[1::2]] == [approx([10.0]), approx([-10.0])]
+    three[0].gpu = replace(three[0].gpu, name="another")
+    assert plots.history("a", three[::-1]).axes[0].lines[-1].get_ydata() == approx([0.0, 10.0])
 
 
 def test_an_effect_that_is_not_known_at_a_size_has_no_colour():

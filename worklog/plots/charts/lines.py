@@ -124,7 +124,7 @@ def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) 
         _x_axis(axes, over, x)
         ys = [point[1] for points in over.values() for point in points]
         if y != "share" and max(ys) / min(ys) >= WIDE:
-            scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), unit, log=10)
+            scale(axes.yaxis, LogLocator(10, (1, 2, 5)), unit, log=10)
         else:
             most = max(point[3] for points in over.values() for point in points)
             scale(axes.yaxis, MaxNLocator(7), unit, (0, 1.08 * most))
@@ -226,10 +226,10 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     def draw(axes: Axes) -> None:
         names = {name: f"{name} {rate(y)}" for name, (_, y) in points.items()}
         leave_room(axes, names.values(), BODY_PT)
-        (xs, ys), ticks = zip(*points.values(), strict=True), (1, 2, 5)
-        at = LogLocator(10, (1, 3) if max(xs) < 300 * min(xs) else (1,), numticks=99)
+        xs, ys = zip(*points.values(), strict=True)
+        at = LogLocator(10, (1, 3) if max(xs) < 300 * min(xs) else (1,))
         scale(axes.xaxis, at, "largest error, u·D", (min(xs) / 2, max(*xs, limit) * 1.5), log=10)
-        scale(axes.yaxis, LogLocator(10, ticks, numticks=99), "TFLOP/s", (min(ys) / 1.4, 1.4 * max(ys)), log=10)
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), "TFLOP/s", (min(ys) / 1.4, 1.4 * max(ys)), log=10)
         axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
         beside(axes, "limit of class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
         looks = dict[str, dict[str, Any]]()
@@ -261,7 +261,7 @@ def curves(
     def draw(axes: Axes) -> None:
         leave_room(axes, lines, BODY_PT)
         _x_axis(axes, lines, x, WIDE if limit else math.inf)
-        scale(axes.yaxis, LogLocator(10, numticks=99) if limit else MaxNLocator(6), y, log=10 if limit else 0)
+        scale(axes.yaxis, LogLocator(10) if limit else MaxNLocator(6), y, log=10 if limit else 0)
         axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
         first = next(iter(lines))
         name_points(axes, draw_lines(axes, lines, dict.fromkeys(lines, INK) | {first: ACCENT}), {first: FIRST})

@@ -157,9 +157,9 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         xs, ys = zip(*points.values(), strict=True)
         top, ridge = max(cublas, *ys, fp32, fp32_peak), fp32 / l2
         limits = min(*xs, ridge) / 3, max(*xs, ridge) * 5
-        scale(axes.xaxis, LogLocator(2, numticks=99), per_byte, limits, log=10)
+        scale(axes.xaxis, LogLocator(2), per_byte, limits, log=10)
         up = min(*ys, cublas, top / 10) / 1.7, top * 1.6
-        scale(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99), "TFLOP/s", up, log=10)
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), "TFLOP/s", up, log=10)
         axes.grid(True, zorder=0)
         how: Any = {"color": INK, "linewidth": 1.0, "zorder": 1.5}
         axes.plot([limits[0], ridge, limits[1]], [l2 * limits[0], fp32, fp32], "-", **how)
