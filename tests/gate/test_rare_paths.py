@@ -16,7 +16,7 @@ from worklog.errors import LaunchFailed
 from worklog.gate import Memory, exact, search
 from worklog.gate.edges import check_edge_shapes, check_old_c, mistake_in
 from worklog.gate.search import check_rare_paths
-from worklog.gate.words import condition
+from worklog.gate.words import condition as named
 from worklog.kernel import Kernel, Program, rung
 from worklog.problem import Domain, Shape
 from worklog.runner.check import Checked, check
@@ -305,11 +305,21 @@ def test_the_long_way_of_a_division_is_no_path_of_its_own():
     assert len(branches) == 2 and divided.count(True) == 1
 
 
-def test_a_size_that_matters_in_other_launches_is_named_too():
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("M * N > 2**20", "a condition on M and N"),  # each matters in other launches
+        ("K % 384 != 128", "K % 384 != 128"),
+        ("K % 640 == 256", "K % 640 == 256"),
+        ("(K % 640 == 256) | (K % 640 == 384)", "a condition on K"),
+        ("(K != 512) & (M >= 640)", "M >= 640 and K != 512"),
+        ("(K > 128) & (K < 640)", "256 <= K <= 512"),
+    ],
+)
+def test_a_condition_is_named_by_the_sizes_that_matter(condition, words):
     tried = {name: 128 * np.arange(1, 200) for name in ("M", "N", "K")}
     row = {"M": 2**14, "N": 2**14, "K": 256}
-    said = condition(lambda rows: rows["M"] * rows["N"] > 2**20, row, tried, np.random.default_rng(1))
-    assert said == "a condition on M and N"
+    assert named(lambda rows: eval(condition, {}, rows), row, tried, np.random.default_rng(1)) == words
 
 
 def test_choices_of_code_with_many_loops_are_computed_to_their_end():
