@@ -13,14 +13,14 @@ from playwright.sync_api import Page, expect
 from pytest import approx
 
 from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_to
-from tests.helpers import small_run
+from tests.helpers import small_run, typed
 from tests.lab.grid import part_of_the_recording
 from tests.record.notebooks import sources
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
 from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.rungs import Climb, diff
-from worklog.lab.site import STORY, site
+from worklog.lab.site import STORY
 from worklog.lab.site import answers as data_of
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
@@ -42,22 +42,22 @@ def grid():
 
 
 @pytest.fixture(scope="module")
-def files(grid):
-    return site(grid=grid)
+def folder(grid, tmp_path_factory):
+    """The site in the file system."""
+    made = tmp_path_factory.mktemp("site")
+    said = typed("site", "--grid", grid.save(made.with_name("grid.jsonl")), "--out", made).stdout
+    assert said.startswith(f"{made / 'index.html'} opens in any browser: ")
+    return made
+
+
+@pytest.fixture(scope="module")
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
 def pages(files):
     return {name: content.decode() for name, content in files.items() if name.endswith(".html")}
-
-
-@pytest.fixture(scope="module")
-def folder(files, tmp_path_factory):
-    """The site in the file system."""
-    made = tmp_path_factory.mktemp("site")
-    for name, content in files.items():
-        (made / name).write_bytes(content)
-    return made
 
 
 @pytest.fixture(scope="module")
