@@ -115,11 +115,11 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
         return _graded(False, "with the warm-up there is no cold start to see", "begin with warmup = none")
     answers = Answers(grid_runs())
     cold, warm = (answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"}))
-    added = round(cold.whole.difference.off - warm.whole.difference.off, 3) + 0.0
+    added = cold.whole.difference.off - warm.whole.difference.off
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
-    facts, label = f"with {chosen}, the cold start changes the time by {added:+.1%}", cold.whole.after.measurement.label
+    facts = f"with {chosen}, the cold start changes the time by {added:+z.1%}"
     hint = "which setting makes one number of all samples, and which sample is slow?"
-    return _graded(abs(added) > 0.05, facts, hint, label)
+    return _graded(abs(added) > 0.05, facts, hint, cold.whole.after.measurement.label)
 
 
 def _leaves_out_the_ends(answer: int) -> Graded:

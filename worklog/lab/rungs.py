@@ -336,7 +336,7 @@ def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
         row = {"kernel": kernel, "at": str(true.problem)}
         row["unbiased"], row[changed] = ("–" if m.us is None else duration(m.us, padded=True) for m in (true, read))
         both = true.us is not None and read.us is not None
-        row["difference"] = f"{round(run.difference(true, read).off, 3) + 0.0:+.1%}" if both else "–"
+        row["difference"] = f"{run.difference(true, read).off:+z.1%}" if both else "–"
         row["clocks"] = " and ".join("–" if m.sm_mhz is None else f"{m.sm_mhz:.0f}" for m in (true, read)) + " MHz"
         rows.append(row)
     return Table.of(run.label if run.label == other.label else f"{run.label}; {other.label}", rows)

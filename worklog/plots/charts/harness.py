@@ -74,7 +74,7 @@ def _length_axis(axes: Axes, lengths: Collection[float], left: float, right: flo
 
 def _signed(error: float, digits: int = 3) -> str:
     """With its sign; nothing is positive."""
-    return f"{round(error, digits) + 0.0:+.{digits}f}".replace("-", "−")
+    return f"{error:+z.{digits}f}".replace("-", "−")
 
 
 @style.styled()
