@@ -16,12 +16,12 @@ import click
 
 from worklog.cli import options
 from worklog.errors import BadSetting, meant
-from worklog.gpu.device import require_gpu
+from worklog.gpu.device import require_gpu, visible_cards
 from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, kernel_of, rung
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
 from worklog.runner import sweep as tiles
-from worklog.runner.cluster import Cluster, Workers, visible_cards
+from worklog.runner.cluster import Cluster, Workers
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
 from worklog.runner.search import STRATEGIES, ranking, search
@@ -246,8 +246,9 @@ def sweep(
     how = {option: shown.pop(option) for option in ("strategy", "trials", "seed", "fresh")}
     needing = {"out": out, "set": harness != Harness(), "trials": how["trials"], "fresh": how["fresh"]}
     live = not preview and (scheduler not in ("", "local") or options.live_wanted(**needing))
-    several = live and len(visible_cards()) > 1 and find_spec("distributed")
-    cluster = Cluster(scheduler.replace("local", "")) if scheduler or several else Workers()
+    cards = visible_cards()
+    several = live and len(cards) > 1 and find_spec("distributed")
+    cluster = Cluster(scheduler.replace("local", ""), cards) if scheduler or several else Workers()
     with cluster as workers, options.progress_bar() as progress:
         chosen = tiles.variants(record, given, shape=shape, where=where, checked=checked, cpu=workers.cpu)
         if not preview:

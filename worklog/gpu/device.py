@@ -61,6 +61,16 @@ def visible_to_a_child() -> str:
     return visible[number] if number < len(visible) else ""
 
 
+def visible_cards() -> list[str]:
+    """Numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, as it names them; none without a usable GPU."""
+    if gpu_reason() is not None:
+        return []
+    import cupy
+
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return names.split(",") if names else [*map(str, range(cupy.cuda.runtime.getDeviceCount()))]
+
+
 def gpu() -> Gpu:
     """The current CUDA device. Call only where gpu_reason() is None."""
     import cupy

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from worklog.errors import BadSetting, Interrupted, install_command
-from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
 from worklog.runner.child import Ended, run_child
 from worklog.runner.measure import Job, limit_s
@@ -137,12 +136,12 @@ class Workers:
 
 class Cluster(Workers):
     """Workers of a Dask cluster. scheduler: the address of one that runs; "" for a new one on this machine, with a
-    worker for each of these cards (default: each GPU that CUDA_VISIBLE_DEVICES leaves) and some for the cores.
+    worker for each of these cards (as CUDA_VISIBLE_DEVICES names them) and some for the cores.
 
     Raises BadSetting where `distributed` is missing, the scheduler doesn't answer, or it has no worker that is needed.
     """
 
-    def __init__(self, scheduler: str = "", cards: Sequence[str] | None = None) -> None:
+    def __init__(self, scheduler: str = "", cards: Sequence[str] = ()) -> None:
         try:
             import dask
             from distributed import Client, Nanny, Scheduler, SpecCluster
@@ -150,7 +149,7 @@ class Cluster(Workers):
         except ImportError as error:
             raise BadSetting(f"several cards need Dask: {install_command('cluster')}") from error
         self.lost, self.stack = (KilledWorker,), ExitStack()
-        self.own, cards = not scheduler, visible_cards() if cards is None else cards
+        self.own = not scheduler
         # Dask asks NVML for each card by its number, which fails where a recording's cards stand for this machine's.
         dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1, "distributed.diagnostics.nvml": False})
         if self.own:
@@ -209,13 +208,3 @@ class Cluster(Workers):
         if not self.own:
             self.client.run(end_child, workers=self.with_resource("gpu"))
         self.stack.close()
-
-
-def visible_cards() -> list[str]:
-    """Numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, as it names them; none without a usable GPU."""
-    if gpu_reason() is not None:
-        return []
-    import cupy
-
-    names = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return names.split(",") if names else [*map(str, range(cupy.cuda.runtime.getDeviceCount()))]
