@@ -60,8 +60,8 @@ class Session:
     """The device, the calibrated harness, loaded kernels, and the checker of the present shape.
 
     user_kernels: by name, host functions too. calibration: of the harness on this GPU (default: calibrate now).
-    timeline, baselines: of the GPU, and its libraries by their math (default: the current CUDA GPU, and cuBLAS). Raises
-    NoGpu.
+    timeline, baselines: of the GPU, and its libraries by their math (default: the current CUDA GPU, and cuBLAS). peaks:
+    the GPU's, at its highest clock. Raises NoGpu.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Session:
         if calibration is None:
             calibration = calibrate(timeline)
         self.timeline, self.device, self.gpu, self.calibration = timeline, timeline.device, timeline.gpu, calibration
-        self.baselines = baselines
+        self.peaks, self.baselines = Peaks(self.gpu, self.gpu.sm_clock_mhz), baselines
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self.loaded: dict[str, Runnable] = {CUBLAS: baselines["fp32"]}
         self._checkers: dict[Shape, SgemmChecker] = {}
@@ -182,7 +182,7 @@ class Session:
             roof = Roof(peak["fp32"] if harness.roof == "fp32" else runs.BF16_DATASHEET_TFLOPS)
         elif ready.datapath and ready.work.flops:
             roof = Roof(peak[ready.datapath], ready.datapath)
-        impossible = Peaks(self.gpu, self.gpu.sm_clock_mhz).impossible(summary.time.value, ready.work)
+        impossible = self.peaks.impossible(summary.time.value, ready.work)
         return Measurement(
             job.kernel,
             None if job.shape is None else astuple(job.shape),

@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gpu.clocks import DATAPATHS, Clocks, Peaks
+from worklog.gpu.clocks import DATAPATHS, Clocks
 from worklog.gpu.device import bus_id, require_gpu
 from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches, time_in_turn
 from worklog.runner.measure import Job
@@ -184,7 +184,7 @@ def ready_call(
     said, used = [*stated], harness.but(queue=False) if call.sync else harness
     overhead_us = session.overhead_us(used)
     if call.datapath:
-        Peaks(session.gpu, session.gpu.sm_clock_mhz).of(call.datapath)  # raises where it isn't known
+        session.peaks.of(call.datapath)  # raises where it isn't known
     said += [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     if call.timer:
         said.append(PARTLY)

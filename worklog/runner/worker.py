@@ -18,7 +18,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
 from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, check_plausible, fp32_roof, timed
-from worklog.gpu.clocks import Clocks, Peaks
+from worklog.gpu.clocks import Clocks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets, time_in_turn
 from worklog.kernel import Solution, Solver, words_of
 from worklog.problem.problem import each, raw, rebuilt
@@ -164,7 +164,7 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Re
                 stated.extend(cross_check(session.timeline, launch, offset_us, launch_us)[1])
         # Other classes may run where the peak is another.
         if used.gate and not used.biased() and loaded.claimed == "fp32":
-            roof = fp32_roof(loaded.operands(shape), Peaks(session.gpu, session.gpu.sm_clock_mhz))
+            roof = fp32_roof(loaded.operands(shape), session.peaks)
             stages.append(check_plausible(shape, us - offset_us, *roof))
         return stages
 
