@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -120,21 +121,25 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     return (share + weight / 2 - half) / (1 + weight), (share + weight / 2 + half) / (1 + weight)
 
 
-def verdicts(
-    old: Sequence[Reading], new: Sequence[Reading], same: bool, more: Mapping[str, int] = MORE
-) -> Iterator[str]:
-    """What the rule says of pairs of processes drawn at random, none against itself, with as many further processes
-    after a verdict as `more` says. same: both are the same processes' readings.
+def verdicts(old: Sequence[Reading], new: Sequence[Reading], same: bool) -> Iterator[tuple[str, str]]:
+    """What the rule says of pairs of processes drawn at random, none against itself: at once, and with as many further
+    processes after a verdict as MORE says. same: both are the same processes' readings.
     """
+
+    @cache
+    def said(first: int, *others: int) -> str:
+        return change([old[first]], [new[place] for place in others]).verdict
+
     rng = np.random.default_rng(SEED)
     for _ in range(DRAWS):
-        first, *others = rng.permutation(len(old))
-        left = others if same else [int(place) for place in rng.permutation(len(new))]
-        said, taken = change([old[first]], [new[left[0]]]).verdict, 1
-        while taken <= more.get(said, 0) and taken < len(left):
+        first, *others = rng.permutation(len(old)).tolist()
+        left = others if same else rng.permutation(len(new)).tolist()
+        at_once = final = said(first, left[0])
+        taken = 1
+        while taken <= MORE.get(final, 0) and taken < len(left):
             taken += 1
-            said = change([old[first]], [new[place] for place in left[:taken]]).verdict
-        yield said
+            final = said(first, *left[:taken])
+        yield at_once, final
 
 
 def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -153,17 +158,17 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for what, names in (("false", [(name, name) for name in KERNELS]), ("found", [("warptiled", "slower")])):
         shares, pairs = dict[str, list[float]](), 0
         for (old, new), size in product(names, SIZES):
-            said, first, means = list[str](), list[str](), list[float]()
+            said, means = list[tuple[str, str]](), list[float]()
             for card in cards:
                 sides = readings(f"{old} at {size}", card), readings(f"{new} at {size}", card)
                 if sides[1]:  # an older recording has cards with two kernels
                     said += verdicts(*sides, same=old == new)
-                    first += verdicts(*sides, same=old == new, more={})
                     pairs += len(sides[1]) // (2 if old == new else 1)
                     means.append(float(np.mean([reading.us for reading in sides[1]])))
             counted = (SLOWER, FASTER) if old == new else (SLOWER,)
-            final, at_once = (sum(map(of.count, counted)) / len(of) for of in (said, first))
-            shares[f"{new} at {size}"] = [final, said.count(UNKNOWN) / len(said), at_once]
+            first, last = zip(*said, strict=True)
+            final, at_once = (sum(map(of.count, counted)) / len(of) for of in (last, first))
+            shares[f"{new} at {size}"] = [final, last.count(UNKNOWN) / len(last), at_once]
             if len(means) > 1:
                 apart[f"{new} at {size}"] = max(means) / min(means) - 1
         share, unknown, at_once = np.mean([*shares.values()], axis=0)
