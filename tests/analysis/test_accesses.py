@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from worklog import plots
 from worklog.analysis import access
+from worklog.analysis.accesses import Access
 from worklog.analysis.inspection import inspect
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.kernel import LADDER, Kernel, resources, rung
@@ -47,12 +49,11 @@ def shown(kernel: Kernel, shape: Shape, blocks: Iterable[int]) -> dict[int, tupl
     """The same from the steps of blocks."""
     sums = dict[int, Counter[str]]()
     for block in blocks:
-        document = access(kernel, shape, block).document
-        for number, *_ in (step for steps in document["steps"] for step in steps):
-            kind = document["kinds"][number]
+        own = access(kernel, shape, block)
+        for kind, *_ in (step for warp in range(len(own.document["steps"])) for step in own.steps(warp)):
             if "pill" in kind:
                 sectors, _, wavefronts, conflicts = kind["counts"]
-                line = sums.setdefault(document["pills"][kind["pill"]][0], Counter())
+                line = sums.setdefault(own.document["pills"][kind["pill"]][0], Counter())
                 line.update(dict(zip(COSTS, (sectors, wavefronts, conflicts), strict=True)))
                 assert sum(map(len, kind.get("rows", []))) == wavefronts or "not counted" in kind["cost"], kind["text"]
     return {line: tuple(costs[name] for name in COSTS) for line, costs in sums.items() if any(costs.values())}
@@ -78,18 +79,19 @@ def test_counts_equal_those_of_inspect_on_every_line_of_a_user_kernel(path):
     assert shown(kernel, shape, range(math.prod(kernel.blocks(shape)))) == counted(kernel, shape)
 
 
+def at_first(shown: Access) -> dict[str, Any]:
+    """The step that the viewer shows first."""
+    warp, step = shown.document["start"]
+    return [kind for kind, *_ in shown.steps(warp) if "pill" in kind][step]
+
+
 def test_the_accesses_of_a_warp_in_words():
     naive = {kind["text"]: kind["cost"] for kind in access("naive").document["kinds"]}
     assert naive["32 lanes read 32 floats of A"] == "32 sectors where 4 would do, 12.5 % used"
     assert naive["32 lanes read 1 float of B"] == "1 sector, the least possible"
-    document = access("vectorized").document
-    warp, step = document["start"]
-    kinds = [document["kinds"][number] for number, *_ in document["steps"][warp]]
-    first = [kind for kind in kinds if "pill" in kind][step]
-    assert (first["text"], first["cost"]) == (
-        "32 lanes read 64 floats of Bs as float4",
-        "8 wavefronts, 4 of them bank conflicts",
-    )
+    first = at_first(access("vectorized"))
+    words = "32 lanes read 64 floats of Bs as float4", "8 wavefronts, 4 of them bank conflicts"
+    assert (first["text"], first["cost"]) == words
 
 
 def test_lanes_have_their_distances_from_the_first_also_in_another_block():
@@ -99,20 +101,16 @@ def test_lanes_have_their_distances_from_the_first_also_in_another_block():
 
 
 def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads():
-    document = access("vectorized").document
-    kinds = [document["kinds"][number] for number, *_ in document["steps"][0]]
-    inside = [kind for kind in kinds if "wait" in kind or "rows" in kind]
+    inside = [kind for kind, *_ in access("vectorized").steps(0) if "wait" in kind or "rows" in kind]
     order = ["wait" if "wait" in kind else "write" if kind.get("writes") else "read" for kind in inside]
     changes = [what for before, what in zip(["", *order], order, strict=False) if what != before]
     assert changes == ["write", "wait", "read", "wait"] * 4
 
 
 def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_memory():
-    document = access("bulk_copies").document
-    warp, step = document["start"]
-    kinds = [document["kinds"][number] for number, *_ in document["steps"][warp]]
-    assert [kind for kind in kinds if "pill" in kind][step]["text"].endswith("floats of shared as float4")
-    copies = {kind["text"]: kind.get("writes", 0) for kind in document["kinds"] if "box" in kind}
+    shown = access("bulk_copies")
+    assert at_first(shown)["text"].endswith("floats of shared as float4")
+    copies = {kind["text"]: kind.get("writes", 0) for kind in shown.document["kinds"] if "box" in kind}
     assert list(copies.values()) == [0] and "bytes of B to shared memory" in next(iter(copies))
 
 
@@ -147,12 +145,3 @@ def test_owners_are_those_that_the_headers_describe():
 def test_where_no_thread_stores_there_are_no_owners_to_draw(name):
     with pytest.raises(NothingToDraw, match=f"{name}: no thread"):
         plots.ownership(access(name))
-
-
-def test_one_access_by_hand():
-    _, naive = first_block(access("naive"))
-    a, b, c = naive["A", False], naive["B", False], naive["C", True]
-    assert (a.sectors, b.sectors, c.sectors, a.width, a.wavefronts, a.conflicts) == (32, 1, 32, 4, 0, 0)
-    assert a.floats.tolist() == [32 * lane for lane in range(32)] and len(naive) == 3
-    wide = first_block(access("vectorized"))[1]["Bs", False]
-    assert (wide.width, wide.wavefronts, wide.conflicts, wide.sectors, wide.in_shared) == (16, 8, 4, 0, True)

@@ -152,8 +152,12 @@ CASES = {
     "cards": Case(lambda: plots.cards(on_two_cards()), "3 tiles in 4 s: 2 cards were busy 75 % | b:1", source="live"),
     "tile map": Case(lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240", source=EMULATED),
 }
-for name in ("tiles_2d", "naive", "split"):  # with shared memory, without, and with bulk copies
-    CASES[f"ownership of {name}"] = Case(lambda name=name: plots.ownership(access(name)), source=EMULATED)
+for name, words in {
+    "naive": "naive: a warp reads A in 32, B in 1 sectors | write of C, 4 bytes per lane: 32 floats in 32 sectors",
+    "vectorized": "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts, 4 of",
+    "split": "split: warp 0 loads no element",  # but for bulk copies
+}.items():
+    CASES[f"ownership of {name}"] = Case(lambda name=name: plots.ownership(access(name)), words, source=EMULATED)
 for name, words in {
     "conflict_free": "requests no tile ahead",
     "async_copies": "requests 4 tiles ahead | copy to shared memory",
