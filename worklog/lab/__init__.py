@@ -77,7 +77,7 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
         raise BadSetting(f"{kernel.name} states no tile with BM, BN and BK, which a timeline numbers along K")
     if shape is None:
         shape = kernel.domain.padded(Shape(2 * tile["BM"], 2 * tile["BN"], tile["BK"] * (tile.get("STAGES", 2) + 4)))
-    return plots.timeline(analysis.access(kernel, shape, block), tile["BK"])
+    return plots.timeline(analysis.access(kernel, shape, block))
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:

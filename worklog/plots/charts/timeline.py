@@ -26,11 +26,11 @@ ROW, HIGH, OVER, KEY = 0.34, 0.22, 0.03, 0.36  # inches: a row, a part, a wait b
 Part = tuple[str, int | None, float]  # what it does, to which tile along K, and its width, the root of its accesses
 
 
-def parts(shown: Access, warp: int, depth: int) -> list[Part]:
-    """What a warp does. depth: of a tile along K. Reads of a tile after those of the next one are left out: they find
-    what was there before, and their values aren't used.
+def parts(shown: Access, warp: int) -> list[Part]:
+    """What a warp does. Reads of a tile after those of the next one are left out: they find what was there before, and
+    their values aren't used.
     """
-    of, steps = shown.document, list[tuple[str, int | None]]()
+    of, depth, steps = shown.document, shown.kernel.template["BK"], list[tuple[str, int | None]]()
     (_, k, *_), (_, n, *_) = of["matrices"]["A"], of["matrices"]["B"]
     for made, byte, held in shown.steps(warp):
         what, element = WAIT, None
@@ -59,14 +59,13 @@ def parts(shown: Access, warp: int, depth: int) -> list[Part]:
 
 
 @style.styled()
-def timeline(shown: Access, depth: int) -> Chart:
+def timeline(shown: Access) -> Chart:
     """A row for each group of warps that do the same: what they copy, multiply and wait for, in the order in which the
-    emulator executed it, which is no time. depth: of a tile along K. Raises NothingToDraw for a kernel that reads no
-    tile from shared memory.
+    emulator executed it, which is no time. Raises NothingToDraw for a kernel that reads no tile from shared memory.
     """
     groups, name = dict[str, tuple[list[int], list[Part]]](), shown.document["kernel"]
     for warp in range(len(shown.document["steps"])):
-        row = parts(shown, warp, depth)
+        row = parts(shown, warp)
         said = ", ".join(what if tile is None else f"{what} {tile}" for what, tile, _ in row)
         groups.setdefault(said, ([], row))[0].append(warp)
     rows = {f"warps {own[0]}–{own[-1]}" if own[1:] else f"warp {own[0]}": row for own, row in groups.values()}
