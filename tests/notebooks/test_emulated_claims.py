@@ -139,6 +139,8 @@ def test_what_12_says_of_its_timelines():
     ahead = {name: re.findall(r"requests (\d)", charts[name].headline) for name in STEPS[:4]}
     assert ahead == {"warptiled": ["1"], "lane_map": ["1"], "async_copies": ["4"], "barriers": ["3"]}
     every = {name: own[-1][1].split(", ") for name, own in rows.items()}
+    tiles = [[int(tile) for tile in re.findall(r"multiply (\d+)", rows[name][-1][1])] for name in STEPS]
+    assert all(row == sorted(row) for row in tiles), "reads of a tile after the next one's are not multiplied"
     assert not any("store" in part or "fetch" in part for part in every["async_copies"])
     waits = {name: Counter(every[name])["wait"] for name in ("async_copies", "barriers", "specialized")}
     assert waits == {"async_copies": 10, "barriers": 18, "specialized": 12}, "for 9, 9 and 12 tiles"

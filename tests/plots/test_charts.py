@@ -310,6 +310,7 @@ def test_the_recordings_are_drawn_without_overlaps():
         (lambda: plots.lines(runs.benchmark(), x="dtype"), "no line has two points over dtype"),
         (lambda: plots.ladder(full_run(), 0), "size"),
         (lambda: lab.timeline("naive"), "naive (states no tile|.*reads a tile)"),
+        (lambda: lab.timeline("equal_shares"), "equal_shares: no warp reads a tile"),  # block 0 has no share
     ],
 )
 def test_what_cannot_be_drawn_has_a_reason(draw, message):

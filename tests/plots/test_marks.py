@@ -20,11 +20,10 @@ from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn
-from worklog import lab, plots
+from worklog import plots
 from worklog.analysis import access, memory_counts
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel import LADDER
-from worklog.kernel import rung as find_rung
 from worklog.plots import (
     DIAGRAMS,
     FIGURES,
@@ -180,16 +179,6 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypa
     del kernels["naive"]
     path.write_text(json.dumps(document), encoding="utf-8")
     assert intensities()[0] == approx(by_tile)
-
-
-def test_a_timeline_has_the_order_of_each_group_of_warps():
-    rung = find_rung("double_buffered")
-    _, row = lab.timeline(rung).alt.split(". ", 1)
-    order = row.split(", ")
-    assert row.startswith("warps 0–7: fetch to registers 0")
-    assert order.index("fetch to registers 1") < order.index("multiply 0") < order.index("store from registers 1")
-    assert "wait" in order[order.index("store from registers 1") : order.index("multiply 1")]
-    assert "wait" not in lab.timeline(rung.with_text(rung.source.replace("__syncthreads();", ""))).alt
 
 
 def test_a_tile_is_multiplied_behind_its_copies():

@@ -31,7 +31,7 @@ def parts(shown: Access, warp: int) -> list[Part]:
     their values aren't used.
     """
     of, depth, steps = shown.document, shown.kernel.template["BK"], list[tuple[str, int | None]]()
-    (_, k, *_), (_, n, *_) = of["matrices"]["A"], of["matrices"]["B"]
+    (_, k, *_), (_, n, *_) = (of["matrices"].get(name, (0, 1)) for name in "AB")  # a block may touch neither
     for made, byte, held in shown.steps(warp):
         what, element = WAIT, None
         if "wait" not in made:
