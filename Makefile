@@ -151,13 +151,15 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 # The packages of constraints.txt first, without solving, by several processes while the emulator's core compiles; pip then
 # solves and finds them there, as does the build. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is
 # configured to find locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of CUDA
-# libraries. Most of PyTorch's modules are never imported, so Python compiles those that are.
+# libraries. Most of PyTorch's modules are never imported, so Python compiles those that are. Python 3.11 brings a pip of
+# 2023, which takes twice as long.
 define install_pinned
+$(PIP) --no-compile pip==26.3 >$(LOG) 2>&1 || true; \
 { \
     torch=$$(grep '^torch==' constraints.txt); \
     $(PIP) --no-compile --no-deps --no-index "$$torch" || \
     $(PIP) --no-compile --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" || true; \
-} >$(LOG) 2>&1 & \
+} >>$(LOG) 2>&1 & \
 $(PY) -c 'import runpy; b = runpy.run_path("worklog/emulator/core/build.py"); \
     b["compile_core"](b["HERE"], b["fitting"]()[0])' >>$(LOG) 2>&1 & \
 grep -v '^#\|^torch==' constraints.txt | xargs -P 2 -n 50 $(PIP) --no-compile --no-deps >>$(LOG) 2>&1 || true; wait
