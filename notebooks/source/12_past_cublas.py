@@ -247,12 +247,44 @@ for name, least, most in (("less than 5", 0, 5), ("5 to 20", 5, 20), ("20 or mor
 anywhere.shares({m.problem: kinds[m.problem] for m in group})
 
 # %% [markdown]
-# Here are seven shapes at which an earlier `best` was slower than cuBLAS. It still is at one row, and at two others. We
-# don't know why: nothing is counted there.
+# Here are eleven shapes at which an earlier `best` was slower than cuBLAS. It still is at four of them:
 
 # %%
-before = "1x4096x4096 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640 1000x1536x3072 769x1000x4095"
+before = (
+    "1x4096x4096 1x8192x8192 1x8192x512 1x4095x4095 1x513x8193 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640 "
+    "1000x1536x3072 769x1000x4095"
+)
 worklog.results("best", [Shape.of(size) for size in before.split()]).shares()
+
+# %% [markdown]
+# One row multiplies each number of B once, and the fewer columns a tile has, the more blocks share the work. **What we
+# believed:** DRAM delivers at one rate, whatever the tile, and the table took 8 columns at 1x4096x4096. Here are two
+# tiles, each with plain loads and with loads that say that they read once (`__ldcs`):
+
+# %%
+import pandas as pd
+
+from worklog.runs import Run, recordings
+
+bounds = Run.load(recordings("bounds")["h100"], "recorded")
+print(bounds.label)
+rows = map(Shape.of, ("1x4096x4096", "1x8192x512", "1x512x8192"))
+times = {f"µs at {row}": {m.kernel: m.us for m in bounds.select(shape=row)} for row in rows}
+pd.DataFrame(times).round(1)
+
+# %% [markdown]
+# **What came:** at 1x4096x4096, 8 columns take 1.24 times as long as 32, and plain loads of 32 columns 1.17 times as
+# long as marked ones. At 1x512x8192, where 32 columns give 16 blocks for 132 multiprocessors, 8 win. The loads are
+# marked now, and the table has a cost for each row of B in a tile. Why the mark helps, the recording doesn't show.
+#
+# This is what Nsight Compute counts at three of the four shapes, and at a size of whole tiles. cuBLAS isn't counted:
+
+# %%
+from worklog.analysis.profile import limit
+
+for counted in bounds.counters:
+    if counted.kernel == "best":
+        print(Shape(*counted.shape), limit(counted), sep=": ")
 
 # %% [markdown]
 # ## What bounds each rung

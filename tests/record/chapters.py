@@ -6,7 +6,7 @@ minute. `autotuned` and `pipelined` at each other's tile, beside the rungs befor
 `python -m tests.record.chapters waits worklog/recordings/chapters/h100_waits.jsonl`; two minutes. The rungs with tiles,
 with L2 flushed and left warm, for notebook 06.
 
-`python -m tests.record.chapters bounds worklog/recordings/chapters/h100_bounds.jsonl`; two minutes. Kernels of one row,
+`python -m tests.record.chapters bounds worklog/recordings/bounds/h100.jsonl`; two minutes. Kernels of one row,
 with loads that are marked as read once and without; `split` and its first pass; and what Nsight Compute counts of
 `best` and `split` where their speed ends, for notebooks 12 and 13.
 """
