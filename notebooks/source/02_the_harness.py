@@ -171,7 +171,7 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 
 # %% [markdown]
 # Ratios are averaged geometrically: 2 and ½ should cancel, but their arithmetic mean is 1.25. In our recordings, an
-# unbiased share of cuBLAS by the arithmetic mean would be up to 0.7 % larger, and from 5 µs on up to 0.2 %.
+# unbiased share of cuBLAS by the arithmetic mean would be up to 1.9 % larger, and from 5 µs on up to 0.2 %.
 #
 # ## Lesson 3: what an interval over launches misses
 #
