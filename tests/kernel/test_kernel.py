@@ -179,7 +179,7 @@ def test_any_other_text_is_a_number_or_an_error(text):
     with contextlib.suppress(BadSetting):
         assert isinstance(evaluate(text, {"BM": 4}), int)
     values = {"BM * 5 / 2": 92, "(BM + 7) // 8 * 8 % 15 - 1": 9, "min(BM, 9)": 9}
-    values |= {"2 if BM > 9 else 3": 2, "2 if BM < 9 else 3": 3}
+    values |= {"2 if BM > 9 else 3": 2, "2 if BM < 9 else 3": 3, "2 + (not BM % 37)": 3}
     assert {words: evaluate(words, {"BM": 37}) for words in values} == values
     for wrong in ("", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')"):
         with pytest.raises(BadSetting, match="cannot read"):

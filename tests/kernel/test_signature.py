@@ -187,6 +187,7 @@ LAUNCH = "gemm<<<dim3((N + 15) / 16, (M + 7) / 8), dim3(16, 8)>>>(A, B, C, M, N,
 MEMBERS = "dim3 g, t(1, 1); t.x = 16; t.y = 8; g.x = (N + t.x - 1) / t.x; g = dim3(g.x, M / 8); gemm<<<g, t>>>"
 BY_CONFIG = """cudaLaunchConfig_t c = {0}; c.blockDim = dim3(16, 8); c.gridDim = dim3(N / 16, M / 8);
 cudaLaunchKernelEx(&c, gemm, A, B, C, M, N, K);"""
+BY_FIELDS = BY_CONFIG.replace("{0}; c", "{").replace("; c.g", ", .g").replace("8);", "8)};", 1)
 ROUNDED = (
     "auto up = [](int a, int b) { return a / b + (a % b ? 1 : 0); }; gemm<<<up(N, 16), 1 << 4>>>(A, B, C, M, N, K);"
 )
@@ -205,6 +206,12 @@ OF_FUNCTIONS = "gemm<<<dim3(ceil_div(N, Tile::X), M / Y), dim3(Tile::X, Y)>>>(A,
         ("#define RUN(kernel, g, t, ...) kernel<<<g, t>>>(__VA_ARGS__)\nvoid f() { RUN({}) }", "N, M", "32"),
         (f"void f() {{ {MEMBERS}(A, B, C, M, N, K); }}", "(N + 16 - 1) / 16, M / 8", "16, 8"),
         (f"void f() {{ {BY_CONFIG} }}", "N / 16, M / 8", "16, 8"),
+        (f"void f() {{ {BY_FIELDS} }}", "N / 16, M / 8", "16, 8"),
+        (
+            "void f() { int x{16}; gemm<<<N / x + !!(N % x), x>>>(A, B, C, M, N, K); }",
+            "N / 16 + (not not N % 16)",
+            "16",
+        ),
         (f"void f() {{ {ROUNDED} }}", "N / 16 + (1 if N % 16 else 0)", "16"),
         (OF_A_HELPER, "N / 64, M", "64"),
         (POINTED, "(N + 15) / 16, (M + 7) / 8", "16, 8"),
