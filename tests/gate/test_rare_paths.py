@@ -277,6 +277,12 @@ def test_a_condition_that_takes_too_long_to_find_is_left_out(monkeypatch):
     assert result.verdict.never_ran == (NeverRan(line, line, "", True),)
 
 
+def test_a_kernel_that_reads_whole_vectors_is_not_launched_at_other_addresses():
+    read = "float2 v = M * K > 1 ? *(const float2*)A : float2();"
+    result, _ = checked("((size_t)A & 127) == 68 && K > 9", f"__threadfence(); {read} if (v.x + v.y > 3e38f) return;")
+    assert result.verdict.accepted, result.verdict.reason
+
+
 def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
     verdict = check(rung("shared"), on="emulated", seed=3).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
@@ -314,11 +320,12 @@ def test_the_long_way_of_a_division_is_no_path_of_its_own():
         ("(K % 640 == 256) | (K % 640 == 384)", "a condition on K"),
         ("(K != 512) & (M >= 640)", "M >= 640 and K != 512"),
         ("(K > 128) & (K < 640)", "256 <= K <= 512"),
+        ("A % 64 == 0", "the address of A % 64 == 0"),
     ],
 )
 def test_a_condition_is_named_by_the_sizes_that_matter(condition, words):
-    tried = {name: 128 * np.arange(1, 200) for name in ("M", "N", "K")}
-    row = {"M": 2**14, "N": 2**14, "K": 256}
+    tried = {name: 128 * np.arange(1, 200) for name in ("M", "N", "K")} | {"A": 2**20 + 4 * np.arange(64)}
+    row = {"M": 2**14, "N": 2**14, "K": 256, "A": 2**20}
     assert named(lambda rows: eval(condition, {}, rows), row, tried, np.random.default_rng(1)) == words
 
 

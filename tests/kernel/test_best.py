@@ -3,7 +3,7 @@
 import json
 import math
 import pickle
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -96,6 +96,18 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels():
     assert (fresh.source, fresh.template) == ("// another text", few.template)
     assert choose(Shape.of(4096), aligned=False).template["WIDTH"] == 1
     assert all(Shape.of(n) in BEST.at(Shape.of(n)).domain for n in range(1, 70))
+
+
+def test_the_blocks_of_many_shapes_are_those_of_each():
+    shapes = [Shape(128, 128, 16384), Shape.of(4096), Shape.of(1021), Shape(256, 128, 16384), Shape(128, 128, 16384)]
+    chosen, sizes = [BEST.at(shape, DEVICE.arch) for shape in shapes], np.transpose([*map(astuple, shapes)])
+    for launched in chosen[0].passes:
+        key, blocks = launched.program.sha256, list[tuple[int, ...]]()
+        for kernel, shape in zip(chosen, shapes, strict=True):
+            own = [part.blocks(shape)[:2] for part in kernel.passes if part.program.sha256 == key]
+            blocks += own or [(0, 0)]
+        assert BEST.load(DEVICE).grids(key, *sizes).T.tolist() == [*map(list, blocks)]
+        assert (0, 0) in blocks and blocks[0] == blocks[-1] != blocks[3]
 
 
 def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):

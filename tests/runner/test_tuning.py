@@ -128,6 +128,7 @@ def test_the_command_previews_and_names_what_was_recorded():
     assert shown.exit_code == 0 and "1 MIN_BLOCKS = 1 point; 1 to measure" in shown.stderr
     [row] = json.loads(shown.stdout)
     assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
+    assert typed(*words, "--preview").stdout.split("\n")[0].split() == " ".join(row).split()
     at_512 = typed(*words, "--size", "512")
     assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded: measure" in at_512.stderr
 

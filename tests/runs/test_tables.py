@@ -112,7 +112,9 @@ def test_the_details_of_a_measurement():
     assert [round(100 * (share if isinstance(share, float) else share.value), 1) for share in shares if share] == [
         62.3, 4.0, 60.0,
     ]  # fmt: skip
-    assert "items/s" not in small_run(measurements=[replace(m, work=Work(bytes_read=8))]).text()
+    for known in ("bytes_read", "bytes_written"):
+        m = replace(m, work=Work(**{known: 8}))
+        assert m.moved_bytes == 8 and "items/s" not in small_run(measurements=[m]).text()
 
 
 def test_means_are_over_the_sizes_that_have_a_time():
