@@ -62,6 +62,7 @@ def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_lau
         explore(self, deadline)
         for note in np.flatnonzero(self.notes.any(axis=1)):
             assert self.work[self.best[0, note]] == self.work[self.notes[note]].min()
+        assert not self.tells(self.rows)[1:, self.rows["K"] == 1].any(), "of one term, A or B is short"
 
     def problem(self: search.Search, row: int, claimed: str) -> Any:
         made, *rest = posed(self, row, claimed)

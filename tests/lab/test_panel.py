@@ -239,10 +239,10 @@ def test_what_moves_no_time_is_said_in_words():
 
 
 def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much():
-    near, far = axis([100.0, 101.0], 1.25), axis([10.0, 1000.0], 1.25)
+    near, far = axis([100.0, 101.0], 1.25), axis([0.5, 1000.0], 1.25)
     assert (near["low"], near["high"], near["log"]) == (approx(97.98), approx(103.02), False)
-    assert (far["low"], far["high"], far["log"]) == (8.0, 1250.0, True)
-    assert [words for _, words in far["ticks"]] == ["10 µs", "30 µs", "100 µs", "300 µs", "1 ms"]
+    assert (far["low"], far["high"], far["log"]) == (0.4, 1250.0, True)
+    assert [words for _, words in far["ticks"]] == ["1 µs", "3 µs", "10 µs", "30 µs", "100 µs", "300 µs", "1 ms"]
 
 
 def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself():
