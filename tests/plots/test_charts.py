@@ -153,7 +153,7 @@ CASES = {
     "tile map": Case(lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240", source=EMULATED),
 }
 for name, words in {
-    "naive": "naive: a warp reads A in 32, B in 1 sectors | colour thread 0's elements | write of C, 4 bytes per lane: 32 floats in 32 sectors",
+    "naive": "naive: a warp reads A in 32, B in 1 sectors | thread 0's | write of C, 4 bytes per lane: 32 floats in 32 sectors",
     "vectorized": "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts, 4 of",
     "split": "split: warp 0 loads no element | colour thread 128's elements",  # but for bulk copies
 }.items():

@@ -13,6 +13,7 @@ import matplotlib
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.pyplot import subplots
+from matplotlib.text import Annotation
 from PIL import Image, ImageColor
 from pytest import approx
 
@@ -182,8 +183,11 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypa
 
 
 def test_a_tile_is_multiplied_behind_its_copies():
-    chart = drawn("timeline of bulk_copies")
-    boxes = [patch for patch in chart.axes[0].patches if patch.get_y() < chart.axes[0].get_ylim()[0]]
+    [axes] = drawn("timeline of bulk_copies").axes
+    boxes = [patch for patch in axes.patches if patch.get_y() < axes.get_ylim()[0]]
+    key = [patch.get_bbox().intervalx for patch in axes.patches if patch not in boxes]
+    words = [text.xy[0] for text in axes.texts if isinstance(text, Annotation) and text.xy[1] > axes.get_ylim()[0]]
+    assert len(key) == 5 and not any(low <= x <= high for low, high in key for x in words)
     blue = sorted(box.get_x() for box in boxes if to_hex(box.get_facecolor()) == ACCENT)
     copies = sorted(box.get_x() + box.get_width() for box in boxes if to_hex(box.get_facecolor()) == FAINT)
     assert len(blue) == 12 == len(copies) and all(begin >= end for begin, end in zip(blue, copies, strict=True))
