@@ -128,7 +128,7 @@ class Products(VirtualArrays):
 class Nothing(VirtualArrays):
     """A product that is never computed."""
 
-    def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> None:
+    def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, *_: Any, **__: Any) -> None:
         self._enqueue(1.0, lambda: np.float32(0) + c.data, c)
 
 

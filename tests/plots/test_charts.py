@@ -154,7 +154,7 @@ CASES = {
 }
 for name, words in {
     "naive": "naive: a warp reads A in 32, B in 1 sectors | write of C, 4 bytes per lane: 32 floats in 32 sectors",
-    "vectorized": "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts, 4 of | thread 0's",
+    "vectorized": "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts | thread 0's",
     "split": "split: warp 0 loads no element | colour thread 128's elements",  # but for bulk copies
 }.items():
     CASES[f"ownership of {name}"] = Case(lambda name=name: plots.ownership(access(name)), words, source=EMULATED)
