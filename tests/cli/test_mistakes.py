@@ -69,6 +69,7 @@ MISTAKES = [
     ("doctor --settings --calibrate", ".*omit one"),
     ("doctor --set clocks=locked", "--set takes only clocks here, with --calibrate"),
     ("exploits --emulate --only ' , '", "--only names no exploit"),
+    ("exploits --emulate --only zero", r"there is no exploit zero \(did you mean zeros\?\): choose from "),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
     ("show --samples", "--samples is for --csv and --parquet: name a file"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),

@@ -41,6 +41,7 @@ def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described():
     named = [pitfall.setting for pitfall in PITFALLS] + list(SAMPLING)
     assert named == [field.name for field in dataclasses.fields(Harness)]
     assert [g.article for g in PITFALLS] == [1, 2, 3, 4, *[None] * (len(PITFALLS) - 4)]
+    assert repr(Harness().but(l2="warm")) == "Harness(l2='warm')"
     assert Harness().biased() == {} and set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}
     for setting in ("warmup", "stopping"):
         for word in RULES[setting]:

@@ -110,6 +110,8 @@ def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_
     [
         (TEMPLATE, {"claimed": "fp8"}, "no precision class 'fp8'"),
         (TEMPLATE, {"domain": "M % BM == 0"}, "cannot read the domain"),
+        (TEMPLATE, {"domain": " "}, "domain is empty: give SHAPES"),
+        (TEMPLATE, {"args": ""}, "args is empty: give NAMES"),
         (TEMPLATE, {"block": "0"}, "cannot read the block"),
         (TEMPLATE, {"block": "N"}, "cannot read 'N'"),
         (TEMPLATE, {"define": ["1=2"]}, "write NAME or NAME=VALUE"),

@@ -100,6 +100,8 @@ def test_a_launch_passes_the_values_in_the_declared_order():
         "parameters (x, y, z, n, k, m): passed as (C, A, B, N, K, M); alpha = 1 and beta = 0, which it doesn't take",
     )
     assert kernel(f"{POINTERS}, int n", grid="N", block=1).describe()["arguments"] == ["A", "B", "C", "N"]
+    without = kernel(f"{POINTERS}, int n, void* workspace", grid="N", block=1)
+    assert without.bind(Shape.of(4), 1.0, "a", "b", 0.0, "c") == ("a", "b", "c", 4, 0), "no memory where none is needed"
     square = kernel(f"{POINTERS}, int n", domain="M % 8 == 0").domain
     assert Shape.of(16) in square and Shape(16, 8, 16) not in square and Shape.of(12) not in square
     assert square.padded(Shape(3, 17, 5)) == Shape.of(24) and Domain.of(str(square)).square
@@ -495,6 +497,7 @@ cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
         (SPACED.replace("own::gemm", "gemm").replace("namespace own", "inline namespace own"), *IN_LAB),
         (SPACED.replace("lab {", "lab::inline v1 {", 1), "lab::own::gemm", *IN_LAB[1:]),
         (SPECIAL, "gemm<8>", "A,B,C,N", ("N", "64")),
+        (f"#if __has_include(<cublas.h>)\n{SPACED}\n#endif\n{BEHIND}", "gemm", "A,B,C,long N", ("", "")),
         (
             "typedef const float* __restrict__ in; " + SQUARE.replace("const float*", "in") + " {}",
             "gemm",

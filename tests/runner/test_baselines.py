@@ -134,6 +134,9 @@ def test_what_cannot_be_measured_here_is_skipped_and_says_why():
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
     found = measure_job(session, Job("bulk_copies", Shape.of(256)), QUICK)
     assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
+    session.device.free_bytes = lambda: 0
+    [said] = [said for said in measure(session, CUBLAS, Shape.of(64)).degradations if "placement" in said]
+    assert said.startswith("placement: fixed, the GPU's memory has no room for others; ")
 
 
 def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch):
