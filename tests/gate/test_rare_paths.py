@@ -4,12 +4,15 @@ import math
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.emulator.helpers import HEAD
+from tests.gate.kernels import sequential
+from tests.gate.numpy_device import NumpyDevice, NumpySubject
 from worklog.emulator import EmulatedDevice, build, load
 from worklog.emulator.coverage import Coverage
 from worklog.errors import LaunchFailed
@@ -184,6 +187,16 @@ def test_an_algorithm_that_multiplies_sums_of_elements_is_right_on_rare_paths(fe
     strassen = Path(__file__).parents[1] / "exploits" / "right" / "strassen.cu"
     result = check(Kernel.from_file(strassen), on="emulated", seed=seed)
     assert result.verdict.accepted, result.verdict.reason
+
+
+def test_a_right_result_with_alpha_0_tells_nothing_of_a_and_b():
+    device, told = NumpyDevice(), list[tuple[bool, ...]]()
+    vars(device)["coverage"] = {"": SimpleNamespace(tell=lambda *shown: told.append(shown))}
+    memory, subject = Memory(device, np.random.default_rng(1)), NumpySubject(device, sequential)
+    for alpha in (0.0, 1.0, 2.0):
+        problem = exact.ExactProblem("", *exact.family(exact.MIXED, Shape(4, 5, 6), memory.rng), alpha=alpha)
+        assert mistake_in(subject, memory, problem) is None
+    assert told == [(), (False, False, False), (), (False, True, True), (), (False, True, True)]
 
 
 def test_a_fault_that_comes_once_is_not_taken_for_strassens_rounding():

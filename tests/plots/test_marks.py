@@ -113,6 +113,7 @@ def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measureme
     *others, fastest = [line for line in sweep.axes[0].lines if len(line.get_xdata()) == 6]
     assert len(others) == 3 and list(fastest.get_ydata())[:2] == [0, 1] and fastest.get_ydata()[-1] == 1
     assert [line.get_color() == ACCENT for line in (*others, fastest)] == [False, False, False, True]
+    assert sweep.axes[0].viewLim.extents.tolist() == [0, 0, 5, 1] and not sweep.axes[0].get_xticks().size
     assert sweep.alt.index("45.8 TFLOP/s") < sweep.alt.index("15.3 TFLOP/s")
     assert [text.get_text() for text in cells.texts] == ["30", "90", "–", "–"], "rows BM, columns BN"
     boxes = [(box.get_x(), box.get_width()) for box in drawn("cards").axes[0].patches]
