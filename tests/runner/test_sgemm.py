@@ -137,12 +137,16 @@ def test_what_it_does_not_take_is_an_error_of_one_line(changed, why):
 
 def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypatch):
     words = {"__module__": "torch", "dtype": "torch.float32", "T": None, "device": "cpu", "requires_grad": True}
+    words |= {"shape": (4,), **dict.fromkeys(("data_ptr", "get_device", "stride"), lambda tensor: 0)}
     host, needing = (type("Tensor", (), {**words, "is_cuda": on_gpu})() for on_gpu in (False, True))
     torch = SimpleNamespace(is_grad_enabled=lambda: True, float32="torch.float32")
     monkeypatch.setitem(sys.modules, "torch", torch)
     with pytest.raises(BadSetting, match=r"A is a tensor on the cpu: move it to a GPU with \.cuda\(\)"):
         worklog.sgemm(host, host)
     with pytest.raises(BadSetting, match=r"A requires a gradient, and the kernels have none: use torch\.no_grad\(\)"):
+        worklog.sgemm(needing, needing)
+    torch.is_grad_enabled = lambda: False
+    with pytest.raises(BadSetting, match="A has 1 dimensions: give a matrix"):
         worklog.sgemm(needing, needing)
 
 
