@@ -116,6 +116,9 @@ CASES = {
         lambda: plots.traffic(COUNTED), "16.0 per load (float4) | no shared memory | 25 % conflicts", source=EMULATED
     ),
     "accuracy": Case(lambda: plots.accuracy(runs.both()), "split is 3.80 times as fast as cuBLAS, with less error"),
+    "accuracy of cuBLAS": Case(
+        lambda: plots.accuracy(of(*runs.both().measurements[::4])), "cuBLAS is the fastest kernel with FP32's error"
+    ),
     "error growth": Case(
         lambda: plots.curves("It grows", GROWTH, EMULATED, "K", "u·D", limit={128: 17.0, 1024: 42.0}),
         "never | 128 | 1024",
