@@ -119,6 +119,17 @@ def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_firs
     assert holds and all(None not in hold for hold in holds)
 
 
+def test_a_read_that_the_assembler_joins_with_the_one_before_it_costs_nothing_more():
+    reads = "float x = s[threadIdx.x / 2 * 2];\n  float y = s[threadIdx.x / 2 * 2 + 1];"
+    text = f"""__global__ void gemm(const float* A, const float* B, float* C, int n) {{ __shared__ float s[32];
+  s[threadIdx.x] = A[threadIdx.x]; __syncthreads();
+  {reads} C[threadIdx.x] = x * y + B[threadIdx.x];\n}}"""
+    pills = access(Kernel.from_source(text, grid="1", block="32"), 32).document["pills"]
+    assert [pill[:3] for pill in pills if pill[1].startswith("read s")] == [
+        [3, "read s · 1 wavefront", 0], [4, "read s · part of a neighbour's access", 0],
+    ]  # fmt: skip
+
+
 def test_a_block_that_is_not_there_is_an_error():
     with pytest.raises(BadSetting, match="naive has 4 blocks"):
         access("naive", block=4)
