@@ -31,7 +31,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 
 SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
-DOMAINS = (Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(16, 2), Domain(k=256), Domain(32, 256, 16))
+DOMAINS = (Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(16, 2), Domain(k=256), Domain(256, 64, 16))
 
 
 @pytest.mark.parametrize("claimed", ["fp32", *OPERAND_BITS])

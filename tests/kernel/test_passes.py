@@ -126,6 +126,13 @@ class Owner(NumpySubject):
         return shape.m * shape.n
 
 
+def test_a_pool_of_the_least_size_holds_the_sets_and_the_workspace():
+    device: Any = NumpyDevice()
+    both, shape = (Owner(device, correct), NumpySubject(device, correct)), Shape(1, 1, 1)
+    least = Pool(device, elements(shape, SETS, both))
+    Loop(SgemmChecker(device, shape, 0), both, ("", ""), in_step=True, sets=SETS, pool=least).close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spilled", [None, 1.0])
 def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked(kind, spilled):

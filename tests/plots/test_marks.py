@@ -189,6 +189,8 @@ def test_a_tile_is_multiplied_behind_its_copies():
     key = [patch.get_bbox().intervalx for patch in axes.patches if patch not in boxes]
     words = [text.xy[0] for text in axes.texts if isinstance(text, Annotation) and text.xy[1] > axes.get_ylim()[0]]
     assert len(key) == 5 and not any(low <= x <= high for low, high in key for x in words)
+    waits = {sum(line.get_ydata()) / 2 for line in axes.lines if line.get_ydata()[0] < axes.get_ylim()[0]}
+    assert sorted(waits) == approx(axes.get_yticks()), "in the middle of their rows"
     blue = sorted(box.get_x() for box in boxes if to_hex(box.get_facecolor()) == ACCENT)
     copies = sorted(box.get_x() + box.get_width() for box in boxes if to_hex(box.get_facecolor()) == FAINT)
     assert len(blue) == 12 == len(copies) and all(begin >= end for begin, end in zip(blue, copies, strict=True))
