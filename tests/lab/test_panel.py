@@ -181,9 +181,11 @@ def test_a_reading_is_compared_with_the_unbiased_one():
     assert warm.whole.difference.off == approx(-0.2, abs=1e-3)
     assert re.fullmatch(r"this reading is 20.0 % lower · ±\S+ % \(95 %\) from 9 samples", warm.comparison)
     assert "share of cuBLAS: 44.6 % here, 35.7 % unbiased" in warm.text and GRID.label in warm.text
-    timed = replace(unbiased.whole.after.timed, time=Estimate(1.0, 1.0, 1.0))
-    assert replace(unbiased.whole.after, timed=timed).numbers[1] == "2147 TFLOP/s"
+    timed = replace(unbiased.whole.after.timed, time=Estimate(2.1483, 2.1483, 2.1483))
+    faster = replace(unbiased.whole.after, timed=timed, ratio=Estimate(12.346, 12.346, 12.346))
+    assert faster.numbers[1:] == ("1000 TFLOP/s", "1235 % of cuBLAS")
     assert [amount(off) for off in (0.5, 9.0, -0.99)] == ["50.0 % higher", "10 times too long", "100 times too short"]
+    assert [amount(4999.0), amount(-0.99975, 0.2)] == ["5000 times too long", "about 4000 times too short"]
 
 
 @pytest.mark.parametrize(
@@ -219,6 +221,16 @@ def test_a_degradation_that_is_no_setting_is_a_note():
     degraded = ("gate: none", "l2: warm", "not converged after 400 samples")
     run = replace(GRID, measurements=[replace(m, degradations=degraded) for m in GRID.measurements])
     assert answer(run).notes == ["not converged after 400 samples"]
+
+
+def test_another_clock_is_a_note():
+    run, [warm] = small_grid(), GRID.select("warptiled", SIZE, {"l2": "warm"})
+    kernel, cublas = warm.samples.sides
+    slowed = replace(warm.samples, sides=[replace(kernel, sm_mhz=[1900.0] * 10), cublas])
+    run.measurements[run.measurements.index(warm)] = replace(warm, samples=slowed)
+    notes = answer(run, l2="warm").notes
+    assert notes[1:] == ["SM clock: 1900 MHz here, 1980 MHz unbiased; the difference is at one clock"]
+    assert not any("clock" in note for note in answer(l2="warm").notes)
 
 
 def test_what_moves_no_time_is_said_in_words():

@@ -83,9 +83,8 @@ class Reading:
         """What one would publish: time, rate, share of cuBLAS."""
         time, ratio, half = self.timed.time, self.ratio, self.timed.time.relative_half_width
         rate = tflops(self.measurement.problem, time.value)
-        speed = about(rate, half, lambda rate: f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}")
-        share = about(ratio.value, ratio.relative_half_width, _percent)
-        return about(time.value, half, duration), f"{speed} TFLOP/s", f"{share} of cuBLAS"
+        speed, share = about(rate, half, _digits), about(100 * ratio.value, ratio.relative_half_width, _digits)
+        return about(time.value, half, duration), f"{speed} TFLOP/s", f"{share} % of cuBLAS"
 
     def of_roof(self, roof: Value) -> float | None:
         """The share of a roof, a value of the setting `roof`."""
@@ -324,20 +323,21 @@ def axis(values: Sequence[float], air: float) -> dict[str, Any]:
 def amount(off: float, noise: float = 0.0) -> str:
     """A relative difference in words that suit its size and its noise."""
     if off >= 2:
-        return f"{about(off + 1, noise, '{:.3g}'.format)} times too long"
+        return f"{about(off + 1, noise, _digits)} times too long"
     if off <= -2 / 3:
-        return f"{about(1 / (off + 1), noise, '{:.3g}'.format)} times too short"
+        return f"{about(1 / (off + 1), noise, _digits)} times too short"
     return f"{abs(100 * off):.1f} % {'higher' if off > 0 else 'lower'}"
 
 
 def _share(name: str, here: float | None, unbiased: float | None) -> str:
     if not here or not unbiased or abs(here / unbiased - 1) <= MOVED:
         return ""
-    return f"share of {name}: {_percent(here)} here, {_percent(unbiased)} unbiased"
+    return f"share of {name}: {_digits(100 * here)} % here, {_digits(100 * unbiased)} % unbiased"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:.0f} %"
+def _digits(number: float) -> str:
+    """Three digits or more, without an exponent."""
+    return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 class Answers:
