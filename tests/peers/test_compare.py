@@ -1,5 +1,6 @@
 """Harnesses that are wrong by a known amount, missing or failing: each gets rows, and none ends the comparison."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -172,12 +173,19 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
     for name, value in replaced.items():
         monkeypatch.setattr(peers, name, value)
     monkeypatch.setattr("worklog.runner.session.Session", lambda: ready)
-    written: list[bool] = []
+    steps, complete = list[tuple[Any, ...]](), list[bool | None]()
     path = tmp_path / "peers.json"
-    assert peers.compare(path, lambda done, total, doing: written.append(bool(path.stat().st_size))) == path
-    assert not written[0] and all(written[1:]), "after each step"
+
+    def progress(*step: Any) -> None:
+        steps.append(step)
+        complete.append(json.loads(path.read_text())["complete"] if path.stat().st_size else None)
+
+    assert peers.compare(path, progress) == path
+    doing = peers.OURS, *others, peers.TRACED, "A/A", "worklog beside CUPTI", "done"
+    assert steps == [(done, 8, name) for done, name in enumerate(doing)]
+    assert complete == [None, *[False] * 7, True], "written after each step"
     compared = open_comparison(path)
-    assert compared.document["complete"]
+    assert compared.label.startswith("live · ")
     assert {*compared.harnesses} == {peers.OURS, peers.KEPT, *others, peers.TRACED}
     missing = "ModuleNotFoundError: No module named 'a_foreign_package'; to get it: "
     assert compared.reasons == {
@@ -194,6 +202,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
     ours_s = [compared.us("cuBLAS", size, "wall_s")[peers.OURS] for size in (512, 4096)]
     assert all(seconds > 0 for seconds in ours_s) and all(row.converged for row in compared.rows[:4])
     assert {point["of"] for point in promises["beside_cupti"]} == {512, 4096}
+    assert (promises["aa"]["work"], promises["aa"]["of"]) == ("cuBLAS", 512)
 
 
 DECLARED = """

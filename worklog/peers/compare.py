@@ -103,7 +103,7 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
 
 def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
     """The document before anything is read."""
-    head = {"schema": SCHEMA, "kind": "peers", "origin": "live", "tool": runs.tool(), "complete": False}
+    head = {"schema": SCHEMA, "kind": "peers", "origin": "live", "tool": runs.tool()}
     machine = {"device": asdict(gpu()), "software": software(), "calibration": asdict(session.calibration)}
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {**head, "created": created, **machine, "harness": sampling.as_dict(), "rows": [], "promises": {}}
