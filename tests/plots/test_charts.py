@@ -100,7 +100,10 @@ CASES = {
     ),
     "ladder at another size": Case(lambda: plots.ladder(full_run(), 1024), absent="A6000 | 93.7 % | 84.8 %"),
     "both ladders": Case(
-        lambda: plots.ladders(runs.both()), "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best", "1980 MHz"
+        lambda: plots.ladders(runs.both()),
+        "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best | split computes FP32 on tensor cores 3.8 "
+        "times as fast as cuBLAS; on FP32 cores, best reaches 106.5 % of cuBLAS",
+        "1980 MHz",
     ),
     "roofline without 4096": Case(lambda: plots.roofline(runs.below(4096)), "2048 × 2048 × 2048"),
     "sizes": Case(lambda: plots.sizes(runs.over_sizes()), "warptiled: 110 % of cuBLAS at N = 4096, 20 % at 256"),

@@ -75,7 +75,11 @@ def test_no_words_cross_the_line_of_cublas(share, rival):
     shown = [runs.measurement(m.kernel, 4096, us / share, share) for m in rungs]
     shown[0] = Measurement("naive", SIZE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3)
     chart = ladder(of(*shown, runs.measurement(cublas.kernel, 4096, us, 1.0)))
-    crossed = chart.axes[0].transData.transform((rival, 0))[0]
+    axes, above = chart.axes
+    crossed = axes.transData.transform((rival, 0))[0]
+    assert above.transData.transform((100, 0))[0] == approx(crossed), "where the upper axis has 100 %"
+    assert above.get_xlabel().startswith("% of cuBLAS")
+    assert [name for name, spine in above.spines.items() if spine.get_visible()] == ["top"]
     placed = [(words, box) for words, box in boxes(chart) if "TFLOP/s ·" in words or "slow" in words]
     assert len(placed) == len(rungs) + 1 and [words for words, box in placed if box.x0 < crossed < box.x1] == []
 
@@ -88,6 +92,8 @@ def ys(chart: Chart, panel: int = 0) -> list[list[float]]:
 def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     chart = drawn("lines of a benchmark")
     assert ys(chart) == [approx([1.0, 1.0]), approx([2.0, 2.0]), approx([0.5, 0.5])]
+    bands = [path.get_extents().intervaly for band in chart.axes[0].collections for path in band.get_paths()]
+    assert bands == [approx([1 / 1.01, 1 / 0.99]), approx([1 / 0.51, 1 / 0.49]), approx([0.5 / 1.01, 0.5 / 0.99])]
     assert [line.get_color() for line in chart.axes[0].lines] == [ACCENT, INK, OTHER]
     assert (chart.axes[0].get_ylabel(), chart.axes[0].get_xlabel()) == ("GB/s", "N")
     assert drawn("lines of times").axes[0].get_ylabel() == "µs"
@@ -98,6 +104,19 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     chart = lines(of(*(replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024))), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
+
+
+def reference_lines(name: str) -> list[list[list[float]]]:
+    """The points of each line without markers."""
+    return [line.get_xydata().tolist() for line in drawn(name).axes[0].lines if line.get_marker() in (None, "None")]
+
+
+def test_100_percent_and_the_limits_of_errors_are_lines():
+    [whole], [limit] = reference_lines("sizes"), reference_lines("accuracy")
+    assert ([y for _, y in whole], [x for x, _ in limit]) == ([100, 100], [1296, 1296])
+    texts = drawn("accuracy").axes[0].texts
+    assert [words.xy[0] for words in texts if words.get_text() == "limit of class fp32"] == [1296]
+    assert (reference_lines("lines"), reference_lines("error growth")) == ([], [[[128, 17], [1024, 42]]])
 
 
 def test_bars_are_as_long_as_their_numbers():
