@@ -94,6 +94,17 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     assert "  drawn/ladder.svg\n" in of_file and "  peers not drawn: " in of_file
 
 
+def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
+    files, given = {"index.html": b"page", "data.js": bytes(1_250_000)}, list[tuple[Any, Any]]()
+    monkeypatch.setattr("worklog.cli.figures.pages.site", lambda *of: given.append(of) or files)
+    said = worklog("site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made").stdout
+    assert said == "made/index.html opens in any browser: 2 files, 1.3 MB\n"
+    assert {path.name: path.read_bytes() for path in Path("made").iterdir()} == files
+    assert worklog("site").exit_code == 0 and Path("site/index.html").is_file()
+    [(run, grid), nothing] = given
+    assert run.measurements[0].kernel == "naive" and grid == Path("grid.jsonl") and nothing == (None, None)
+
+
 def test_peers_without_a_gpu_shows_the_recorded_comparison():
     text = worklog("peers").stdout
     assert text.startswith("recorded · NVIDIA H200 · clocks as found · ")

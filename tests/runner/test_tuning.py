@@ -128,7 +128,10 @@ def test_the_command_previews_and_names_what_was_recorded():
     assert shown.exit_code == 0 and "1 MIN_BLOCKS = 1 point; 1 to measure" in shown.stderr
     [row] = json.loads(shown.stdout)
     assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
-    assert typed(*words, "--preview").stdout.split("\n")[0].split() == " ".join(row).split()
+    columns, values = typed(*words, "--preview").stdout.splitlines()
+    assert columns.split() == " ".join(row).split() and len(values.split()) == len(row)
+    none = typed("sweep", "naive", "--axis", "BM=64", "--preview")
+    assert (none.exit_code, none.stdout) == (0, "") and "1 BM = 1 point; 1 skipped: " in none.stderr
     at_512 = typed(*words, "--size", "512")
     assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded: measure" in at_512.stderr
 
