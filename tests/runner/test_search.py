@@ -5,6 +5,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pytest import approx
@@ -85,6 +86,14 @@ def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eig
     assert in_final_order([final])[0] in BEST and paired(final, *BEST).value == approx(1.0)
     rows = ranking(Run.load(run.path or home)).rows  # from the file
     assert len(rows) == len(eight.kept) and {str(row[0]) for row in rows[:2]} == BEST
+
+
+def test_a_tiles_loop_ends_where_it_is_slower_than_the_best_one_before_it(four, home, monkeypatch):
+    with Workers() as threads:
+        monkeypatch.setattr(threads.gpu, "submit", submit := Mock(wraps=threads.gpu.submit))
+        run = search(four, threads, harness=LOOSE, command=COMMAND)
+    shares = [dict(given.args[1].changed).get("least_share") for given in submit.call_args_list if given.args[1]]
+    assert shares == [0.0, *[run.measurements[0].ratio_low] * 3, None], "all of one model, then finalists"
 
 
 def test_a_sweep_that_was_cut_short_goes_on_where_it_was(four, home):

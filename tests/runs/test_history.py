@@ -55,8 +55,9 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
     assert [*frame.kernel] == ["naive"] * 2 and frame.us.tolist() == [100.0] * 2
     assert frame.set_index("run").created["2026-11-20T03-12-44Z-a20b"].startswith("2026-11-20")
     (runs_dir() / "2026-11-26.jsonl").write_text('{"kind":"head","schema":2}\n')
-    with pytest.warns(UserWarning, match="skipped a run of this machine: .*2026-11-26.jsonl"):
+    with pytest.warns(UserWarning, match="skipped a run of this machine: .*2026-11-26.jsonl") as caught:
         assert len(saved()) == 3
+    assert caught[0].filename == __file__, "where the runs are asked for"
 
 
 def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revision(tmp_path):
