@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from html import escape
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -219,7 +220,10 @@ def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
     tile, *strips = plots.ownership(access("coalesced")).axes
     warp, thread = ({path.get_extents().bounds for path in of.get_paths()} for of in tile.collections)
     assert sum(wide * high for *_, wide, high in warp) == 32 * sum(wide * high for *_, wide, high in thread) == 32
-    assert all(strip.collections for strip in strips if strip.lines or strip.patches or strip.texts)
+    for strip in strips:
+        cells = {tuple(path.get_extents().intervalx) for of in strip.collections for path in of.get_paths()}
+        assert all(end < begin for (_, end), (begin, _) in pairwise(sorted(cells)))
+        assert len(cells) in (32, 64) and max(cells)[1] < strip.get_xlim()[1], "banks, or 8 sectors"
 
 
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
