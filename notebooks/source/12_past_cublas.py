@@ -259,7 +259,7 @@ worklog.results("best", [Shape.of(size) for size in before.split()]).shares()
 # %% [markdown]
 # One row multiplies each number of B once, and the fewer columns a tile has, the more blocks share the work. **What we
 # believed:** DRAM delivers at one rate, whatever the tile, and the table took 8 columns at 1x4096x4096. Here are two
-# tiles, each with plain loads and with loads that say that they read once (`__ldcs`):
+# tiles, by their columns and their k, each with plain loads and with loads that say that they read once (`__ldcs`):
 
 # %%
 import pandas as pd

@@ -386,9 +386,9 @@ print(profile.limit(counted))
 
 # %% [markdown]
 # The pass is bound by DRAM. At 8192, a row is longer than what the registers of its threads hold, and half of it is
-# read twice, which the 63 % leave out. The product is bound by the tensor cores, and its clock is 14 % lower than the
-# pass's at 4096, and 17 % at 8192. If the product hid the pass without a loss, the call would be 1.18 and 1.12 times as
-# fast.
+# read twice, which the 63 % leave out. The product is bound by the tensor cores. The clock during the whole call is
+# 14 % lower than during the pass at 4096, and 17 % at 8192. If the product hid the pass without a loss, the call would
+# be 1.18 and 1.12 times as fast.
 
 # %% [markdown]
 # ## Exercises
