@@ -148,7 +148,8 @@ def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page, grid):
     expect(size.get_by_role("option", name=str(answers.shapes[0]))).to_be_disabled()  # this rung has no reading there
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page, width, scheme):
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=scheme)
