@@ -15,6 +15,7 @@ from worklog.analysis.prediction import bound
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import EmulatedFault
 from worklog.gate import SgemmChecker, compile_for
+from worklog.gate.edges import check_state
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
@@ -124,6 +125,17 @@ class Owner(NumpySubject):
 
     def workspace_elements(self, shape: Shape) -> int:
         return shape.m * shape.n
+
+
+def test_each_launch_of_a_kernel_that_keeps_variables_has_a_workspace_of_its_shapes_size():
+    def product(p: Any) -> None:
+        assert owner.workspace.size == p.m * p.n
+        correct(p)
+
+    owner: Any = Owner(NumpyDevice(), product)
+    vars(owner).update(relocate=lambda: None, launches_at=lambda shape: ((), 0), variables=lambda shape: ["n"])
+    stage = check_state(owner, Memory(owner.device, np.random.default_rng(0)))
+    assert stage.passed and stage.note == "keeps n between launches", stage
 
 
 def test_a_pool_of_the_least_size_holds_the_sets_and_the_workspace():
