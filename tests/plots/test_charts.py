@@ -118,7 +118,10 @@ CASES = {
     "traffic": Case(
         lambda: plots.traffic(COUNTED), "16.0 per load (float4) | no shared memory | 25 % conflicts", source=EMULATED
     ),
-    "accuracy": Case(lambda: plots.accuracy(runs.both()), "split is 3.80 times as fast as cuBLAS, with less error"),
+    "accuracy": Case(
+        lambda: plots.accuracy(runs.both()),
+        "split is 3.80 times as fast as cuBLAS, with less error | split 196 | tf32 229 | best 55.0 | Muted blue: FP32",
+    ),
     "accuracy of cuBLAS": Case(
         lambda: plots.accuracy(of(*runs.both().measurements[::4])), "cuBLAS is the fastest kernel with FP32's error"
     ),

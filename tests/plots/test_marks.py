@@ -40,7 +40,7 @@ from worklog.plots import (
     write_gallery,
 )
 from worklog.plots.figure import Drawing
-from worklog.plots.style import ACCENT, ALERT, DARK, FAINT, INK, LIGHT, OTHER
+from worklog.plots.style import ACCENT, ALERT, DARK, DEFLATES, FAINT, GREY, INK, LIGHT, MUTED, OTHER, PAPER
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, recorded_run, recordings
 from worklog.runs.changes import compare, side_of
@@ -95,14 +95,27 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     assert ys(chart) == [approx([1.0, 1.0]), approx([2.0, 2.0]), approx([0.5, 0.5])]
     bands = [path.get_extents().intervaly for band in chart.axes[0].collections for path in band.get_paths()]
     assert bands == [approx([1 / 1.01, 1 / 0.99]), approx([1 / 0.51, 1 / 0.49]), approx([0.5 / 1.01, 0.5 / 0.99])]
-    assert [line.get_color() for line in chart.axes[0].lines] == [ACCENT, INK, OTHER]
+    looks = [(line.get_color(), line.get_linestyle()) for line in chart.axes[0].lines]
+    assert looks == [(ACCENT, "-"), (INK, "--"), (OTHER, "-")]
+    assert max(chart.axes[0].lines, key=lambda line: line.zorder).get_color() == ACCENT, "in front"
+    named = {words.get_text(): words.get_color() for words in chart.axes[0].texts}
+    assert named == {"fast": ACCENT, "theirs": MUTED, "slow": OTHER}
+    measured_too = [(line.get_color(), line.get_linestyle()) for line in drawn("lines").axes[0].lines]
+    assert measured_too == [(ACCENT, "-"), (OTHER, "-"), (INK, "--")], "a baseline that is a kernel of the run"
     assert (chart.axes[0].get_ylabel(), chart.axes[0].get_xlabel()) == ("GB/s", "N")
-    assert drawn("lines of times").axes[0].get_ylabel() == "µs"
+    times = drawn("lines of times").axes[0]
+    assert (times.get_ylabel(), times.get_yscale(), chart.axes[0].get_yscale()) == ("µs", "log", "linear")
+    assert chart.axes[0].get_ylim() == approx((0, 1.08 / 0.49))
     half = runs.benchmark().measurements
     run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}) for m in half))
-    assert "fast dtype=half 1 at 8" in lines(run).alt and "theirs dtype=float" in lines(run).alt, "other axes are named"
+    chart = lines(run)
+    assert "fast dtype=half 1 at 8" in chart.alt and "theirs dtype=float" in chart.alt, "other axes are named"
+    colours = [line.get_color() for line in chart.axes[0].lines]
+    assert [colours.count(colour) for colour in (ACCENT, OTHER, GREY, INK)] == [1, 1, 2, 2]
     against = {"cuBLAS": Estimate(0.5, 0.49, 0.51), "torch": Estimate(2.0, 1.99, 2.01)}
-    chart = lines(of(*(replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024))), y="us")
+    shown = [replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024)]
+    shown += [Measurement("wrong", SIZE, "failed"), replace(measured("wide"), shape=(512, 256, 512))]
+    chart = lines(of(*shown), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
 
@@ -115,9 +128,12 @@ def reference_lines(name: str) -> list[list[list[float]]]:
 def test_100_percent_and_the_limits_of_errors_are_lines():
     [whole], [limit] = reference_lines("sizes"), reference_lines("accuracy")
     assert ([y for _, y in whole], [x for x, _ in limit]) == ([100, 100], [1296, 1296])
-    texts = drawn("accuracy").axes[0].texts
+    texts, points = drawn("accuracy").axes[0].texts, drawn("accuracy").axes[0].lines[1:]
+    assert [point.get_color() for point in points] == [DEFLATES, ACCENT, ACCENT, DEFLATES, MUTED]
+    assert [point.get_markerfacecolor() == PAPER for point in points] == [False, True, False, False, False], "tf32"
     assert [words.xy[0] for words in texts if words.get_text() == "limit of class fp32"] == [1296]
     assert (reference_lines("lines"), reference_lines("error growth")) == ([], [[[128, 17], [1024, 42]]])
+    assert "never: 8 at 128, 61 at 1024" in drawn("error growth").alt
 
 
 def test_bars_are_as_long_as_their_numbers():
