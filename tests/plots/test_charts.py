@@ -93,7 +93,11 @@ class Case(NamedTuple):
 
 # From values that no recording touches: what the recordings give is compared with figures/ and the stored notebooks.
 CASES = {
-    "ladder": Case(lambda: plots.ladder(full_run()), f"measured FP32 ceiling 66.0 | {PERCENTS}", "*"),
+    "ladder": Case(
+        lambda: plots.ladder(full_run()),
+        f"warptiled reaches 100.6 % of cuBLAS, 104 times naive | measured FP32 ceiling 66.0 | {PERCENTS}",
+        "*",
+    ),
     "ladder, some failed and some the user's": Case(
         lambda: plots.ladder(runs.failed()),
         f"{runs.REASON} | mine · yours | 1.0 % * | * the interval | mine reaches 50.0 % of cuBLAS, more than tiles_2d",
@@ -102,7 +106,7 @@ CASES = {
     "both ladders": Case(
         lambda: plots.ladders(runs.both()),
         "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best | split computes FP32 on tensor cores 3.8 "
-        "times as fast as cuBLAS; on FP32 cores, best reaches 106.5 % of cuBLAS",
+        "times as fast as cuBLAS; on FP32 cores, best reaches 106.5 % of cuBLAS | below the GPU's 1980.",
         "1980 MHz",
     ),
     "roofline without 4096": Case(lambda: plots.roofline(runs.below(4096)), "2048 × 2048 × 2048"),

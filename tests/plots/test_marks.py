@@ -69,6 +69,14 @@ def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_
     assert to_hex(drawn("ladder").axes[0].patches[0].get_facecolor()) == ACCENT
 
 
+def test_the_two_ladders_have_headings_and_scales_of_their_own():
+    chart = drawn("both ladders")
+    assert {"on FP32 cores", "FP32 on tensor cores"} <= {words.get_text() for words in chart.texts}
+    plain, tensor = (max(bar.get_width() for bar in axes.patches) for axes in chart.axes)
+    assert [axes.get_xlim() for axes in chart.axes] == [approx((0, 1.06 * most)) for most in (plain, tensor)]
+    assert (plain, tensor) == (approx(55, abs=0.1), approx(229, abs=0.1))
+
+
 @pytest.mark.parametrize(("share", "rival"), [(1.04, 51.6), (0.99, 51.6), (0.7, 30.0), (0.7, 10.0)])
 def test_no_words_cross_the_line_of_cublas(share, rival):
     *rungs, cublas = runs.ladder_run().measurements
