@@ -184,7 +184,12 @@ def test_a_reading_is_compared_with_the_unbiased_one():
     timed = replace(unbiased.whole.after.timed, time=Estimate(2.1483, 2.1483, 2.1483))
     faster = replace(unbiased.whole.after, timed=timed, ratio=Estimate(12.346, 12.346, 12.346))
     assert faster.numbers[1:] == ("1000 TFLOP/s", "1235 % of cuBLAS")
-    assert [amount(off) for off in (0.5, 9.0, -0.99)] == ["50.0 % higher", "10 times too long", "100 times too short"]
+    assert [amount(off) for off in (1.9, 2.0, 9.0)] == ["190.0 % higher", "3 times too long", "10 times too long"]
+    assert [amount(off) for off in (-0.6, -0.7, -0.99)] == [
+        "60.0 % lower",
+        "3.33 times too short",
+        "100 times too short",
+    ]
     assert [amount(4999.0), amount(-0.99975, 0.2)] == ["5000 times too long", "about 4000 times too short"]
 
 

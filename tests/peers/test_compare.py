@@ -81,6 +81,7 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
     moving = Work("cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves))
     assert 60.0 < cupti.timer()(moving) < 90.0, "the median of many placements"
     assert settled == [gpu.moves] and gpu.moves > 20
+    assert ours(gpu).read(moving) and settled[1:] == [gpu.moves], "back to the buffers' own places"
 
 
 def test_events_and_tracer_in_turn_see_the_same_clock(cupti):
@@ -120,7 +121,7 @@ def test_the_table_shows_readings_and_what_is_missing():
     rows.append(Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
     promises = {"aa": {"pairs": 50, "agree": 48, "intervals_us": []}}
     text = peers.text(compared([*map(asdict, rows)], promises=promises, origin="live"))
-    assert text.startswith("live · NVIDIA H200 · ")
+    assert text.startswith("live · NVIDIA H200 · ") and f"\n  [0] {peers.OURS}\n  [1] NVBench cold\n" in text
     assert re.search(r"^ +cuBLAS 512 +17\.00 +20\.00 +–$", text, re.MULTILINE)
     assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
 
