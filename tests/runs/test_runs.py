@@ -172,6 +172,7 @@ def test_what_is_no_run_is_an_error_with_a_remedy(content, tmp_path):
         (5, "against cuBLAS value", 0.0, "a ratio of naive at 512 isn't above 0"),
         (5, "status", "guessed", "measurements"),
         (5, "samples counts", [1], "counts has 1 values for 3 times"),
+        (5, "samples sides", [], "counts has 3 values for 0 times"),
         (5, "samples sides 0 sm_mhz", [1.0], "sm_mhz has 1 values for 3 times"),
         (5, "samples", {"sides": [{"name": "a", "hot_us": [1.0] * count} for count in (1, 2)]}, "hot_us has"),
         (5, "verdict precision", None, "its verdict isn't passed with a precision"),

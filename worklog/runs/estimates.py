@@ -91,8 +91,9 @@ class Samples:
     throttle_mask: int = 0
 
     def __post_init__(self) -> None:
-        if self.sides and len(self.counts) != len(self.sides[0].us):
-            raise ValueError(f"counts has {len(self.counts)} values for {len(self.sides[0].us)} times")
+        times = self.sides[0].us if self.sides else []
+        if len(self.counts) != len(times):
+            raise ValueError(f"counts has {len(self.counts)} values for {len(times)} times")
         batches = {len(side.hot_us) for side in self.sides if side.hot_us}
         if len(batches) > 1:
             raise ValueError(f"hot_us has {sorted(batches)} values on its sides")
