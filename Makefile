@@ -148,13 +148,14 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" >$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" >$@
 
-# The packages of constraints.txt first, without solving, by several processes while the emulator's core compiles; pip then
-# solves and finds them there, as does the build. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is
-# configured to find locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of CUDA
-# libraries. Most of PyTorch's modules are never imported, so Python compiles those that are. Python 3.11 brings a pip of
-# 2023, which takes twice as long.
+# The packages of constraints.txt first, without solving, by uv while the emulator's core compiles; pip then solves and
+# finds them there, as does the build. It reads pip's settings, which uv doesn't: where uv can't install, as behind a
+# mirror, pip does it all. Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find
+# locally, else PyTorch's own index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. Most of
+# PyTorch's modules are never imported, so Python compiles those that are. Python 3.11 brings a pip of 2023, which takes
+# twice as long.
 define install_pinned
-$(PIP) --no-compile pip==26.3 >$(LOG) 2>&1 || true; \
+$(PIP) --no-compile pip==26.3 uv==0.13.9 >$(LOG) 2>&1 || true; \
 { \
     torch=$$(grep '^torch==' constraints.txt); \
     $(PIP) --no-compile --no-deps --no-index "$$torch" || \
@@ -162,7 +163,8 @@ $(PIP) --no-compile pip==26.3 >$(LOG) 2>&1 || true; \
 } >>$(LOG) 2>&1 & \
 $(PY) -c 'import runpy; b = runpy.run_path("worklog/emulator/core/build.py"); \
     b["compile_core"](b["HERE"], b["fitting"]()[0])' >>$(LOG) 2>&1 & \
-grep -v '^#\|^torch==' constraints.txt | xargs -P 2 -n 50 $(PIP) --no-compile --no-deps >>$(LOG) 2>&1 || true; wait
+grep -v '^#\|^torch==' constraints.txt | $(VENV)/bin/uv pip install --python $(PY) --no-deps -r - >>$(LOG) 2>&1 || true; \
+wait
 endef
 
 $(DEV_STAMP): pyproject.toml constraints.txt $(AGAIN)
