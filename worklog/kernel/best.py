@@ -116,10 +116,6 @@ class Table:
         moved = rungs.added(shape, parts)
         return us + (self.sum_us + moved / self.sum_gbs / 1e3 if moved else 0.0)
 
-    def read_us(self, columns: int, shape: Shape) -> float:
-        """Microseconds for which memory is busy, if it reads each matrix once, and B in tiles of so many columns."""
-        return (shape.compulsory_bytes + self.row_bytes * tile_rows(columns, shape)) / self.read_gbs / 1e3
-
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
         """Expected microseconds of a tile's launches: what the busiest multiprocessor does. parts: of K."""
         of = tile.template
@@ -137,15 +133,11 @@ class Table:
         for held, steps_of_all in ((tile.resident, full * steps), (last, steps * (left > 0))):
             us += steps_of_all * max(tile.alone_us, held * tile.shared_us)
         few = max(1.0, self.multiprocessors / (2 * blocks))
-        us = self.launch_us + math.hypot(us, few * self.read_us(of["BN"], shape))
+        read = shape.compulsory_bytes + self.row_bytes * shape.k * math.ceil(shape.n / of["BN"])
+        us = self.launch_us + math.hypot(us, few * read / self.read_gbs / 1e3)
         if parts > 1:  # a launch that adds them
             us += math.ceil(parts / ADDED) * self.sum_us
         return us + rungs.added(shape, parts) / self.sum_gbs / 1e3
-
-
-def tile_rows(columns: int, shape: Shape) -> int:
-    """Rows of B in all tiles with so many columns."""
-    return shape.k * math.ceil(shape.n / columns)
 
 
 @cache
