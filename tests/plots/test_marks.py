@@ -142,6 +142,7 @@ def test_100_percent_and_the_limits_of_errors_are_lines():
     assert [words.xy[0] for words in texts if words.get_text() == "limit of class fp32"] == [1296]
     assert (reference_lines("lines"), reference_lines("error growth")) == ([], [[[128, 17], [1024, 42]]])
     assert "never: 8 at 128, 61 at 1024" in drawn("error growth").alt
+    assert "tf32 229 TFLOP/s with 20400 u·D" in drawn("accuracy").alt
 
 
 def test_bars_are_as_long_as_their_numbers():

@@ -140,6 +140,11 @@ def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) 
     return on_axes(ax, draw, name, finding, subtitle, footer, alt, height=height, left=0.69, above=0.05)
 
 
+def _plain(number: float) -> str:
+    """Three digits, without an exponent, which a screen reader would spell."""
+    return f"{float(f'{number:.3g}'):.15g}"
+
+
 def _axes(m: Measurement) -> dict[str, Any]:
     return dict(zip("MNK", m.shape, strict=True)) if m.shape else m.axes
 
@@ -220,8 +225,8 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     if on_fp32_cores & points.keys():
         subtitle += " Muted blue: FP32 cores."
     alt = [f"Scatter chart of TFLOP/s against the largest error at {dimensions(shape)}"]
-    alt += [f"{name} {rate(y)} TFLOP/s with {x:.3g} u·D" for name, (x, y) in points.items()]
-    alt += [f"limit of the class fp32: {limit:.3g} u·D"]
+    alt += [f"{name} {rate(y)} TFLOP/s with {_plain(x)} u·D" for name, (x, y) in points.items()]
+    alt += [f"limit of the class fp32: {_plain(limit)} u·D"]
 
     def draw(axes: Axes) -> None:
         names = {name: f"{name} {rate(y)}" for name, (_, y) in points.items()}
