@@ -69,8 +69,9 @@ def imports() -> ImportGraph:
 
 
 def sources(module: str) -> list[Path]:
-    """The files of a module and of all that it imports."""
-    paths = [ROOT / name.replace(".", "/") for name in sorted({module, *imports().find_upstream_modules(module)})]
+    """The files of a module and of all that it imports; of the package, whose names load on first use, all."""
+    names = imports().modules if module == "worklog" else {module, *imports().find_upstream_modules(module)}
+    paths = [ROOT / name.replace(".", "/") for name in sorted(names)]
     return [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
 
 
