@@ -163,7 +163,7 @@ $(PIP) --no-compile pip==26.3 uv==0.13.9 >$(LOG) 2>&1 || true; \
 } >>$(LOG) 2>&1 & \
 $(PY) -c 'import runpy; b = runpy.run_path("worklog/emulator/core/build.py"); \
     b["compile_core"](b["HERE"], b["fitting"]()[0])' >>$(LOG) 2>&1 & \
-grep -v '^#\|^torch==' constraints.txt | $(VENV)/bin/uv pip install --python $(PY) --no-deps -r - >>$(LOG) 2>&1 || true; \
+grep -v '^#\|^torch==' constraints.txt | $(VENV)/bin/uv pip install --no-cache --python $(PY) --no-deps -r - >>$(LOG) 2>&1 || true; \
 wait
 endef
 
