@@ -321,6 +321,46 @@ def test_the_groups_and_constants_of_09():
     assert sum(point["events_us"] < point["tracer_us"] for point in beside) > len(beside) / 2
 
 
+def test_12_one_row_is_read_faster_by_wide_tiles_and_marked_loads_unless_few_blocks_are_left():
+    bounds = Run.load(recordings("bounds")["h100"], "recorded")
+    us = {(m.kernel, str(m.problem)): m.us or math.nan for m in bounds.select() if m.problem.m == 1}
+    assert us["8 x 512", "1x4096x4096"] / us["32 x 128", "1x4096x4096"] == approx(1.24, abs=0.005)
+    assert us["32 x 128, plain loads", "1x4096x4096"] / us["32 x 128", "1x4096x4096"] == approx(1.17, abs=0.005)
+    assert us["32 x 128", "1x512x8192"] > 2 * us["8 x 512", "1x512x8192"]
+    assert all(time < us[f"{name}, plain loads", row] for (name, row), time in us.items() if "plain" not in name)
+
+
+def test_12_four_shapes_are_left_at_which_best_is_slower_than_cublas():
+    table = shown("12").partition("1x4096x4096 ")[2].partition("geometric mean")[0]
+    rows = re.findall(r"(\S+) +\S+ µs +([\d.]+) %", f"1x4096x4096 {table}")
+    assert len(rows) == 11
+    slower = [row for row, percent in rows if float(percent) < 100]
+    assert slower == ["1x4096x4096", "1x513x8193", "2049x1021x640", "769x1000x4095"]
+
+
+def test_13_the_pass_of_split_is_bound_by_dram_and_its_product_by_the_tensor_cores():
+    bounds = Run.load(recordings("bounds")["h100"], "recorded")
+    for size, saved, slower in ((4096, 1.18, 0.14), (8192, 1.12, 0.17)):
+        [whole], [first] = (
+            bounds.select(name, worklog.Shape.of(size), changed)
+            for name, changed in (("split", {}), (f"first pass at {size}", {"gate": False}))
+        )
+        assert whole.us and first.us and whole.sm_mhz and first.sm_mhz
+        assert whole.us / (whole.us - first.us) == approx(saved, abs=0.005)
+        assert 1 - whole.sm_mhz / first.sm_mhz == approx(slower, abs=0.005)
+    assert re.findall(r"at (\d+)% of DRAM's peak rate", shown("13")) == ["79", "63"]
+    [counted] = (counted for counted in bounds.counters if counted.kernel == "split")
+    units = {name: counted.values[name] for name in ("tensor cores", "issue slots", "L2", "DRAM")}
+    assert max(units, key=units.__getitem__) == "tensor cores" and units["tensor cores"] > 80
+
+
+def test_no_other_check_fails_every_wrong_kernel_of_04_and_no_right_one():
+    exploits = open_exploits()
+    bad, good = exploits.of(wrong=True), exploits.of(wrong=False)
+    for peer in exploits.peers:
+        assert any(peer["name"] in row.passed_by for row in bad) or any(peer["name"] in row.refused_by for row in good)
+
+
 def test_the_articles_rule_catches_one_missing_barrier_of_two():
     rows = [row for row in open_exploits().of(wrong=True) if "no barrier" in row.how]
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]

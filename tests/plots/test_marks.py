@@ -2,11 +2,12 @@
 
 import base64
 import json
+import math
 import re
 from dataclasses import replace
 from html import escape
 from importlib import import_module
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -22,10 +23,11 @@ from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn
-from worklog import plots
+from worklog import lab, plots
 from worklog.analysis import access, memory_counts
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel import LADDER
+from worklog.kernel import rung as find_rung
 from worklog.plots import (
     DIAGRAMS,
     FIGURES,
@@ -201,8 +203,38 @@ def test_an_effect_that_is_not_known_at_a_size_has_no_colour():
     [(x, y)] = [text.get_position() for text in axes.texts if text.get_text() == "–"]
     [cell] = [p for p in axes.patches if 0 < x - p.get_x() < p.get_width() and 0 < y - p.get_y() < p.get_height()]
     assert cell.get_facecolor()[3] == 0
-    combined = of(*(m for m in full_run().measurements if len(m.changed) != 1))
-    assert len(ablation(combined, "naive").axes) == 1, "a waterfall has steps"
+
+
+def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars():
+    chart = drawn("ablation")
+    rows = re.findall(r"\((?:\w+=[^)]*|TFLOP/s)\): ([^;]+)", chart.alt.partition("waterfall")[0])
+    assert len(rows) > 8
+    for row in rows:
+        effects = {effect.strip() for effect in re.sub(r"\d+: ", "", row).split(",")} - {"0"}
+        assert len({"%" in effect for effect in effects}) <= 1, row
+    fall = chart.axes[1]
+    assert len([line for line in fall.lines if line.get_linewidth() == 8]) > 2
+    assert len(ablation(of(*(m for m in full_run().measurements if len(m.changed) != 1)), "naive").axes) == 1
+
+
+def test_the_rungs_with_large_tiles_do_not_overlap_and_ladders_have_scales_of_their_own():
+    zoom = roofline(recorded_run(), 4096).axes[1]
+    [dots] = [line for line in zoom.lines if line.get_marker() == "o"]
+    pixels = zoom.transData.transform(dots.get_xydata())
+    size = dots.get_markersize() * zoom.figure.dpi / 72
+    assert len(pixels) == 8 and all(math.dist(*two) > size for two in combinations(pixels, 2))
+    fp32, tensor = drawn("both ladders").axes
+    assert 1.5 * fp32.get_xlim()[1] < tensor.get_xlim()[1]
+
+
+def test_a_timeline_has_the_order_of_each_group_of_warps():
+    rung = find_rung("double_buffered")
+    _, row = lab.timeline(rung).alt.split(". ", 1)
+    order = row.split(", ")
+    assert row.startswith("warps 0–7: fetch to registers 0")
+    assert order.index("fetch to registers 1") < order.index("multiply 0") < order.index("store from registers 1")
+    assert "wait" in order[order.index("store from registers 1") : order.index("multiply 1")]
+    assert "wait" not in lab.timeline(rung.with_text(rung.source.replace("__syncthreads();", ""))).alt
 
 
 def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypatch, tmp_path):
