@@ -40,17 +40,20 @@ def loaded(index: int, parts: int) -> Any:
     return any_shape(TEMPLATES[index], parts).load(DEVICE)
 
 
+def require_exact(subject: Any, shape: Shape, alpha: float, beta: float) -> None:
+    """The product of small integers and nothing beside it is written."""
+    rng, sizes = np.random.default_rng(shape.flops), ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+    a, b, before = (rng.integers(-8, 9, size).astype(np.float32) for size in sizes)
+    result = Buffers(Memory(DEVICE, rng), a, b).run(subject, alpha, beta, before)
+    assert result.trespass == "" and (result.c == alpha * (a @ b) + beta * before).all()
+
+
 @settings(max_examples=12)
 @given(m=SMALL, n=SMALL, k=SMALL, which=st.sampled_from(sorted(CASES)), data=st.data())
 def test_every_shape_is_right_with_every_width_and_any_parts(m, n, k, which, data):
-    subject, rng = loaded(*which), np.random.default_rng(m * n * k)
-    shape = subject.domain.padded(Shape(m, n, k))
+    subject = loaded(*which)
     alpha, beta = (data.draw(st.sampled_from([0.0, 1.0, -0.5, 2.0])) for _ in range(2))
-    a, b = (rng.integers(-8, 9, sizes).astype(np.float32) for sizes in ((shape.m, shape.k), (shape.k, shape.n)))
-    before = rng.integers(-8, 9, (shape.m, shape.n)).astype(np.float32)
-    result = Buffers(Memory(DEVICE, rng), a, b).run(subject, alpha, beta, before)
-    assert result.trespass == ""
-    assert (result.c == alpha * (a @ b) + beta * before).all()
+    require_exact(subject, subject.domain.padded(Shape(m, n, k)), alpha, beta)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -123,9 +126,7 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
     others += hopper(shape, aligned=False), hopper(shape, a_by_columns=True)
     assert {other.file for other in others} <= {BEST.file, "sliced.cu"}
     subject: Any = replace(BEST, choose=any_gpu).load(DEVICE, fresh=True)
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-9, 10, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
-    assert (Buffers(Memory(DEVICE, rng), a, b).run(subject, 1.0, 0.0, 0.0).c == a @ b).all()
+    require_exact(subject, shape, 1.0, 0.0)
     about = json.loads(json.dumps(subject.describe()))
     assert about["choices"][str(shape)][0]["entry"].startswith("sgemm_bulk_copies<")
 
@@ -153,15 +154,10 @@ def test_the_table_names_each_tile_once_and_says_where_it_was_measured(monkeypat
 
 @pytest.mark.parametrize("template", SLICED, ids=str)
 def test_k_that_threads_share_out_is_exact_and_nothing_beyond_is_read(template):
-    kernel, rng = sliced(template), np.random.default_rng(0)
-    subject = kernel.load(DEVICE)
+    kernel = sliced(template)
     for m, n, k in ((1, 1, 1), (1, 40, 517), (17, 5, 1030), (9, 33, 64)):
-        shape = kernel.domain.padded(Shape(m, n, k))
-        a, b = (rng.integers(-8, 9, sizes).astype(np.float32) for sizes in ((shape.m, k), (k, shape.n)))
-        before = rng.integers(-8, 9, (shape.m, shape.n)).astype(np.float32)
         for alpha, beta in ((1, 0), (-0.5, 2), (0, 1)):
-            result = Buffers(Memory(DEVICE, rng), a, b).run(subject, alpha, beta, before)
-            assert result.trespass == "" and (result.c == alpha * (a @ b) + beta * before).all()
+            require_exact(kernel.load(DEVICE), kernel.domain.padded(Shape(m, n, k)), alpha, beta)
     assert not DEVICE.findings
 
 
