@@ -1,4 +1,4 @@
-"""The cells of a percent script, run without Jupyter."""
+"""The cells of a percent script, run without Jupyter; the texts of stored ones."""
 
 import ast
 import re
@@ -18,6 +18,11 @@ def run_cells(text: str, capsys: pytest.CaptureFixture[str]) -> str:
         if last is not None:
             shown.append(as_in_a_notebook(eval(compile(last, "cell", "eval"), names)))
     return capsys.readouterr().out + "".join(shown)
+
+
+def text_of(output: Any) -> str:
+    """The text of a stored output."""
+    return output.get("text") or str(output.get("data", {}).get("text/plain"))
 
 
 def as_in_a_notebook(value: Any) -> str:

@@ -15,6 +15,7 @@ import pytest
 from pytest import approx
 
 import worklog
+from tests.notebooks.cells import text_of
 from tests.record.cluster import seconds, shares
 from tests.record.notebooks import notebook_of, sources
 from worklog.analysis.memory_counts import memory_counts
@@ -34,11 +35,15 @@ RUNGS = [rung.name for rung in worklog.LADDER]
 COUNTERS = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))["kernels"]
 
 
+def cells(number: str) -> list[tuple[str, str]]:
+    """Source and printed text of each code cell of a stored notebook."""
+    stored = nbformat.read(notebook_of(*sources([number])), as_version=4)
+    return [(c.source, "\n".join(map(text_of, c.outputs))) for c in stored.cells if c.cell_type == "code"]
+
+
 def shown(number: str) -> str:
     """What the code cells of a stored notebook print."""
-    stored = nbformat.read(notebook_of(*sources([number])), as_version=4)
-    outputs = [output for cell in stored.cells if cell.cell_type == "code" for output in cell.outputs]
-    return "\n".join(o.get("text") or str(o.get("data", {}).get("text/plain")) for o in outputs)
+    return "\n".join(text for _, text in cells(number) if text)
 
 
 def numbers(text: str, row: str) -> list[float]:
@@ -72,8 +77,6 @@ def test_each_gremlin_shows_where_01_says():
     assert (measured("warptiled", 4096, timer="host").tflops or 0) > 5 * worklog.open_run().gpu.fp32_peak_tflops
     bubble = [us("warptiled", size, queue=False) / us("warptiled", size) for size in sizes]
     assert bubble == sorted(bubble, reverse=True) and bubble[0] > 1.3
-    assert us("vectorized", 256, l2="warm") < 0.95 * us("vectorized", 256)
-    assert measured("warptiled", 1024, warmup="none").samples.sides[0].us[0] > 1.3 * us("warptiled", 1024)
 
 
 def test_the_panel_gives_the_answers_of_01():
@@ -133,7 +136,7 @@ def test_the_roofs_of_06():
     assert rates["naive"] == approx(run.gpu.fp32_peak_tflops / 132, rel=0.1), "exercise 2"
 
 
-def test_the_compilers_numbers_of_07():
+def test_the_compilers_numbers_and_the_sweeps_answers_of_07():
     text = shown("07")
     [table] = re.findall(r"^128 128 8  1.*\n(?:.*\n){2}.*$", text, re.MULTILINE)
     one, two, wide, squeezed = ([int(word) for word in line.split()[-3:]] for line in table.splitlines())
@@ -144,17 +147,13 @@ def test_the_compilers_numbers_of_07():
     assert 1 < gained < adds and 1 < own < adds, "ms at 4096"
     x, y = worklog.rung("autotuned").blocks(worklog.Shape.of(1024))
     assert x * y < worklog.open_run().gpu.multiprocessors / 2
-
-
-def test_the_sweep_answers_the_questions_of_07():
-    text = shown("07")
     assert all(abs(how) < 0.6 for how in numbers(text, "order:")), "it follows none of them"
     (without, spilled), (few, _, more, _) = numbers(text, "spill:"), numbers(text, "8 x 8:")
     assert without > 3 * spilled and 1.05 * few < more < without
     assert numbers(text, "noise:")[-1] < 1 and numbers(text, "best:") == [128, 256, 16, 1]
 
 
-def test_the_groups_of_harnesses_in_09():
+def test_the_groups_of_harnesses_and_their_constants_in_09():
     compared = open_comparison()
     warm, cublas = {"NVBench batch", "do_bench_cudagraph", "torch Timer"}, compared.us(CUBLAS, 1024)
     assert max(cublas[name] for name in warm) < min(time for name, time in cublas.items() if name not in warm)
@@ -164,12 +163,17 @@ def test_the_groups_of_harnesses_in_09():
     for name in ("torch Timer", "NVBench batch"):
         short = [compared.us(KNOWN, length)[name] for length in (1, 5)]
         assert short[1] / short[0] < 1.6, "a lower limit"
-    for size in compared.works(CUBLAS)[2:]:
-        seconds = compared.us(CUBLAS, size, "wall_s")
-        assert seconds["NVBench cold"] > 2 * seconds["worklog"]
-    seconds = [compared.us(CUBLAS, size, "wall_s") for size in compared.works(CUBLAS)[:2]]
-    quick = {name for wall in seconds for name, s in wall.items() if s < 1.25 * wall["worklog"]}
+    seconds = [compared.us(CUBLAS, size, "wall_s") for size in compared.works(CUBLAS)]
+    assert all(wall["NVBench cold"] > 2 * wall["worklog"] for wall in seconds[2:])
+    quick = {name for wall in seconds[:2] for name, s in wall.items() if s < 1.25 * wall["worklog"]}
     assert sum("worklog" not in name for name in quick) >= 2
+    reads = {size: compared.us(CUBLAS, size) for size in compared.works(CUBLAS)}
+    assert all(12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values())
+    apart = [max(read.values()) / min(read.values()) for read in reads.values()]
+    assert apart == sorted(apart, reverse=True), "the smaller the size, the more they differ"
+    assert reads[2048]["do_bench_cudagraph"] == approx(reads[2048]["worklog"], rel=0.005)
+    beside = compared.document["promises"]["beside_cupti"]
+    assert sum(point["events_us"] < point["tracer_us"] for point in beside) > len(beside) / 2
 
 
 def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role():
@@ -310,17 +314,6 @@ def test_what_a_warm_l2_saves_per_tile_in_06():
     assert (cycles(cold) - cycles(warm)) / (cold.sm_mhz or 1) > 30
 
 
-def test_the_groups_and_constants_of_09():
-    compared = open_comparison()
-    reads = {size: compared.us(CUBLAS, size) for size in compared.works(CUBLAS)}
-    assert all(12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values())
-    apart = [max(read.values()) / min(read.values()) for read in reads.values()]
-    assert apart == sorted(apart, reverse=True), "the smaller the size, the more they differ"
-    assert reads[2048]["do_bench_cudagraph"] == approx(reads[2048]["worklog"], rel=0.005)
-    beside = compared.document["promises"]["beside_cupti"]
-    assert sum(point["events_us"] < point["tracer_us"] for point in beside) > len(beside) / 2
-
-
 def test_12_one_row_is_read_faster_by_wide_tiles_and_marked_loads_unless_few_blocks_are_left():
     bounds = Run.load(recordings("bounds")["h100"], "recorded")
     us = {(m.kernel, str(m.problem)): m.us or math.nan for m in bounds.select() if m.problem.m == 1}
@@ -354,13 +347,6 @@ def test_13_the_pass_of_split_is_bound_by_dram_and_its_product_by_the_tensor_cor
     assert max(units, key=units.__getitem__) == "tensor cores" and units["tensor cores"] > 80
 
 
-def test_no_other_check_fails_every_wrong_kernel_of_04_and_no_right_one():
-    exploits = open_exploits()
-    bad, good = exploits.of(wrong=True), exploits.of(wrong=False)
-    for peer in exploits.peers:
-        assert any(peer["name"] in row.passed_by for row in bad) or any(peer["name"] in row.refused_by for row in good)
-
-
 def test_the_articles_rule_catches_one_missing_barrier_of_two():
     rows = [row for row in open_exploits().of(wrong=True) if "no barrier" in row.how]
     assert sorted("Vizuara" in row.passed_by for row in rows) == [False, True]
@@ -373,14 +359,14 @@ def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_
     assert RUN.tool["commit"] != later.tool["commit"]
     first_day = measured("warptiled", 256).us or 0.0
     (other_day,) = (m.us or 0.0 for m in later.select("warptiled") if m.place == "256")
-    rows = re.findall(r"(\d+) processes, (\d+): ([\d.]+) to ([\d.]+) µs", shown("14"))
+    text = shown("14")
+    rows = re.findall(r"(\d+) processes, (\d+): ([\d.]+) to ([\d.]+) µs", text)
     assert sum(int(count) for count, size, *_ in rows if size == "256") == 24
     of = {size: [(float(low), float(high)) for _, at, low, high in rows if at == size] for size in ("256", "4096")}
     assert (
         of["256"][0][0] * 0.995 < other_day < of["256"][0][1] and of["256"][1][0] * 0.995 < first_day < of["256"][1][1]
     )
     assert of["256"][0][0] > 1.04 * of["256"][1][1] and of["4096"][0][0] < of["4096"][1][1]
-    text = shown("14")
     found = dict(re.findall(r"warptiled (\d+): \+([\d.]+) % ±[\d.]+, slower", text))
     assert found.keys() == {"256", "1024", "2048", "4096"} and all(1.9 < float(by) < 2.4 for by in found.values())
     assert "another harness" in text

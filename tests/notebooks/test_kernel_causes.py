@@ -12,9 +12,9 @@ import pytest
 from pytest import approx
 
 import worklog
+from tests.notebooks.test_claims import COUNTED, COUNTERS
 from worklog.analysis.counters import moved_from_l2
 from worklog.analysis.inspection import inspect
-from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import rung_bounds
 from worklog.kernel import Compiled, MainLoop, loop_of, occupancy
 from worklog.kernel.nvrtc import compile_cuda
@@ -22,8 +22,6 @@ from worklog.problem import Axis
 from worklog.runner import sweep as tuning
 from worklog.runs import Run, recordings
 
-COUNTED = memory_counts()
-BUSY = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))["kernels"]
 SIZES = (2048, 4096, 8192)
 SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuBLAS")
 
@@ -113,26 +111,28 @@ def test_how_busy_each_unit_is():
         "tensor cores": dict(tf32x3=43, fp16x3=20, promoted=18, wgmma=28, split=75),
     }
     for unit, rungs in busy.items():
-        assert {rung: BUSY[rung]["percent"][unit] for rung in rungs} == approx(rungs, abs=0.6), unit
+        assert {rung: COUNTERS[rung]["percent"][unit] for rung in rungs} == approx(rungs, abs=0.6), unit
     waves = [COUNTED.rungs[name].wavefronts_per_fma for name in ("conflict_free", "vectorized")]
     assert waves[0] / waves[1] == approx(0.6, abs=0.01) and times("vectorized", "conflict_free", 4096)[0] < 1.06
     for unit, most in (("L2", 10.5), ("DRAM", 2.5)):
-        assert max(BUSY[rung.name]["percent"][unit] for rung in worklog.LADDER) < most, "of 06"
+        assert max(COUNTERS[rung.name]["percent"][unit] for rung in worklog.LADDER) < most, "of 06"
 
 
 def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_smaller_share_of_them():
-    rungs = [BUSY[name]["percent"] for name in ("warptiled", "barriers", "specialized", "bulk_copies", "equal_shares")]
+    rungs = [
+        COUNTERS[name]["percent"] for name in ("warptiled", "barriers", "specialized", "bulk_copies", "equal_shares")
+    ]
     shares = [busy["FP32 cores"] / busy["issue slots"] for busy in rungs]
     used = [busy["issue slots"] for busy in rungs]
     assert shares[0] == max(shares) and used == sorted(used) and used[-1] - used[0] > 9
     for (name, slots), least in zip(zip(("warptiled", "barriers"), used, strict=False), (0.92, 0.81), strict=True):
         m = worklog.results(name, 2048).measurements[0]
         by_time = 100 * 2048**3 / 32 / (132 * 4 * (m.us or 0) * (m.sm_mhz or 0)) / slots
-        assert least < by_time < BUSY[name]["percent"]["FP32 cores"] / slots + 0.005, (
+        assert least < by_time < COUNTERS[name]["percent"]["FP32 cores"] / slots + 0.005, (
             "FP32 cores multiply integers, too"
         )
     assert times("warptiled", "barriers", 2048)[0] < 0.96, "in spite of more slots"
-    equal, bulk = (BUSY[name]["percent"]["FP32 cores"] for name in ("equal_shares", "bulk_copies"))
+    equal, bulk = (COUNTERS[name]["percent"]["FP32 cores"] for name in ("equal_shares", "bulk_copies"))
     assert bulk == approx(equal, abs=0.5), "so what equal shares lose isn't in the product's launch"
 
 

@@ -10,6 +10,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from tests.notebooks.cells import text_of
 from tests.record.notebooks import (
     FOLDER,
     OPTIONS,
@@ -72,10 +73,8 @@ def outputs(notebook: nbformat.NotebookNode) -> list[str]:
     seen = []
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            shown = "".join(o.get("text") or str(o.get("data", {}).get("text/plain")) for o in cell.outputs)
-            shown = re.sub(
-                r"✓ rare paths: .*|<Figure size .*?>", "", shown
-            )  # drawn; and a picture, which isn't compared
+            # Rare paths are drawn, and a picture isn't compared.
+            shown = re.sub(r"✓ rare paths: .*|<Figure size .*?>", "", "".join(map(text_of, cell.outputs)))
             seen.append(re.sub(r"\d[\d.,]*", "#", shown) if "varies" in cell.metadata.get("tags", []) else shown)
     return seen
 
