@@ -1,7 +1,8 @@
-"""The results of every instruction on an H200: `python -m tests.record.bits` writes them, on that GPU, in a minute.
+"""The results of every instruction, and of random programs, on an H200: `python -m tests.record.bits` writes them, on
+that GPU, in a minute.
 
-It rewrites tests/emulator/instructions.txt and tensor.txt, by which the emulator is tested without a GPU. Exits with 1
-if a line has changed.
+It rewrites tests/emulator/instructions.txt, tensor.txt and programs.txt, by which the emulator is tested without a GPU.
+Exits with 1 if a line has changed.
 """
 
 import sys
@@ -12,12 +13,15 @@ import numpy as np
 
 from tests.emulator.evaluate import cases, crcs
 from tests.emulator.tensor import TENSOR, results_of
+from tests.emulator.test_fuzz import crc, program, recorded
 from tests.gpu.test_gpu_instructions import on_gpu
 
 
-def lines() -> tuple[list[str], list[str]]:
-    """Of both files."""
-    instructions, tensor = [], []
+def lines() -> dict[str, list[str]]:
+    """Of each file."""
+    import cupy
+
+    instructions, tensor, programs = [], [], []
     for case in cases()[0]:
         (got,), _ = on_gpu(case.text, [case.result], case.types, case.columns())
         instructions.append(f"{crcs(got, case.result)} | {case.result} | {' '.join(case.kinds)} | {case.text}")
@@ -25,12 +29,18 @@ def lines() -> tuple[list[str], list[str]]:
         for kind in tensor_case.kinds:
             got = np.concatenate([results_of(launch, on_gpu)[0] for launch in tensor_case.launches(kind)])
             tensor.append(f"{zlib.crc32(got.astype('<u8').tobytes()):08x} {tensor_case} {kind}")
-    return instructions, tensor
+    for seed in range(len(recorded())):
+        text, arrays, blocks, threads = program(seed)
+        module, buffers = cupy.cuda.function.Module(), [cupy.asarray(array) for array in arrays]
+        module.load(text.encode())
+        module.get_function("k")((blocks,), (threads,), tuple(buffers))
+        programs.append(crc([cupy.asnumpy(buffer) for buffer in buffers]))
+    return {"instructions.txt": instructions, "tensor.txt": tensor, "programs.txt": programs}
 
 
 if __name__ == "__main__":
     changed = False
-    for name, new in zip(("instructions.txt", "tensor.txt"), lines(), strict=True):
+    for name, new in lines().items():
         path = Path(__file__).parents[1] / "emulator" / name
         text = path.read_text(encoding="utf-8")
         first, blank, rest = text.partition("\n\n")  # up to the first empty line, the heading stays
