@@ -16,15 +16,17 @@ from worklog.analysis import access
 from worklog.analysis.accesses import Access
 from worklog.analysis.inspection import inspect
 from worklog.errors import BadSetting, NothingToDraw
-from worklog.kernel import LADDER, Kernel, resources, rung
+from worklog.kernel import LADDER, Kernel, resources
 from worklog.kernel.ladder import kernel_of
 from worklog.plots.charts.tiles import first_block
 from worklog.problem import Shape
 
-EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("right/*.cu"))
-EXPLOITS += sorted((Path(__file__).parents[1] / "exploits").glob("wrong/*.cu"))[:3]
+# One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies, and a chosen tile.
+RUNGS = ("naive", "coalesced", "tiles_2d", "conflict_free", "async_copies", "bulk_copies", "best")
+EXPLOITS = Path(__file__).parents[1] / "exploits"
 COSTS = ("sectors", "wavefronts", "conflicts")
 SHAPES = {"best": Shape(128, 128, 64), "bulk_copies": Shape(128, 256, 32)}  # of one block, as blocks take a second
+SHAPES |= dict.fromkeys(("naive", "coalesced"), Shape(64, 64, 32))  # of four
 SHAPES |= dict.fromkeys(("tiles_2d", "conflict_free", "async_copies"), Shape(128, 128, 32))
 
 
@@ -59,23 +61,13 @@ def shown(kernel: Kernel, shape: Shape, blocks: Iterable[int]) -> dict[int, tupl
     return {line: tuple(costs[name] for name in COSTS) for line, costs in sums.items() if any(costs.values())}
 
 
-# One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies, and a chosen tile.
 @pytest.mark.parametrize(
-    "name", ["naive", "coalesced", "tiles_2d", "conflict_free", "async_copies", "bulk_copies", "best"]
+    "name", [*RUNGS, *sorted(EXPLOITS.glob("right/*.cu")), *sorted(EXPLOITS.glob("wrong/*.cu"))[:3]]
 )
-def test_counts_equal_those_of_inspect_on_every_line_of_a_rung(name):
-    kernel = rung(name)
-    document = access(kernel, SHAPES.get(name)).document
-    shape = Shape(*map(int, document["about"].split(" · ")[0].removeprefix("M, N, K = ").split(", ")))
+def test_counts_equal_those_of_inspect_on_every_line_of_a_rung_or_a_user_kernel(name):
+    kernel = kernel_of(str(name), {})
+    shape = SHAPES.get(name, kernel.domain.padded(Shape(32, 32, 16)))
     kernel = kernel.at(shape, "sm_90") if kernel.choose is not None else kernel
-    blocks = range(math.prod(kernel.blocks(shape)))
-    assert shown(kernel, shape, blocks) == counted(kernel, shape)
-
-
-@pytest.mark.parametrize("path", EXPLOITS, ids=lambda path: path.stem)
-def test_counts_equal_those_of_inspect_on_every_line_of_a_user_kernel(path):
-    kernel = kernel_of(str(path), {})
-    shape = kernel.domain.padded(Shape(32, 32, 16))
     assert shown(kernel, shape, range(math.prod(kernel.blocks(shape)))) == counted(kernel, shape)
 
 

@@ -172,15 +172,33 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page, width, scheme)
     ("width", "scheme", "chapter"), [(390, "dark", "05_climbing_the_ladder"), (1440, "light", "08_your_own_kernel")]
 )
 def test_axe_finds_nothing_in_the_other_pages(browser, folder, width, scheme, chapter):
-    """test_access.py has the access viewer."""
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
     few = (f"{chapter}.html", "wrong.html")  # whose style is that of all
     for path in sorted(folder.glob("*.html")) if scheme == "dark" else [folder / name for name in few]:
         shown.goto(path.as_uri())
-        if path.name == "access.html":
-            shown.wait_for_selector("html[data-ready]")
         assert path.name not in few or axe_findings(shown) == [], path.name
         assert shown.evaluate(OVERFLOW) <= 0, path.name
+    shown.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
+def test_keys_move_the_address_of_the_access_viewer_and_axe_finds_nothing(browser, folder, width, scheme):
+    shown, noted = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme), list[str]()
+    shown.on("pageerror", lambda error: noted.append(str(error)))
+    shown.goto(f"{(folder / 'access.html').as_uri()}#naive/0/0/1")
+    shown.wait_for_selector("html[data-ready]")
+    expect(shown.get_by_role("status")).to_contain_text("32 sectors where 4 would do, 12.5 % used")
+    for keys, address in {"ArrowRight": "0/0/2", "Shift+ArrowLeft": "0/0/1", "ArrowDown": "1/0/1"}.items():
+        shown.keyboard.press(keys)
+        assert shown.evaluate("location.hash") == f"#naive/{address}"
+    shown.get_by_role("radio", name="5", exact=True).focus()
+    shown.keyboard.press("ArrowRight")
+    assert shown.evaluate("location.hash") == "#naive/1/6/1"
+    for kernel in ("naive", "bulk_copies"):
+        shown.get_by_role("combobox", name="kernel").select_option(kernel)
+        assert shown.evaluate(OVERFLOW) <= 0 and axe_findings(shown) == []
+    expect(shown.locator("body")).to_have_css("color", rgb((DARK if scheme == "dark" else LIGHT)["ink"]))
+    assert noted == []
     shown.close()
 
 
@@ -223,9 +241,11 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
     assert [width / max(widths) for width in widths] == approx([rate / max(rates) for rate in rates], abs=0.01)
 
 
-def test_every_notebook_is_a_page_and_the_first_page_is_small(files, pages):
+def test_every_notebook_is_a_page_that_the_first_page_lists_in_the_order_of_reading_and_pages_are_small(files, pages):
     others = {"index.html", "wrong.html", "access.html"}
     assert {*pages} == {f"{source.stem}.html" for source in sources()} | others
+    linked = re.findall(r'<b><a href="(\d\d)_', pages["index.html"].partition('id="story"')[2])
+    assert tuple(linked[: len(STORY)]) == STORY and sorted(linked) == sorted(name[:2] for name in {*pages} - others)
     assert len(files["index.html"]) < MOST_BYTES
     assert len(gzip.compress(files["access.html"])) < 60_000 and "https://" not in pages["access.html"]
 
@@ -251,12 +271,6 @@ def test_nothing_is_loaded_from_elsewhere_and_ids_are_unique(pages):
         assert len({*ids}) == len(ids), name
 
 
-def test_the_first_page_lists_the_chapters_in_the_order_of_reading(pages):
-    linked = re.findall(r'<b><a href="(\d\d)_', pages["index.html"].partition('id="story"')[2])
-    assert tuple(linked[: len(STORY)]) == STORY
-    assert sorted(linked) == sorted(name[:2] for name in pages if name[:2].isdigit())
-
-
 def test_each_belief_stands_with_what_came_and_a_link(pages):
     stories = re.findall(r"<article>(.*?)</article>", pages["wrong.html"], re.DOTALL)
     assert len(stories) > 8 and f"{len(stories)} beliefs" in pages["index.html"]
@@ -267,9 +281,8 @@ def test_each_belief_stands_with_what_came_and_a_link(pages):
 def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pages):
     chapter = pages["05_climbing_the_ladder.html"]
     terms = re.findall(r'<a class="term" href="index.html#[\w-]+" title="([^"]+)">(\w+)</a>', chapter)
-    assert {"sector", "rung"} <= {term.removesuffix("s") for _, term in terms} and len(
-        {words for words, _ in terms}
-    ) == len(terms)
+    assert {"sector", "rung"} <= {term.removesuffix("s") for _, term in terms}
+    assert len({words for words, _ in terms}) == len(terms)
     assert not any("pull <a" in page for page in pages.values())  # a pull request is no request
 
 

@@ -185,11 +185,7 @@ def test_a_reading_is_compared_with_the_unbiased_one():
     faster = replace(unbiased.whole.after, timed=timed, ratio=Estimate(12.346, 12.346, 12.346))
     assert faster.numbers[1:] == ("1000 TFLOP/s", "1235 % of cuBLAS")
     assert [amount(off) for off in (1.9, 2.0, 9.0)] == ["190.0 % higher", "3 times too long", "10 times too long"]
-    assert [amount(off) for off in (-0.6, -0.7, -0.99)] == [
-        "60.0 % lower",
-        "3.33 times too short",
-        "100 times too short",
-    ]
+    assert [amount(off) for off in (-0.6, -0.7)] == ["60.0 % lower", "3.33 times too short"]
     assert [amount(4999.0), amount(-0.99975, 0.2)] == ["5000 times too long", "about 4000 times too short"]
 
 
@@ -222,13 +218,10 @@ def test_settings_that_were_measured_only_together_are_one_step():
     assert step.row[0] == "3 l2 + queue"
 
 
-def test_a_degradation_that_is_no_setting_is_a_note():
+def test_a_degradation_that_is_no_setting_and_another_clock_are_notes():
     degraded = ("gate: none", "l2: warm", "not converged after 400 samples")
     run = replace(GRID, measurements=[replace(m, degradations=degraded) for m in GRID.measurements])
     assert answer(run).notes == ["not converged after 400 samples"]
-
-
-def test_another_clock_is_a_note():
     run, [warm] = small_grid(), GRID.select("warptiled", SIZE, {"l2": "warm"})
     kernel, cublas = warm.samples.sides
     slowed = replace(warm.samples, sides=[replace(kernel, sm_mhz=[1900.0] * 10), cublas])
@@ -289,9 +282,8 @@ def absent(panel: Panel) -> dict[str, list[Any]]:
 
 def test_the_page_is_sent_the_samples_and_times_of_the_answer(panel):
     [samples] = panel.answer["samples"]
-    assert (
-        panel.answer["estimates"] == [["accent", approx(140.0)]] and samples[4] == approx(140.0) and len(samples) == 9
-    )
+    assert panel.answer["estimates"] == [["accent", approx(140.0)]]
+    assert samples[4] == approx(140.0) and len(samples) == 9
     choose(panel, l2="warm")
     assert panel.answer["samples"][0] == samples and panel.answer["samples"][1][4] == approx(112.0)
     assert panel.answer["estimates"] == [["grey", approx(140.0)], ["alert", approx(112.0)]]
