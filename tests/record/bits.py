@@ -29,12 +29,12 @@ def lines() -> dict[str, list[str]]:
         for kind in tensor_case.kinds:
             got = np.concatenate([results_of(launch, on_gpu)[0] for launch in tensor_case.launches(kind)])
             tensor.append(f"{zlib.crc32(got.astype('<u8').tobytes()):08x} {tensor_case} {kind}")
-    for seed in range(len(recorded())):
-        text, arrays, blocks, threads = program(seed)
+    for seed, _ in recorded():
+        text, arrays, blocks, threads = program(int(seed))
         module, buffers = cupy.cuda.function.Module(), [cupy.asarray(array) for array in arrays]
         module.load(text.encode())
         module.get_function("k")((blocks,), (threads,), tuple(buffers))
-        programs.append(crc([cupy.asnumpy(buffer) for buffer in buffers]))
+        programs.append(f"{seed} {crc([cupy.asnumpy(buffer) for buffer in buffers])}")
     return {"instructions.txt": instructions, "tensor.txt": tensor, "programs.txt": programs}
 
 
