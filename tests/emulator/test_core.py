@@ -14,14 +14,6 @@ from worklog.emulator import UnsupportedInstruction, launch, load
 from worklog.emulator.core import native, record
 
 
-def test_an_element_of_a_local_array_that_was_not_written_is_found():
-    body = "  int v[8];\n  v[ix[0]] = 1;\n  v[ix[1]] = 2;\n  out[threadIdx.x] = v[ix[threadIdx.x % LAST]];"
-    for last, found in ((8, ["uninitialised-local"]), (2, [])):
-        arguments = [np.arange(8, dtype=np.int32), np.zeros(32, np.int32)]
-        result = run(kernel(body.replace("LAST", str(last)), "const int* ix, int* out"), arguments)
-        assert [finding.kind for finding in result.findings] == found
-
-
 def test_a_launch_says_which_code_ran():
     source = kernel("  if (threadIdx.x < 5 - out[1]) {\n    __syncwarp(31);\n    out[0] = 1;\n  }", "int* out")
     result, code = run(source, [np.zeros(2, np.int32)]), compiled_source(source, "k").instructions
