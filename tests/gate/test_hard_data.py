@@ -47,27 +47,6 @@ def test_an_error_that_grows_with_k_shows_at_a_long_k():
     """Sums that stay in the tensor cores' accumulator are as precise as FP32's at short K."""
     stage = hard_data(edited("promoted", ("PROMOTE = 128", "PROMOTE = 1 << 30")))
     assert stage.passed and "class fp32-emulated at 128x256x1024: its error grows with K" in stage.note
-    dropped = hard_data(edited("promoted", ("k0 < K; k0 += BK", "k0 < min(K, 512); k0 += BK")))
-    assert not dropped.passed and "128x256x1024: class wrong" in dropped.detail
-
-
-def test_the_path_of_special_data_is_run_where_m_is_not_n():
-    stage = hard_data(edited("wgmma", ("&B[c], K, N, lane", "&B[c], K, M, lane")))
-    assert not stage.passed and SPECIAL in stage.detail, stage.detail
-
-
-OF_A_TILE = (
-    ("largest_b[i] = 0;", "largest_b[i] = 0;\n  if (threadIdx.x == 0) largest_a[0] = 0;\n  __syncthreads();"),
-    ("largest_a[r] = most;", "atomicMax(&largest_a[0], most);"),
-    ("largest_a[row + 16 * i + g + r * 8]", "largest_a[0]"),
-    ("largest_a[c_row]", "largest_a[0]"),
-)
-
-
-def test_a_doubtful_element_that_is_stored_twice_fails_with_a_beta():
-    twice = ("if ((again[i / 32] >> i % 32 & 1) == 0) store", "if (true) store")
-    stage = hard_data(edited("wgmma", twice))
-    assert not stage.passed and MIXED in stage.detail
 
 
 def test_a_result_that_overflows_where_the_old_c_is_subtracted_is_judged_without_a_warning():
@@ -75,14 +54,30 @@ def test_a_result_that_overflows_where_the_old_c_is_subtracted_is_judged_without
     assert MIXED in stage.note, stage.detail
 
 
-def test_hard_data_lies_in_every_part_of_a_tile():
-    trusted = ("bool precise = ", "bool precise = (row_of(i) % BM >= 32 && column_of(i) % BN >= 32) || ")
-    assert not hard_data(edited("wgmma", trusted)).passed
+STORED_TWICE = "if ((again[i / 32] >> i % 32 & 1) == 0) store", "if (true) store"
+# A doubtful element isn't computed again in a part of each tile.
+TRUSTED = "bool precise = ", "bool precise = (row_of(i) % BM >= 32 && column_of(i) % BN >= 32) || "
+ONE_SCALE_FOR_A_TILE = (
+    ("largest_b[i] = 0;", "largest_b[i] = 0;\n  if (threadIdx.x == 0) largest_a[0] = 0;\n  __syncthreads();"),
+    ("largest_a[r] = most;", "atomicMax(&largest_a[0], most);"),
+    ("largest_a[row + 16 * i + g + r * 8]", "largest_a[0]"),
+    ("largest_a[c_row]", "largest_a[0]"),
+)
 
 
-def test_one_scale_for_a_tile_fails_on_rows_of_their_own_scale():
-    stage = hard_data(edited("promoted", *OF_A_TILE))
-    assert not stage.passed and "scale each row of A and each column of B by itself" in stage.detail
+@pytest.mark.parametrize(
+    ("name", "edits", "said"),
+    [
+        ("promoted", [("k0 < K; k0 += BK", "k0 < min(K, 512); k0 += BK")], "128x256x1024: class wrong"),
+        ("wgmma", [("&B[c], K, N, lane", "&B[c], K, M, lane")], SPECIAL),  # M is not N
+        ("wgmma", [STORED_TWICE], MIXED),  # with a beta
+        ("wgmma", [TRUSTED], ""),
+        ("promoted", ONE_SCALE_FOR_A_TILE, "scale each row of A and each column of B by itself"),
+    ],
+)
+def test_a_mistake_in_splitting_fails(name, edits, said):
+    stage = hard_data(edited(name, *edits))
+    assert not stage.passed and said in stage.detail
 
 
 def flushed(x: Float32) -> Float32:
