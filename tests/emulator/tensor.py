@@ -1,6 +1,4 @@
-"""Tensor-core instructions of a warp and of a warp group: random operands, where lanes and shared memory hold them,
-and the PTX.
-"""
+"""Tensor-core instructions of a warp and of a warp group: the PTX, and random words in registers and shared memory."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -34,12 +32,16 @@ KINDS = {
 }
 
 
-def random_words(rng: np.random.Generator, type_: str, shape: tuple[int, int], kind: str) -> np.ndarray:
-    """Patterns of a type. kind: as in KINDS, of floats; "near": normal numbers of like size; "tiny": numbers whose
-    products are about as small as the least normal float32, and an accumulator that is zero or below it.
+def random_words(
+    rng: np.random.Generator, type_: str, registers: int, lanes: int, kind: str, bits: int = 32
+) -> np.ndarray:
+    """Registers (registers, lanes) of so many bits, with patterns of a type. kind: as in KINDS, of floats; "near":
+    normal numbers of like size; "tiny": numbers whose products are about as small as the least normal float32, and an
+    accumulator that is zero or below it.
     """
     if type_ in INTEGERS:
-        return rng.integers(0, 2 ** BITS[type_], shape).astype(f"u{BITS[type_] // 8}")
+        return rng.integers(0, 2**32, (registers, lanes), np.uint32)
+    shape = registers, lanes * bits // BITS[type_]
     fraction, width = FORMATS[type_]
     top, bias, (low, zero, high) = 2**width - 1, 2 ** (width - 1) - 1, KINDS[kind]
     lowest, highest = {"near": (bias - 3, bias + 4), "tiny": (bias // 2 - 12, bias // 2 + 3)}.get(kind, (1, top))
@@ -48,15 +50,7 @@ def random_words(rng: np.random.Generator, type_: str, shape: tuple[int, int], k
     exponents = np.where(chosen < low, 0, np.where(chosen >= 1 - high, top, exponents))
     rest = np.where(rng.random(shape) < zero, 0, rng.integers(0, 2**fraction, shape))
     out = rng.integers(0, 2, shape) << (width + fraction) | exponents << fraction | rest
-    return out.astype(f"u{BITS[type_] // 8}")
-
-
-def lanes_of(matrix: np.ndarray, side: int = 1, warps: int = 1) -> np.ndarray:
-    """The registers (registers, lanes) that hold a matrix of words, as PTX ISA's figures give them: in 8 rows and 4
-    columns of `side` words, lane 4 r + c holds those of row r and column c. Each warp holds as many rows.
-    """
-    blocks = matrix.reshape(warps, -1, 8, matrix.shape[1] // (4 * side), 4, side)
-    return blocks.transpose(3, 1, 5, 0, 2, 4).reshape(-1, 32 * warps)
+    return out.astype(f"u{BITS[type_] // 8}").view(f"u{bits // 8}")
 
 
 class Launch(NamedTuple):
@@ -75,19 +69,16 @@ def results_of(launch: Launch, device: Callable[..., Any], **options: Any) -> An
 
 
 class Mma:
-    """An mma.sync. A, B transposed and C are given as patterns by row, those below 32 bits packed into words of `word`
-    bits. types, sizes, counts: of A, B and C; sizes are rows and words in each, counts those of registers. side: words
-    of C side by side in a lane. kinds: of random operands; integers have one.
+    """An mma.sync. types, counts: of A, B and C; counts of registers, which have `word` bits. kinds: of random
+    operands; integers have one.
     """
 
     def __init__(self, op: str) -> None:
         self.op, self.types = op, [part for part in op.split(".") if part in BITS][1:]
         self.word = 64 if self.types[2] == "f64" else 32
         m, n, k = map(int, re.search(r"m(\d+)n(\d+)k(\d+)", op).groups())
-        shapes = zip(((m, k), (n, k), (m, n)), self.types, strict=True)
-        self.sizes = [(rows, columns * BITS[t] // self.word) for (rows, columns), t in shapes]
-        self.counts = [rows * words // 32 for rows, words in self.sizes]
-        self.side = 1 if self.types[2] == "f16" else 2
+        sizes = zip((m * k, n * k, m * n), self.types, strict=True)
+        self.counts = [size * BITS[t] // self.word // 32 for size, t in sizes]
         self.kinds = [*KINDS] if self.types[2] != "s32" else ["any"]
 
     def __str__(self) -> str:
@@ -97,24 +88,13 @@ class Mma:
         """On random operands of 32 warps."""
         rng = np.random.default_rng(11)
         for _ in range(rounds):
-            warps = []
-            for _ in range(32):
-                a, b, c = self.operands(rng, kind)
-                warps.append(np.concatenate([lanes_of(a), lanes_of(b), lanes_of(c, self.side)]))
-            yield Launch(self.text(), np.concatenate(warps, axis=1), self.counts[2], f"b{self.word}")
+            operands = [self.operand(rng, *of, kind) for of in zip(self.types, self.counts, strict=True)]
+            yield Launch(self.text(), np.concatenate(operands), self.counts[2], f"b{self.word}")
 
-    def operands(self, rng: np.random.Generator, kind: str) -> list[np.ndarray]:
-        """Random A, B transposed and C. kind: as in KINDS, of floats."""
-        out = []
-        for t, (rows, words) in zip(self.types, self.sizes, strict=True):
-            if t == "s32":  # both ends
-                out.append(rng.integers(2**31 - 999, 2**31 + 999, (rows, words)).astype(np.uint32))
-            elif t in INTEGERS:
-                out.append(rng.integers(0, 2**32, (rows, words), np.uint32))
-            else:
-                numbers = random_words(rng, t, (rows, words * self.word // BITS[t]), kind)
-                out.append(numbers.view(f"u{self.word // 8}"))
-        return out
+    def operand(self, rng: np.random.Generator, type_: str, count: int, kind: str) -> np.ndarray:
+        if type_ == "s32":  # both ends
+            return rng.integers(2**31 - 999, 2**31 + 999, (count, 1024)).astype(np.uint32)
+        return random_words(rng, type_, count, 1024, kind, self.word)
 
     def text(self) -> str:
         places, (a, b, c) = [f"${k}" for k in range(sum(self.counts))], self.counts
@@ -172,55 +152,35 @@ class Wgmma:
 
     def launches(self, kind: str, rounds: int = 1) -> Iterator[Launch]:
         """On random operands, with C and without."""
-        rng, k = np.random.default_rng(12), 256 // BITS[self.type_]
+        rng = np.random.default_rng(12)
         for scaled in (True, False):
-            a, b = (random_words(rng, self.type_, (rows, k), kind) for rows in (64, self.columns))
-            yield wgmma(self, a, b, random_words(rng, self.sum_type, (64, self.columns), kind), scaled)
+            yield wgmma(self, rng, kind, scaled)
 
 
-def turned(chunk: int, row: int, width: int) -> int:
-    """The place of a 16-byte chunk in a line of the pattern: as in CUTLASS' pictures of the swizzles."""
-    return chunk ^ {0: 0, 32: row % 8 // 4, 64: row % 8 // 2, 128: row % 8}[width]
-
-
-def image(matrix: np.ndarray, width: int, trans: bool, step: int) -> tuple[bytes, int]:
-    """A matrix (rows, 32 bytes of K) in memory, and its descriptor for an image at byte 0."""
-    lines = np.ascontiguousarray(matrix.T if trans else matrix).view(np.uint8)
-    rows, per_line = matrix.shape[0], max(width // 16, 1)
+def image(rows: int, width: int, trans: bool, step: int) -> tuple[int, int]:
+    """Of a matrix (rows, 32 bytes of K): bytes in memory, and the descriptor of an image at byte 0."""
     k_lines = 8 * (width or 16)  # bytes of 8 lines of the pattern
     far = 2 * k_lines if trans or not width else 16
     leading, stride = (far, k_lines) if width else (k_lines, far)
-    out = np.random.default_rng(1).integers(0, 256, rows * max(32, width) * (2 if trans else 1), np.uint8)
-    for line, content in enumerate(lines):
-        for chunk in range(lines.shape[1] // 16):
-            if not width:
-                by_line, by_chunk = (leading, stride) if trans else (stride, leading)
-                place = line // 8 * by_line + line % 8 * 16 + chunk * by_chunk
-            elif trans:
-                place = chunk // per_line * leading + line // 8 * stride + line % 8 * width
-                place += turned(chunk % per_line, line, width) * 16
-            else:
-                place = line // 8 * stride + line % 8 * width + turned(chunk + 2 * step, line, width) * 16
-            out[place : place + 16] = content[16 * chunk : 16 * chunk + 16]
     start = 0 if trans or not width else 32 * step
-    return out.tobytes(), start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | SWIZZLES[width] << 62
+    descriptor = start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | SWIZZLES[width] << 62
+    return rows * max(32, width) * (2 if trans else 1), descriptor
 
 
-def wgmma(case: Wgmma, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool) -> Launch:
-    """PTX for 4 warps. scaled: C is added. a: (64, K), b: (columns, K), c: (64, columns)."""
-    k = 32 // a.itemsize
-    first, descriptor_a = image(a, case.width, case.trans[0], case.step)
-    second, descriptor_b = image(b, case.width, case.trans[1], case.step)
-    first += bytes(-len(first) % 1024)
-    second += bytes(-len(second) % 512)
-    shared = np.frombuffer(first + second, np.uint32).reshape(-1, 128)
-    sums = lanes_of(np.ascontiguousarray(c).view(np.uint32), 1 if case.sum_type == "f16" else 2, 4)
-    own = lanes_of(np.ascontiguousarray(a).view(np.uint32), 1, 4)[: 4 * case.in_registers]
+def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Launch:
+    """PTX for 4 warps. scaled: C is added."""
+    k = 256 // BITS[case.type_]
+    first, descriptor_a = image(64, case.width, case.trans[0], case.step)
+    second, descriptor_b = image(case.columns, case.width, case.trans[1], case.step)
+    first = -(-first // 1024) * 1024
+    n, results = (first + second + 511) // 512, 64 * case.columns * BITS[case.sum_type] // 32 // 128
+    shared = random_words(rng, case.type_, n, 128, kind)
+    sums = random_words(rng, case.sum_type, results, 128, kind)
+    own = random_words(rng, case.type_, 4 * case.in_registers, 128, kind)
     registers = np.concatenate([shared, sums, own, np.full((1, 128), scaled, np.uint32)])
-    n, results = len(shared), len(sums)
     lines = [f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; .reg .b64 b;"]
     lines += ["mov.u32 s, S; cvt.u64.u32 a, s; shr.u64 a, a, 4; mad.lo.u32 s, %t0, 4, s;"]
-    lines += [f"add.u64 b, a, {descriptor_b + (len(first) >> 4)}; add.u64 a, a, {descriptor_a};"]
+    lines += [f"add.u64 b, a, {descriptor_b + (first >> 4)}; add.u64 a, a, {descriptor_a};"]
     lines += [f"st.shared.b32 [s+{512 * k}], ${k};" for k in range(n)]
     lines += [f"mov.b32 $d{k}, ${n + k};" for k in range(results)]
     lines += [f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"]
