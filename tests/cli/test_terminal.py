@@ -12,6 +12,7 @@ from tests.cli.conftest import worklog
 from tests.helpers import measured, small_run
 from worklog.cli import options
 from worklog.cli.commands import COMMANDS, main
+from worklog.problem import PROBLEMS
 from worklog.runs import cells
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,9 @@ def test_help_lists_the_commands_in_whole_lines():
     assert [line.split()[0] for line in lines] == [*COMMANDS]
     assert not any(line.endswith("...") for line in lines)
     for name in COMMANDS:
-        assert worklog(name, "-h").stdout.startswith("Usage: "), name
+        shown = worklog(name, "-h").stdout
+        assert shown.startswith("Usage: "), name
+        assert name not in ("check", "run") or all(problem in shown for problem in PROBLEMS), name
 
 
 def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch):

@@ -131,6 +131,8 @@ def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take():
         (name, *size) for size in sizes for name in ("naive", "cuBLAS")
     ]
     assert not runs_dir().exists()
+    beside = previewed("warptiled", "--against", "cublas,torch,naive")["measurements"]
+    assert [row["against"] for row in beside] == [["cuBLAS", "torch", "naive"]]
 
 
 def test_a_preview_refuses_a_function_that_is_not_there():

@@ -4,7 +4,7 @@ leaves the queue as found; and the second clock beside the events.
 
 from collections import Counter
 from functools import partial
-from itertools import cycle, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -90,7 +90,8 @@ def test_persisting_l2_lines_are_flushed_like_the_others(queue):
 
 def test_subject_and_baseline_take_turns_and_turn_about_who_is_first():
     gpu = VirtualGpu()
-    timed(gpu, Harness().but(hot_ms=0.0, l2="warm"))
+    gpu.remarks.append("l2: a driver that can't")
+    assert gpu.remarks[0] in timed(gpu, Harness().but(hot_ms=0.0, l2="warm")).reading.degradations
     pairs = [tuple(names) for names in zip(*[iter(gpu.log[2:])] * 2, strict=True)]
     assert set(pairs) == {("subject", "baseline"), ("baseline", "subject")}
     assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
@@ -139,19 +140,6 @@ def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in
     )
     assert when_subject / when_baseline > 1.005
     assert sequential.ratio.value == approx(TRUE_RATIO * when_subject / when_baseline, rel=1e-3)
-
-
-def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fairly():
-    gpu = VirtualGpu()
-    gpu.remarks.append("l2: a driver that can't")
-    fast, slow = gpu.kernel(50.0), gpu.kernel(53.0)
-    for load in (fast, slow):
-        load()
-    ours, theirs = cycle([fast, slow]), cycle([slow, fast])
-    reading = time_in_turn(gpu, [lambda: next(ours)(), lambda: next(theirs)()], Harness().but(precision=0.1))
-    found = paired_ratio(*reading.samples.comparisons())
-    assert (found.low, found.high) == (approx(1.0), approx(1.0))
-    assert gpu.remarks[0] in reading.degradations
 
 
 @pytest.mark.parametrize("seed", range(2))

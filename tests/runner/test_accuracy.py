@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -88,13 +87,3 @@ def test_the_fastest_of_those_that_keep_it_is_taken_and_otherwise_the_least_is_n
     assert 1 < parts[0] <= parts[1]
     with pytest.raises(BadSetting, match=r"no kernel keeps max_error=1e-08 at 4096: give 5\.96e-08 or more"):
         on_hopper(wide, max_error=1e-8)
-
-
-@pytest.mark.parametrize(("words", "why"), [
-    ({"max_error": 1e-8}, "no kernel keeps max_error=1e-08 at 2: give 5.96e-08 or more"),
-    ({"max_error": 1e-3, "mode": "split"}, "max_error chooses the kernel: omit mode"),
-    ({"max_error": "1e-3"}, "max_error is str: give a number"),
-])  # fmt: skip
-def test_what_max_error_does_not_take_is_an_error(words: dict[str, Any], why: str) -> None:
-    with pytest.raises(BadSetting, match=why):
-        worklog.sgemm(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), **words)

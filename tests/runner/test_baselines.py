@@ -2,7 +2,6 @@
 gate's roof: a time is possible or not by the datapath that the kernel's code uses.
 """
 
-import json
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ from pytest import approx
 
 import worklog
 from tests.exploits.arrays import xp
-from tests.helpers import measured, small_run, typed
+from tests.helpers import measured, small_run
 from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
@@ -108,12 +107,6 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
     tasks, own = jobs_of(["naive"], [256], against=[kernel])
     with pytest.raises(BadSetting, match="small can't be a baseline: it must take alpha"):
         require_measurable(tasks, QUICK, own)
-
-
-def test_the_command_names_baselines():
-    shown = typed("run", "warptiled", "--against", "cublas,torch,naive", "--preview", "--json")
-    assert shown.exit_code == 0
-    assert [row["against"] for row in json.loads(shown.stdout)["measurements"]] == [["cuBLAS", "torch", "naive"]]
 
 
 def test_pytorch_is_asked_for_fp32(monkeypatch):

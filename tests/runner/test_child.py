@@ -175,13 +175,7 @@ class OutOfMemoryError(MemoryError):
     """As CuPy's and PyTorch's are called."""
 
 
-@pytest.mark.parametrize(
-    ("error", "whose"),
-    [
-        (RuntimeError("cudaErrorMemoryAllocation: out of memory"), "the GPU's memory is full"),
-        (OutOfMemoryError("Out of memory allocating 512 bytes"), "the GPU's memory is full"),
-    ],
-)
-def test_full_memory_is_named(error, whose):
-    assert whose in str(memory_is_full(error))
+def test_full_memory_is_named():
+    for error in (RuntimeError("cudaErrorMemoryAllocation: out of memory"), OutOfMemoryError("Out of memory")):
+        assert "the GPU's memory is full" in str(memory_is_full(error))
     assert memory_is_full(ValueError("out of luck")) is None

@@ -149,7 +149,7 @@ def test_a_file_is_measured_into_a_run_like_any_other(file, monkeypatch, tmp_pat
     measured = measure(declared(file, ["leaves"]), harness=QUICK, progress=lambda *how: doing.append(how[2]), out=out)
     run = worklog.open_run(out)
     assert [m.status for m in run.measurements] == ["measured", "failed"]
-    assert "exited without an answer (exit code 3)" in str(run.measurements[1].reason)
+    assert "without an answer (exit code 3); call it alone in Python" in str(run.measurements[1].reason)
     assert "leaves at N=64" in doing and measured.complete
     assert run.kernels["leaves"]["file"] == "own.py" and len(run.kernels["leaves"]["sha256"]) == 64
     assert run.label.startswith("live · a virtual GPU")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from tests.runner.conftest import FOREIGN, JOB, mine
+from tests.runner.conftest import FOREIGN, mine
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, Interrupted, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
@@ -206,39 +206,3 @@ def test_ctrl_c_ends_a_kernel_that_hangs(call, says, pids):
     printed, _ = process.communicate(timeout=WAIT_S)
     assert printed.startswith("130 interrupted: ") and says in printed
     assert all(map(gone, pids()))
-
-
-HOST = """\
-import os
-from tests.exploits.arrays import xp
-
-def first(alpha, A, B, beta, C):
-    xp.gemm(alpha, A, B, beta, C)
-
-def wrong(alpha, A, B, beta, C):
-    xp.gemm(2 * alpha, A, B, beta, C)
-
-def leaves(alpha, A, B, beta, C):
-    os._exit(0)
-
-last = first
-"""
-
-
-def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_crash(tmp_path):
-    (tmp_path / "host.py").write_text(HOST)
-    names = ["first", "wrong", "leaves", "last"]
-    own = [Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in names]
-    harness = Harness().but(least_samples=6, most_samples=64, precision=0.05)
-    tasks = [Job(name, Shape(96, 64, 80)) for name in names]
-    run = carry_out(tasks, harness, user_kernels=own, command=JOB)
-    found = {m.kernel: m for m in run.measurements}
-    assert list(found) == names and run.complete
-    assert [m.shape for m in run.measurements] == [(96, 64, 80)] * 4 and found["last"].against.keys() == {"cuBLAS"}
-    assert [m.status for m in run.measurements] == ["measured", "failed", "failed", "measured"]
-    assert "process" in str(found["leaves"].reason) and "call it alone in Python" in str(found["leaves"].reason)
-    assert found["first"].us == pytest.approx(found["last"].us, rel=0.01)
-    assert found["last"].n >= 6 and found["last"].verdict is not None and found["last"].verdict.accepted
-    assert run.kernels["last"]["label"] == "host function" and run.calibration.offset_us > 0
-    assert run.gpu.name == "a virtual GPU" and run.software["cublas"] == "0"
-    assert run.notes[-1].startswith("from last at 96x64x80 on: in a fresh process")

@@ -44,15 +44,6 @@ def product(state: bench.State):
             xp.machine.synchronize()
 
     state.exec(launcher, sync=mode == "sync", timer=mode == "timer", batched=False)
-
-@bench.register()
-def default(state: bench.State):
-    n = state.get_int64_or_default("N", 64)
-    state.exec(lambda launch: xp.gemm(1.0, xp.empty(n, n), xp.empty(n, n), 0.0, xp.empty(n, n)))
-
-@bench.register()
-def again(state: bench.State):
-    default(state)
 """
 
 
@@ -78,7 +69,3 @@ def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode, file):
 def test_a_point_that_it_skips_and_a_stream_of_its_own_are_stated(mode, status, reason, file):
     m = at_point(file, "product", axes=(f"mode={mode}", "N=64"))
     assert m.status == status and str(m.reason).startswith(reason)
-
-
-def test_a_benchmark_may_call_another_one(file):
-    assert at_point(file, "again", axes=()).us == approx(true_us(64, 64, 64), rel=0.01)

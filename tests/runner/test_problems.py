@@ -153,12 +153,6 @@ extern "C" void solution({parameters}) {{
     assert worklog(source.replace("alpha * acc :", "acc :"), "sgemm").exit_code == 1
 
 
-@pytest.mark.parametrize("command", ["check", "run"])
-def test_help_names_every_problem(command):
-    shown = typed(command, "--help").stdout
-    assert [name for name in PROBLEMS if name not in shown] == []
-
-
 @pytest.mark.parametrize(("dtype", "kind"), [("float16", "__half"), ("int8", "signed char"), ("float32", "float")])
 def test_a_problem_of_a_file_in_each_of_its_dtypes(dtype, kind):
     Path("own.py").write_text(DOUBLED)

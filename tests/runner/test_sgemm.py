@@ -122,6 +122,9 @@ TOO_LONG = {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.f
         ({"beta": 2}, "beta is not 0, and there is no C to multiply by it"),
         ({"alpha": "2"}, "alpha is str: give a number"),
         ({"mode": "bf16"}, "mode is 'bf16': choose from fp32, split"),
+        ({"max_error": 1e-8}, "no kernel keeps max_error=1e-08 at 4: give 5.96e-08 or more"),
+        ({"max_error": 1e-3, "mode": "split"}, "max_error chooses the kernel: omit mode"),
+        ({"max_error": "1e-3"}, "max_error is str: give a number"),
         ({"mode": worklog.Kernel.from_function("numpy:dot")}, "dot is a host function: call the function itself"),
         (TOO_LONG, "too long on the emulator"),
         ({"B": OnHost((4, 4), 2**20)}, "A is of numpy and B of cupy"),
@@ -318,6 +321,8 @@ def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting):
     multiply(DEEPER)
     in_graphs = module._on_gpu(0)._in_graphs
     assert [*in_graphs] == [held], "a graph's workspace lives as long as the process"
+    noting.stream_handle, noting.capturing = 0, True
+    multiply(DEEP)  # the legacy stream can't be captured, and isn't asked
 
 
 def test_without_memory_for_a_workspace_the_error_names_its_size(noting):
@@ -392,9 +397,3 @@ def test_the_stream_of_a_tensor_is_torchs_current_one(noting, monkeypatch):
     plan.library = "torch"
     OnGpu(1, noting, 11, GPU).launch(plan, 1.0, 2**20, 2**30, 0.0, 2**40)
     assert noting.launches[-1][1] == 41
-
-
-def test_the_legacy_stream_is_not_asked_whether_it_is_captured(noting):
-    noting.capturing, noting.stream_handle = True, 0
-    multiply(DEEP)
-    assert noting.launches[-1][1] == 0

@@ -5,15 +5,12 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 
 from tests.helpers import measured, small_run, typed
-from tests.record.grid import grid_jobs
 from worklog import plots
 from worklog.errors import BadSetting, CompileFailed
 from worklog.kernel.ladder import LADDER, rung
@@ -21,8 +18,6 @@ from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
 from worklog.runner import sweep as tuning
 from worklog.runner.measure import (
-    ABLATION_RUNGS,
-    GRID_SIZES,
     article_jobs,
     held_by,
     holding,
@@ -32,7 +27,7 @@ from worklog.runner.measure import (
 )
 from worklog.runner.sweep import results, variants
 from worklog.runs import recorded_run
-from worklog.settings import PITFALLS, Harness
+from worklog.settings import Harness
 
 AUTOTUNED = rung("autotuned")
 
@@ -134,32 +129,6 @@ def test_the_command_previews_and_names_what_was_recorded():
     assert (none.exit_code, none.stdout) == (0, "") and "1 BM = 1 point; 1 skipped: " in none.stderr
     at_512 = typed(*words, "--size", "512")
     assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded: measure" in at_512.stderr
-
-
-LAUNCHES = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
-
-
-def test_the_grid_has_each_pair_of_settings_once_and_every_combination_of_the_fixes():
-    tasks = grid_jobs()
-    assert len(set(tasks)) == len(tasks)
-    places: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for task in tasks:
-        places.setdefault((task.kernel, task.problem.m), []).append(task.pitfalls)
-    assert set(places) == set(product(ABLATION_RUNGS, GRID_SIZES))
-    for held in places.values():
-        for one, other in product(LAUNCHES, LAUNCHES):
-            both = {g.setting: g.biased[0] for g in (one, other)}
-            assert (both in held) == ({one.setting, other.setting} != {"timer", "queue"}), both
-        assert {} in held and {"clocks": "ignored", "l2": "warm", "warmup": "none", "queue": False} in held
-        for whole, changed in product((LAUNCHES, [g for g in LAUNCHES if g.article]), (None, *LAUNCHES)):
-            biased = {g.setting: g.biased[0] for g in LAUNCHES if (g in whole) != (g is changed)}
-            if "timer" in biased:
-                biased.pop("queue", None)
-            assert biased in held, "all naive and the article's four, and both with one setting changed"
-        assert not any({"timer", "queue"} <= biased.keys() for biased in held), "a host clock has no queue"
-    used = [Harness().but(**dict(task.changed)) for task in tasks]
-    assert [one.biased() for one in used] == [task.pitfalls for task in tasks]
-    assert {(one.most_samples, one.budget_s) for one in used} == {(40, 1.0)}
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch, tmp_path):
