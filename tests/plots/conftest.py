@@ -2,33 +2,23 @@
 comparison of harnesses."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests import helpers
-from tests.helpers import GPU, compared, measured
+from tests.helpers import CALIBRATION, compared, measured, small_run
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, Measurement, Roof, Run, Samples, Side, Stage, Verdict, Work
+from worklog.runs import Estimate, Measurement, Run, Samples, Side, Stage, Verdict, Work
 from worklog.runs.comparison import Comparison
-from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 # Milliseconds at 4096.
 TIMES_MS = dict(naive=276.5, coalesced=23.5, shared=16.03, tiles_1d=7.51, tiles_2d=5.61, vectorized=3.89)
 TIMES_MS |= dict(autotuned=2.745, warptiled=2.648, cuBLAS=2.663)
 SIZE = (4096, 4096, 4096)
-CALIBRATION = replace(
-    helpers.CALIBRATION,
-    offset_by_length_us={"1": 3.5, "10": 3.45, "1000": 3.41},
-    fp32_tflops=66.0,
-    copy_gbs=4244.6,
-    l2_gbs=7824.2,
-    warm_cycles=270.0,
-    cold_cycles=690.0,
-)
 PASSED = "exact on edge shapes", "exact at the benchmark shape", "bit-equal when repeated", "precision"
 STAGES = tuple(Stage(name, True, 187.4, 1296.0, f"{name}: 187") for name in (*PASSED, "timed output", "plausible"))
 BIASED = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS}
@@ -50,7 +40,6 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
     fields: dict[str, Any] = {
         "time": Estimate(us, us * 0.996, us * 1.004),
         "against": {"cuBLAS": Estimate(ratio, ratio * 0.997, ratio * 1.003)},
-        "roof": Roof(66.9),
         "samples": Samples([Side(kernel, times)], [1] * len(spread)),
         "verdict": Verdict(STAGES, "fp32"),
     }
@@ -59,15 +48,8 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
 
 def empty_run() -> Run:
     """Provenance and calibration, no measurement."""
-    return Run(
-        gpu=GPU,
-        harness=Harness().as_dict(),
-        created="2026-11-21T03:12:44+00:00",
-        calibration=CALIBRATION,
-        kernels={rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}},
-        complete=True,
-        origin="recorded",
-    )
+    kernels = {rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}}
+    return small_run(kernels=kernels, measurements=[], origin="recorded")
 
 
 def ladder_run(size: int = 4096) -> Run:
@@ -114,7 +96,7 @@ def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
     rows: list[dict[str, Any]] = [{"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"}]
     for name, error in errors.items():
         rows += [{"ruler": name, "work": "spin", "of": of, "us": of + error, "reason": None} for of in LENGTHS]
-    return compared(rows, calibration=asdict(CALIBRATION))
+    return compared(rows)
 
 
 def tall_run(count: int) -> Run:
