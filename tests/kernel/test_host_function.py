@@ -215,11 +215,8 @@ def test_check_and_a_description_say_that_it_is_a_host_function(write, monkeypat
     assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
     assert (found["user"], found["file"], found["arrays"]) == ("host function", "theirs.py", "cupy")
     assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]
-    for name, value in (
-        ("require_gpu", lambda: None),
-        ("gpu", lambda: GPU),
-        ("device_of", lambda live, budget: checker.device),
-    ):
+    there = {"require_gpu": lambda: None, "gpu": lambda: GPU, "device_of": lambda live, budget: checker.device}
+    for name, value in there.items():
         monkeypatch.setattr(check_module, name, value)
     begun, steps, shape = [], [], Shape(48, 40, 32)
     checked = check(kernel, shape, progress=lambda done, total, doing: steps.append(doing), begun=begun.append)

@@ -179,6 +179,7 @@ def test_nvrtc_is_the_drivers_or_the_message_names_its_wheel(monkeypatch, tmp_pa
 
 GRID = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include <stdio.h>\n"
 HALVES = "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = __half2float(__float2half(A[i] + B[i]));"
+STANDARD = "#include <cmath>\n#include <array>\n"
 CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] = R(s).Sum(A[threadIdx.x]);"
 
 
@@ -192,11 +193,7 @@ CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] 
         ("typedef unsigned long uint64_t;\n#define FLT_MAX 2.0f\n", "uint64_t i = N; C[i] = FLT_MAX;", "1073741824"),
         ("", "*(__int128_t*)C = *(const __int128_t*)A;", "ld.global.v2.u64"),
         ("#include <cstdint>\n", "C[0] = uintptr_t(A) % 16 + UINT32_MAX;", "cvt.rn.f32"),
-        (
-            "#include <cmath>\n#include <array>\n",
-            "std::array<float, 2> v{A[0]}; C[0] = std::ceil(v[0]);",
-            "cvt.rpi.f32",
-        ),
+        (STANDARD, "std::array<float, 2> v{A[0]}; C[0] = std::ceil(v[0]);", "cvt.rpi.f32"),
         ("struct Host { std::vector<int> kept; } of_the_host;\n", "C[0] = INT_MAX;", "1325400064"),
     ],
 )

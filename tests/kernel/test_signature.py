@@ -346,11 +346,7 @@ def test_a_file_states_its_tile_launch_and_precision_class_as_a_rung_does():
     assert (given.entry, given.grid, given.threads, given.claimed) == ("gemm<4>", "N", 16, "fp32")
     assert (str(given.domain), given.program.shared) == ("N % 4 == 0", 64)
     assert Kernel.from_source(STATED, entry="gemm<2>").grid == "", "the header's launch is for its own tile"
-    prose = (
-        STATED.replace("grid N", "grid of N")
-        .replace("Claims:  tf32", "Claims:  nothing")
-        .replace("<int TILE>", "<int T>")
-    )
+    prose = STATED.replace("grid N", "grid of N").replace("tf32", "nothing").replace("<int TILE>", "<int T>")
     loose = Kernel.from_source(prose)
     assert (loose.entry, loose.grid, loose.claimed) == ("gemm", "", "fp32"), "words that can't be read are comments"
 

@@ -119,18 +119,15 @@ def test_how_busy_each_unit_is():
 
 
 def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_smaller_share_of_them():
-    rungs = [
-        COUNTERS[name]["percent"] for name in ("warptiled", "barriers", "specialized", "bulk_copies", "equal_shares")
-    ]
+    names = "warptiled", "barriers", "specialized", "bulk_copies", "equal_shares"
+    rungs = [COUNTERS[name]["percent"] for name in names]
     shares = [busy["FP32 cores"] / busy["issue slots"] for busy in rungs]
     used = [busy["issue slots"] for busy in rungs]
     assert shares[0] == max(shares) and used == sorted(used) and used[-1] - used[0] > 9
-    for (name, slots), least in zip(zip(("warptiled", "barriers"), used, strict=False), (0.92, 0.81), strict=True):
+    for name, slots, least in zip(names, used, (0.92, 0.81), strict=False):
         m = worklog.results(name, 2048).measurements[0]
         by_time = 100 * 2048**3 / 32 / (132 * 4 * (m.us or 0) * (m.sm_mhz or 0)) / slots
-        assert least < by_time < COUNTERS[name]["percent"]["FP32 cores"] / slots + 0.005, (
-            "FP32 cores multiply integers, too"
-        )
+        assert least < by_time < COUNTERS[name]["percent"]["FP32 cores"] / slots + 0.005, "they multiply integers, too"
     assert times("warptiled", "barriers", 2048)[0] < 0.96, "in spite of more slots"
     equal, bulk = (COUNTERS[name]["percent"]["FP32 cores"] for name in ("equal_shares", "bulk_copies"))
     assert bulk == approx(equal, abs=0.5), "so what equal shares lose isn't in the product's launch"

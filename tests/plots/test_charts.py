@@ -12,7 +12,7 @@ import pytest
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from tests.helpers import CALIBRATION, measured, small_run
@@ -139,8 +139,7 @@ CASES = {
     ),
     "bars": Case(lambda: plots.bars("Two", NUMBERS, "some", accented=["one"]), "12.50 | 1979 | 0.000 | –", "", "some"),
     "calibration with a broken promise": Case(
-        lambda: plots.calibration(replace(full_run(), calibration=BROKEN)),
-        "breaks its promise at 1 µs",
+        lambda: plots.calibration(replace(full_run(), calibration=BROKEN)), "breaks its promise at 1 µs"
     ),
     "peers": Case(lambda: plots.peers(comparison()), "not read: gone", source="recorded · NVIDIA H200"),
     "peers without ours": Case(
@@ -228,13 +227,7 @@ def boxes(chart: Chart) -> list[tuple[str, Bbox]]:
     """Each text with its extent in pixels at 100 dpi; an annotation's without its arrow."""
     renderer = FigureCanvasAgg(chart).get_renderer()
     chart.draw_without_rendering()
-    return [
-        (
-            t.get_text(),
-            Text.get_window_extent(t, renderer) if isinstance(t, Annotation) else t.get_window_extent(renderer),
-        )
-        for t in texts(chart)
-    ]
+    return [(text.get_text(), Text.get_window_extent(text, renderer)) for text in texts(chart)]
 
 
 def collisions(chart: Chart, slack: float = 0.5) -> list[str]:

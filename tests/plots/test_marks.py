@@ -167,10 +167,8 @@ def test_the_scale_of_errors_has_ticks_at_30_too_unless_they_differ_much():
 
 def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the_newest_gpu():
     times = (10, 90.0, 100.0), (11, 100.0, 100.0), (12, 110.0, 90.0)
-    three = [
-        small_run(created=f"2026-11-{day}T03:12", measurements=[measured("a", us=a), measured("b", us=b)])
-        for day, a, b in times
-    ]
+    pairs = [(f"2026-11-{day}T03:12", [measured("a", us=a), measured("b", us=b)]) for day, a, b in times]
+    three = [small_run(created=created, measurements=pair) for created, pair in pairs]
     made = compare([side_of(three[1])], [side_of(three[2])])
     *lines, _ = plots.changes(made).axes[0].lines
     slower, faster = (row.change for row in made.rows)
