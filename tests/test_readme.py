@@ -23,6 +23,7 @@ from worklog.runs import Measurement, Run, Stage, Verdict, recorded_run
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 THEIRS = {
     "NVBench": "https://github.com/NVIDIA/nvbench/blob/",
     "Triton's do_bench": "https://(github.com/triton-lang/triton/blob/|triton-lang.org/)",
@@ -81,15 +82,13 @@ def test_the_numbers_beside_the_first_picture_are_the_runs():
 
 
 def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(drawn_before):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, part in parts().items():
         begin, end = markers(name, BY)
-        assert f"{begin}\n{part}\n{end}" in text, f"out of date: {BY}"
+        assert f"{begin}\n{part}\n{end}" in README, f"out of date: {BY}"
 
 
 def code(language: str) -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     return [block for written, block in blocks if written == language]
 
 
@@ -104,7 +103,7 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(laptop
         result, gpu = typed(*command.split()[1:]), about.startswith("GPU")
         assert result.exit_code == (2 if gpu else "once you wrote it" in about), (line, result.output)
         assert not gpu or WHY in result.stderr
-    assert f"{len(RUNGS)} kernels and {len(sources())} notebooks" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(RUNGS)} kernels and {len(sources())} notebooks" in README
     assert len(lines) > 10 and sum("GPU" in line for line in lines) == 3
     matrices = np.ones((2, 64, 64), np.float32)
     names = {"A": matrices[0], "B": matrices[1]}
@@ -113,7 +112,7 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(laptop
 
 
 def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack():
-    run, text = recorded_run(), " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    run, text = recorded_run(), " ".join(README.split())
     shares = {m.kernel: 100 * (m.ratio or 0.0) for m in run.select(shape=Shape.of(256)) if m.kernel != "cuBLAS"}
     blocks = {rung.name: math.prod(rung.blocks(Shape.of(256))) for rung in LADDER}
     assert max(shares, key=shares.__getitem__) == "shared" and f"at {shares['shared']:.1f} % of cuBLAS" in text

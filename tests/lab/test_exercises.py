@@ -122,14 +122,10 @@ def test_the_first_answer_is_kept_beside_what_was_measured():
 
 
 CELLS = [cell for cell in jupytext.read(*sources(["05"])).cells if cell.source.startswith("%%puzzle")]
-STARTS, SOLUTIONS = (
-    dict(
-        re.findall(r"%%puzzle (\w+)(.*)", cell.source, re.DOTALL)[0]
-        for cell in CELLS
-        if ("tags" in cell.metadata) == has
-    )
-    for has in (False, True)
-)
+STARTS, SOLUTIONS = dict[str, str](), dict[str, str]()
+for cell in CELLS:
+    [(name, code)] = re.findall(r"%%puzzle (\w+)(.*)", cell.source, re.DOTALL)
+    (SOLUTIONS if "tags" in cell.metadata else STARTS)[name] = code
 
 
 def test_the_notebook_has_a_start_and_a_solution_of_each():
@@ -155,14 +151,14 @@ BACK = "put the puzzle's kernel back"
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
-    [("", BACK), ("int x;", BACK), ("__global__ void mine(float* C) { *C = 1.0f; }", "three: A, B and C")],
+    ("name", "source", "says"),
+    [
+        ("tiles", "", BACK),
+        ("tiles", "int x;", BACK),
+        ("tiles", "__global__ void mine(float* C) { *C = 1.0f; }", "three: A, B and C"),
+        ("tile", STARTS["tiles"], "neighbours, accumulator"),
+    ],
 )
-def test_a_cell_without_a_kernel_is_an_error_that_says_so(source, says):
+def test_a_cell_without_a_kernel_and_an_unknown_puzzle_are_errors_that_say_so(name, source, says):
     with pytest.raises(BadSetting, match=says):
-        attempt("tiles", source)
-
-
-def test_an_unknown_puzzle_names_the_others():
-    with pytest.raises(BadSetting, match="neighbours, accumulator"):
-        attempt("tile", STARTS["tiles"])
+        attempt(name, source)
