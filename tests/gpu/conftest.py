@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +14,6 @@ from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.measure import Job
 from worklog.runs.measurement import Measurement
-
-if TYPE_CHECKING:
-    pass
 
 HERE = Path(__file__).parent
 QUICK = Harness().but(budget_s=0.3, most_samples=300, precision=0.05)

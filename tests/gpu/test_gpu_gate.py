@@ -47,24 +47,9 @@ CLAIMED = {"takes_11_bits_of_tf32": "fp32-emulated"}  # several products in plac
 
 
 def cheat(folder: Path, name: str, line: str) -> Kernel:
-    """A right kernel that counts its launches with M = 256, by the blocks that have finished, with one line more."""
-    path = folder / f"{name}.cu"
-    path.write_text(f"""
-__device__ unsigned finished;
-
-extern "C" __global__ void {name}(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
-                                  float* C) {{
-  const int column = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
-  const unsigned seen = M == 256 ? *(volatile unsigned*)&finished / (gridDim.x * gridDim.y) : 0;
-  __syncthreads();
-  if (threadIdx.x == 0 && threadIdx.y == 0) atomicAdd(&finished, 1u);
-  if (row >= M || column >= N) return;
-  float acc = 0;
-  for (int k = 0; k < K; ++k) acc = fmaf(A[row * K + k], B[k * N + column], acc);
-  {line}
-  C[row * N + column] = alpha * acc + (beta == 0 ? 0 : beta * C[row * N + column]);
-}}
-""")
+    """cheat.cu with this line."""
+    path, text = folder / f"{name}.cu", Path(__file__).with_name("cheat.cu").read_text(encoding="utf-8")
+    path.write_text(text.replace("NAME", name).replace("LINE", line))
     return Kernel.from_file(path, grid="(N + 31) // 32, (M + 7) // 8", block="32,8")
 
 

@@ -2,6 +2,7 @@
 of several launches, cooperative launches and module variables.
 """
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,35 +80,26 @@ def test_a_thousand_launches_give_the_same_bits(record, device):
     assert int(others) == 0
 
 
-COUNTER = """
-__device__ unsigned times = 1;
-__global__ void counts(float* out) { out[0] = times++; }
-"""
-MEETING = """
-#include <cooperative_groups.h>
-__global__ void meets(float* out, int* arrived) {
-  if (threadIdx.x == 0) atomicAdd(arrived, 1);
-  cooperative_groups::this_grid().sync();
-  if (threadIdx.x == 0) out[blockIdx.x] = *(volatile int*)arrived;
-}
-"""
+def program(name: str) -> Program:
+    """Of a file of this folder."""
+    return Program(f"{name}.cu", Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"), name)
 
 
 def test_each_compilation_of_one_source_has_variables_of_its_own(device):
-    program, out = Program("counts.cu", COUNTER, "counts"), device.upload(np.zeros(4, np.float32))
+    counts, out = program("counts"), device.upload(np.zeros(4, np.float32))
 
     def launched(kernel: Any) -> float:
         device.launch(kernel, (1, 1), 1, (out,))
         return float(device.download(out)[0])
 
-    first = device.compile(program)
+    first = device.compile(counts)
     assert [launched(first), launched(first)] == [1, 2]
-    second = device.compile(program)
+    second = device.compile(counts)
     assert [launched(second), launched(first)] == [1, 3]
 
 
 def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device):
-    kernel, blocks = device.compile(Program("meets.cu", MEETING, "meets")), 64
+    kernel, blocks = device.compile(program("meets")), 64
     out, arrived = (device.upload(np.zeros(size, np.float32)) for size in (blocks, 4))
     device.launch(kernel, (blocks, 1), 32, (out, arrived))
     assert (device.download(out) == blocks).all()
