@@ -149,33 +149,17 @@ class Program:
                 add(f"ld.{space}.{type_} {self.any(kind)}, [{place}+{offset}];")
 
     def text(self) -> str:
-        """All registers have values before, and are written to the output behind."""
-        out = [
-            ".reg .b32 %r<16>; .reg .b64 %d<9>; .reg .b16 %h<3>; .reg .f32 %f<5>; .reg .f64 %e<4>; .reg .pred %p<7>;"
-        ]
-        out += [f".shared .align 8 .b8 tile[{4 * OWN * self.threads}];"]
-        out += [
-            "ld.param.u64 %d4, [p0];",
-            "ld.param.u64 %d5, [p1];",
-            "ld.param.u64 %d8, [p2];",
-            "mov.u32 %r7, %ctaid.x;",
-        ]
-        out += ["mov.u32 %r6, %ntid.x;", "mad.lo.u32 %r6, %r6, %r7, %tid.x;", f"mul.wide.u32 %d7, %r6, {STRIDE};"]
-        out += ["add.u64 %d5, %d5, %d7;", "mov.u32 %r6, %tid.x;", f"mul.wide.u32 %d6, %r6, {4 * OWN};"]
-        out += [f"st.shared.u32 [%d6+{4 * n}], %r6;" for n in range(OWN)]
-        out += ["and.b32 %r6, %tid.x, 15;", "mul.wide.u32 %d7, %r6, 8;", "add.u64 %d7, %d7, %d4;"]
-        for kind, type_ in TYPES.items():
-            for n in range(min(6, REGISTERS[kind])):
-                if (kind, n) not in (("d", 4), ("d", 5)):
-                    out.append(f"ld.global.{type_} %{kind}{n}, [%d7+{8 * n}];")
-        out += [f"setp.lt.s32 %p{n}, %r{n}, {7 * n};" for n in range(REGISTERS["p"])]
-        out += ["bar.sync 0;", *self.lines]
-        for n, slot in enumerate(SLOTS):
-            out.append(f"st.global.{TYPES[slot[1]]} [%d5+{8 + 4 * OWN + 8 * n}], {slot};")
+        """random.ptx: all registers have values before, and are written to the output behind."""
+        loads = [f"ld.global.{TYPES[slot[1]]} {slot}, [%d7+{8 * int(slot[2:])}];" for slot in SLOTS]
+        loads += [f"setp.lt.s32 %p{n}, %r{n}, {7 * n};" for n in range(REGISTERS["p"])]
+        stores = [f"st.global.{TYPES[slot[1]]} [%d5+{8 + 4 * OWN + 8 * n}], {slot};" for n, slot in enumerate(SLOTS)]
         for n in range(REGISTERS["p"]):
-            out.append(f"selp.b32 %r{n}, 1, 0, %p{n};\nst.global.u8 [%d5+{8 + 4 * OWN + 8 * n + 4}], %r{n};")
-        body = "\n".join(out)
-        return f"{HEAD}.visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2)\n{{\n{body}\nret;\n}}\n"
+            stores.append(f"selp.b32 %r{n}, 1, 0, %p{n};\nst.global.u8 [%d5+{8 + 4 * OWN + 8 * n + 4}], %r{n};")
+        numbers = {"TILE": 4 * OWN * self.threads, "STRIDE": STRIDE, "OWN": 4 * OWN}
+        text = HEAD + Path(__file__).with_name("random.ptx").read_text(encoding="utf-8")
+        for name, new in {**numbers, "LOADS": loads, "BODY": self.lines, "STORES": stores}.items():
+            text = text.replace(name, "\n".join(new) if isinstance(new, list) else str(new))
+        return text
 
 
 def one_nan(data: np.ndarray) -> np.ndarray:
