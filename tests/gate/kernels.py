@@ -189,12 +189,6 @@ def past_a(p: Problem) -> Float32:
     return summed(a, np.pad(p.b, ((0, padded - p.k), (0, 0))))
 
 
-def transposed_c(p: Problem) -> None:
-    """C[col * M + row]."""
-    new, old = p.alpha * summed(p.a, p.b).T, p.c_buffer.data[: p.c.size].reshape(p.n, p.m)
-    p.c[:] = (new if p.beta == 0 else new + p.beta * old).reshape(p.m, p.n)
-
-
 def by_columns(matrix: Float32) -> Float32:
     """The same memory with column-major elements."""
     return matrix.reshape(matrix.shape[::-1]).T
@@ -210,10 +204,6 @@ def column_major(p: Problem) -> None:
 def instead(other: Function, where: Where) -> Function:
     """Another function at some problems."""
     return lambda p: (other if where(p) else sequential)(p)
-
-
-def without_beta(p: Problem) -> None:
-    p.c[:] = p.alpha * summed(p.a, p.b)
 
 
 def the_other_difference(p: Problem) -> None:
@@ -275,11 +265,6 @@ WRONG: dict[str, tuple[str, Function, str]] = {
         product(without_a_term(np.s_[100:101], np.s_[:], 0), on_real_data),
         "row 100 off by more than rounding",
     ),
-    "one_element_is_short_when_big": (
-        BENCHMARK,
-        then(lambda p: p.c.put(5, p.c.flat[5] * F32(1 + 2.0**-14)), is_big),
-        "row 0; column 5",
-    ),
     # paths that few shapes, scalars and data take
     "whole_tiles_forget_beta": (
         EDGE,
@@ -300,7 +285,6 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "scaled_on_real_data": (PRECISION, product(lambda p: summed(p.a, p.b) * F32(1.001), on_real_data), "times 1.001"),
     "clips_large_numbers": (HARD, product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b)), ""),
     # places
-    "transposed_c": (EDGE, transposed_c, "C is written transposed"),
     "transposed_a": (EDGE, product(lambda p: summed(by_columns(p.a), p.b)), "A is read transposed"),
     "transposed_a_b": (
         EDGE,
