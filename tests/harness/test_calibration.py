@@ -21,7 +21,7 @@ from worklog.harness.calibration import calibrate, certificate
 from worklog.kernel import LIMITS
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.runs import open_run
+from worklog.runs import recorded_run
 
 
 def test_a_calibration_finds_what_the_gpu_was_given():
@@ -104,27 +104,22 @@ def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a
     assert CALIBRATION.remarks == []
 
 
-def test_the_command_prints_the_certificate_or_json(monkeypatch):
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
+@pytest.mark.parametrize("live", [True, False])
+def test_the_command_prints_the_certificate_or_json_of_this_gpu_or_of_the_recording(live, monkeypatch):
+    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None if live else "no usable NVIDIA driver")
+    monkeypatch.setenv("WORKLOG_SOURCE", "" if live else "recorded")
     monkeypatch.setattr("worklog.runner.session.Session", lambda: SimpleNamespace(calibration=CALIBRATION))
-    monkeypatch.setattr("worklog.runner.session.gpu", lambda: GPU)
-    monkeypatch.setattr("worklog.gpu.device.gpu", lambda: GPU)
+    for module in ("runner.session", "gpu.device"):
+        monkeypatch.setattr(f"worklog.{module}.gpu", lambda: GPU)
+    recorded = recorded_run()
+    calibration, card = (CALIBRATION, GPU) if live else (recorded.calibration, recorded.gpu)
     page = typed("doctor", "--calibrate")
     assert page.exit_code == 0 and "removed from every result" in page.output
+    assert live or page.output.startswith(f"{recorded.label} · driver {recorded.gpu.driver}\n")
     document = json.loads(typed("doctor", "--calibrate", "--json").output)
-    assert (document["calibration"], document["remarks"]) == (asdict(CALIBRATION), [])
-    assert document["device"]["name"] == "Virtual"
-
-
-def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch):
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: "no usable NVIDIA driver")
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    recorded = open_run()
-    page = typed("doctor", "--calibrate")
-    assert page.output.startswith(f"{recorded.label} · driver {recorded.gpu.driver}\n")
-    document = json.loads(typed("doctor", "--calibrate", "--json").output)
-    assert (document["calibration"], document["label"]) == (asdict(recorded.calibration), recorded.label)
-    assert document["device"] == json.loads(json.dumps(asdict(recorded.gpu)))
+    assert (document["calibration"], document["remarks"]) == (asdict(calibration), [])
+    assert document["device"] == json.loads(json.dumps(asdict(card)))
+    assert live or document["label"] == recorded.label
 
 
 SOURCE = (Path(worklog.__file__).parent / "gpu" / "timeline.cu").read_text(encoding="utf-8")

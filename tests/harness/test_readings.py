@@ -3,7 +3,6 @@ the number is off by what the GPU was given. Warm-up and stopping rules do what 
 The other timers and the other way to a cold cache: what each reads, what is an error, and whether they agree.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -306,33 +305,27 @@ def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch):
     assert recorded == [move for move in range(gpu.moves + 1) for _ in range(2)] and gpu.moves >= 8
 
 
-def check(gpu: VirtualGpu, launch: Callable[[], None]) -> tuple[float | str, list[str]]:
-    launch()
-    return cross_check(gpu, launch, 3.45, gpu.machine.enqueue_us)
+@pytest.mark.parametrize(
+    ("given", "us", "host_us", "reads", "disagreements"),
+    [
+        *(({"noise": 1e-3}, us, 0.0, approx(us, rel=2e-3), 0) for us in (20.0, 500.0, 30_000.0)),
+        ({}, 50.0, 51.5, approx(51.5), 0),
+        ({}, 50.0, 52.5, approx(52.5), 1),  # it may differ by 2 µs
+        ({"offset_us": 9.0}, 50.0, 0.0, approx(50.0), 1),
+        ({"machine": Machine(enqueue_us=5.0)}, 8.0, 0.0, "a kernel of 8.0 µs is hidden by its launch of 5.0 µs", 0),
+    ],
+)
+def test_the_wall_clock_may_differ_by_2_us_and_reads_no_kernel_that_is_shorter_than_its_launch(
+    given, us, host_us, reads, disagreements
+):
+    gpu = VirtualGpu(**given)
+    kernel = gpu.kernel(us)
 
-
-@pytest.mark.parametrize("us", [20.0, 500.0, 30_000.0])
-def test_a_wall_clock_that_agrees_has_nothing_to_say(us):
-    gpu = VirtualGpu(noise=1e-3)
-    assert check(gpu, gpu.kernel(us)) == (approx(us, rel=2e-3), [])
-    assert gpu.launches * us < 1e5 or gpu.launches < 12, "it costs a tenth of a second, or a dozen launches"
-
-
-@pytest.mark.parametrize(("beyond_us", "disagreements"), [(1.5, 0), (2.5, 1)])
-def test_the_wall_clock_may_differ_by_2_us_of_a_short_kernel(beyond_us, disagreements):
-    gpu = VirtualGpu()
-    kernel = gpu.kernel(50.0)
-
-    def takes_the_host_longer() -> None:
+    def launch() -> None:
         kernel()
-        gpu.machine.pass_host(50.0 - gpu.machine.enqueue_us + beyond_us)
+        gpu.machine.pass_host(max(0.0, host_us - gpu.machine.enqueue_us))
 
-    assert len(check(gpu, takes_the_host_longer)[1]) == disagreements
-
-
-def test_a_wrong_offset_is_found_out_and_a_kernel_shorter_than_its_launch_has_no_wall_clock():
-    gpu = VirtualGpu(offset_us=9.0)
-    assert len(check(gpu, gpu.kernel(50.0))[1]) == 1
-    gpu = VirtualGpu(Machine(enqueue_us=5.0))
-    why, disagreements = check(gpu, gpu.kernel(8.0))
-    assert "launch of 5.0 µs" in str(why) and disagreements == []
+    launch()
+    wall_us, said = cross_check(gpu, launch, 3.45, gpu.machine.enqueue_us)
+    assert (wall_us, len(said)) == (reads, disagreements)
+    assert gpu.launches * us < 1e5 or gpu.launches < 12, "it costs a tenth of a second, or a dozen launches"

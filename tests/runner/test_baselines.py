@@ -11,7 +11,7 @@ from pytest import approx
 
 import worklog
 from tests.exploits.arrays import xp
-from tests.helpers import measured, small_run
+from tests.helpers import small_run
 from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
@@ -27,7 +27,7 @@ from worklog.runner.launches import Loop, Trespass
 from worklog.runner.measure import Job, jobs_of, require_measurable
 from worklog.runner.timing import Call, time_on
 from worklog.runner.worker import measure_job
-from worklog.runs import CUBLAS, Estimate, Measurement, Run, Work
+from worklog.runs import CUBLAS, Measurement, Run, Work
 
 SHAPE = Shape(96, 64, 80)
 HOST = """
@@ -67,6 +67,7 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     assert 1.5 < ratio_to(m, "slow") < 2.0  # its second product finds a warm cache
     assert ratio_to(m, "cuBLAS") != ratio_to(m, "slow") and m.against["wrong"] is None
     assert any(said.startswith("the baseline wrong failed at") for said in m.degradations)
+    assert str(small_run(measurements=[m])).count("–") == 1, "it has no number"
     turned = measure_job(session, Job("slow", SHAPE, against=("plain",)), QUICK)
     assert ratio_to(turned, "plain") == approx(1 / ratio_to(m, "slow"), rel=0.05)
     failed = measure_job(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
@@ -89,15 +90,6 @@ def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch):
     for size in (64, 64, 96):
         measure(session, CUBLAS, Shape.of(size))
     assert len(left) == 3 and session.device.emptied == 2
-
-
-def test_the_table_says_why_a_baseline_has_no_number():
-    first, other = measured("naive"), measured("cuBLAS")
-    first = replace(first, against=first.against | {"torch": Estimate(0.7, 0.69, 0.71)})
-    other = replace(other, against=other.against | {"torch": None}, degradations=("the baseline torch failed",))
-    shown = str(small_run(measurements=[first, other]))
-    (head,) = [line for line in shown.splitlines() if line.startswith(" kernel")]
-    assert head.endswith("of torch") and "70.0 %" in shown and "the baseline torch failed (cuBLAS at 512)" in shown
 
 
 def test_a_kernel_without_alpha_is_no_baseline(tmp_path):

@@ -10,9 +10,8 @@ import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpyKernel, NumpySubject, Problem
 from tests.virtual.session import once
-from worklog.emulator import EmulatedDevice
 from worklog.gate import SgemmChecker
-from worklog.kernel import Kernel, Program, rung
+from worklog.kernel import Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.launches import Loop, Pool, Trespass, elements
 
@@ -230,9 +229,3 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
     loop.close()
     gc.collect()
     assert sum(kernel() is not None for kernel in device.loaded) <= 4, "the first, which describes it, and the last"
-
-
-def test_what_code_keeps_from_one_launch_to_the_next_is_known():
-    text = "__device__ int n; __global__ void f(float* A, float* B, float* C, int M, int N, int K) { C[n++] = 0; }"
-    kernel, device = Kernel.from_source(text, grid="N, M", block="32"), EmulatedDevice(races=False)
-    assert kernel.load(device).variables(SHAPE) == ["n"] and rung("naive").load(device).variables(SHAPE) == []
