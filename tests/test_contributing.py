@@ -1,15 +1,18 @@
 """`make stale` notices a change of what generated files are made from, and of the files; what the contributors' page
-names is there.
+names is there; and the plan of the house holds where `make check` does not look: names, layers, lengths, and words.
 """
 
 import json
 import re
+import tomllib
 from importlib.util import find_spec
 
 import pytest
 
-from tests import stale
+from tests import stale, structure
 from worklog.cli.commands import COMMANDS
+
+LONGEST = 400
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,13 @@ def test_what_contributors_are_told_to_edit_and_to_run_is_there():
             assert re.search(rf"^{words.split()[1]}:", (stale.ROOT / "Makefile").read_text(), re.MULTILINE), words
         elif "/" in words:
             assert (stale.ROOT / words).exists(), words
+
+
+def test_the_structure_keeps_to_its_goals():
+    """One layer a row of the table of rooms, and files that are read in one sitting."""
+    assert len(structure.names()) < 20
+    contracts = tomllib.loads((structure.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    assert len(contracts["contracts"][0]["layers"]) <= 12
+    texts = {path: path.read_text(encoding="utf-8").splitlines() for path in structure.sources("worklog", "py", "cu")}
+    assert [str(path) for path, lines in texts.items() if len(lines) > LONGEST] == []
+    assert sum(structure.AVOIDED.search(line) is not None for lines in texts.values() for line in lines) < 30

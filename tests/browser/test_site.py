@@ -1,5 +1,5 @@
 """The pages of `worklog site`: each link leads somewhere, nothing is loaded from elsewhere, and in a browser they show
-what Python computes, by mouse, keyboard and on a phone.
+what Python computes, by mouse, keyboard and on a phone. And the README at the width of GitHub's page.
 """
 
 import gzip
@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from markdown_it import MarkdownIt
 from playwright.sync_api import Page, expect
 from pytest import approx
 
@@ -32,6 +33,14 @@ from worklog.settings import PITFALLS, Value
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
 ENDS = "rows => rows.map(row => [row.firstChild.textContent, row.lastChild.textContent])"
 CELLS = "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+README = Path(__file__).parents[2] / "README.md"
+ON_GITHUB = """<meta charset="utf-8"><style>
+body { font: 16px/1.5 sans-serif; margin: 0; padding: 32px; box-sizing: border-box; width: 880px; }
+pre, table { display: block; overflow: auto; max-width: 100%; } table { border-collapse: collapse; }
+pre { padding: 16px; font-size: 85%; } th, td { padding: 6px 13px; border: 1px solid; } img { max-width: 100%; }
+</style>"""
+CUT_OFF = """() => [...document.querySelectorAll('html, pre, table')]
+    .filter(element => element.scrollWidth > element.clientWidth).map(element => element.outerHTML.slice(0, 200))"""
 MOST_BYTES = 300_000  # of the first page
 OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
 
@@ -295,3 +304,13 @@ def test_a_cell_that_shows_a_page_links_to_the_live_one_and_a_page_installs_noth
 def test_a_run_without_an_unbiased_reading_is_no_panel():
     with pytest.raises(WorklogError, match="no unbiased reading: make one: "):
         data_of(replace(small_run(), measurements=[]))
+
+
+def test_nothing_in_the_readme_scrolls_sideways(browser, tmp_path):
+    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(README.read_text(encoding="utf-8"))
+    (tmp_path / "readme.html").write_text(ON_GITHUB + shown, encoding="utf-8")
+    page = browser.new_page(viewport={"width": 880, "height": 1000})
+    page.goto((tmp_path / "readme.html").as_uri())
+    assert page.locator("pre, table").count() > 2
+    assert page.evaluate(CUT_OFF) == []
+    page.close()

@@ -36,6 +36,7 @@ from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
 
 H200, EMULATED = full_run().label, "emulated · sm_90 PTX"
+COMPARED, LIVE = "recorded · NVIDIA H200", "live · NVIDIA H200"
 COUNTED = LadderCounts(
     EMULATED,
     Shape.of(64),
@@ -119,9 +120,6 @@ CASES = {
     "ablation": Case(lambda: plots.ablation(full_run(), "warptiled"), "size: 1 clocks drift, wrong answers are fast."),
     "ablation at 512": Case(lambda: plots.ablation(full_run(), "naive", 512), "at 512"),
     "ablation of small sizes": Case(lambda: plots.ablation(runs.below(2048), "naive"), "reading at 256,"),
-    "traffic": Case(
-        lambda: plots.traffic(COUNTED), "16.0 per load (float4) | no shared memory | 25 % conflicts", source=EMULATED
-    ),
     "accuracy": Case(
         lambda: plots.accuracy(runs.both()),
         "split is 3.80 times as fast as cuBLAS, with less error | split 196 | tf32 229 | best 55.0 | Muted blue: FP32",
@@ -129,41 +127,36 @@ CASES = {
     "accuracy of cuBLAS": Case(
         lambda: plots.accuracy(of(*runs.both().measurements[::4])), "cuBLAS is the fastest kernel with FP32's error"
     ),
-    "error growth": Case(
-        lambda: plots.curves("It grows", GROWTH, EMULATED, "K", "u·D", limit={128: 17.0, 1024: 42.0}),
-        "never | 128 | 1024",
-        source=EMULATED,
-    ),
-    "curves": Case(
-        lambda: plots.curves("Saved", GROWTH, EMULATED, "K tiles", "µs"), "K tiles | µs | 20 | 1024", source=EMULATED
-    ),
     "bars": Case(lambda: plots.bars("Two", NUMBERS, "some", accented=["one"]), "12.50 | 1979 | 0.000 | –", "", "some"),
     "calibration with a broken promise": Case(
         lambda: plots.calibration(replace(full_run(), calibration=BROKEN)), "breaks its promise at 1 µs"
     ),
-    "peers": Case(lambda: plots.peers(comparison()), "not read: gone", source="recorded · NVIDIA H200"),
-    "peers without ours": Case(
-        lambda: plots.peers(comparison({"do_bench": 0.2})), "What each harness reads", source="recorded · NVIDIA H200"
-    ),
+    "peers": Case(lambda: plots.peers(comparison()), "not read: gone", source=COMPARED),
+    "peers without ours": Case(lambda: plots.peers(comparison({"do_bench": 0.2})), "What each harness", "", COMPARED),
     "samples": Case(lambda: plots.samples(full_run(), "warptiled"), "scatter by 1 %, the median of 9 | unknown"),
     "samples, slowed": Case(lambda: plots.samples(runs.sampled(9, 0x4), "naive", 512), "slowed: software power cap"),
     "sweep": Case(
         lambda: plots.sweep(tiles(), swept()),
         "the best of 2 tiles is 3 times as fast | 45.81 | 15.27 | at precision: no",
         "not measured",
-        "live · NVIDIA H200",
+        LIVE,
     ),
     "sweep with one time": Case(
         lambda: plots.sweep(tiles(), small_run(measurements=swept().measurements[:1])),
         "1 of 4 tiles measured | not measured",
         source="sm_90",
     ),
-    "heat map": Case(
-        lambda: plots.heat_map(tiles(), swept()), "30 | 90 | – | BM | BN | at precision: no", "", "live · NVIDIA H200"
-    ),
+    "heat map": Case(lambda: plots.heat_map(tiles(), swept()), "30 | 90 | – | BM | BN | at precision: no", "", LIVE),
     "cards": Case(lambda: plots.cards(on_two_cards()), "3 tiles in 4 s: 2 cards were busy 75 % | b:1", source="live"),
-    "tile map": Case(lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240", source=EMULATED),
 }
+LIMIT = {128: 17.0, 1024: 42.0}
+for name, (draw, words) in {
+    "traffic": (lambda: plots.traffic(COUNTED), "16.0 per load (float4) | no shared memory | 25 % conflicts"),
+    "error growth": (lambda: plots.curves("It grows", GROWTH, EMULATED, "K", "u·D", limit=LIMIT), "never | 128 | 1024"),
+    "curves": (lambda: plots.curves("Saved", GROWTH, EMULATED, "K tiles", "µs"), "K tiles | µs | 20 | 1024"),
+    "tile map": (lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240"),
+}.items():
+    CASES[name] = Case(draw, words, source=EMULATED)
 for name, words in {
     "naive": "naive: a warp reads A in 32, B in 1 sectors | write of C, 4 bytes per lane: 32 floats in 32 sectors",
     "vectorized": "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts | thread 0's",
@@ -180,7 +173,7 @@ for name, words in {
     CASES[f"timeline of {name}"] = Case(partial(lab.timeline, name, *where), words, source=EMULATED)
 for error in (3.4, -3.4):
     alike = comparison(dict.fromkeys(["worklog", *map("harness {}".format, range(16))], error))
-    CASES[f"16 peers {error} µs off"] = Case(partial(plots.peers, alike), "harness 15", source="recorded · NVIDIA H200")
+    CASES[f"16 peers {error} µs off"] = Case(partial(plots.peers, alike), "harness 15", source=COMPARED)
 for shape in ((1, 4000), (4000, 1)):
     where = replace(WHERE, shape=shape, tile=shape, tiles=((0.001,),), guess="")
     wrong = "60 of 240 elements of C are wrong"
