@@ -100,9 +100,8 @@ def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be
     assert "its grid does not follow the shape, and shares differ: take a size of up to 512" in caveat
 
 
-def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_its_block(tmp_path, monkeypatch):
-    path = tmp_path / "rows.cu"
-    path.write_text(f"""extern "C" __global__ void rows({SIGNATURE}) {{
+def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_its_block(monkeypatch):
+    source = f"""extern "C" __global__ void rows({SIGNATURE}) {{
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= M) return;
   for (int col = 0; col < N; ++col) {{
@@ -110,8 +109,8 @@ def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_it
     for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
     C[row * N + col] = alpha * sum + beta * C[row * N + col];
   }}
-}}""")
-    kernel = Kernel.from_file(str(path), grid="(M + 63) / 64", block="64")
+}}"""
+    kernel = Kernel.from_source(source, grid="(M + 63) / 64", block="64")
     monkeypatch.setattr(prediction, "WHOLE", Shape.of(16))
     code = EmulatedDevice().compile(kernel.program).kernel
     assert prediction.predict(code, kernel, Shape(100, 4, 512)).label.endswith("predicted from 2 blocks")
@@ -221,19 +220,15 @@ def test_the_report_has_a_column_for_each_main_loop():
     assert rows["LDS.128"].any() and (sum(rows.values()) == 2 * rows["all"]).all()
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [(["split"], "26_split.cu:"), (["mine.cu", *LAUNCH], "mine.cu:9: add.rz.f64 (add.rz.f64 d, d, d): ")],
-)
-def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leave_the_resources(
-    racy, words, why, monkeypatch
-):
+def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leave_the_resources(racy, monkeypatch):
     monkeypatch.setattr(resources, "disassembler", lambda: None)  # which takes long
     refused = '    __syncthreads(); asm volatile("{ .reg .f64 d; add.rz.f64 d, d, d; }");'
     Path(racy).write_text(RACY.replace("    __syncthreads();", refused), encoding="utf-8")
-    done = run(*words)
-    assert done.exit_code == 0 and f"memory requests not counted: {why}" in done.stdout
-    assert "registers" in done.stdout
+    reasons = {"split": "26_split.cu:", "mine.cu": "mine.cu:9: add.rz.f64 (add.rz.f64 d, d, d): "}
+    for kernel, why in reasons.items():
+        done = run(kernel)
+        assert done.exit_code == 0 and "registers" in done.stdout
+        assert f"memory requests not counted: {why}" in done.stdout
 
 
 def test_a_rung_that_chooses_is_inspected_as_the_architecture_launches_it(monkeypatch):
