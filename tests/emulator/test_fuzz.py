@@ -25,35 +25,11 @@ REGISTERS = {"r": 6, "d": 4, "h": 3, "f": 5, "e": 4, "p": 4}
 TYPES = {"r": "u32", "d": "u64", "h": "u16", "f": "f32", "e": "f64"}
 SLOTS = [f"%{kind}{n}" for kind in TYPES for n in range(REGISTERS[kind])]
 STRIDE = 8 + 4 * OWN + 8 * len(SLOTS)  # bytes of the output that belong to a thread
-# Forms by the kinds of the result and the operands; a kind in upper case is a literal or a register.
-FORMS = """
-r: add.u32 r R | sub.s32 r R | add.sat.s32 r r | sub.sat.s32 r r | mul.lo.s32 r R | mul.hi.u32 r r | mul.hi.s32 r r
-r: mad.lo.u32 r R r | mad.hi.s32 r r r | min.s32 r R | max.u32 r R | and.b32 r R | or.b32 r R | xor.b32 r r
-r: not.b32 r | cnot.b32 r | neg.s32 r | abs.s32 r | shl.b32 r N | shr.u32 r N | shr.s32 r N | shl.b32 r r
-r: shr.s32 r r | popc.b32 r | clz.b32 r | brev.b32 r | bfe.u32 r N N | bfe.s32 r N N | bfi.b32 r r N N
-r: bfe.s32 r r r | prmt.b32 r r N | prmt.b32 r r r | lop3.b32 r r r L | shf.l.wrap.b32 r r N | shf.r.clamp.b32 r r r
-r: sad.u32 r r r | selp.b32 r R p | mov.u32 R | popc.b64 d | clz.b64 d | mul.wide.u16 h h | cvt.u32.u64 d
-r: cvt.s32.s16 h | cvt.u32.u16 h | cvt.s32.s8 r | cvt.sat.u8.s32 r | cvt.sat.s16.s32 r | cvt.rzi.s32.f32 f
-r: cvt.rni.u32.f32 f | cvt.rmi.s32.f64 e | cvt.rpi.u32.f64 e
-d: add.u64 d d | sub.u64 d d | mul.lo.u64 d d | mul.hi.u64 d d | mul.hi.s64 d d | mul.wide.s32 r R
-d: mul.wide.u32 r r | mad.wide.s32 r r d | mad.lo.s64 d d d | min.s64 d d | max.u64 d d | xor.b64 d d | not.b64 d
-d: shl.b64 d N | shr.s64 d N | shr.u64 d r | brev.b64 d | bfe.s64 d L L | selp.b64 d d p | cvt.s64.s32 r
-d: cvt.u64.u32 r | cvt.rzi.s64.f32 f | cvt.rni.u64.f64 e | cvt.sat.u32.s64 d
-h: add.u16 h h | mul.lo.s16 h h | mad.lo.u16 h h h | min.s16 h h | xor.b16 h h | shr.s16 h r | cvt.u16.u32 r
-h: neg.s16 h
-f: add.f32 f f | sub.f32 f f | mul.f32 f f | fma.rn.f32 f f f | add.rz.f32 f f | mul.rm.f32 f f | fma.rp.f32 f f f
-f: add.ftz.f32 f f | mul.ftz.f32 f f | fma.rn.ftz.f32 f f f | div.rn.f32 f f | sqrt.rn.f32 f | rcp.rn.f32 f
-f: min.f32 f f | max.f32 f f | abs.f32 f | neg.f32 f | selp.f32 f f p | cvt.rn.f32.s32 r | cvt.rz.f32.u32 r
-f: cvt.rn.f32.f64 e | cvt.rn.f32.u64 d | cvt.rp.f32.s64 d | mov.f32 f
-e: add.f64 e e | sub.f64 e e | mul.f64 e e | fma.rn.f64 e e e | div.rn.f64 e e | sqrt.rn.f64 e | min.f64 e e
-e: max.f64 e e | abs.f64 e | cvt.f64.f32 f | cvt.rn.f64.s32 r | cvt.rn.f64.u64 d | selp.f64 e e p | rcp.rn.f64 e
-p: setp.eq.u32 r R | setp.lt.s32 r R | setp.hi.u32 r r | setp.ge.s64 d d | setp.lt.u16 h h | setp.lt.f32 f f
-p: setp.neu.f32 f f | setp.geu.f64 e e | setp.nan.f32 f f | setp.num.f64 e e | setp.ne.and.s32 r R p
-p: setp.gt.or.f32 f f p | setp.le.xor.u32 r r p | and.pred p p | or.pred p p | xor.pred p p | not.pred p
-"""
-ROWS = [
-    (line[0], *form.split()) for line in FORMS.strip().splitlines() for form in line[2:].split(" | ")
-]  # fmt: skip
+RECORDED, FORMS = (
+    [line for line in part.splitlines() if line[0] != "#"]
+    for part in Path(__file__).with_name("programs.txt").read_text(encoding="utf-8").split("\n\n")
+)
+ROWS = [(line[0], *form.split()) for line in FORMS for form in line[2:].split(" | ")]
 
 
 class Program:
@@ -197,15 +173,9 @@ def crc(arrays: list[np.ndarray]) -> str:
     return f"{zlib.crc32(one_nan(arrays[1]).tobytes() + arrays[2].tobytes()):08x}"
 
 
-def recorded() -> list[list[str]]:
-    """Seeds and CRCs, below the heading."""
-    text = Path(__file__).with_name("programs.txt").read_text(encoding="utf-8")
-    return [line.split() for line in text.splitlines() if line[0] != "#"]
-
-
 def test_a_random_program_gives_what_was_recorded():
     """And no finding."""
-    for seed, right in recorded():
+    for seed, right in map(str.split, RECORDED):
         text, arrays, blocks, threads = program(int(seed))
         result = launch(load(text, "k"), (blocks,), threads, arrays, budget=100_000)
         assert result.findings == () and crc(arrays) == right, f"program {seed}:\n{text}"
