@@ -81,8 +81,7 @@ def product(
     old = np.full((shape.m, shape.n), np.nan, np.float32) if c is None else c
     of_a, of_b, of_c = (device.upload(x) for x in (a, b, old))
     subject.enqueue(shape, alpha, of_a, of_b, beta, of_c)
-    found: np.ndarray = device.download(of_c).reshape(shape.m, shape.n)
-    return found
+    return device.download(of_c).reshape(shape.m, shape.n)
 
 
 def run(

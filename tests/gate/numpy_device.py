@@ -99,8 +99,7 @@ def hashed(key: Any, index: Any) -> Any:
 def contents(key: Any, size: int) -> Float32:
     bits = hashed(key, np.arange(size))
     magnitude = ((bits & U64(0xFFFFFF)) + U64(1)).astype(np.float32) * np.float32(2.0**-24)
-    out: Float32 = np.where(bits >> U64(31), -magnitude, magnitude).astype(np.float32)
-    return out
+    return np.where(bits >> U64(31), -magnitude, magnitude).astype(np.float32)
 
 
 def signs(key: Any, size: int) -> Any:
@@ -223,8 +222,7 @@ class NumpyDevice:
     def download(self, buffer: Any) -> Float32:
         self.enqueue(lambda: None)  # a copy takes its time
         self.synchronize()
-        out: Float32 = buffer.data.copy()
-        return out
+        return buffer.data.copy()
 
     def view(self, buffer: Any, start: int, size: int) -> NumpyBuffer:
         assert start >= 0 and start + size <= buffer.size

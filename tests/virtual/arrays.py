@@ -12,17 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from tests.gate.kernels import tf32
 from tests.gate.numpy_device import NumpyBuffer
 from tests.virtual.machine import Machine, Stream, Work
 from worklog.problem.gemm import Float32
 
 SHORT_US = 2.0  # a kernel that touches little
-
-
-def eleven_bits(values: Float32) -> Float32:
-    """Rounded as tensor cores take operands in TF32: of FP32's range."""
-    out: Float32 = ((values.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +44,7 @@ class Array:
 
     @property
     def data(self) -> Float32:
-        out: Float32 = self.buffer.data.reshape(self.shape)
-        return out
+        return self.buffer.data.reshape(self.shape)
 
     @property
     def size(self) -> int:
@@ -147,7 +141,7 @@ class VirtualArrays(Elementwise):
 
     @staticmethod
     def _product(alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> Float32:
-        left, right = (eleven_bits(x.data) if rounded else x.data for x in (a, b))
+        left, right = (tf32(x.data) if rounded else x.data for x in (a, b))
         product: Float32 = np.float32(alpha) * (left @ right)
         return product if beta == 0 else product + np.float32(beta) * c.data
 
