@@ -103,6 +103,7 @@ def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_m
     shown = access("bulk_copies")
     assert at_first(shown)["text"].endswith("floats of shared as float4")
     copies = {kind["text"]: kind.get("writes", 0) for kind in shown.document["kinds"] if "box" in kind}
+    assert shown.document["matrices"]["A"] == [256, 32, 0, 0, 128, 32], "rows and columns of A, and the part to draw"
     assert list(copies.values()) == [0] and "bytes of B to shared memory" in next(iter(copies))
 
 
