@@ -38,7 +38,7 @@ TARGETS = {
     "figures": Target(
         "python -m worklog article",
         ("worklog.cli.figures",),
-        (RECORDINGS, "worklog/plots/*.toml", "kernels/*"),
+        (RECORDINGS, "worklog/plots/*.toml", "kernels/*", "constraints.txt"),
         ("figures/*.svg", "figures/*.png", "figures/README.md", "README.md"),
     ),
     "notebooks": Target(

@@ -38,14 +38,6 @@ def integers(rows: int, columns: int, seed: int = 0) -> Any:
     return np.random.default_rng([rows, columns, seed]).integers(-8, 9, (rows, columns)).astype(np.float32)
 
 
-class Device(nullcontext[None]):
-    """CuPy's, which a new array is made on."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.id = number
-
-
 class OnHost:
     """A CuPy array as far as sgemm reads it before a launch."""
 
@@ -53,8 +45,8 @@ class OnHost:
     dtype = "float32"
 
     def __init__(self, shape: tuple[int, ...], address: int, strides: tuple[int, ...] = (), gpu: int = 0) -> None:
-        self.shape, self.strides, self.device = shape, strides or (4 * shape[1], 4), Device(gpu)
-        self.data = SimpleNamespace(ptr=address)
+        self.shape, self.strides, self.device = shape, strides or (4 * shape[1], 4), nullcontext[Any]()
+        self.data, vars(self.device)["id"] = SimpleNamespace(ptr=address), gpu
 
     @property
     def T(self) -> OnHost:  # noqa: N802
