@@ -92,6 +92,8 @@ def test_what_is_shown(run):
     assert lines[:2] == list(racy.sentences) and run.label in lines[3]
     assert [line.split()[0] for line in lines[5:]] == [*(record.name for record in LADDER), "mine"]
     assert f" {own.ms:#.4g} ms " in lines[-1], "at least"
+    per_fma = [f" {32 * count / 4096**3:.3f} " for count in (own.counts.load_lines, own.counts.wavefronts)]
+    assert all(count in lines[-1] for count in per_fma)
     assert all(sentence in racy._repr_html_() for sentence in (*racy.sentences, "warptiled"))
     assert racy.as_dict()["bound"]["ms"] == own.ms
 

@@ -95,6 +95,11 @@ def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
         ({"DRAM": 95.0}, "bytes of DRAM", "shared"),
         ({"issue slots": 95.0}, "instructions beside", "vectorized"),
         ({"issue slots": 95.0, "FP32 cores": 90.0}, "multiply-adds themselves", "split"),
+        (
+            {"L1 and shared": 30.0},
+            "(issue slots 41 % busy, and 50 % of the warps' cycles wait for mio_throttle)",
+            "tiles_2d",
+        ),
         (FEW, "different times (issue slots 41 % busy, and 6 % of the warps resident where 12 % are possible)", ""),
     ],
 )

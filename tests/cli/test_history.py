@@ -57,8 +57,9 @@ def test_log_lists_exports_and_removes_runs_and_show_takes_their_names():
     assert Path("all.csv").read_text().count("\nnaive") == 0 and Path("all.csv").read_text().count(",naive,") == 2
     assert json.loads(worklog("log", "--kernel", "nothing", "--json").stdout) == []
     assert "101.0 µs" in worklog("show", "T11", "--bencher", "metrics.json").stdout
-    latency = json.loads(Path("metrics.json").read_text())["naive at 512"]["latency"]
-    assert latency == {"value": 101000.0, "lower_value": 99990.0, "upper_value": 102010.0}
+    metrics = json.loads(Path("metrics.json").read_text())["naive at 512"]
+    assert metrics["latency"] == {"value": 101000.0, "lower_value": 99990.0, "upper_value": 102010.0}
+    assert metrics["tflops"]["value"] == pytest.approx(2 * 512**3 / 101e6)
     asked = CliRunner().invoke(main, ["log", "--keep", "1"], input="n\n")
     assert "remove 1 runs" in asked.output and len([*runs_dir().iterdir()]) == 2 and asked.exit_code == 130
     assert worklog("log", "--keep", "1", "--yes").exit_code == 0

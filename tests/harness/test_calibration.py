@@ -85,7 +85,9 @@ def test_whether_the_flush_works_is_found_out_and_how_much_it_leaves(monkeypatch
 
 
 def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a_failure():
-    found = replace(CALIBRATION, fp32_tflops=65.3, sm_mhz=1980.0, aa_ratio=1.0001, aa_low=0.9998, aa_high=1.0004)
+    found = replace(
+        CALIBRATION, fp32_tflops=65.3, copy_gbs=4000.0, sm_mhz=1980.0, aa_ratio=1.0001, aa_low=0.9998, aa_high=1.0004
+    )
     page = certificate(found, GPU, "live · Virtual · 2026-11-21")
     for words in (
         "live · Virtual · 2026-11-21 · driver 580\n",
@@ -94,6 +96,7 @@ def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a
         "100.01 % ±0.03",
         "evicts: a read takes 250 cycles",
         "65.3 TFLOP/s at 1980 MHz, 97.6 % of theory",
+        "4000 GB/s, 83.1 % of theory",
     ):
         assert words in page
     for read_us, error in ((4.2, "+0.80"), (2.6, "-0.80")):

@@ -51,7 +51,7 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("01", {"warmup": "none"}, r"changes the time by [+-]\d+\.\d%. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
         ("02", 3, "their whole range is too narrow", "9 samples"),
-        ("02", 8, "begins before the second one. Hint: ", "9 samples"),
+        ("02", 6, "begins before the second one. Hint: ", "9 samples"),
         ("02", 12, "fewer are, too", "9 samples"),
         ("03", 14.3, "a multiply-add is two operations", "28.6"),
         ("03", 29.0, r"29 TFLOP/s is too large\. Hint: each of", "28.6"),

@@ -133,7 +133,9 @@ CASES = {
     ),
     "peers": Case(lambda: plots.peers(comparison()), "not read: gone", source=COMPARED),
     "peers without ours": Case(lambda: plots.peers(comparison({"do_bench": 0.2})), "What each harness", "", COMPARED),
-    "samples": Case(lambda: plots.samples(full_run(), "warptiled"), "scatter by 1 %, the median of 9 | unknown"),
+    "samples": Case(
+        lambda: plots.samples(full_run(), "warptiled"), "scatter by 1 %, the median of 9 is known to ±0.27 % | unknown"
+    ),
     "samples, slowed": Case(lambda: plots.samples(runs.sampled(9, 0x4), "naive", 512), "slowed: software power cap"),
     "sweep": Case(
         lambda: plots.sweep(tiles(), swept()),

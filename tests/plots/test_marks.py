@@ -170,7 +170,8 @@ def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the
     pairs = [(f"2026-11-{day}T03:12", [measured("a", us=a), measured("b", us=b)]) for day, a, b in times]
     three = [small_run(created=created, measurements=pair) for created, pair in pairs]
     made = compare([side_of(three[1])], [side_of(three[2])])
-    *lines, _ = plots.changes(made).axes[0].lines
+    *lines, unchanged = plots.changes(made).axes[0].lines
+    assert unchanged.get_xdata() == [0, 0]
     slower, faster = (row.change for row in made.rows)
     for line, change, colour in zip(lines[::2], (slower, faster), (ALERT, ACCENT), strict=True):
         assert line.get_xdata() == approx([100 * change.low, 100 * change.high]) and line.get_color() == colour

@@ -18,10 +18,12 @@ from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
 from worklog.runner import sweep as tuning
 from worklog.runner.measure import (
+    Job,
     article_jobs,
     held_by,
     holding,
     jobs_of,
+    limit_s,
     recorded,
     require_measurable,
 )
@@ -169,3 +171,12 @@ def test_two_kernels_of_one_name_and_too_many_tasks_are_errors():
     assert jobs_of("naive", 256, against="shared")[0][0].against == ("shared",)
     with pytest.raises(BadSetting, match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer"):
         jobs_of(["naive", "cuBLAS"], range(1, 60_001))
+    assert len(jobs_of(["naive", "cuBLAS"], range(1, 50_001))[0]) == 100_000
+
+
+def test_a_measurement_hangs_after_the_longest_budget_of_its_jobs_and_more_for_large_matrices():
+    jobs = Job("naive", Shape.of(256)), Job("naive", Shape.of(256), (("budget_s", 30.0),))
+    near = 256**2 * 1e-6
+    assert limit_s((), Harness(budget_s=5.0), 10.0) == 15.0
+    assert 40.0 < limit_s(jobs, Harness(budget_s=5.0), 10.0) < 40.0 + near
+    assert limit_s([Job("naive", Shape.of(16384))], Harness(budget_s=5.0), 10.0) > 16.0

@@ -66,7 +66,7 @@ def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status):
     assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""]
     said = f"naive: {status}: {m.reason}"
     assert run.footnotes([m]) == [said] and said in run.text() and said in Html(run._repr_html_()).words
-    assert "<b>wrong" in repr(m) and "&lt;b&gt;wrong" in m._repr_html_()
+    assert "<b>wrong" in repr(m) and f"{status}  3 | 4 rows" in repr(m) and "&lt;b&gt;wrong" in m._repr_html_()
     row = markdown(run, Shape.of(8)).splitlines()[4]
     assert len(re.findall(r"(?<!\\)\|", row)) == 5 and "4 rows <b>wrong" in row, "in the README"
 

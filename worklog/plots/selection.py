@@ -124,7 +124,7 @@ def leaders(kernels: Iterable[Measurement]) -> list[Measurement | None]:
 def cublas_tflops(kernels: list[Measurement]) -> float:
     """TFLOP/s of cuBLAS: of its own row, else the median over its timings beside each kernel."""
     own = [m.tflops for m in kernels if m.kernel == CUBLAS and measured(m)]
-    beside = [(m.tflops or 0.0) / m.ratio for m in kernels if measured(m) and m.ratio]
+    beside = [m.tflops / m.ratio for m in kernels if m.tflops and m.ratio]
     return own[0] if own and own[0] else median(beside)
 
 

@@ -143,7 +143,7 @@ def run_child(
             while (running := process.poll() is None) or wait(pipes, 0):
                 if stop.is_set() or hung or not running:
                     end(process)  # and what it has started
-                for pipe in wait(pipes, TICK_S if running else 0):
+                for pipe in wait(pipes, TICK_S):
                     if pipe is not heard:
                         chunk = os.read(process.stdout.fileno(), 65536)
                         printed = (printed + chunk)[-PRINTED:]
