@@ -9,19 +9,16 @@ import numpy as np
 
 from tests.gate.numpy_device import Function, Problem
 from worklog.errors import LaunchFailed
+from worklog.gate.checker import REPEATED as REPEAT
+from worklog.gate.edges import EDGE_SHAPES as EDGE
+from worklog.gate.precision import HARD_DATA as HARD
+from worklog.gate.precision import NAME as PRODUCTS
+from worklog.gate.sgemm import BENCHMARK_SHAPE as BENCHMARK
+from worklog.gate.sgemm import RAGGED
 from worklog.problem.gemm import Domain, Float32
 
 F32 = np.float32
-EDGE, BENCHMARK, REPEAT, PRODUCTS, PRECISION, HARD, RAGGED, LAUNCH = (
-    "exact on edge shapes",
-    "exact at the benchmark shape",
-    "bit-equal when repeated",
-    "products",
-    "precision",
-    "hard data",
-    "just below the benchmark shape",
-    "launch",
-)
+PRECISION, LAUNCH = "precision", "launch"
 Where = Callable[[Problem], bool]
 
 
