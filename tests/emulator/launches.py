@@ -268,6 +268,14 @@ KERNELS: dict[str, Launch] = {
         f"generic_pointers {which}": Launch([np.full(32, 10, np.float32), which, floats(33)], [[0] + [10] * 32])
         for which in (0, 2)
     },
+    **{
+        f"generic_loads {which}": Launch(
+            [np.ones(256, np.float32), which, floats(32)],
+            [[which > 0] * 32],
+            counts={f"{load}.requests": 1, f"{load}.bytes": 128, f"{load}.sectors": which, "local.requests": 0},
+        )
+        for which, load in ((32, "global_load"), (0, "shared_load"))
+    },
     # Each thread does its own number of steps, with branches inside.
     "diverged": Launch([150, words(150)], [Crc(150, 0x598FC35B)], 40, (4,)),
     "three_dimensions": Launch([zeros(24 * 30)], [Crc(720, 0xDF2E4C4F)], (5, 3, 2), (2, 3, 4)),

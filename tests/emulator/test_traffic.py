@@ -10,7 +10,7 @@ import pytest
 from tests.emulator.helpers import compiled, edited, gemm, kernel, run, rung_kernel
 from tests.record.ncu import emulated, with_replays
 from worklog.analysis.prediction import predict
-from worklog.emulator import Access, Counts, NotPredictable
+from worklog.emulator import Counts, NotPredictable
 from worklog.emulator.core.native import library
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
@@ -166,18 +166,3 @@ def test_every_count_is_the_gpus(name):
         assert with_replays(here, counted) == counted, record["device"]
         fewer = here["global_store.sectors"] - counted["global_store.sectors"]
         assert fewer == 0 or "H100" in record["device"], "only an H100 was seen to count fewer"
-
-
-GENERIC = """  float x; __shared__ float tile[32];
-  const float* p = threadIdx.x < which ? a + 8 * threadIdx.x : tile + 8 * (threadIdx.x % 4);
-  tile[threadIdx.x] = 0;
-  asm volatile("ld.f32 %0, [%1];" : "=f"(x) : "l"(p));
-  c[threadIdx.x] = x;"""
-
-
-@pytest.mark.parametrize(("which", "memory", "sectors"), [(32, "global_load", 32), (0, "shared_load", 0)])
-def test_a_generic_access_counts_as_one_of_the_memory_that_it_is_in(which, memory, sectors):
-    arguments = [np.ones(256, np.float32), np.zeros(32, np.float32), which]
-    counts = run(kernel(GENERIC, "const float* a, float* c, int which"), arguments).counts
-    load = getattr(counts, memory)
-    assert (load.requests, load.bytes, load.sectors) == (1, 128, sectors) and counts.local == Access()
