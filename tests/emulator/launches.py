@@ -121,6 +121,8 @@ HAND_OVERS = {
     "shared_lock": ([32] * 5, None, None),
 }
 
+SPINS = {"lock": ([0], [32]), "flag": ([1], [1] * 32), "meeting_above": ([1], None)}
+
 
 def gemm(
     m: int,
@@ -192,6 +194,7 @@ KERNELS: dict[str, Launch] = {
         for name, (out, kinds) in BARRIERS.items()
     },
     **{f"hand_over/{n}": Launch([zeros(1280) for _ in "cdf"], out, 64, (5,)) for n, out in HAND_OVERS.items()},
+    **{f"spins/{n}": Launch([zeros(64) for _ in "cd"], out, options={"budget": 9000}) for n, out in SPINS.items()},
     **{f"right/{path.stem}": right(path.stem) for path in sorted(Path(__file__).parent.glob("kernels/right/*.cu"))},
     "calls/recursion": Launch([zeros(32)], [Crc(32, 0x1D74A57B)]),
     "calls/structs": Launch([floats(32)], [18.5 + 2.5 * T32]),

@@ -47,26 +47,6 @@ def test_what_blocks_hand_over_takes_bounded_memory(body, blocks, monkeypatch):
     assert ended[0]["times"] < 2**22 + 2**18 and ended[0]["forgotten"] > 0
 
 
-SPINS = {
-    "a lock": "while (atomicCAS(c, 0, 1) != 0) {}\n  *d += 1;\n  atomicExch(c, 0);",
-    "a flag": "if (t == 0) atomicExch(c, 1); else while (*(volatile int*)c == 0) {}\n  d[t] = 1;",
-    "a meeting above": """if (t == 5) while (*(volatile int*)c == 0) {}
-  else if (t < 16) d[t] = __ballot_sync(~32u, t % 3);
-  else d[t] = 2 + __ballot_sync(~32u, t & 1);
-  if (t == 0) atomicExch(c, 1);""",
-}
-
-
-@pytest.mark.parametrize("name", SPINS)
-def test_lanes_wait_for_lanes_of_their_warp(name):
-    source = kernel("  int t = threadIdx.x;\n  " + SPINS[name], "int* c, int* d")
-    c, d = (np.zeros(64, np.int32) for _ in range(2))
-    result = run(source, [c, d], budget=9000)
-    assert not [finding for finding in result.findings if finding.is_error and "race" not in finding.kind]
-    expected = {"a lock": (0, [32]), "a flag": (1, [1] * 32)}.get(name, (1, []))
-    assert c[0] == expected[0] and d[: len(expected[1])].tolist() == expected[1]
-
-
 def test_an_instruction_that_is_not_supported_is_refused_where_it_runs():
     text = """.visible .entry k(.param .u32 n) {
   .reg .pred %p; .reg .u32 %r<2>;
