@@ -96,7 +96,7 @@ def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a
         "100.01 % ±0.03",
         "evicts: a read takes 250 cycles",
         "65.3 TFLOP/s at 1980 MHz, 97.6 % of theory",
-        "4000 GB/s, 83.1 % of theory",
+        "4000 GB/s, 81.4 % of theory",
     ):
         assert words in page
     for read_us, error in ((4.2, "+0.80"), (2.6, "-0.80")):
