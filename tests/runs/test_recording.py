@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 from pytest import approx
 
-from tests.stale import stale
 from worklog.cli.figures import markdown, markers, others
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
@@ -91,11 +90,7 @@ def test_the_readmes_table_is_the_recordings(h200):
 
 
 def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
-    """They are drawn again unless tests/made.json says that they are of now. Of the PNGs that are not drawn here,
-    the title and the description, which every change of a number changes.
-    """
-    if "figures" not in stale():
-        return
+    """Of the PNGs that are not drawn here, the title and the description, which every change of a number changes."""
     drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing
     for path in drawn.paths:
