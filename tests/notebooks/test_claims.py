@@ -224,7 +224,7 @@ def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_fro
 def test_shared_memory_limits_four_rungs_latency_the_next_and_fp32_is_nearest_after_it():
     busy = {name: kernel["percent"] for name, kernel in COUNTERS.items()}
     assert all(max(busy[name].values()) == busy[name]["L1 and shared"] > 75 for name in RUNGS[2:6])
-    assert max(busy["conflict_free"].values()) < 70 and busy["conflict_free"]["FP32 cores"] < 60
+    assert max(busy["conflict_free"].values()) < 70
     assert all(65 < busy[name]["FP32 cores"] < 77 for name in RUNGS[7:])
     assert [sum(us(n, size) < us("tiles_1d", size) for n in RUNGS[4:]) for size in (1024, 4096)] == [2, 8], "of 00"
     waits, hides = (COUNTED.rungs[name].wavefronts_per_fma for name in ("conflict_free", "double_buffered"))

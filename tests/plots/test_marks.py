@@ -258,10 +258,11 @@ def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
     tile, *strips = plots.ownership(access("coalesced")).axes
     warp, thread = ({path.get_extents().bounds for path in of.get_paths()} for of in tile.collections)
     assert sum(wide * high for *_, wide, high in warp) == 32 * sum(wide * high for *_, wide, high in thread) == 32
-    for strip in strips:
+    for strip, sectors in zip(strips, (1, 4, 4), strict=True):
         cells = {tuple(path.get_extents().intervalx) for of in strip.collections for path in of.get_paths()}
         assert all(end < begin for (_, end), (begin, _) in pairwise(sorted(cells)))
-        assert len(cells) % 8 == 0 and max(cells)[1] < strip.get_xlim()[1], "sectors of 8 floats"
+        assert len(cells) == 8 * sectors and max(cells)[1] < strip.get_xlim()[1], "of 8 floats each"
+        assert strip.get_ylim() == approx((0.09, 0)), "in one row"
 
 
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
