@@ -172,6 +172,18 @@ def test_the_launch_is_read_only_where_the_source_states_one(source, grid, block
     assert not grid or by_option in Kernel.from_source(source, grid="M").adapted
 
 
+@pytest.mark.parametrize(
+    ("block", "grid"),
+    [
+        ("16, 8", "(N + 16 - 1) / 16, (M + 8 - 1) / 8"),
+        ("64", "(N + 64 - 1) / 64, (M + 1 - 1) / 1"),
+        ("8, 4, 1", "(N + 8 - 1) / 8, (M + 4 - 1) / 4"),
+    ],
+)
+def test_the_grid_that_is_read_from_indices_fits_the_block_that_the_user_states(block, grid):
+    assert Kernel.from_source(INDICES, block=block).grid == grid
+
+
 LAUNCH = "gemm<<<dim3((N + 15) / 16, (M + 7) / 8), dim3(16, 8)>>>(A, B, C, M, N, K);"
 OF_T = LAUNCH.replace("dim3(16, 8)", "t")
 PASSES = "(A, B, C, M, N, K); }"

@@ -144,7 +144,7 @@ class Kernel:
             launch, origin = replace(own_launch, function=function), "a comment"
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
-            launch, origin, unread = signature.launch(source, unit, function, defined, arguments, numbers)
+            launch, origin, unread = signature.launch(source, unit, function, defined, arguments, numbers, block or "")
             adapted += unread
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")

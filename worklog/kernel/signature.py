@@ -247,11 +247,11 @@ def covered(grid: str) -> tuple[list[str], bool]:
 
 
 def launch(
-    source: str, unit: Unit, function: str, defined: Definition, values: Sequence[str], instance: str
+    source: str, unit: Unit, function: str, defined: Definition, values: Sequence[str], instance: str, threads: str
 ) -> tuple[Launch, str, list[str]]:
     """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; where it was
     read; and what wasn't understood. An empty one where it states none, or several. instance: arguments of the
-    template, as in "32, 8".
+    template, as in "32, 8". threads: the block that a user states.
     """
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
@@ -306,7 +306,7 @@ def launch(
         return Launch(function), "", [f"its launches differ: {differ}", *unread]
     if launches:
         return (*launches.popitem(), unread)
-    guessed, unread = _by_tile(function, defined, free, own), [*prose, *unread]
+    guessed, unread = _by_tile(function, defined, free, own, threads), [*prose, *unread]
     if guessed is None:
         return Launch(function), "", unread
     tile, origin = guessed
@@ -327,7 +327,7 @@ def launches_of(unit: Unit) -> Iterator[list[Call]]:
 
 
 def _by_tile(
-    function: str, defined: Definition, known: Mapping[str, str], own: Mapping[str, str]
+    function: str, defined: Definition, known: Mapping[str, str], own: Mapping[str, str], threads: str
 ) -> tuple[Launch, str] | None:
     """The launch of a tile per block, or of a thread per element, where it is clear which index walks the columns of C;
     and which of these it was.
@@ -367,7 +367,7 @@ def _by_tile(
     elif not planar or "blockDim.y" not in body or "__shared__" in body:
         return None
     else:  # one without a tile takes any block
-        grid = block = ["32", f"({defined.bounds or MAX_THREADS}) / 32"]
+        grid = block = [*parts(threads or f"32, ({defined.bounds or MAX_THREADS}) / 32"), "1"][:2]
     sizes = ("N", "M") if columns_first else ("M", "N")
     grid, block = ([reduced(part, known) for part in listed] for listed in (grid, block))
     with suppress(BadSetting):
