@@ -31,7 +31,8 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch, tmp_path):
     result = worklog("doctor")
     assert result.exit_code == 0
     assert f"· gpu: {WHY}\n    No time can be measured here." in result.stdout
-    assert f"✓ recordings: {', '.join(recordings())}; later rungs and other GPUs: " in result.stdout
+    assert "✓ recordings: h200, h100_drawn, h100_tiles, " in result.stdout
+    assert "NVIDIA H100" in worklog("show", "h100_tiles").stdout
     assert not runs_dir().exists(), "nothing is made to see whether a folder can be written"
     (tmp_path / "file").write_text("no folder")
     for name in ("WORKLOG_HOME", "WORKLOG_CACHE"):

@@ -85,7 +85,7 @@ def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> N
     "--bench", "files", multiple=True, type=options.PATH, metavar="FILE.py",
     help="Time the benchmarks that FILE.py declares instead, cold and hot; repeat for more.",
 )  # fmt: skip
-@options.axes("As of `worklog bench`; repeat for more.")
+@options.axes("As in `worklog bench`; repeat for more.")
 @options.out()
 @options.exports
 @options.JSON
@@ -188,8 +188,7 @@ def _findings() -> Iterator[tuple[str, str, str]]:
         yield "emulator", "its core is missing", f"no kernel runs without a GPU: {error}"
     shipped, saved, cache = runs.recordings(), live_runs(), disk_cache.folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
-    later = ", ".join(runs.recordings(runs.CHAPTERS))
-    yield "recordings", f"{', '.join(shipped) or 'none'}; later rungs and other GPUs: {later}", advice
+    yield "recordings", ", ".join(shipped | runs.recordings(runs.CHAPTERS)) or "none", advice
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
     yield "runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice
     sizes = [entry.stat().st_size for entry in cache.glob(f"*{disk_cache.SUFFIX}")]

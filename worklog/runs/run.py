@@ -317,8 +317,9 @@ def _named(word: str) -> Run:
     kept = [path for path in live_runs() if word and word in path.stem]
     if len(kept) > 1:
         raise BadSetting(f"{word} names {len(kept)} runs ({a_few(path.stem for path in kept)}): give more of the name")
-    if kept or word in recordings():
-        return Run.load(kept[0]) if kept else Run.load(recordings()[word], "recorded")
+    shipped = recordings(CHAPTERS) | recordings()
+    if kept or word in shipped:
+        return Run.load(kept[0]) if kept else Run.load(shipped[word], "recorded")
     if ":" in word:
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             file.write(git("show", word))
@@ -327,8 +328,8 @@ def _named(word: str) -> Run:
                 return Run.load(file.name)
             except BadRunFile as error:
                 raise BadRunFile(str(error).replace(file.name, word)) from error
-    near, shipped = meant(word, [path.stem for path in live_runs()]), ", ".join(recordings())
-    advice = f"give a file, a name of `worklog log`, a recording ({shipped}), or REVISION:PATH"
+    near = meant(word, [path.stem for path in live_runs()] + [*shipped])
+    advice = f"give a file, a name of `worklog log`, a recording ({', '.join(shipped)}), or REVISION:PATH"
     raise BadSetting(f"there is no run {word!r}{near}: {advice}")
 
 
