@@ -56,7 +56,9 @@ class Graded:
         return f"{words}\n{self.label}" if self.label else words
 
     def _repr_html_(self) -> str:
-        return f'<pre role="status" style="white-space:pre-wrap">{escape(repr(self))}</pre>'
+        words = escape(repr(replace(self, label="")))
+        label = f'<div style="white-space:pre;overflow-x:auto">{escape(self.label)}</div>'  # or a table
+        return f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{words}{label}</pre>'
 
 
 def check_answer(notebook: str, answer: object = None) -> Graded:

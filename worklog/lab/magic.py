@@ -96,7 +96,7 @@ class Trial:
 
     def _repr_html_(self) -> str:
         words = escape(f"{self.kernel.name}: {self.checked}{self.marked()}")
-        report = f'<pre role="status" style="white-space:pre-wrap">{words}</pre>'
+        report = f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{words}</pre>'
         return report + self.prediction._repr_html_() + self.shown._repr_html_() if self.passed else report
 
     def _ipython_display_(self) -> None:

@@ -126,4 +126,4 @@ def attempt(name: str, source: str) -> Graded:
         if mine[name] > times * theirs[name]
     ]
     said = "it passes the gate" + (f", but with {', '.join(over)}\nHint: {hint[0]}" if over else "")
-    return Graded(not over, f"{said}\n{counts(kernel, puzzle.rung).text()}")
+    return Graded(not over, said, counts(kernel, puzzle.rung).text())

@@ -58,7 +58,7 @@ class Code:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        return f'<pre style="font-family:monospace;line-height:1.35">{self.html()}</pre>'
+        return f'<pre style="font-family:monospace;line-height:1.35;word-break:normal">{self.html()}</pre>'
 
     def html(self) -> str:
         """The lines without a box around them; <ins> and <del> tell a screen reader what changed."""
@@ -215,7 +215,7 @@ def step(after: str) -> Code:
     wavefronts = [f"{2 * 32 * b.counts.wavefronts / b.shape.flops:.3f}" for b in (old, new)]
     if wavefronts != ["0.000", "0.000"]:
         lines.append(f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}")
-    return Code((*lines, f"{run.label}; counts: {new.source}"))
+    return Code((*lines, run.label, f"counts: {new.source}"))
 
 
 def climb() -> Table:
