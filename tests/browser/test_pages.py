@@ -64,7 +64,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel, page):
     expect(panel.get_by_role("status").filter(has_text="measure: WORKLOG_SOURCE=recorded")).to_be_visible()
     element = reading(panel).element_handle()
     box(panel, "l2").uncheck()
-    expect(reading(panel)).to_contain_text("this reading is 20.0 % lower")
+    expect(reading(panel)).to_contain_text("this time is 20.0 % shorter")
     read_out = element.evaluate("element => element.isConnected ? element.textContent : ''")
     assert "112 µs" in read_out, "a screen reader reads changes only in an element that it knows"
     expect(panel.locator(".strip path")).to_have_count(2)

@@ -72,7 +72,7 @@ def test_rerun_does_the_command_in_the_head_without_its_files_to_write():
     keep("made", 100.0, tool={"name": "gemm-worklog", "version": "0", "commit": "abc", "command": words.split()})
     keep("in python", 100.0)
     again = worklog("rerun", "made")
-    assert again.exit_code == 0 and "1 measurements" in again.stdout
+    assert again.exit_code == 0 and "1 measurement," in again.stdout
     assert again.stderr.startswith("worklog run naive --size 512 --preview  (was abc, is ")
     assert COMMAND.get() == ("run", "naive", "--size", "512", "--preview")
     assert "measure it again with `worklog run`" in one_line(worklog("rerun", "python"))

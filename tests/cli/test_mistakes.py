@@ -47,12 +47,15 @@ MISTAKES = [
     ("run mine.cu --problem softmax", f"{NO_GPU}`worklog check FILE --problem softmax` checks"),
     ("bench bench.py", f"{NO_GPU}--list shows"),
     ("sweep tiles_2d --axis BM=64 --trials 1", "--trials needs a live measurement"),
-    ("check mine.py:f --problem softmax", rf"a host function needs a GPU \({WHY}\)"),
-    ("check mine.py:f", rf"a host function needs a GPU \({WHY}\)"),
+    ("check mine.py:f --problem softmax", rf"the emulator runs .cu files only, and a host function needs a GPU: {WHY}"),
+    ("check mine.py:f", rf"the emulator runs .cu files only, and a host function needs a GPU: {WHY}"),
     # Names, sizes, settings and launches
     ("run naive ' , '", "' , ' names no kernel: name a rung or a file"),
     ("check ''", "'' names no kernel"),
-    ("rerun ''", r"there is no run '': give a file, a name of `worklog log`, a recording \(h200\), or REVISION:PATH"),
+    (
+        "rerun ''",
+        r"there is no run '': give a file, a name of `worklog log`, a recording \(h100_drawn, .*\), or REVISION:PATH",
+    ),
     ("log --since 2026-9", "'2026-9' isn't a UTC day, month or time: write it as 2026-11-27"),
     ("run NAIV", r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch"),
     ("run warptiled --against toch", r".*did you mean torch\?"),

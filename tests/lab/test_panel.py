@@ -106,7 +106,7 @@ def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded()
     panel.chosen = panel.chosen | {"values": panel.table["naive"]}
     assert "reading" in panel.answer and panel.chosen["values"][turns] == 0
     fixed = replace(GRID, harness=GRID.harness | {"placement": "fixed"})  # a file from before this setting
-    assert answer(fixed, l2="warm").comparison.startswith("this reading is 20.0 % lower")
+    assert answer(fixed, l2="warm").comparison.startswith("this time is 20.0 % shorter")
 
 
 def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be_chosen_at_once():
@@ -179,13 +179,13 @@ def test_a_reading_is_compared_with_the_unbiased_one():
     assert unbiased.whole.after.numbers == ("140 µs", "15.3 TFLOP/s", "35.7 % of cuBLAS")
     assert unbiased.comparison.startswith("this is the unbiased time · ±")
     assert warm.whole.difference.off == approx(-0.2, abs=1e-3)
-    assert re.fullmatch(r"this reading is 20.0 % lower · ±\S+ % \(95 %\) from 9 samples", warm.comparison)
+    assert re.fullmatch(r"this time is 20.0 % shorter · ±\S+ % \(95 %\) from 9 samples", warm.comparison)
     assert "share of cuBLAS: 44.6 % here, 35.7 % unbiased" in warm.text and GRID.label in warm.text
     timed = replace(unbiased.whole.after.timed, time=Estimate(2.1483, 2.1483, 2.1483))
     faster = replace(unbiased.whole.after, timed=timed, ratio=Estimate(12.346, 12.346, 12.346))
     assert faster.numbers[1:] == ("1000 TFLOP/s", "1235 % of cuBLAS")
-    assert [amount(off) for off in (1.9, 2.0, 9.0)] == ["190.0 % higher", "3 times too long", "10 times too long"]
-    assert [amount(off) for off in (-0.6, -0.7)] == ["60.0 % lower", "3.33 times too short"]
+    assert [amount(off) for off in (1.9, 2.0, 9.0)] == ["190.0 % longer", "3 times too long", "10 times too long"]
+    assert [amount(off) for off in (-0.6, -0.7)] == ["60.0 % shorter", "3.33 times too short"]
     assert [amount(4999.0), amount(-0.99975, 0.2)] == ["5000 times too long", "about 4000 times too short"]
 
 

@@ -31,7 +31,7 @@ def counters(rungs: Sequence[str]) -> Table:
     stale = [name for name in rungs if source_changed(name, kernels)]
     notes = [f"source changed since: {', '.join(stale)}"] if stale else []
     notes += [f"no counters are recorded of: {', '.join(missing)}"] if missing else []
-    return Table.of(f"{_label(document)} · {Shape(*document['shape'])}", rows, notes=notes)
+    return Table.of(f"{_label(document)} · at {Shape(*document['shape'])}", rows, notes=notes)
 
 
 def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
@@ -50,8 +50,7 @@ def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
 
 
 def _label(document: dict[str, Any]) -> str:
-    version = document["ncu"].split()[1]
-    return f"recorded · {document['device']} · {document['date']} · Nsight Compute {version}"
+    return f"recorded · {document['device']} · {document['date']} · Nsight Compute {document['ncu'].split()[1]}"
 
 
 def busiest(rung: str) -> str:

@@ -94,7 +94,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 )  # fmt: skip
 @click.option(
     "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
-    help="Most instructions that threads which run together may execute on the emulator.",
+    help="On the emulator, stop a group of threads that run together after this many.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
@@ -134,7 +134,7 @@ def check(
             if shape is not None:
                 subject.check(shape)
         if subject.host is not None and (reason := device.gpu_reason()) is not None:
-            raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
+            raise NoGpu(f"the emulator runs .cu files only, and a host function needs a GPU: {reason}")
         checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
         if subject.host is not None or checks.wants_gpu(on):
             checking = partial(checks.check_in_child, emulate=emulate is not False)

@@ -136,7 +136,7 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
 
 @click.command()
 @RUN
-@click.option("--grid", type=options.PATH, help="A run file of tests/record/grid.py for the panel.")
+@click.option("--grid", type=options.PATH, help="The panel's run file, made by tests/record/grid.py.")
 @options.folder("site", "Folder for index.html.")
 def site(file: str | None, grid: Path | None, out: Path) -> None:
     """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""

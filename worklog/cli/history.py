@@ -38,9 +38,8 @@ def compare(
     a file, a name of `worklog log`, a recording, or REVISION:PATH of a file in git; several of one side are pooled, a
     process each. Files of NVBench's --json are read too.
 
-    Exits with 1 if a kernel became slower, from half of the threshold on where the interval excludes less, or fails
-    now; with 2 where the GPU model, the settings or the inputs differ. Before you believe it, measure once more and
-    pool: `worklog compare OLD NEW1,NEW2`.
+    Exits with 1 if a kernel is slower by more than half of the threshold and than its interval, or fails now; with 2 if
+    the GPU model, the settings or the inputs differ. To confirm, pool another run: `worklog compare OLD NEW1,NEW2`.
     """
     if math.isnan(threshold):
         raise click.BadParameter("a number is meant", param_hint="--threshold")

@@ -115,7 +115,7 @@ def run(
             for job in jobs
         ]
         seconds = measure.SECONDS_EACH * len(jobs)
-        text = f"{len(jobs)} measurements, about {spoken(seconds)}"
+        text = f"{len(jobs)} measurement{'' if len(jobs) == 1 else 's'}, about {spoken(seconds)}"
         options.show({"points": len(jobs), "seconds": seconds, "measurements": rows}, text, as_json)
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]

@@ -239,7 +239,7 @@ class Answer:
         difference = self.whole.difference
         if not difference.visible:
             return f"the difference is within the noise · {noise}"
-        return f"this reading is {amount(difference.off, difference.noise)} · {noise}"
+        return f"this time is {amount(difference.off, difference.noise)} · {noise}"
 
     @property
     def notes(self) -> list[str]:
@@ -326,7 +326,7 @@ def amount(off: float, noise: float = 0.0) -> str:
         return f"{about(off + 1, noise, _digits)} times too long"
     if off <= -2 / 3:
         return f"{about(1 / (off + 1), noise, _digits)} times too short"
-    return f"{abs(100 * off):.1f} % {'higher' if off > 0 else 'lower'}"
+    return f"{abs(100 * off):.1f} % {'longer' if off > 0 else 'shorter'}"
 
 
 def _share(name: str, here: float | None, unbiased: float | None) -> str:

@@ -56,8 +56,7 @@ GLOSSARY = {
     "occupancy": "the warps that are resident on a multiprocessor, as a share of the most that it can hold",
     "floor": "a lower bound of a kernel's time: the busiest of four units, at its peak rate all the time",
     "rung": "a kernel of the ladder, which adds one idea to the one before",
-    "u·D": "the unit of the gate's error: u is half a unit in the last place of the format, D the root of the sum of "
-    "(a·b)²",
+    "u·D": "the unit of the gate's error: u is half a unit in the last place, D the root of the sum of (a·b)²",
     "E1": "a family of inputs: integers as large as K allows for an exact result in any order",
     "E2": "a family of inputs: A of odd integers of 12 bits, B of 1 and −1, which shows operands that were rounded",
     "E3": "a family of inputs: E2 with A and B exchanged",
