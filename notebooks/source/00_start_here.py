@@ -96,9 +96,10 @@ lab.effect("vectorized", [256, 1024, 4096], l2="warm")
 # the article's four gremlins; the article does not name the others.
 
 # %%
+print(f"  {'setting':10} {'unbiased':12} {'biased':17} pitfall")
 for pitfall in worklog.settings.PITFALLS:
     biased = ", ".join(map(str, pitfall.biased))
-    settings = f"unbiased: {pitfall.unbiased!s:12} biased: {biased:16}"
+    settings = f"{pitfall.unbiased!s:12} {biased:17}"
     print(f"{pitfall.article or ' '} {pitfall.setting:10} {settings} {pitfall.title}")
 
 # %% [markdown]

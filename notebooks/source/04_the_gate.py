@@ -116,6 +116,25 @@ bad[21, 300] += 1
 print("spoiled product: wrong rows", projection.wrong_rows(bad), "wrong columns", projection.wrong_columns(bad))
 
 # %% [markdown]
+# A check prints one line per stage. In words, they are:
+#
+# | line | what must hold |
+# |---|---|
+# | exact on edge shapes | bit-equal integers at shapes that tiles don't divide, with several alpha and beta |
+# | alpha, beta and C of 24 bits | none of the three is rounded to a shorter format |
+# | exact at the benchmark shape | bit-equal integers of E1, E2 and E3, by projections, at the shape that is timed |
+# | bit-equal when repeated | more launches on the same integers give the same bits; a race may not |
+# | products | each single product keeps its 24 bits; else a note |
+# | precision | the error on random data is within the limits of the class, in u·D |
+# | hard data | large beside small numbers, cancellation, infinities and NaN give what FP32 gives |
+# | just below the benchmark shape | the last rows and columns are right where the shape ends inside a tile |
+# | C of NaN, beta = 0 | the old C doesn't reach the result |
+# | alignment | right for matrices that don't begin at an allocation's start |
+# | rare paths | (emulator) right in launches that take branches which no other launch took |
+#
+# On the emulator, every launch of every stage is also checked for races, accesses out of bounds and uninitialized
+# reads. A check without such a finding has none in these launches.
+#
 # ## 4. Five wrong kernels
 #
 # This kernel is right: shared-memory tiles with a check of every bound. Each of the five has one small, common mistake.
