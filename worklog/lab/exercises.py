@@ -57,7 +57,7 @@ class Graded:
 
     def _repr_html_(self) -> str:
         words = escape(repr(replace(self, label="")))
-        label = f'<div style="white-space:pre;overflow-x:auto">{escape(self.label)}</div>'  # or a table
+        label = f'<div tabindex="0" style="white-space:pre;overflow-x:auto">{escape(self.label)}</div>'  # or a table
         return f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{words}{label}</pre>'
 
 

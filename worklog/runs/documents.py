@@ -243,7 +243,7 @@ class Table:
 
         def cell(tag: str, place: int, inner: str) -> str:
             align = "left" if place < self.left else "right"
-            align += "" if place < self.left and len(inner) > 20 else ";white-space:nowrap"
+            align += "" if place < self.left and len(inner) > 8 else ";white-space:nowrap"
             return f'<{tag} style="text-align:{align}">{inner}</{tag[:2]}>'
 
         heads = [cell('th scope="col"', place, escape(words)) for place, words in enumerate(self.columns)]
