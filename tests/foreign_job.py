@@ -31,14 +31,9 @@ def noted(pid: int) -> None:
         file.write(f"{pid}\n")
 
 
-def hang(sleep: Callable[[float], object] = time.sleep) -> None:
+def hang() -> None:
     noted(os.getpid())
-    sleep(FOR_EVER_S)
-
-
-def with_the_lock(seconds: float) -> None:
-    """Where no other thread of this process can do anything."""
-    ctypes.PyDLL(None).sleep(int(seconds))
+    time.sleep(FOR_EVER_S)
 
 
 def start_another(then: Callable[[], None]) -> None:
@@ -53,7 +48,6 @@ def leave(code: int = 0, words: str = "") -> None:
 
 ACTS: dict[str, Callable[[], object] | BaseException] = {
     "hangs": hang,
-    "hangs with the lock": lambda: hang(with_the_lock),
     "hangs with another": lambda: start_another(hang),
     "starts another": lambda: start_another(leave),  # which would have no parent
     "segfaults": lambda: ctypes.string_at(0),
