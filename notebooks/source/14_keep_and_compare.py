@@ -250,6 +250,7 @@ shares = summary["percent, with interval"]
 for name, of_cards in shares.items():
     if name.endswith(f" of {summary['best']}"):
         print(f"{name.split(' of ')[0]}:", ", ".join(f"{value:.1f} %" for _, value, _ in of_cards.values()))
+home.cleanup()
 
 # %% [markdown]
 # On each card the tile is the fastest by more than 3 %, and each percentage agrees within 0.4 between the cards. Shares

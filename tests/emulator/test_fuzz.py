@@ -73,7 +73,7 @@ class Program:
             end, top = f"END{self.labels}", f"TOP{self.labels}"
             counter = f"%r{8 + self.labels % 8}" if depth == 0 else ""
             if counter and random.random() < 0.5:  # a loop, of the same length for all threads or not
-                add(f"and.b32 {counter}, {random.choice(['%tid.x', '3', '%r7'])}, 3;\n{top}:")
+                add(f"and.b32 {counter}, {random.choice(['%r16', '3', '%r7'])}, 3;\n{top}:")
                 for _ in range(random.randint(1, 4)):
                     self.statement(depth + 1)
                 add(f"setp.ne.u32 %p6, {counter}, 0;\nsub.u32 {counter}, {counter}, 1;\n@%p6 bra {top};")
@@ -85,7 +85,7 @@ class Program:
         elif what < 0.95:
             own, other = "%d6", "%d7"
             add(f"st.shared.u32 [{own}], {self.any('r')};\nbar.sync 0;")
-            add(f"xor.b32 %r6, %tid.x, {random.randrange(32)};\nmul.wide.u32 {other}, %r6, {4 * OWN};")
+            add(f"xor.b32 %r6, %r16, {random.randrange(32)};\nmul.wide.u32 {other}, %r6, {4 * OWN};")
             add(f"ld.shared.u32 {self.any('r')}, [{other}];\nbar.sync 0;")
         elif random.random() < 0.5:
             mode, c = random.choice(
