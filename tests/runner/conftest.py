@@ -31,11 +31,6 @@ def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Mea
     return measure_job(VirtualSession(xp.machine, *(benchmark.kernel for benchmark in chosen)), job, QUICK)
 
 
-def true_us(m: int, n: int, k: int) -> float:
-    """Of a product on the virtual GPU."""
-    return 2 * m * n * k / Machine().flops_per_us
-
-
 @pytest.fixture(autouse=True)
 def foreign(monkeypatch, tmp_path):
     monkeypatch.setenv("FOREIGN_PIDS", str(tmp_path / "pids"))

@@ -8,10 +8,11 @@ from pytest import approx
 
 import worklog
 from tests.helpers import small_run
-from tests.runner.conftest import JOB, at_point, true_us
-from tests.virtual.session import QUICK
+from tests.runner.conftest import JOB, at_point
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, true_us
 from worklog.errors import BadSetting
-from worklog.problem.axes import Axis
+from worklog.problem import Axis, Shape
 from worklog.runner import declare
 from worklog.runner.declare import Benchmark, State, declared, measure
 from worklog.runner.measure import carry_out
@@ -100,7 +101,7 @@ def leaves(state):
 @pytest.mark.parametrize("mode", ["launcher", "run", "stopwatch", "stream", "body"])
 def test_each_way_to_give_the_work_is_timed(file, mode):
     found = at_point(file, "product", axes=("N=64", f"mode={mode}"))
-    assert found.us == approx(true_us(64, 64, 64), rel=0.01), found.reason
+    assert found.us == approx(true_us(Machine(), Shape.of(64)), rel=0.01), found.reason
     assert found.axes == {"N": 64, "mode": mode} and found.shape is None
     assert found.gbs == approx(12 * 64 * 64 / found.us / 1e3)
     assert (found.work.flops, found.work.elements) == (2 * 64**3, 2 * 64 * 64)

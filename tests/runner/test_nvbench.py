@@ -3,8 +3,10 @@
 import pytest
 from pytest import approx
 
-from tests.runner.conftest import at_point, true_us
-from worklog.problem import Axis
+from tests.runner.conftest import at_point
+from tests.virtual.machine import Machine
+from tests.virtual.session import true_us
+from worklog.problem import Axis, Shape
 from worklog.runner.declare import declared
 
 FILE = """
@@ -56,7 +58,7 @@ def test_its_axes_have_its_order_and_kinds(file):
 @pytest.mark.parametrize("mode", ["exec", "sync", "timer", "stream"])
 def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode, file):
     m = at_point(file, "product", axes=(f"mode={mode}", "N=64", "M[pow2]=7", "alpha=0.5"))
-    assert m.us == approx(true_us(64, 64, 128), rel=0.25 if mode == "sync" else 0.01), m.reason
+    assert m.us == approx(true_us(Machine(), Shape(64, 64, 128)), rel=0.25 if mode == "sync" else 0.01), m.reason
     assert (m.work.elements, m.work.bytes_read, m.work.bytes_written) == (2 * 128 * 64, 4 * 64 * 192, 4 * 128 * 64)
     assert any("the launcher waits" in said for said in m.degradations) == (mode == "sync")
     assert any("which part of it is timed" in said for said in m.degradations) == (mode == "timer")

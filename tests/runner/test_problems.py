@@ -135,7 +135,6 @@ extern "C" void solution(const float* x, float* y, size_t n) {
     [
         ("float* x, float* y", "takes 2 parameters, and softmax passes 4: declare solution(const float* input, "),
         ("float x, float* y, int n, int m", "takes float x, and softmax passes const float* input"),
-        ("double* x, float* y, int n, int m", "takes double* x, and softmax passes const float* input"),
     ],
 )
 def test_another_signature_is_an_error_with_the_right_one(parameters, said):

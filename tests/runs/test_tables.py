@@ -18,7 +18,7 @@ from worklog.cli.figures import markdown
 from worklog.plots.selection import sample_times
 from worklog.problem import Shape
 from worklog.runs import Estimate, Measurement, Run, Stage, Verdict, Work, recorded_run
-from worklog.runs.documents import Bar, Table, bound, duration, of_baseline, scaled, small
+from worklog.runs.documents import Bar, Table, bound, duration, of_baseline, percent, scaled, small
 from worklog.runs.measurement import cells
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
@@ -55,6 +55,7 @@ def test_numbers_and_bars_in_cells():
     assert bound(-0.081) == "0.09" and scaled(198_000) == "198 k" and scaled(5.2459e6) == "5.246 M"
     times = {0.5: "0.5 µs", 8.4321: "8.432 µs", 999.9: "999.9 µs", 1000: "1 ms", 2649.7: "2.65 ms", 1.2e6: "1.2 s"}
     assert {us: duration(us) for us in times} == times
+    assert [percent(share) for share in (None, 0.0074, 0.65)] == ["", "0.74 %", "65.0 %"]
     narrow = {0.0: "0.00", 0.3: "0.30", 0.0051: "0.01", 0.0049: "0.005", 0.0019: "0.002", 0.00004: "0.00004"}
     assert {half: small(half) for half in narrow} == narrow
 
