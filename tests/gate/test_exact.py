@@ -5,6 +5,8 @@ from itertools import cycle
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.gate.kernels import bf16, fp16, strassens, summed, tf32
 from worklog.gate.edges import RANGES, drawn_shapes, edge_shapes
@@ -28,6 +30,7 @@ from worklog.gate.sgemm import exact_problems, ragged_shapes
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 
+SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
 DOMAINS = (Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(16, 2), Domain(k=256), Domain(256, 64, 16))
 
 
@@ -62,6 +65,17 @@ def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
         seen.add(int(np.log2(factors[0])))
     assert max(np.diff(sorted(seen))) < 2 * RANGE and min(seen) < -FARTHEST + RANGE and max(seen) > FARTHEST - RANGE
     assert stretch(a, b, decks, "fp16") == (1.0, 1.0)
+
+
+@settings(max_examples=30)
+@given(name=st.sampled_from(FAMILIES), shape=SHAPES, seed=st.integers(0, 2**32))
+def test_any_order_gives_the_same_sum(name, shape, seed):
+    rng = np.random.default_rng(seed)
+    a, b = family(name, shape, rng)
+    right = a.astype(np.float64) @ b.astype(np.float64)
+    shuffled = rng.permutation(shape.k)
+    for product in (summed(a, b), summed(a[:, shuffled], b[shuffled]), a @ b, strassens(a, b)):
+        assert np.array_equal(product, right)
 
 
 def test_dense_integers_have_no_zeros_and_many_values_and_room_for_strassens_sums():
@@ -109,6 +123,16 @@ def projected(shape: Shape, seed: int = 0) -> tuple[Float32, Projection]:
     rng = np.random.default_rng(seed)
     a, b = family("E1", shape, rng)
     return (a.astype(np.float64) @ b).astype(np.float32), Projection(ExactProblem("E1", a, b), rng)
+
+
+@settings(max_examples=30)
+@given(shape=SHAPES, seed=st.integers(0, 2**32), data=st.data())
+def test_one_wrong_element_is_found_in_its_row(shape, seed, data):
+    c, projection = projected(shape, seed)
+    assert len(projection.wrong_rows(c)) == 0
+    row, column = data.draw(st.integers(0, shape.m - 1)), data.draw(st.integers(0, shape.n - 1))
+    c[row, column] += 1
+    assert projection.wrong_rows(c).tolist() == [row]
 
 
 def test_a_projection_is_exact_at_a_large_shape():
