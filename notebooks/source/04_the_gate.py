@@ -133,7 +133,7 @@ print("spoiled product: wrong rows", projection.wrong_rows(bad), "wrong columns"
 # | rare paths | (emulator) right in launches that take branches which no other launch took |
 #
 # On the emulator, every launch of every stage is also checked for races, accesses out of bounds and uninitialized
-# reads. A check without such a finding has none in these launches.
+# reads; the last line with a mark says so, or what was found.
 #
 # ## 4. Five wrong kernels
 #

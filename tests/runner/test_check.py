@@ -50,7 +50,7 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             "\ufeff" + PLAIN.replace("\n", "\r\n"),
             LAUNCH,
             0,
-            r"^mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n(✓ .*\n){4}(.*\n)*.* registers .*\n"
+            r"^mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n(✓ .*\n){4}(.*\n)*✓ no race, .*\n.* registers .*\n"
             r"passed as fp32 for M from 1 to [\d,]+, N from 1 to [\d,]+, K from 1 to [\d,]+ in \d+\.\d s "
             r"\(seed \d+\)\n\n"
             r"at least \S+ ms at 4096 on an NVIDIA H200, bound by L1 lookups \(emulated",
@@ -267,7 +267,7 @@ OWN_WRITE = PLAIN.replace(
 @pytest.mark.parametrize(
     ("source", "child", "accepted", "said"),
     [
-        (PLAIN, JOB, True, r"✓ precision: .*(\n.*)*\n✓ precision \(emulated\): (.*\n)*passed as fp32"),
+        (PLAIN, JOB, True, r"✓ precision: (.*\n)*✓ precision \(emulated\): (.*\n)*✓ no race, (.*\n)*passed as fp32"),
         (OWN_WRITE, JOB, False, r"✗ launch \(emulated\): mine\.cu:7: read-only-load: "),
         (PLAIN.replace("alpha * acc :", "acc :"), JOB, False, r"✗ exact on edge shapes: (.*\n)*✗ .* \(emulated\): at"),
         (TEXTURED, FOREIGN, True, r"✓ all: fine\n(.*\n)*· not run on the emulator \(mine\.cu:4: txq"),
@@ -280,7 +280,8 @@ def test_on_a_gpu_the_emulator_runs_small_shapes_beside_it(source, child, accept
     assert found.verdict.accepted == accepted and re.search(said, str(found)), str(found)
     assert bool(found.as_dict()["findings"]) == (source == OWN_WRITE)
     alone = check_in_child(kernel, SMALL, on="gpu", emulate=False, command=child)
-    assert "(emulated)" not in str(alone) and "not run on the emulator (--no-emulate)" in str(alone)
+    shown = str(alone)
+    assert "(emulated)" not in shown and "no race" not in shown and "not run on the emulator (--no-emulate)" in shown
 
 
 def test_the_emulators_verdict_is_the_same_from_there_as_from_here():

@@ -96,6 +96,9 @@ class Checked:
         for finding in self.findings:
             if finding.message not in str(verdict.reason):  # the first finding is in the failed stage already
                 lines.append(f"{'✗' if finding.is_error else '·'} {finding.at(self.kernel.file)}")
+        emulated = self.label.startswith("emulated") or any("(emulated)" in stage.name for stage in verdict.stages)
+        if emulated and verdict.accepted and not self.findings:
+            lines.append("✓ no race, access out of bounds or uninitialized read in any launch on the emulator")
         lines += [f"| {line}" for line in self.printed]
         if compiled is not None:
             lines.append(
