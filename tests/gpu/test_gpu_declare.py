@@ -11,10 +11,9 @@ from pytest import approx
 import worklog
 from tests.helpers import PLAIN
 from worklog import open_run, try_kernel
-from worklog.cli.run import PRODUCT
+from worklog.cli.run import kernel_named
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
-from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.kernel.solution import Solution, find_problem
 from worklog.lab import magic
@@ -113,7 +112,7 @@ def test_benchmarks_in_nvbenchs_interface(tmp_path):
 @NEEDS_TORCH
 def test_pytorch_is_a_baseline_beside_cublas(tmp_path):
     run = worklog.measure(
-        ["warptiled"], 1024, harness=QUICK, against=[Kernel.from_function(PRODUCT), "naive"], out=tmp_path / "run.json"
+        ["warptiled"], 1024, harness=QUICK, against=[kernel_named("torch", {}), "naive"], out=tmp_path / "run.json"
     )
     (m,) = run.select()
     assert set(m.against) == {"cuBLAS", "torch", "naive"} and m.baseline == "cuBLAS"

@@ -16,7 +16,7 @@ from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU, PEAK_TFLOPS, QUICK, VirtualSession, measure
-from worklog.cli.run import PRODUCT
+from worklog.cli.run import kernel_named
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.gate.after_timing import fp32_roof
@@ -106,7 +106,7 @@ def test_pytorch_is_asked_for_fp32(monkeypatch):
     cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
     product = SimpleNamespace(backends=SimpleNamespace(cuda=cuda), addmm=lambda *x, **named: asked.append((x, named)))
     monkeypatch.setitem(sys.modules, "torch", product)
-    kernel = Kernel.from_function(PRODUCT)
+    kernel = kernel_named("torch", {})
     assert kernel.name == "torch" and kernel.host is not None
     function, arrays = kernel.host.loaded()
     function(-1.0, "a", "b", 0.0, "c")

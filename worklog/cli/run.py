@@ -29,8 +29,8 @@ from worklog.runs import CUBLAS, Run, open_run
 from worklog.runs.changes import of_one_loop
 from worklog.settings import Harness
 
-TORCH, PRODUCT = "torch", "worklog.kernel.pytorch:torch"  # the baseline that isn't a rung; a host function
-NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS, TORCH)}
+FUNCTIONS = {"torch": "worklog.kernel.pytorch:torch"}  # the baselines that aren't rungs: host functions
+NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS, *FUNCTIONS)}
 
 
 @click.command()
@@ -44,7 +44,7 @@ NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS,
 @click.option("--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Seed of --shapes.")
 @click.option(
     "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing("kernels"),
-    help=f"Baselines beside {CUBLAS}: {TORCH}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
+    help=f"Baselines beside {CUBLAS}: {', '.join(FUNCTIONS)}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
 @click.option(
@@ -267,12 +267,12 @@ def sweep(
 
 
 def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
-    """A rung or cuBLAS by its name, torch, or a user kernel by its file and function, which has the name of its file.
-    Raises what worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
+    """A rung, cuBLAS or one of FUNCTIONS by its name, or a user kernel by its file and function, which has the name of
+    its file. Raises what worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
     """
     name = NAMES.get(word.lower())
     if name is not None:
-        return Kernel.from_function(PRODUCT) if name == TORCH else name
+        return Kernel.from_function(FUNCTIONS[name]) if name in FUNCTIONS else name
     if not (":" in word or Path(word).suffix or Path(word).exists() or Path(f"{word}.cu").exists()):
         near = meant(word, NAMES.values())
         raise BadSetting(f"there is no kernel {word!r}{near}: name a file, or {', '.join(NAMES.values())}")
