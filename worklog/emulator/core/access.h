@@ -166,7 +166,8 @@ static int by_one_line(const Launch *l, const Stamp *last, const Site *s) {
   return last->thread && l->sites[l->code[last->pc].site].line == s->line;
 }
 
-/* Order of an access of a lane; whether it reads bytes that no thread has written. at: the address in the memory. */
+/* Order of an access of a lane; its elements, a bit each, of which no thread has written some bytes that it reads. at:
+ * the address in the memory. */
 static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, int32_t pc, Buffer *m, int lane,
                              uint64_t address, uint64_t at) {
   int width = s->size * s->count, shift = __builtin_ctz((unsigned)l->grain);
@@ -175,7 +176,8 @@ static inline int order_lane(Launch *l, Block *b, const Warp *w, const Site *s, 
   for (int cell = 0; cell < width; cell += l->grain) {
     uint64_t place = (at + (uint64_t)cell) >> shift, told = address;
     if (shared && s->op != LOAD) told += (uint64_t)cell;
-    if (s->op != STORE && m->written && !m->written[place] && !(shared && !is_empty(b, place))) missing = 1;
+    if (s->op != STORE && m->written && !m->written[place] && !(shared && !is_empty(b, place)))
+      missing |= 1 << cell / s->size;
     int same = s->op == STORE && m->cells && unchanged(s, w, lane, m->data + at, cell, l->grain);
     if (same && shared) same = by_one_line(l, &m->cells[place].write, s);
     if (s->op == LOAD && s->read_only && m->cells && m->cells[place].write.thread)
@@ -211,6 +213,7 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   int shift = __builtin_ctz((unsigned)l->grain);
   uintptr_t memory = (uintptr_t)m->data - m->base;
   uint32_t missing = 0, concerned = mask;
+  uint8_t elements[LANES] = {0}; /* of each lane those that are missing */
   if (!m->data) {
     zero(s, w, mask);
     return;
@@ -221,7 +224,8 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   for (; concerned; concerned &= concerned - 1) {
     int lane = __builtin_ctz(concerned);
     uint64_t at = address[lane] - m->base;
-    if (ordered) missing |= (uint32_t)order_lane(l, b, w, s, pc, m, lane, address[lane], at) << lane;
+    if (ordered) elements[lane] = (uint8_t)order_lane(l, b, w, s, pc, m, lane, address[lane], at);
+    missing |= (uint32_t)(elements[lane] != 0) << lane;
     if (s->op == ATOMIC && apply(s, w, m->data + at, lane)) l->changes += s->space != SHARED;
     if (s->op == STORE) move(s, w, memory, address, 1u << lane, UNLIKE);
     if (strong) hand_over(l, b, w, s, lane, address[lane] >> shift);
@@ -230,9 +234,13 @@ static void access_memory(Launch *l, Block *b, Warp *w, Site *s, int32_t pc, Buf
   if (!missing) return;
   FOR_LANES(lane, mask)
     FOR_LANES(other, missing)
-      if (address[lane] == address[other]) missing |= 1u << lane;
-  /* Only a copy may read what nobody has written. */
-  for (int k = 0; k < s->count; k++) set_poison(w, load ? s->values[k] : s->results[k], missing, missing, pc);
+      if (address[lane] == address[other]) missing |= 1u << lane, elements[lane] |= elements[other];
+  /* Only a copy may read what nobody has written, and of a wide load each element is one. */
+  for (int k = 0; k < s->count; k++) {
+    uint32_t bad = 0;
+    FOR_LANES(lane, missing) bad |= (uint32_t)(elements[lane] >> k & 1) << lane;
+    set_poison(w, load ? s->values[k] : s->results[k], missing, bad, pc);
+  }
 }
 
 /* Another block's shared memory is there once that is known to run, until its threads have exited. */
