@@ -57,6 +57,7 @@ MISTAKES = [
         r"there is no run '': give a file, a name of `worklog log`, a recording \(h100_drawn, .*\), or REVISION:PATH",
     ),
     ("log --since 2026-9", "'2026-9' isn't a UTC day, month or time: write it as 2026-11-27"),
+    ("log --since 2026-13", "'2026-13' isn't a UTC day, month or time: write it as 2026-11-27"),
     ("run NAIV", r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch"),
     ("run warptiled --against toch", r".*did you mean torch\?"),
     ("run --size 256,,512", "size '' is not a number"),

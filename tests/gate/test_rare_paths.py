@@ -270,10 +270,11 @@ def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
     assert re.fullmatch(f"passed as fp32 for {', '.join(ranges)}", verdict.result)
 
 
+@pytest.mark.parametrize("condition", ["", "__float_as_uint(beta) == 0 ? alpha * acc : "])  # -0 has other bits
 @pytest.mark.parametrize(("rules", "accepted"), [("any", True), ("any M, N, K, any data", False)])
-def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(rules, accepted):
+def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(condition, rules, accepted):
     device, kernel = EmulatedDevice(), rung("naive")
-    text = kernel.source.replace("beta == 0.0f ? alpha * acc : ", "")
+    text = kernel.source.replace("beta == 0.0f ? alpha * acc : ", condition)
     loaded = kernel.with_text(text).load(device)
     loaded.domain = Domain.of(rules)
     stage = check_old_c(loaded, Memory(device, np.random.default_rng(1)))

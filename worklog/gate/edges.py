@@ -275,8 +275,9 @@ def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     """
     shape = subject.domain.padded(Shape(*SPECIAL, 16))
     a, b = exact.family("E1", shape, memory.rng, subject.claimed)
-    mistake = mistake_in(subject, memory, ExactProblem("E1", a, b, before=math.nan))
-    if mistake is None:
+    zeros = (0.0, -0.0) if subject.domain.beta else (0.0,)
+    problems = (ExactProblem("E1", a, b, beta=beta, before=math.nan) for beta in zeros)
+    if all(mistake_in(subject, memory, problem) is None for problem in problems):
         return passed(OLD_C, f"doesn't reach the result at {shape}")
     said = "C is read where beta is 0: NaN or infinity in it reaches the result"
     if subject.domain.any_data:

@@ -83,7 +83,7 @@ class Domain:
             elif rule != "any":
                 step = 0
             if step < 1:
-                advice = "give rules such as 'M % 64 == 0, K % 8 == 0, A, B % 16 bytes', or any"
+                advice = "give rules such as 'M % 64 == 0, K % 8 == 0, A, B % 16 bytes', M = N = K, or any"
                 raise BadSetting(f"cannot read the domain {rules!r}: {advice}")
         m, n, k, a, b, c = *steps.values(), *bytes_of.values()
         return Domain(m, n, k, square=square, any_data=any_data, bytes_of=(a, b, c))

@@ -301,7 +301,7 @@ def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", com
     BadSetting for another form of a time.
     """
     for time in filter(None, (since, until)):
-        if not re.fullmatch(r"\d{4}(-\d\d(-\d\d(T[\d:+.]*)?)?)?", time):
+        if not re.fullmatch(r"\d{4}(-(0\d|1[0-2])(-[0-3]\d(T[\d:+.]*)?)?)?", time):
             raise BadSetting(
                 f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or 2026-11-27T03:12"
             )
