@@ -31,9 +31,14 @@ def noted(pid: int) -> None:
         file.write(f"{pid}\n")
 
 
-def hang() -> None:
+def hang(sleep: Callable[[float], object] = time.sleep) -> None:
     noted(os.getpid())
-    time.sleep(FOR_EVER_S)
+    sleep(FOR_EVER_S)
+
+
+def with_the_lock(seconds: float) -> None:
+    """Where no other thread of this process can do anything."""
+    ctypes.PyDLL(None).sleep(int(seconds))
 
 
 def start_another(then: Callable[[], None]) -> None:
@@ -48,6 +53,7 @@ def leave(code: int = 0, words: str = "") -> None:
 
 ACTS: dict[str, Callable[[], object] | BaseException] = {
     "hangs": hang,
+    "hangs with the lock": lambda: hang(with_the_lock),
     "hangs with another": lambda: start_another(hang),
     "starts another": lambda: start_another(leave),  # which would have no parent
     "segfaults": lambda: ctypes.string_at(0),

@@ -112,6 +112,19 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch):
     assert orders == [["first", "last"], ["fine", "fine"], ["other"], ["first"], ["last"]]
 
 
+def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(pids, monkeypatch):
+    def impatient(order: dict[str, Any], *rest: Any, timeout_s: float, **how: Any) -> Any:
+        """Only with the first process: the second one may be slow."""
+        hangs = order["jobs"][0].kernel != "fine"
+        return run_child(order, *rest, timeout_s=0.5 if hangs else timeout_s, **how)
+
+    monkeypatch.setattr(bench, "run_child", impatient)
+    run = measure("hangs with the lock", "fine")
+    assert [m.status for m in run.measurements] == ["failed", "measured"]
+    assert "hung: no progress for " in str(run.measurements[0].reason)
+    assert all(map(gone, pids()))
+
+
 def test_a_process_that_ends_early_after_its_last_measurement_is_noted():
     run = measure("fine", "leaves a thread that leaves")
     assert [m.status for m in run.measurements] == ["measured", "measured"] and run.complete

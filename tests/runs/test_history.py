@@ -1,8 +1,15 @@
 """The runs that a machine keeps: named, chosen, removed, and not lost; files of git and of NVBench."""
 
 import json
+import multiprocessing
+import os
+import random
 import subprocess
+import time
+import warnings
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +19,7 @@ from pytest import approx
 import worklog
 from tests.helpers import GPU, measured, small_run
 from worklog.errors import BadRunFile, BadSetting
-from worklog.runs import Run, open_run, runs_dir
+from worklog.runs import Run, claimed, new_path, open_run, runs_dir
 from worklog.runs.changes import compare, saved, sides
 
 
@@ -109,3 +116,54 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
     (tmp_path / "cut.json").write_text('{"benchmarks": [{}]}')
     with pytest.raises(BadRunFile, match=r"cut\.json isn't a whole file of NVBench's --json"):
         sides(str(tmp_path / "cut.json"))
+
+
+# A process that pytest forks may wait for ever for a lock that a thread of pytest held.
+CLEAN = multiprocessing.get_context("forkserver")
+CLEAN.set_forkserver_preload([__name__])
+
+
+def write_runs(home: str, finished: Connection) -> None:
+    """Write runs of five measurements until the end of this process, and name each that is finished."""
+    os.environ["WORKLOG_HOME"] = home
+    for number in range(10**6):
+        run = small_run(measurements=[], complete=False)
+        with claimed(path := new_path(f"{os.getpid()}-{number}")):  # of thousands in a second, two would have one name
+            run = Run.begin(run.head_lines(), path)
+            for part in range(5):
+                run.add(measured(name := f"k{os.getpid()}_{number}_{part}"), about={"file": "x.cu"})
+                finished.send(name)
+            run.end()
+
+
+def start_writing(home: Path) -> tuple[Any, Connection]:
+    heard, finished = CLEAN.Pipe(duplex=False)
+    process = CLEAN.Process(target=write_runs, args=(str(home), finished), daemon=True)
+    process.start()
+    finished.close()
+    return process, heard
+
+
+def kill(process: Any, heard: Connection) -> list[str]:
+    """Kill a process; what it had finished since."""
+    process.kill()
+    process.join()
+    names = list[str]()
+    with heard, suppress(EOFError, OSError):
+        while True:
+            names.append(heard.recv())
+    return names
+
+
+def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_other(tmp_path):
+    rng, steady, finished = random.Random(40), start_writing(tmp_path), list[str]()
+    for _ in range(20):
+        process, heard = start_writing(tmp_path)
+        finished += [heard.recv() for _ in range(rng.randint(1, 9))]
+        time.sleep(rng.uniform(0, 0.001))
+        finished += kill(process, heard)
+    others = kill(*steady)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of runs that were killed in their head
+        kept = [m.kernel for run in saved() for m in run.measurements]
+    assert {*finished, *others} <= {*kept} and len(kept) == len({*kept})
+    assert len({name.partition("_")[0] for name in finished}) == 20 and len(others) > 20

@@ -45,6 +45,25 @@ def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_
         assert sum(one.low <= middle <= one.high for one in each) / runs == approx(0.95, abs=0.015)
 
 
+def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tuple[list[float], list[int]]:
+    """Launches around 100 in some placements; 2 % between them, 0.1 % between launches."""
+    of_placement = rng.choice([-1.0, 1.0], count) if effect == "two groups" else rng.standard_normal(count)
+    launches = 100 + 2 * of_placement[:, None] + 0.1 * rng.standard_normal((count, turns))
+    return launches.ravel().tolist(), np.repeat(np.arange(count), turns).tolist()
+
+
+@pytest.mark.parametrize(("count", "turns"), [(9, 3), (20, 3), (9, 1)])
+@pytest.mark.parametrize("effect", ["normal", "two groups"])
+def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two_measurements(effect, count, turns):
+    """Where each placement has several launches, the difference is held in 93 to 97 %."""
+    rng, pairs = np.random.default_rng(count + turns), 1000
+    found = [[median(*placed(rng, effect, count, turns)) for _ in range(2)] for _ in range(pairs)]
+    assert 0.93 <= sum(one.low <= 100 <= one.high for one, _ in found) / pairs <= 0.995
+    held = sum(abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width) for one, two in found)
+    simulated = 0.014  # two standard errors of the share
+    assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
+
+
 def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one():
     for below in (0.0, -1.0):
         assert paired_ratio([2.0, 2.0, 2.0], [1.0, below, 2.0]).value == approx(2.0)
