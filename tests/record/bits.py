@@ -1,5 +1,5 @@
-"""The results of every instruction, and of random programs, on an H200: `python -m tests.record.bits` writes them, on
-that GPU, in a minute.
+"""The results of every instruction, and of random programs, on a GPU: `python -m tests.record.bits` writes them, on an
+H100 in half a minute.
 
 It rewrites tests/emulator/instructions.txt, tensor.txt and programs.txt, by which the emulator is tested without a GPU.
 Exits with 1 if a line has changed.
