@@ -323,21 +323,28 @@ def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too(
 
 
 @pytest.mark.parametrize(
-    ("comment", "domain"),
+    ("comment", "domain", "unread"),
     [
-        ("// Domain:  M % 8 == 0, K % 4 == 0.", "M % 8 == 0, K % 4 == 0"),
-        ("/* domain: M = N = K */", "M = N = K"),
-        ("// Domain: M % BM == 0", "any M, N, K"),
-        ("// domain: the real numbers", "any M, N, K"),
-        ("// Domain: M % 8 == 0\n// Domain: N % 8 == 0", "any M, N, K"),
+        ("// Domain:  M % 8 == 0, K % 4 == 0.", "M % 8 == 0, K % 4 == 0", ""),
+        ("// Domain:  M % 8 == 0 && K % 4 == 0", "M % 8 == 0, K % 4 == 0", ""),
+        ("/* domain: M = N = K */", "M = N = K", ""),
+        ("// Domain: M == N, N == K, K % 8 == 0", "M = N = K, K % 8 == 0", ""),
+        ("// Domain: M == N", "any M, N, K", "cannot read the domain 'M == N': give rules such as"),
+        ("// Domain: any\n// domain: any M, N, K", "any M, N, K", ""),
+        ("// Domain: M % BM == 0", "any M, N, K", "cannot read the domain 'M % BM == 0'"),
+        ("// domain: the real numbers", "any M, N, K", "cannot read the domain 'the real numbers'"),
+        ("// Domain: M % 8 == 0\n// Domain: N % 8 == 0", "any M, N, K", "comments state "),
     ],
 )
-def test_a_domain_is_read_from_a_comment(comment, domain):
+def test_a_domain_is_read_from_a_comment_and_one_that_is_not_read_is_named(comment, domain, unread):
     source = f"{comment}\n{GEMM} {{}}"
     found = Kernel.from_source(source)
     assert str(found.domain) == domain
     assert (f"domain: {domain}; from a comment" in found.adapted) == (not domain.startswith("any"))
-    assert str(Kernel.from_source(source, domain="K % 2 == 0").domain) == "K % 2 == 0", "an option replaces it"
+    said = [words for words in found.adapted if words.startswith("the domain in a comment isn't read")]
+    assert len(said) == bool(unread) and unread in "".join(said)
+    stated = Kernel.from_source(source, domain="K % 2 == 0")
+    assert (str(stated.domain), len(stated.adapted)) == ("K % 2 == 0", 1), "an option replaces it"
 
 
 STATED = f"""// Domain:  N % TILE == 0. Any data.

@@ -65,6 +65,13 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
         (TILES, ON_TILES, 0, "passed as fp32"),
         (TILES, LAUNCH, 1, "if mine takes whole tiles only, .* --domain 'M % 8 == 0, N % 16 == 0, K % 16 == 0'"),
         (
+            f"// Domain: M == N\n{PLAIN.replace('col >= N', 'col >= M')}",
+            LAUNCH,
+            1,
+            r"· the domain in a comment isn't read, so every shape is checked: cannot read the domain 'M == N': give "
+            r"(.*\n)*· the domain in a comment isn't read: if mine doesn't take every shape, state a domain, such as",
+        ),
+        (
             TILES.replace("A[row * K", "A[row * M"),
             LAUNCH,
             1,

@@ -29,6 +29,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import EXAMPLE_GRID, Compiled, Device, Kernel, Loaded, Program, Runnable, parts, types_of
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.signature import UNREAD_DOMAIN
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
 
@@ -322,7 +323,8 @@ def explained(
     findings: Sequence[Finding],
 ) -> tuple[Verdict, list[str]]:
     """A failed verdict, which names a value that was never set where NaN may come from one; and what to give for a
-    kernel that reaches outside of its matrices, or leaves elements out. findings: the emulator's.
+    kernel that reaches outside of its matrices, leaves elements out, or has a domain that isn't read. findings: the
+    emulator's.
     """
     from worklog import emulator  # here: a measurement doesn't need it
 
@@ -334,6 +336,9 @@ def explained(
                 wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
     reaches_outside = any(finding.kind in OUTSIDE_KINDS for finding in findings) or exact.UNWRITTEN in wrong.detail
     advice = _launch_advice(kernel, subject, checker) if reaches_outside else []
+    if any(said.startswith(UNREAD_DOMAIN) for said in kernel.adapted):
+        takes = f"if {kernel.entry} doesn't take every shape, state a domain, such as --domain 'M % 64 == 0'"
+        advice.insert(0, f"{UNREAD_DOMAIN}: {takes}")
     return replace(verdict, stages=(*before, wrong)), advice
 
 

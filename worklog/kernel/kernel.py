@@ -157,7 +157,8 @@ class Kernel:
                 arguments, adapted = (), ["; ".join((said, *unread))]
         bytes_ = shared or launch.shared or own_launch.shared
         launch = replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
-        rules = domain or signature.domain(source, template)
+        rules, why_unread = (domain, "") if domain else signature.domain(source, template)
+        adapted += filter(None, [why_unread])
         kernel = cls(name or function, code, (launch,), 0, template, rules, claimed or claims, arguments)
         kernel._require_readable()
         if not domain and rules != "any":

@@ -30,7 +30,7 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
     headers = tuple(own_headers(source, [str(kernels_dir())]).items())
     tile, claims, launch = signature.header(source)
     launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
-    rules = signature.domain(source, tile)
+    rules, _ = signature.domain(source, tile)
     arguments = (*signature.LADDER, signature.WORKSPACE) if "void* workspace" in source else signature.LADDER
     program = Program(file, source, "", headers=headers)
     return Kernel(name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea)

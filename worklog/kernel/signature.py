@@ -26,6 +26,7 @@ LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
 INDICES = ("blockIdx.x", "blockIdx.y")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
+UNREAD_DOMAIN = "the domain in a comment isn't read"
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
@@ -59,9 +60,7 @@ class Launch:
         """Blocks along x and y, and along z if the grid has that. names: values of names. Raises BadSetting."""
         sizes = tuple(evaluate(part, names) for part in parts(self.grid))
         if len(sizes) > 3:
-            raise BadSetting(
-                f"cannot read the grid {self.grid!r}: give blocks along x, y and z, such as {EXAMPLE_GRID}"
-            )
+            raise BadSetting(f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}")
         return sizes if len(sizes) > 1 else (*sizes, 1)
 
     def threads(self, names: Mapping[str, int]) -> Block:
@@ -228,13 +227,16 @@ def stated(source: str, label: str) -> set[str]:
     return set(re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE))
 
 
-def domain(source: str, tile: Mapping[str, int]) -> str:
-    """The only domain that a comment states in its first sentence, else "any". tile: values of names."""
+def domain(source: str, tile: Mapping[str, int]) -> tuple[str, str]:
+    """The domain that comments state in their first sentence, else "any"; and why one isn't read. tile: as names."""
     rules = {re.split(r"\.\s", text)[0] for text in stated(source, "domain")}
-    with suppress(BadSetting):
-        if len(rules) == 1 and (only := Domain.of(text := rules.pop(), tuple(tile.items()))) != Domain():
-            return text if tile else str(only)
-    return "any"
+    try:
+        read = {Domain.of(text, tuple(tile.items())): text if tile else "" for text in rules}
+        if len(read) > 1:
+            raise BadSetting(f"comments state {' or '.join(map(str, read))}")
+    except BadSetting as error:
+        return "any", f"{UNREAD_DOMAIN}, so every shape is checked: {error}"
+    return next((text or str(only) for only, text in read.items() if only != Domain()), "any"), ""
 
 
 def covered(grid: str) -> tuple[list[str], bool]:

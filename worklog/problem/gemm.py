@@ -59,10 +59,10 @@ class Domain:
     @staticmethod
     @lru_cache(maxsize=256)  # a check asks for a kernel's domain dozens of times
     def of(rules: str, names: tuple[tuple[str, int], ...] = ()) -> Domain:
-        """Read "M % 128 == 0, K % BK == 0", "M = N = K", or "any" for every shape; "A, B % 16 bytes" for addresses; and
-        "any data". names: names such as BK, with their values. Raises BadSetting.
+        """Read "M % 128 == 0, K % BK == 0", "M = N = K" or "M = N, N = K", or "any" for every shape; "A, B % 16 bytes"
+        for addresses; and "any data". names: names such as BK, with their values. Raises BadSetting.
         """
-        steps, square, any_data = {"M": 1, "N": 1, "K": 1}, False, False
+        steps, any_data = {"M": 1, "N": 1, "K": 1}, False
         bytes_of = dict.fromkeys("ABC", FLOAT_BYTES)
 
         def aligned(match: re.Match[str]) -> str:
@@ -71,16 +71,16 @@ class Domain:
 
         addresses = r"\b([ABC](?:\s*(?:,|and)\s*[ABC])*)\s*%\s*([0-9]{1,3}) bytes"
         sizes = re.sub(addresses, aligned, rules.replace("any M, N, K", "any"))
-        for rule in map(str.strip, re.split(r",|\band\b", sizes)):
+        pairs = re.findall(r"\b([MNK])\s*==?\s*(?=((?!\1)[MNK])\b)", sizes)
+        square = {name for pair in pairs for name in pair} == {*"MNK"}
+        for rule in map(str.strip, re.split(r",|;|&&|\band\b", sizes)):
             step = 1
             if match := re.fullmatch(r"([MNK])\s*%\s*(?:([0-9]{1,9})|([A-Za-z_]\w*))\s*==\s*0", rule):
                 step = int(match[2]) if match[2] else dict(names).get(match[3], 0)
                 steps[match[1]] = math.lcm(steps[match[1]], step)
-            elif re.fullmatch(r"M\s*==?\s*N\s*==?\s*K", rule):
-                square = True
             elif rule == "any data":
                 any_data = True
-            elif rule != "any":
+            elif rule != "any" and not (square and re.fullmatch(r"[MNK](?:\s*==?\s*[MNK])+", rule)):
                 step = 0
             if step < 1:
                 advice = "give rules such as 'M % 64 == 0, K % 8 == 0, A, B % 16 bytes', M = N = K, or any"
