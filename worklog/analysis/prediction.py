@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from html import escape
 from itertools import product
 from typing import Any
@@ -106,7 +106,7 @@ def _of_blocks(
 class Bound:
     """At least this time for a launch with a cold L2. limits: milliseconds that each limit alone takes, by FMA, L1,
     SHARED and DRAM. source: of the counts. notes: where a GPU may count otherwise. measured_ms: the kernel's time, if
-    it was measured.
+    it was measured. beyond: whether the shape is larger than those of the check's verdict.
     """
 
     kernel: str
@@ -117,6 +117,7 @@ class Bound:
     counts: MemoryCounts
     notes: tuple[str, ...] = ()
     measured_ms: float | None = None
+    beyond: bool = False
 
     @property
     def ms(self) -> float:
@@ -144,7 +145,8 @@ class Bound:
         return f"{'an' if self.gpu.startswith('NVIDIA') else 'a'} {self.gpu}"
 
     def __str__(self) -> str:
-        words = f"at least {duration(1e3 * self.ms)} at {self.shape} on {self.card}, bound by {self.limit}"
+        where = f"{self.shape}, which the verdict doesn't cover," if self.beyond else str(self.shape)
+        words = f"at least {duration(1e3 * self.ms)} at {where} on {self.card}, bound by {self.limit}"
         if self.measured_ms is not None:
             words += f"; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
         return words
@@ -300,10 +302,14 @@ class Prediction:
 
 
 def predicted(
-    kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None, measured_us: float | None = None
+    kernel: Kernel,
+    shape: Shape | None = None,
+    gpu: Gpu | None = None,
+    measured_us: float | None = None,
+    checked: Sequence[int] | None = None,
 ) -> Prediction:
     """The bound of a kernel, or why there is none, beside the recorded rungs. shape, gpu: as for bound(). measured_us:
-    the kernel's time there, if it was measured.
+    the kernel's time there, if it was measured. checked: the largest M, N and K of a verdict on it (default: any).
     """
     run = recorded_run()
     try:
@@ -311,5 +317,6 @@ def predicted(
     except WorklogError as error:
         return Prediction(None, {}, run.label, str(error))
     near = min(run.shapes(), key=lambda recorded: abs(math.log(recorded.flops / own.shape.flops)))
-    own = replace(own, measured_ms=None if measured_us is None else measured_us / 1e3)
+    beyond = any(size > most for size, most in zip(astuple(own.shape), checked or (), strict=False))
+    own = replace(own, measured_ms=None if measured_us is None else measured_us / 1e3, beyond=beyond)
     return Prediction(own, rung_bounds(run, near), run.label)

@@ -146,10 +146,11 @@ def check(
             _watch(file, lambda: checked()[1])
         return
     subject, result = checked()
-    prediction = predicted(subject, shape) if result.verdict.accepted and problem is None else None
+    verdict, predicts = result.verdict, result.verdict.accepted and problem is None
+    prediction = predicted(subject, shape, checked=verdict.largest) if predicts else None
     document = result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
     options.show(document, f"{result}\n\n{prediction}" if prediction else result, as_json)
-    if not result.verdict.accepted:
+    if not verdict.accepted:
         sys.exit(1)
 
 

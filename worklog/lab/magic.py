@@ -68,7 +68,7 @@ class Trial:
     def prediction(self) -> Prediction:
         """A lower bound of the time at the first shape, on the GPU that measured it, else as for bound()."""
         if self.run is None:
-            return predicted(self.kernel, self.shape)
+            return predicted(self.kernel, self.shape, checked=self.checked.verdict.largest)
         us = next((m.us for m in self.run.select(self.kernel.name, self.shape)), None)
         return predicted(self.kernel, self.shape, self.run.gpu, us)
 
