@@ -12,6 +12,7 @@ import pytest
 from tests.helpers import SIGNATURE
 from worklog.errors import WorklogError
 from worklog.kernel.device import Program
+from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import KINDS, LIMITS, Compiled, InstructionMix, occupancy, shared_widths
@@ -54,6 +55,21 @@ def test_each_kind_is_counted(names):
     built = compiled(names)
     for name in names:
         assert replace(built, symbol=name).mix.counts == BODIES[name][1], name
+
+
+ADDED = """#include <cassert>
+__device__ float kept;
+struct Plain { __device__ virtual void store(float* c) { *c = 1; } };
+struct Kept : Plain { __device__ void store(float* c) override { *c = kept++; } };
+"""
+
+
+def test_what_the_compiler_adds_is_no_variable_of_the_kernel():
+    body = 'assert(M > 0); Plain p; Kept k; (M > 1 ? &p : (Plain*)&k)->store(C); printf("%d", M);'
+    built = compile_cuda(
+        Kernel.from_source(f'{ADDED}extern "C" __global__ void mine({SIGNATURE}) {{ {body} }}').program
+    )
+    assert all(name in built.ptx for name in ("$str", "_ZTV5Plain", "__unnamed_1")) and built.variables == ["kept"]
 
 
 def test_flushing_and_tensor_cores_are_shown():

@@ -253,6 +253,7 @@ def section(elf: bytes, name: str) -> bytes:
     return b""
 
 
+OWN = "$", "_ZTV", "__unnamed_"  # names that the compiler gives to what it adds
 VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
 
 
@@ -300,12 +301,12 @@ class Compiled:
 
     @property
     def variables(self) -> list[str]:
-        """`__device__` variables, which keep their values, without constants, what is only declared, and those that
-        the code only loads by their names.
+        """`__device__` variables, which keep their values, without constants, what is only declared, the compiler's own
+        (strings, tables of virtual functions), and those that the code only loads by their names.
         """
         named, loaded = Counter(re.findall(r"[$\w]+", self.ptx)), Counter(_LOADED.findall(self.ptx))
         names = VARIABLE.findall(self.ptx)
-        return [name for name in names if named[name] > 1 + loaded[name] and not name.startswith("$")]
+        return [name for name in names if named[name] > 1 + loaded[name] and not name.startswith(OWN)]
 
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
