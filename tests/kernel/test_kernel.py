@@ -131,6 +131,11 @@ def test_a_mistake_is_found_before_anything_is_compiled(source, changed, why):
         mine(source, **changed)
 
 
+def test_a_file_is_a_path():
+    with pytest.raises(BadSetting, match=r"path: give the name of a \.cu file, not 5"):
+        Kernel.from_file(5)
+
+
 def test_sizes_and_texts_are_taken_as_they_are_given(file):
     kernel = mine(grid=("8", 9), block=(np.int64(16), "16"), define="BM=64", include=str(file.parent))
     assert (kernel.blocks(Shape.of(8)), kernel.threads) == ((8, 9), (16, 16))

@@ -308,6 +308,10 @@ def test_the_recordings_are_drawn_without_overlaps():
         (lambda: plots.lines(runs.benchmark(), y="speed"), "choose from tflops, gbs, items, us, share"),
         (lambda: plots.lines(runs.benchmark(), x="dtype"), "no line has two points over dtype"),
         (lambda: plots.ladder(full_run(), 0), "size"),
+        (lambda: plots.ladder(None), r"ladder: run: give a run, such as worklog.open_run\(\), not None"),
+        (lambda: plots.accuracy(full_run().frame()), "accuracy: run: give a run"),
+        (lambda: plots.sweep(tiles(), run="newest"), "sweep: run: give a run, .* not 'newest'"),
+        (lambda: plots.history(3), "history: kernel: give a kernel's name, not 3"),
         (lambda: lab.timeline("naive"), "naive (states no tile|.*reads a tile)"),
         (lambda: lab.timeline("equal_shares"), "equal_shares: no warp reads a tile"),  # block 0 has no share
     ],

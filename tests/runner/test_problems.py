@@ -185,6 +185,7 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words):
     assert f"--problem {' '.join(words)}\n" in python
     again = typed("new", what, "my folder")
     assert "solution.cu exists already" in refused(again)
+    assert "own.py exists already: give another folder" in refused(typed("new", what, "own.py"))
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,12 @@ def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_pa
     lines = [json.loads(text) | {"added": [{"deep": None}]} for text in path.read_text().splitlines()]
     del lines[0]["harness"]["placement"]
     lines[4]["overhead_us"] = lines[4]["throttle_mask"] = 2  # of the measurement, until November 2026
-    text = "\n".join(map(json.dumps, [*lines[:2], {"kind": "unknown", "of": "tomorrow"}, *lines[2:]]))
+    text = "\n".join(map(json.dumps, [*lines[:2], *[{"kind": "unknown", "of": "tomorrow"}] * 2, *lines[2:]]))
     path.write_text(text)
     run = Run.load(path)
     assert run.harness["placement"] == "fixed", "what a run from before this setting did"
     assert run.measurements[1:] == small_run().measurements[1:]
+    assert run.notes == ["lines of kind 'unknown' aren't read: install a newer gemm-worklog"]
     assert (run.measurements[0].samples.overhead_us, run.measurements[0].samples.throttle_mask) == (2.0, 2)
 
 
@@ -157,6 +158,12 @@ def test_what_is_no_run_is_an_error_with_a_remedy(content, tmp_path):
         Run.load(tmp_path / "run.jsonl")
 
 
+def test_an_empty_file_is_called_empty(tmp_path):
+    (tmp_path / "run.jsonl").write_text("\n")
+    with pytest.raises(BadRunFile, match="is not a run: it is empty: measure again"):
+        Run.load(tmp_path / "run.jsonl")
+
+
 @pytest.mark.parametrize(
     ("number", "place", "value", "part"),
     [
@@ -191,7 +198,7 @@ def test_a_newer_schema_and_a_run_without_a_gpu_or_a_date_are_errors(tmp_path):
     lines = lines_in(tmp_path)
     with pytest.raises(BadRunFile, match="has schema 99; this version reads 2: install a newer gemm-worklog"):
         Run.load(with_lines([lines[0] | {"schema": 99}, *lines[1:]], tmp_path))
-    with pytest.raises(BadRunFile, match="has schema None; this version reads 2: measure again"):
+    with pytest.raises(BadRunFile, match="has no schema; this version reads 2: measure again"):
         Run.load(with_lines([lines[0] | {"schema": None}, *lines[1:]], tmp_path))
     with pytest.raises(BadRunFile, match="missing required field `gpu`"):
         Run.load(with_lines([lines[0], *lines[2:]], tmp_path))
@@ -230,8 +237,9 @@ def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path)
     for content in ([], None, "schema", {"schema": 1, "kind": "other"}):
         assert "other" in refused(content, path).partition(", not rows")[0]
     for schema in ("1", None, True, 0, 99):
-        words = refused({**WHOLE, "schema": schema}, path)
-        assert f"has schema {schema!r}" in words and ("install a newer gemm-worklog" in words) == (schema == 99)
+        words, stated = refused({**WHOLE, "schema": schema}, path), f"schema {schema!r}"
+        assert ("has no schema" if schema is None else f"has {stated}") in words
+        assert ("install a newer gemm-worklog" in words) == (schema == 99)
     for place, value in (("created", "lately"), ("created", GONE), ("rows", {}), ("rows 0 us", "1.5")):
         words = refused(changed(WHOLE, place, value), path)
         assert "isn't a whole document of rows" in words and place.partition(" ")[0] in words

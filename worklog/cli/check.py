@@ -68,9 +68,9 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
 
 def _write(files: Mapping[Path, str]) -> list[Path]:
     """Write new files, several of them with their folders. Raises BadSetting for one that exists."""
-    for file in files:
-        if file.exists():
-            raise BadSetting(f"{file} exists already: give another {'folder' if len(files) > 1 else 'name'}")
+    for path in (path for file in files for path in (*file.parents[::-1], file)):
+        if path.is_file():
+            raise BadSetting(f"{path} exists already: give another {'folder' if len(files) > 1 else 'name'}")
     for file, text in files.items():
         try:
             if len(files) > 1:

@@ -65,8 +65,9 @@ class Kernel:
 
         Raises WorklogError for a file that can't be read, and what from_source raises.
         """
-        path = Path(path)
-        source = read_source(path)
+        if not isinstance(path, str | Path):
+            raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
+        source = read_source(path := Path(path))
         if any((path.parent / header).is_file() for header in included(source)):
             words["include"] = (*listed("include", words.get("include", ())), path.parent)
         return cls.from_source(source, file=path.name, name=name or path.stem, **words)

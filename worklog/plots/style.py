@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
 import matplotlib.style
 from matplotlib.font_manager import get_font
 from matplotlib.ft2font import LoadFlags
 
+from worklog.errors import BadSetting
+from worklog.runs import Run
+
+P = ParamSpec("P")
+T = TypeVar("T")
 _FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
 
 # By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is replaced.
@@ -42,9 +48,27 @@ FONT_FILES = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator."""
+    """The article's style on top of matplotlib's defaults, whatever the user's own settings are."""
     with matplotlib.style.context(["default", SETTINGS], after_reset=True):
         yield
+
+
+def chart(draw: Callable[P, T]) -> Callable[P, T]:
+    """Of a function that draws a chart in this style: its `run` is a run (or a frame, where its type names one) and its
+    `kernel` a name, else BadSetting.
+    """
+
+    @wraps(draw)
+    def drawn(*words: P.args, **named: P.kwargs) -> T:
+        given = signature(draw).bind(*words, **named).arguments
+        for name, kind, what in ("run", Run, "a run, such as worklog.open_run()"), ("kernel", str, "a kernel's name"):
+            is_frame = "DataFrame" in draw.__annotations__.get(name, "") and hasattr(given[name], "columns")
+            if name in given and not isinstance(given[name], kind) and not is_frame:
+                raise BadSetting(f"{draw.__name__}: {name}: give {what}, not {given[name]!r:.60}")
+        with styled():
+            return draw(*words, **named)
+
+    return drawn
 
 
 @lru_cache(maxsize=4096)

@@ -117,7 +117,8 @@ def require_schema(path: Path, schema: object, known: Sequence[int], advice: str
     if type(schema) is not int or schema not in known:
         newer = isinstance(schema, int) and schema > max(known)
         what_to_do = "install a newer gemm-worklog" if newer else advice
-        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(known)}: {what_to_do}")
+        stated = "no schema" if schema is None else f"schema {schema!r:.60}"
+        raise BadRunFile(f"{path} has {stated}; this version reads {max(known)}: {what_to_do}")
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:

@@ -273,6 +273,8 @@ def _read(path: Path) -> dict[str, Any]:
     """What a file holds, by the names of a Run's fields; it isn't checked yet."""
     try:
         texts = read_text(path).rstrip("\n").split("\n")
+        if texts == [""]:
+            raise ValueError("it is empty")
     except OSError as error:
         raise BadRunFile(f"cannot read {path}: {error.strerror}; {ADVICE}") from error
     except ValueError as error:
@@ -285,7 +287,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
-    """The same from the lines of a file; those of a kind that this version doesn't know say nothing."""
+    """The same from the lines of a file; a note names kinds that this version doesn't know."""
     document: dict[str, Any] = {"kernels": {}, "cards": {}, "notes": [], "complete": False}
     document |= {"measurements": [], "counters": []}
     for number, text in enumerate(texts, 1):
@@ -314,6 +316,8 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             document["counters"].append(entry)
         elif kind == "end":
             document["complete"] = True
+        elif (note := f"lines of kind {kind!r:.60} aren't read: install a newer gemm-worklog") not in document["notes"]:
+            document["notes"].append(note)
     require_schema(path, document.get("schema"), range(SCHEMA + 1), ADVICE)
     return document
 

@@ -69,7 +69,7 @@ def ablated(run: Run) -> dict[str, list[Effect]]:
     return known
 
 
-@style.styled()
+@style.chart
 def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Chart:
     """Heat map of every pitfall's effect by size, beside the waterfall at one size.
 

@@ -24,7 +24,7 @@ TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
 LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error may be 0
 
 
-@style.styled()
+@style.chart
 def calibration(run: Run, *, ax: Axes | None = None) -> Any:
     """The error left at each known length, the promised band, and in words tick, noise floor and flush. Returns a
     Chart, or `ax`.
@@ -77,7 +77,7 @@ def _signed(error: float, digits: int = 3) -> str:
     return f"{error:+z.{digits}f}".replace("-", "−")
 
 
-@style.styled()
+@style.chart
 def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> Any:
     """Reading minus true length by true length, one line per harness, and the band of our own error. The three that are
     never far from the true length have colours, and ours always the same.
@@ -138,7 +138,7 @@ TOP, CLOCK, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 2.1, 0.45, 0.32, 0.12, 0.42, 0.
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
 
 
-@style.styled()
+@style.chart
 def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     """Every sample of a kernel at one size and the running median in its interval, and the SM clock of each sample with
     the reason why it was slowed. Raises NothingToDraw where the run has no samples of it, BadSetting.

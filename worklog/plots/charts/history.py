@@ -22,7 +22,7 @@ PITCH, HEIGHT = 0.24, 3.0  # inches
 COLOURS = {SLOWER: ALERT, FASTER: ACCENT}
 
 
-@style.styled()
+@style.chart
 def changes(made: Changes, *, ax: Axes | None = None) -> Any:
     """Each kernel and size with its change in percent and the 95 % interval; the band is half of the threshold, below
     which no change counts. Returns a Chart, or `ax`. Raises NothingToDraw without a change.
@@ -51,7 +51,7 @@ def changes(made: Changes, *, ax: Axes | None = None) -> Any:
     return on_axes(ax, draw, *words, height=PITCH * len(rows), left=right_of(names))
 
 
-@style.styled()
+@style.chart
 def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) -> Any:
     """A kernel's time in each run on the newest run's GPU model, one line per size over the date, relative to its
     first. runs: default, those of this machine. Returns a Chart, or `ax`. Raises NothingToDraw unless two runs have a

@@ -56,7 +56,7 @@ def _x_axis(axes: Axes, over: Lines, x: str, wide: float = WIDE) -> None:
     axes.grid(True, zorder=0)
 
 
-@style.styled()
+@style.chart
 def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     """A rate or the time against an axis, one line with its 95 % band per kernel, baseline and value of other axes.
     Returns a Chart, or `ax`.
@@ -69,7 +69,7 @@ def lines(run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     return _lines(run, x, y, ax, "lines", HEIGHT)
 
 
-@style.styled()
+@style.chart
 def sizes(run: Run | pandas.DataFrame) -> Chart:
     """Percent of cuBLAS against N (log) of square problems, one line with its 95 % band per kernel. The two best at the
     largest size have colours. run: a run, or its `frame()`. Raises NothingToDraw where fewer than two sizes were
@@ -191,7 +191,7 @@ SAME = 0.02  # of an error
 UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
 
 
-@style.styled()
+@style.chart
 def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """TFLOP/s of each measured kernel against its largest error on U(-1, 1), and the limit of the class fp32, at one
     size. Returns a Chart, or `ax`.
@@ -251,7 +251,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     return on_axes(ax, draw, *words, **INCHES)
 
 
-@style.styled()
+@style.chart
 def curves(
     finding: str, over: Mapping[str, Mapping[int, float]], label: str, x: str, y: str, *, subtitle: str = "",
     limit: Mapping[int, float] = {},

@@ -26,7 +26,7 @@ LABEL_ROOM = 1.0  # inches beside the longest bar
 FLOAT4 = 16
 
 
-@style.styled()
+@style.chart
 def traffic(counted: LadderCounts | None = None) -> Chart:
     """By rung: global sectors per multiply-add of a warp (dots, log scale, with the sectors per load), and
     shared-memory wavefronts per multiply-add (bars).
@@ -101,7 +101,7 @@ NEXT = 0.2  # inches between two points, beyond which an arrow fits
 LARGE = 0.6  # of the highest intensity: rungs above it are close to each other, and drawn again
 
 
-@style.styled()
+@style.chart
 def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """Each rung at its intensity under the measured (solid) and theoretical (dashed) roofs of FP32 and the measured one
     of L2, log-log, at one size; right of it, the rungs with the largest tiles, enlarged. Bytes are those that Nsight

@@ -23,7 +23,7 @@ NUMBER_ROW, NUMBER_BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
 RATES_RIGHT = 0.2
 
 
-@style.styled()
+@style.chart
 def bars(
     title: str,
     columns: Mapping[str, Mapping[str, float]],
@@ -118,7 +118,7 @@ ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
 HEAD, NAME_ROOM, BELOW = 0.38, 1.4, 0.4
 
 
-@style.styled()
+@style.chart
 def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | None = None) -> Any:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
     Returns a Chart, or `ax`, drawn on.
@@ -194,7 +194,7 @@ HEADING, LINE_OF_CUBLAS = 0.3, 0.2  # inches above a panel's rows
 SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
-@style.styled()
+@style.chart
 def ladders(run: Run, size: Size | None = None) -> Chart:
     """TFLOP/s of each measured kernel at one size (default 4096, else the largest measured), in two panels with scales
     of their own: on FP32 cores, and on tensor cores. A kernel that hasn't the class fp32 is hollow, and where the SM

@@ -43,7 +43,7 @@ def _told(variants: Variants, run: Run) -> tuple[dict[str, Measurement], str, li
     return times, f"{variants.rung.name}: {finding}", footer
 
 
-@style.styled()
+@style.chart
 def sweep(variants: Variants, run: Run) -> Chart:
     """Parallel coordinates: a line per tile through its parameters, registers, spilled bytes, resident warps and
     TFLOP/s, the fastest in the accent colour. The alt text has the numbers, the fastest first. The footer says why a
@@ -87,7 +87,7 @@ def sweep(variants: Variants, run: Run) -> Chart:
     return new
 
 
-@style.styled()
+@style.chart
 def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
     """The best share of cuBLAS for each two values of two axes (default: the first two that vary), over all others.
     Returns a Chart, or `ax`. Raises NothingToDraw without two such axes or a time.
@@ -130,7 +130,7 @@ def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes
     return on_axes(ax, draw, "heat_map", title, subtitle, footer, alt, right=WIDTH_IN - left - wide, **how)
 
 
-@style.styled()
+@style.chart
 def cards(run: Run, *, ax: Axes | None = None) -> Any:
     """A row per card of a sweep: when it checked and timed each tile, and the finalists (filled). Returns a Chart, or
     `ax`. Raises NothingToDraw for a run of no sweep.

@@ -66,7 +66,7 @@ def first_block(of: Access) -> tuple[NDArray[np.int64], dict[tuple[str, bool], R
     return owners.reshape(m, n)[: of.kernel.template["BM"], : of.kernel.template["BN"]], first
 
 
-@style.styled()
+@style.chart
 def ownership(of: Access) -> Chart:
     """A rung: its first block's tile of C with the elements of the first thread that stores there and of its warp, and
     beside it warp 0's first access to each matrix and each shared array. Raises NothingToDraw where no thread stores.
@@ -174,7 +174,7 @@ SIDE, LEFT, OVER, UNDER, BESIDE = 2.0, 0.35, 0.28, 0.1, 0.3  # inches: the longe
 LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
 
 
-@style.styled()
+@style.chart
 def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] = {}) -> Chart:
     """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer.
     notes: more to say about the kernel, a sentence by its heading.

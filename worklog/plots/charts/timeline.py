@@ -58,7 +58,7 @@ def parts(shown: Access, warp: int) -> list[Part]:
     return joined
 
 
-@style.styled()
+@style.chart
 def timeline(shown: Access) -> Chart:
     """A row for each group of warps that do the same: what they copy, multiply and wait for, in the order in which the
     emulator executed it, which is no time. Raises NothingToDraw for a kernel that reads no tile from shared memory.
