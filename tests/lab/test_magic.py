@@ -178,7 +178,7 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         report, chart = (output["data"] for output in outputs(CELL))
         text, html = report["text/plain"], report["text/html"]
         assert "plain at 130x190x70 · emulated · sm_90 PTX" in text and "✓ precision" in text
-        bound = r"^at least \S+ µs at 1024(, which the verdict doesn't cover,)? on an NVIDIA H200, bound by L1 lookups \("
+        bound = r"^at least \S+ µs at 1024(, which the verdict doesn't cover,)? on an NVIDIA H200, bound by L1 lookups"
         assert re.search(bound, text, re.MULTILINE)
         assert "mine: skipped: the emulator gives no time" in text and "recorded · NVIDIA H200" in text
         assert '<pre role="status"' in html and "<p>at least " in html and "mine</th><td" in html
