@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from worklog.kernel.rungs import LADDER as LADDER
     from worklog.lab.magic import Trial as Trial
     from worklog.lab.magic import try_kernel as try_kernel
+    from worklog.problem import Problem as Problem
     from worklog.problem.gemm import Shape as Shape
-    from worklog.problem.problem import Problem as Problem
     from worklog.runner.declare import bench as bench
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure

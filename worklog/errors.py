@@ -84,14 +84,6 @@ class OutOfMemory(WorklogError):
     """The problem does not fit the GPU's or the host's free memory."""
 
 
-class BadRunFile(WorklogError):
-    """A run file is missing, cut short, not JSON, or of a newer schema."""
-
-
-class NothingToDraw(WorklogError):
-    """The run lacks the measurements that a chart shows."""
-
-
 class Interrupted(WorklogError):
     """The user stopped a run; the message says where the finished measurements are."""
 

@@ -15,11 +15,12 @@ from worklog import plots
 from worklog.analysis import access
 from worklog.analysis.accesses import Access
 from worklog.analysis.inspection import inspect
-from worklog.errors import BadSetting, NothingToDraw
+from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources
 from worklog.kernel.ladder import kernel_of
 from worklog.plots.charts.tiles import first_block
 from worklog.problem import Shape
+from worklog.runs import NothingToDraw
 
 # One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies, and a chosen tile.
 RUNGS = ("naive", "coalesced", "tiles_2d", "conflict_free", "async_copies", "bulk_copies", "best")

@@ -14,10 +14,10 @@ from worklog import plots
 from worklog.analysis import profile
 from worklog.analysis.counters import counters
 from worklog.analysis.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
-from worklog.errors import BadRunFile, WorklogError
+from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER, TENSOR, rung
 from worklog.problem import Shape
-from worklog.runs import Run
+from worklog.runs import BadRunFile, Run
 from worklog.runs.records import Counters
 
 FOLDER, SHAPE = Path(__file__).with_name("ncu"), Shape.of(2048)

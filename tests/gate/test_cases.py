@@ -11,7 +11,7 @@ from worklog.errors import BadSetting
 from worklog.gate import Checker, check_cases
 from worklog.kernel.device import Runnable
 from worklog.kernel.solution import Passed
-from worklog.problem.problem import Problem, Words
+from worklog.problem import Problem, Words
 from worklog.runs.records import Verdict
 
 Write = Callable[[Any, Any, int], None]  # gets the memory around x and y, and where they start

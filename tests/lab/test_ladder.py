@@ -9,10 +9,11 @@ import pytest
 from tests.plots.conftest import full_run, ladder_run
 from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
-from worklog.errors import BadRunFile, BadSetting
+from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.rungs import Climb, diff, source
 from worklog.problem.gemm import Shape
+from worklog.runs import BadRunFile
 from worklog.runs.estimates import Estimate
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run

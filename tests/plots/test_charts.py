@@ -21,7 +21,7 @@ from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from worklog import lab, plots
 from worklog.analysis import access
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.errors import BadSetting, NothingToDraw
+from worklog.errors import BadSetting
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
 from worklog.plots.charts.rates import ARTICLE_PERCENT
@@ -30,7 +30,7 @@ from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
-from worklog.runs import Estimate, recordings
+from worklog.runs import Estimate, NothingToDraw, recordings
 from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run

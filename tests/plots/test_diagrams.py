@@ -17,7 +17,6 @@ import resvg_py
 from PIL import Image
 
 from tests.plots.conftest import ARTICLE_FOUR, ablate, full_run, ladder_run, measurement, of, tall_run
-from worklog.errors import NothingToDraw
 from worklog.gate import after_timing, edges, precision, sgemm
 from worklog.gate.after_timing import EVERY_LAUNCH
 from worklog.plots import DIAGRAMS, diagrams, headline, style
@@ -26,7 +25,7 @@ from worklog.plots.diagrams.template import SIZES
 from worklog.plots.selection import rate
 from worklog.plots.style import ALERT, LIGHT
 from worklog.problem.gemm import Shape
-from worklog.runs import Measurement, Run, Samples, Verdict, recordings
+from worklog.runs import Measurement, NothingToDraw, Run, Samples, Verdict, recordings
 
 MENTAL_MODEL, HIERARCHY, GREMLINS, LOOP, CONVERSION, FORMULA, GATE = DIAGRAMS
 SIZE = Shape.of(4096)

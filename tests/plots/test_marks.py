@@ -25,14 +25,14 @@ from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, la
 from tests.plots.test_charts import EMULATED, boxes, drawn
 from worklog import lab, plots
 from worklog.analysis import access, memory_counts
-from worklog.errors import NothingToDraw, WorklogError
+from worklog.errors import WorklogError
 from worklog.kernel import LADDER
 from worklog.kernel import rung as find_rung
 from worklog.plots import DIAGRAMS, FIGURES, Chart, ablation, bars, draw_all, ladder, lines, roofline, save
 from worklog.plots.figure import Drawing
 from worklog.plots.style import ACCENT, ALERT, DARK, DEFLATES, FAINT, GREY, INK, LIGHT, MUTED, OTHER, PAPER
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, recorded_run, recordings
+from worklog.runs import Estimate, NothingToDraw, recorded_run, recordings
 from worklog.runs.changes import compare, side_of
 from worklog.runs.comparison import open_comparison
 from worklog.runs.measurement import Measurement

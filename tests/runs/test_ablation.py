@@ -11,11 +11,21 @@ import pytest
 from pytest import approx
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
-from worklog.errors import NothingToDraw
 from worklog.lab.readings import Answers
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.measure import ablation_jobs, work_of
-from worklog.runs import BF16_DATASHEET_TFLOPS, Estimate, Measurement, Roof, Run, Samples, Side, Work, recordings
+from worklog.runs import (
+    BF16_DATASHEET_TFLOPS,
+    Estimate,
+    Measurement,
+    NothingToDraw,
+    Roof,
+    Run,
+    Samples,
+    Side,
+    Work,
+    recordings,
+)
 from worklog.runs.comparison import effect_in_words, effects, effects_text
 from worklog.runs.estimates import CLOCK_OFF, HOST_SD, PRECISION, SLOPE, SLOPE_HALF, fitted_slope
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness

@@ -6,10 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from worklog.errors import BadRunFile
 from worklog.kernel.ladder import source_changed
 from worklog.problem import Shape
-from worklog.runs import Bar, Table, recordings
+from worklog.runs import BadRunFile, Bar, Table, recordings
 
 
 def counters(rungs: Sequence[str]) -> Table:

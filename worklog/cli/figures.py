@@ -11,17 +11,16 @@ import click
 from worklog import plots, runs
 from worklog.analysis import tensor_products
 from worklog.cli import options
-from worklog.errors import NothingToDraw, WorklogError
+from worklog.errors import WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel
 from worklog.lab import exercises
 from worklog.lab import site as pages
 from worklog.peers import exploits
-from worklog.plots import Drawing
-from worklog.plots.selection import shape_to_draw
+from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, measure
-from worklog.runs import CUBLAS, Measurement, Run, Table, cells
+from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run, Table, cells
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"

@@ -20,8 +20,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate.exact import NEVER_WRITTEN, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.kernel import Device, Passed, Runnable
-from worklog.problem import Shape
-from worklog.problem.problem import Case, Problem, Words, dtype_of, excess, is_array, mistake, raw, rebuilt, values_of
+from worklog.problem import Case, Problem, Shape, Words, dtype_of, excess, is_array, mistake, raw, rebuilt, values_of
 from worklog.runs import NeverRan, Stage, Verdict, failed, passed
 
 LAUNCH = "launch"

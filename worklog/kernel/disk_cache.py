@@ -11,8 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from worklog.errors import BadRunFile
-from worklog.runs import write_bytes
+from worklog.runs import BadRunFile, write_bytes
 
 ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take 10 to 50 KB
 SUFFIX = ".z"

@@ -29,8 +29,7 @@ from worklog.lab.rungs import (
     steps,
 )
 from worklog.lab.widgets import AccessView, Panel
-from worklog.plots import Chart
-from worklog.plots.selection import shape_to_draw
+from worklog.plots import Chart, shape_to_draw
 from worklog.problem import Shape
 from worklog.runs import Run, newest_run, open_run
 from worklog.settings import Value

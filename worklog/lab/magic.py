@@ -23,19 +23,18 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, CompileFailed, NothingToDraw, WorklogError, listed, meant
+from worklog.errors import BadSetting, CompileFailed, WorklogError, listed, meant
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, OPTIONS, RUNGS, Kernel, launch_text, rung
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
-from worklog.plots import Chart, ladder, tile_map
-from worklog.plots.selection import in_order
+from worklog.plots import Chart, in_order, ladder, tile_map
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runs import CUBLAS, Measurement, Progress, Run, Stage, Verdict, newest_run, silent
+from worklog.runs import CUBLAS, Measurement, NothingToDraw, Progress, Run, Stage, Verdict, newest_run, silent
 from worklog.settings import Harness, parse_settings
 
 SIZE = 1024

@@ -20,15 +20,14 @@ from typing import Any
 from worklog import __version__, plots
 from worklog.analysis import access
 from worklog.analysis.html import document, packed, part, viewer
-from worklog.errors import BadRunFile, NothingToDraw
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
 from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places
-from worklog.plots import Chart
-from worklog.plots.selection import measured, rows, shape_to_draw
+from worklog.plots import Chart, shape_to_draw
+from worklog.plots.selection import measured, rows
 from worklog.runner.measure import holding, jobs_of
-from worklog.runs import CUBLAS, Run, in_steps, percent
+from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Run, in_steps, percent
 from worklog.settings import PITFALLS
 
 # With another value of these, the launches are the same.

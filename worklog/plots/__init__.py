@@ -14,7 +14,6 @@ from functools import partial, update_wrapper
 from html import escape
 from pathlib import Path
 
-from worklog.errors import NothingToDraw
 from worklog.plots.charts.ablation import ablated, ablation
 from worklog.plots.charts.harness import calibration, peers, samples
 from worklog.plots.charts.history import changes, history
@@ -26,14 +25,15 @@ from worklog.plots.charts.tiles import ownership, tile_map
 from worklog.plots.charts.timeline import timeline
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK_PAGES, Chart, Drawing, save
+from worklog.plots.selection import in_order, shape_to_draw
 from worklog.plots.style import DARK, LIGHT
-from worklog.runs import Run, write_bytes
+from worklog.runs import NothingToDraw, Run, write_bytes
 
 __all__ = [
-    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots",
-    "ablation", "accuracy", "bars", "calibration", "cards", "changes", "curves", "draw_all", "headline",
-    "heat_map", "history", "ladder", "ladders", "levels_of", "lines", "ownership", "peers",
-    "roofline", "samples", "save", "sizes", "sweep", "tile_map", "timeline", "traffic", "write_gallery",
+    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablation", "accuracy",
+    "bars", "calibration", "cards", "changes", "curves", "draw_all", "headline", "heat_map", "history",
+    "in_order", "ladder", "ladders", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save",
+    "shape_to_draw", "sizes", "sweep", "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip
 
 # The methods of `run.plot`.

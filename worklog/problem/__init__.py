@@ -14,10 +14,27 @@ from worklog.problem.gemm import (
     sampled_reference,
     tflops,
 )
-from worklog.problem.problem import TYPES, Case, Parameter, Problem, ctype_of, dtype_of
+from worklog.problem.problem import (
+    TYPES,
+    Case,
+    Parameter,
+    Problem,
+    Words,
+    called,
+    ctype_of,
+    dtype_of,
+    each,
+    excess,
+    is_array,
+    mistake,
+    raw,
+    rebuilt,
+    values_of,
+)
 
 __all__ = [
-    "CLASSES", "DRAWN", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES", "Axis", "Case", "Domain", "Float32",
-    "Float64", "Parameter", "Point", "Problem", "Shape", "Space", "Value", "ctype_of", "drawn", "dtype_of",
-    "random_inputs", "sampled_reference", "spoken", "tflops",
+    "CLASSES", "DRAWN", "FLOAT_BYTES", "MOST_VALUES", "PROBLEMS", "SGEMM", "TYPES", "Axis", "Case", "Domain",
+    "Float32", "Float64", "Parameter", "Point", "Problem", "Shape", "Space", "Value", "Words", "called", "ctype_of",
+    "drawn", "dtype_of", "each", "excess", "is_array", "mistake", "random_inputs", "raw", "rebuilt",
+    "sampled_reference", "spoken", "tflops", "values_of",
 ]  # fmt: skip

@@ -22,8 +22,7 @@ from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable, Solution, find_problem, types_of
-from worklog.problem import Problem, Shape
-from worklog.problem.problem import Words, called, each, is_array
+from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runs import Progress, Verdict, silent
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from worklog import runs
-from worklog.errors import BadRunFile, BadSetting, Interrupted, listed, meant
+from worklog.errors import BadSetting, Interrupted, listed, meant
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, Solution, find_problem, rung, source_changed
 from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
 from worklog.runner.child import Ended, run_child
-from worklog.runs import CHAPTERS, CUBLAS, Measurement, Progress, Run, Verdict, Work, silent
+from worklog.runs import CHAPTERS, CUBLAS, BadRunFile, Measurement, Progress, Run, Verdict, Work, silent
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 Size = Shape | int | str | Sequence[int]

@@ -21,7 +21,7 @@ from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, check_plausible, fp32
 from worklog.gpu.clocks import Clocks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets, time_in_turn
 from worklog.kernel import Solution, Solver, words_of
-from worklog.problem.problem import each, raw, rebuilt
+from worklog.problem import each, raw, rebuilt
 from worklog.runner.child import Say
 from worklog.runner.launches import Loop, Trespass, elements
 from worklog.runner.measure import CASE, Job, Skipped, work_of

@@ -16,9 +16,11 @@ from worklog.runs.comparison import (
 )
 from worklog.runs.documents import (
     WIDTH,
+    BadRunFile,
     Bar,
     Cell,
     Date,
+    NothingToDraw,
     Progress,
     Shown,
     Table,
@@ -92,10 +94,10 @@ from worklog.runs.run import (
 
 __all__ = [
     "BF16_DATASHEET_TFLOPS", "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "SCHEMA",
-    "TOGETHER", "TOLERANCE", "TOLERANCE_US", "WIDTH", "Bar", "Calibration", "Cell", "Comparison",
+    "TOGETHER", "TOLERANCE", "TOLERANCE_US", "WIDTH", "BadRunFile", "Bar", "Calibration", "Cell", "Comparison",
     "Context", "Counters", "Date", "Difference", "Effect", "ErrorMap", "Estimate", "Gpu", "Measurement", "NeverRan",
-    "Progress", "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side", "Stage", "Summary", "Table",
-    "Verdict", "Work", "a_few", "about", "allowed_us", "bound", "cells", "claimed", "compare", "duration",
+    "NothingToDraw", "Progress", "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side", "Stage", "Summary",
+    "Table", "Verdict", "Work", "a_few", "about", "allowed_us", "bound", "cells", "claimed", "compare", "duration",
     "effect_in_words", "effects", "effects_text", "estimate_of", "event_overhead_us", "failed", "forced_source",
     "git", "in_steps", "kept_runs", "line", "live_runs", "median", "new_path", "newest_run", "not_writable",
     "of_baseline", "older", "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json",

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from worklog.errors import BadRunFile, BadSetting
-from worklog.runs.documents import Bar, Cell, Shown, Table, a_few, duration
+from worklog.errors import BadSetting
+from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration
 from worklog.runs.estimates import HOST_SD, NORMAL, OVERHEAD_SD_US, SLOPE, SLOPE_HALF, fitted_slope, over_shapes
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, kept_runs, open_run

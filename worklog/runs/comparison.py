@@ -16,9 +16,8 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import NothingToDraw
 from worklog.problem import Shape
-from worklog.runs.documents import WIDE, Date, Positive, Table, about, read_json, rounded
+from worklog.runs.documents import WIDE, Date, NothingToDraw, Positive, Table, about, read_json, rounded
 from worklog.runs.estimates import PRECISION, Estimate, summarize
 from worklog.runs.measurement import Measurement, source_label
 from worklog.runs.records import BF16_DATASHEET_TFLOPS, Calibration

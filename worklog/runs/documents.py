@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from worklog import __version__
-from worklog.errors import BadRunFile, BadSetting
+from worklog.errors import BadSetting, WorklogError
 
 T = TypeVar("T")
 # Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union of such a number with
@@ -41,6 +41,14 @@ WIDTH = 160  # characters of a terminal whose width is not known
 FEW = 5  # notes below a table of a page; more are folded
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
+
+
+class BadRunFile(WorklogError):
+    """A run file is missing, cut short, not JSON, or of a newer schema."""
+
+
+class NothingToDraw(WorklogError):
+    """The run lacks the measurements that a chart shows."""
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:

@@ -21,9 +21,9 @@ from typing import Any, Self
 
 import msgspec
 
-from worklog.errors import BadRunFile, BadSetting
+from worklog.errors import BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import Date, read_json, read_text, require_schema, write_text
+from worklog.runs.documents import BadRunFile, Date, read_json, read_text, require_schema, write_text
 from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
 from worklog.runs.measurement import Context, Measurement, Work, source_label
 from worklog.runs.records import Calibration, Counters, Gpu

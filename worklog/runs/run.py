@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadRunFile, BadSetting, WorklogError, listed, meant
+from worklog.errors import BadSetting, WorklogError, listed, meant
 from worklog.problem import Shape
-from worklog.runs.documents import WIDTH, Bar, Cell, Table, a_few, duration, git
+from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git
 from worklog.runs.estimates import over_shapes
 from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, share_cells
 from worklog.runs.record import RunRecord, runs_dir

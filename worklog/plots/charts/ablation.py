@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import BEHIND, Chart, a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.plots.style import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, text_width, wrap
 from worklog.problem import Shape
-from worklog.runs import TOGETHER, Effect, Run, about, effect_in_words, effects, older
+from worklog.runs import TOGETHER, Effect, NothingToDraw, Run, about, effect_in_words, effects, older
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8

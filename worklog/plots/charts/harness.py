@@ -10,13 +10,23 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN
-from worklog.runs import TOLERANCE, TOLERANCE_US, Comparison, Run, allowed_us, bound, median, open_comparison, throttled
+from worklog.runs import (
+    TOLERANCE,
+    TOLERANCE_US,
+    Comparison,
+    NothingToDraw,
+    Run,
+    allowed_us,
+    bound,
+    median,
+    open_comparison,
+    throttled,
+)
 
 HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
 OURS, CUPTI = "worklog", "worklog, CUPTI"  # the first is in every comparison

@@ -10,12 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import MaxNLocator
 
-from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
-from worklog.runs import Run
+from worklog.runs import NothingToDraw, Run
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
 PITCH, HEIGHT = 0.24, 3.0  # inches

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from worklog.errors import NothingToDraw
 from worklog.kernel import RUNGS
 from worklog.plots import selection, style
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, scale
 from worklog.plots.selection import ON_TENSOR_CORES, Size, as_run, dimensions, in_order, measured, rate, rows
 from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
-from worklog.runs import CUBLAS, Measurement, Run
+from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
     import pandas

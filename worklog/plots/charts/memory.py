@@ -13,13 +13,12 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from worklog.analysis.counters import moved_from_l2
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
-from worklog.errors import NothingToDraw
 from worklog.plots import figure, style
 from worklog.plots.figure import Chart, Point, beside, name_rows, on_axes, right_of, scale
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, WIDTH_IN
 from worklog.problem import FLOAT_BYTES, Shape
-from worklog.runs import Run
+from worklog.runs import NothingToDraw, Run
 
 ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.3, 0.2, 0.3, 0.4, 0.25, 0.15  # inches
 LABEL_ROOM = 1.0  # inches beside the longest bar

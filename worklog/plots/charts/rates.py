@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from worklog.errors import NothingToDraw
 from worklog.plots import selection, style
 from worklog.plots.figure import BEHIND, Chart, beside, name_rows, on_axes, page, right_of, widest
 from worklog.plots.selection import ON_TENSOR_CORES, Size, class_of, dimensions, measured, no_time, rate, share
 from worklog.plots.style import ACCENT, BASELINE, BODY_PT, DEFLATES, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
-from worklog.runs import CUBLAS, Measurement, Run
+from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
     import pandas

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.patches import Rectangle
 
-from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import Chart, beside, name_rows, page, right_of
 from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.problem import FLOAT_BYTES
+from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
     from worklog.analysis.accesses import Access
