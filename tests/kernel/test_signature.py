@@ -173,6 +173,24 @@ def test_the_launch_is_read_only_where_the_source_states_one(source, grid, block
 
 
 @pytest.mark.parametrize(
+    ("source", "block", "mixed"),
+    [
+        (f"// grid: N, M, block: 64, 4\n{SQUARE} {{}}", "16,16", "64, 4"),
+        (f"// Launch: grid N, M   block 64, 4\n{SQUARE} {{}}", "16,16", "64, 4"),
+        (SOLVE, "128", "16, 16"),
+        (SOLVE, "16,16", ""),  # the block that the grid was written for
+        (STATIC, "128", ""),  # a grid of tiles, whatever the block
+        (INDICES, "128", ""),  # a grid of that block
+    ],
+)
+def test_a_block_given_with_a_grid_of_another_block_asks_for_the_grid(source, block, mixed):
+    said = f"which states this grid with block {mixed}: give --grid, too"
+    read = Kernel.from_source(source, block=block).adapted[-1]
+    assert (said in read) == bool(mixed) and ("give --grid" in read) == bool(mixed)
+    assert "give" not in Kernel.from_source(source, grid="M").adapted[-1]
+
+
+@pytest.mark.parametrize(
     ("block", "grid"),
     [
         ("16, 8", "(N + 16 - 1) / 16, (M + 8 - 1) / 8"),

@@ -157,19 +157,19 @@ class Kernel:
                 said += f" '{function}<{', '.join(defined.template)}>'"
                 arguments, adapted = (), ["; ".join((said, *unread))]
         bytes_ = shared or launch.shared or own_launch.shared
-        launch = replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
+        stated, launch = launch, replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
         rules, why_unread = (domain, "") if domain else signature.domain(source, template)
         adapted += filter(None, [why_unread])
-        kernel = cls(name or function, code, (launch,), 0, template, rules, claimed or claims, arguments)
-        kernel._require_readable()
         if not domain and rules != "any":
             adapted.append(f"domain: {rules}; from a comment")
         if origin and not (grid and block):
             dynamic = f"; {bytes_} bytes of dynamic shared memory" if bytes_ and not own_launch.shared else ""
-            own = " and ".join(f"--{name}" for name, given in (("grid", grid), ("block", block)) if given)
-            origin = f"{own} and {origin}" if own else origin
-            adapted.append(f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {origin}")
-        kernel = replace(kernel, adapted=tuple(adapted))
+            own = "--grid and " if grid else "--block and " if block else ""
+            if block and origin.startswith(("a comment", "the host code")) and parts(block) != parts(stated.block):
+                origin += f", which states this grid with block {stated.block}: give --grid, too"
+            adapted.append(f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}")
+        kernel = cls(name or function, code, (launch,), 0, template, rules, claimed or claims, arguments)
+        kernel = replace(kernel, adapted=tuple(adapted))._readable()
         covered, uneven = signature.covered(launch.grid)
         whole = replace(kernel, rules=", ".join([rules, *covered])).domain
         if domain or (grid and not uneven) or whole == kernel.domain:
@@ -197,12 +197,10 @@ class Kernel:
         states the contract. Raises WorklogError for a file that can't be read, and BadSetting.
         """
         host = HostFunction.of(function, arrays)
-        kernel = cls(name or host.function, host, rules=domain, claimed=claimed)
-        kernel._require_readable()
-        return kernel
+        return cls(name or host.function, host, rules=domain, claimed=claimed)._readable()
 
-    def _require_readable(self) -> None:
-        """Raise BadSetting for a mistake in the domain, precision class, grid or block, before anything is compiled."""
+    def _readable(self) -> Kernel:
+        """Itself. Raises BadSetting for a mistake in its domain, precision class, grid or block; compiles nothing."""
         if self.claimed not in CLASSES:
             raise BadSetting(f"there is no precision class {self.claimed!r}: choose from {', '.join(CLASSES)}")
         _ = self.domain
@@ -210,6 +208,7 @@ class Kernel:
             _ = self.threads
         if self.grid:
             self.blocks_at(1, 1, 1)
+        return self
 
     def __repr__(self) -> str:
         if self.number is not None:
