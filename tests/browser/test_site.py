@@ -292,6 +292,8 @@ def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pa
     terms = re.findall(r'<a class="term" href="index.html#[\w-]+" title="([^"]+)">(\w+)</a>', chapter)
     assert {"sector", "rung"} <= {term.removesuffix("s") for _, term in terms}
     assert len({words for words, _ in terms}) == len(terms)
+    listed = re.findall(r'<dt id="term-(\w+)">', pages["index.html"])
+    assert {"gate", "harness", "pitfall", "ceiling"} <= {*listed}, "what messages and the story call them"
     assert not any("pull <a" in page for page in pages.values())  # a pull request is no request
 
 

@@ -27,13 +27,13 @@ def test_a_terminal_narrower_than_a_table_wraps_its_lines(monkeypatch):
 
 def test_a_runs_table_leaves_out_whole_columns_and_says_which():
     run = small_run(measurements=[measured("vectorized", 1024)])
-    for columns in (60, 95):
+    for columns in (60, 100):
         shown = run.text(width=columns).splitlines()
         (head,) = [line.split("  ") for line in shown if line.startswith(" kernel")]
         left_out = " ".join(shown).partition("in a wider terminal: ")[2]
         assert max(len(line) for line in shown if line.startswith((" kernel", " vectorized"))) <= columns
         assert all((column in map(str.strip, head)) != (column in left_out) for column in cells(run.measurements[0]))
-        assert bool(left_out) is (columns < 95)
+        assert bool(left_out) is (columns < 100)
 
 
 @pytest.mark.parametrize(("words", "needed"), [(["-h"], set()), (["run", "-h"], {"numpy", "rich"})])

@@ -84,6 +84,15 @@ def test_footnotes_say_once_what_was_not_right_and_of_which_kernels():
     assert run.footnotes(run.measurements) == ["products are short (naive at 512)"]
 
 
+def test_a_rate_above_the_fp32_ceiling_says_how_that_can_be():
+    slow, fast = (replace(measured(name), time=Estimate(us, us, us)) for name, us in (("naive", 100.0), ("split", 1.0)))
+    run = small_run(measurements=[slow, fast])
+    shares = [m.of_ceiling or 0.0 for m in run.measurements]
+    assert shares[0] < 1 < shares[1]
+    (said,) = run.footnotes(run.measurements)
+    assert said.startswith("above the FP32 ceiling: on tensor cores") and said.endswith("(split at 512)")
+
+
 def test_a_run_in_a_terminal_and_in_a_notebook():
     shown = small_run().text()
     lines = shown.splitlines()

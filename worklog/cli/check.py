@@ -25,6 +25,7 @@ from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 
 WATCH_S = 0.3
+EXPLAINED = "\nnotebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
@@ -149,7 +150,8 @@ def check(
     verdict, predicts = result.verdict, result.verdict.accepted and problem is None
     prediction = predicted(subject, shape, checked=verdict.largest) if predicts else None
     document = result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
-    options.show(document, f"{result}\n\n{prediction}" if prediction else result, as_json)
+    text = f"{result}{'' if problem else EXPLAINED}" + (f"\n\n{prediction}" if prediction else "")
+    options.show(document, text, as_json)
     if not verdict.accepted:
         sys.exit(1)
 

@@ -42,7 +42,7 @@ HIDDEN = re.compile(r"^ *static_assert\(.*?\);\n", re.DOTALL | re.MULTILINE)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
 LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
 NONE = "–"
-TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling")  # columns of cells()
+TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of FP32 ceiling")  # columns of cells()
 SIZE = Shape.of(4096)
 ALIKE = 1e-3  # floors that differ by less predict no change
 LOOPS = "the main loop in machine code of sm_90"
@@ -166,7 +166,6 @@ class Climb:
                 fits = occupancy(self.run.gpu.arch, record.get("block", of.thread_count), registers, shared)
                 resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
             timed.append({name: str(row.get(name) or NONE) for name in TIMES})
-            timed[-1]["of the measured FP32 ceiling"] = timed[-1].pop("of ceiling")
             timed[-1] |= {
                 "registers per thread": NONE if registers is None else str(registers),
                 "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",

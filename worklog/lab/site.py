@@ -60,6 +60,10 @@ GLOSSARY = {
     "E2": "a family of inputs: A of odd integers of 12 bits, B of 1 and −1, which shows operands that were rounded",
     "E3": "a family of inputs: E2 with A and B exchanged",
     "gremlin": "one of the article's four mistakes of a benchmark; the others are called pitfalls",
+    "pitfall": "a setting of a benchmark that makes its times too short or too long",
+    "harness": "the code that times a kernel: it waits, flushes L2, launches, takes samples and stops",
+    "gate": "the check that a kernel must pass before it is timed: exact results, precision, no data races",
+    "ceiling": "the rate that was measured on the same card with multiply-adds in FP32 alone",
 }
 
 

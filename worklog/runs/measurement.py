@@ -289,7 +289,7 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
             "kernel": m.kernel, "gate": gate, **row,
             "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
             "of cuBLAS": shares.get("of cuBLAS", ""),
-            "of ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
+            "of FP32 ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
             "SM MHz": mhz, "registers": "" if registers is None else str(registers),
             **shares,
         }  # fmt: skip
@@ -325,7 +325,7 @@ def facts(m: Measurement) -> Table:
         ("TFLOP/s", "" if m.tflops is None else f"{m.tflops:.2f}"),
         *share_cells(m).items(),
         ("hot", f"{duration(m.hot.value, padded=True)}, launches in a row with a warm L2" if m.hot else ""),
-        ("of ceiling", Bar("" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %", m.of_ceiling)),
+        ("of FP32 ceiling", Bar("" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %", m.of_ceiling)),
         *((name, row[name]) for name in (("GB/s", "of copy", "items/s") if m.shape is None else ())),
         *([(f"of {m.roof.datapath.upper()} peak", percent(m.of_roof))] if m.roof and m.roof.datapath else ()),
         ("SM MHz", row["SM MHz"]),

@@ -24,6 +24,7 @@ from worklog.runs.record import RunRecord, runs_dir
 if TYPE_CHECKING:
     import pandas
 
+ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 FASTEST, SAME, SLOWEST = "+", "≈", "−"
 LEGEND = (
@@ -119,8 +120,9 @@ class Run(RunRecord):
         for m in measurements:
             if m.status != "measured":
                 lines.append(f"{m.kernel if m.shape else m.place or m.kernel}: {m.status}: {m.reason}")
+            above = [ABOVE] if (m.of_ceiling or 0.0) > 1 else []
             elsewhere = [m.label] if m.time and m.context not in (None, self.context) else []
-            for said in (*m.degradations, *(m.verdict.notes if m.verdict else ()), *elsewhere):
+            for said in (*m.degradations, *(m.verdict.notes if m.verdict else ()), *above, *elsewhere):
                 concerned.setdefault(said, []).append(m.title if m.shape else m.place)
         if not all(m.converged for m in measured):
             lines.append("* the interval is wider than requested")
