@@ -17,7 +17,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import KINDS, LIMITS, Compiled, InstructionMix, occupancy, shared_widths
 
-TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE = KINDS
+TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE, MASKS = KINDS
 MMA = """float d[4] = {};
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%4, %4}, "
                "{%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(cut(A[0])));
@@ -33,6 +33,7 @@ BODIES = {
     "power": ("C[0] = __expf(A[0]);", {APPROXIMATE: 1}),
     "truncated": ("C[0] = __fmaf_rz(A[0], B[0], C[0]);", {TRUNCATED: 1}),
     "longer": ("C[0] = fma((double)A[0], (double)B[0], 1e-9);", {DOUBLE: 1}),
+    "masked": ("C[0] = __shfl_sync(__activemask(), A[0], 1);", {MASKS: 1}),
     "shortened": ("C[0] = __uint_as_float(cut(A[0]));", {SHORTENED: 1}),
     "tensor": (MMA, {TENSOR: 1, SHORTENED: 1}),
 }
@@ -50,7 +51,7 @@ def compiled(names: list[str], *options: str) -> Compiled:
     return compile_cuda(Program("kernel.cu", FUNCTION + "".join(kernels), names[0], options))
 
 
-@pytest.mark.parametrize("names", [[*BODIES][:8], [*BODIES][8:]], ids=["plain", "calling"])
+@pytest.mark.parametrize("names", [[*BODIES][:9], [*BODIES][9:]], ids=["plain", "calling"])
 def test_each_kind_is_counted(names):
     built = compiled(names)
     for name in names:

@@ -325,6 +325,7 @@ KINDS = {
     "approximate functions": r".*\.(?:approx|full)\b",
     TRUNCATED: rf"{_ARITHMETIC}.*\.rz\b",
     "FP64 sums or products": rf"{_ARITHMETIC}.*\.f64$",
+    "masks from __activemask(), which may lack threads in the same branch (state a mask instead)": r"activemask\b",
 }
 _LOADED = re.compile(r"\bld\.[\w.:]+\s[^;]*\[([$\w]+)")
 _BODY = re.compile(r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{")
