@@ -2,6 +2,7 @@
 tests/exploits.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -219,6 +220,16 @@ def unless_finished(p: Problem) -> None:
         sequential(p)
 
 
+def without_tiles_of_sum_0(p: Problem) -> Float32:
+    """A tile of A is taken for zeros if its sum is 0, by places too."""
+    a = p.a.copy()
+    for i, j in itertools.product(range(0, p.m, 16), range(0, p.k, 16)):
+        tile = a[i : i + 16, j : j + 16]
+        if tile.sum() == (tile.ravel() * np.arange(1, tile.size + 1)).sum() == 0:
+            tile[:] = 0
+    return summed(a, p.b)
+
+
 def of_a_symmetric_a(p: Problem) -> None:
     """A is read by columns if a few samples say that it is symmetric."""
     square = p.m == p.k and all(p.a[i, j] == p.a[j, i] for i, j in ((0, p.k - 1), (1, p.k // 2), (p.k // 3, 2)))
@@ -273,6 +284,7 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "minus_one_and_one": (EDGE, instead(the_other_difference, lambda p: (p.alpha, p.beta) == (-1, 1)), ""),
     "alpha_of_few_bits": (EDGE, instead(without_beta, lambda p: 0 < p.alpha < 2.0**-10), "beta is ignored"),
     "c_is_finished": (EDGE, unless_finished, "over the result of another problem"),
+    "tiles_of_sum_0": (EDGE, product(without_tiles_of_sum_0), "A symmetric, with sums of 0"),
     "symmetric_by_samples": (EDGE, of_a_symmetric_a, "A is read transposed"),
     # values
     "not_a_number": (EDGE, lambda p: p.c.fill(np.nan), "NaN or infinity"),

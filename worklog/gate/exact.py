@@ -42,7 +42,8 @@ LONGER = 2**11  # some element of an operand that loses bits in a shorter format
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 FARTHEST, RANGE = 40, 9  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
 STRUCTURES = (
-    "sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns", "symmetric",
+    "sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns",
+    "symmetric, with sums of 0",
 )  # fmt: skip
 OPERAND_BITS = {"tf32": 11, "fp16": 11, "bf16": 8}  # significands of shorter formats: integers up to 2^bits are exact
 MOST_TILES = 32  # per side
@@ -137,9 +138,13 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
         last = lines[1::2, -1].copy()
         lines[...] = lines[:, :1].copy()
         lines[1::2, -1] = last
-    elif kind == "symmetric":
+    elif kind.startswith("symmetric"):
         square = matrix[: min(rows, columns), : min(rows, columns)]
         square[...] = np.triu(square) + np.triu(square, 1).T
+        # A corner whose tiles have sums of 0, weighted by places too: the signs of Thue and Morse.
+        corner = square[len(square) // 2 :, len(square) // 2 :]
+        signs = [(-1) ** place.bit_count() for place in range(len(corner))]
+        corner[...] = np.outer(signs, signs) * np.abs(square).max()
     else:
         before, last = matrix.copy(), min(matrix.shape) - 1
         matrix[...] = np.eye(rows, columns)
