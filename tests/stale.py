@@ -49,7 +49,7 @@ TARGETS = {
     ),
     "ptx": Target(
         "python -m tests.record.ptx",
-        ("worklog.analysis.memory_counts", "worklog.gate"),
+        ("worklog.analysis.prediction", "worklog.gate"),
         ("kernels/*", "tests/record/ptx.py"),
         ("worklog/kernel/ptx/*",),
     ),

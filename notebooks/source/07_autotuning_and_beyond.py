@@ -86,7 +86,7 @@ table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 
 # %%
 from worklog.analysis.inspection import inspect
-from worklog.analysis.memory_counts import memory_counts
+from worklog.kernel import memory_counts
 
 gpu = worklog.open_run().gpu
 gained = next(v for v in found.kept if v.name == "BM=128 BN=128 TN=8 MIN_BLOCKS=2")

@@ -295,7 +295,7 @@ for counted in bounds.counters:
 # next lines divide the two columns, an upper limit: FP32 cores multiply integers for addresses, too.
 
 # %%
-from worklog.analysis.counters import counters
+from worklog.kernel import counters
 
 busy = counters([*NAMES, "equal_shares", "ragged"])
 fp32, slots = (busy.columns.index(unit) for unit in ("FP32 cores", "issue slots"))

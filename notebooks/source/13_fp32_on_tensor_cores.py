@@ -34,7 +34,7 @@ plots.accuracy(run, 4096)
 lab.steps(*SECOND)
 
 # %%
-from worklog.analysis.counters import counters
+from worklog.kernel import counters
 
 counters(SECOND)
 

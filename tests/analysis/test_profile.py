@@ -12,10 +12,9 @@ from matplotlib.text import Text
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
 from worklog.analysis import profile
-from worklog.analysis.counters import counters
 from worklog.analysis.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
 from worklog.errors import WorklogError
-from worklog.kernel import FP32, LADDER, TENSOR, rung
+from worklog.kernel import FP32, LADDER, TENSOR, counters, rung
 from worklog.problem import Shape
 from worklog.runs import BadRunFile, Run
 from worklog.runs.records import Counters

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.record import ptx as ship
-from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, device
 from worklog.errors import NvrtcMissing, WorklogError
+from worklog.kernel import memory_counts
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import nvrtc_version
 

@@ -11,7 +11,7 @@ from tests.helpers import SIGNATURE
 from worklog.emulator.device import build
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.device_code import prepared
+from worklog.kernel.nvrtc import prepared
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 

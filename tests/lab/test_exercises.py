@@ -11,8 +11,8 @@ import worklog
 from tests.helpers import PLAIN, typed
 from tests.record.notebooks import sources
 from worklog import lab
-from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
+from worklog.kernel import memory_counts
 from worklog.lab import puzzles
 from worklog.lab.exercises import EXERCISES
 from worklog.lab.puzzles import PUZZLES, attempt

@@ -8,8 +8,8 @@ import pytest
 
 from tests.plots.conftest import full_run, ladder_run
 from worklog import lab
-from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadSetting
+from worklog.kernel import memory_counts
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.rungs import Climb, diff, source
 from worklog.problem.gemm import Shape

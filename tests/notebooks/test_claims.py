@@ -18,9 +18,8 @@ import worklog
 from tests.notebooks.cells import text_of
 from tests.record.cluster import seconds, shares
 from tests.record.notebooks import notebook_of, sources
-from worklog.analysis.memory_counts import memory_counts
 from worklog.harness.sampling import CLOCK_TOLERANCE
-from worklog.kernel import occupancy
+from worklog.kernel import memory_counts, occupancy
 from worklog.lab.readings import Answers, grid_runs
 from worklog.lab.rungs import fetched_ahead
 from worklog.peers.exploits import open_exploits

@@ -20,8 +20,8 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from worklog import lab, plots
 from worklog.analysis import access
-from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import BadSetting
+from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
 from worklog.plots.charts.rates import ARTICLE_PERCENT

@@ -24,9 +24,9 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn
 from worklog import lab, plots
-from worklog.analysis import access, memory_counts
+from worklog.analysis import access
 from worklog.errors import WorklogError
-from worklog.kernel import LADDER
+from worklog.kernel import LADDER, recorded_counts
 from worklog.kernel import rung as find_rung
 from worklog.plots import DIAGRAMS, FIGURES, Chart, ablation, bars, draw_all, ladder, lines, roofline, save
 from worklog.plots.figure import Drawing
@@ -224,7 +224,7 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypa
         [dots] = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
         return dots.get_xdata(), chart.axes[0].get_xlabel() + "".join(words.get_text() for words in chart.texts)
 
-    counters, path = import_module("worklog.analysis.counters"), tmp_path / "h200.json"
+    counters, path = import_module("worklog.kernel.recorded_counts"), tmp_path / "h200.json"
     monkeypatch.setattr(counters, "recordings", lambda part: {})
     by_tile, words = intensities()
     assert "from the tile" in words and "Nsight" not in words
@@ -266,10 +266,10 @@ def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
 
 
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory_counts, "FILE", tmp_path / "traffic.json")
+    monkeypatch.setattr(recorded_counts, "FILE", tmp_path / "traffic.json")
     (tmp_path / "traffic.json").write_text('{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8")
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
-        memory_counts.memory_counts.__wrapped__()
+        recorded_counts.memory_counts.__wrapped__()
 
 
 @pytest.mark.parametrize("draw", [ladder, roofline, plots.calibration, plots.lines])

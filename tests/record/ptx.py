@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from worklog.analysis.memory_counts import FILE, MemoryCounts
-from worklog.analysis.prediction import predict
+from worklog.analysis.prediction import counts_at
 from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load
 from worklog.gate import after_timing, sgemm
-from worklog.kernel import LADDER, Kernel, Program
+from worklog.kernel import LADDER, Kernel, MemoryCounts, Program
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
+from worklog.kernel.recorded_counts import FILE
 from worklog.problem import Shape
 
 SHAPE = Shape.of(4096)
@@ -46,7 +46,7 @@ def shipped() -> tuple[dict[str, Any], dict[str, str]]:
 def count(rung: Kernel) -> MemoryCounts:
     """A rung's memory counts at 4096."""
     out = compile_cuda(rung.program, ARCH)
-    return MemoryCounts.of(rung.program, predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts)
+    return counts_at(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE)
 
 
 if __name__ == "__main__":

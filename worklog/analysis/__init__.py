@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name == "access":
-        from worklog.analysis import accesses  # here: it needs the emulator, and memory_counts doesn't
+        from worklog.analysis import accesses  # here: a check needs only the prediction
 
         return accesses.access
     raise AttributeError(f"module 'worklog.analysis' has no attribute {name!r}")

@@ -21,12 +21,11 @@ from itertools import product
 from typing import Any
 
 from worklog import emulator
-from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
 from worklog.emulator import BadLaunch, Counts, Flow, NotPredictable, Pointer, Result, combined, launch, load
 from worklog.emulator import Kernel as Code
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import device
-from worklog.kernel import LADDER, Kernel
+from worklog.kernel import LADDER, WARP, Kernel, MemoryCounts, memory_counts
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu, Run, Table, duration, recorded_run
 
@@ -75,6 +74,15 @@ def predict(
         lines = combined(turns, longer, 1 - turns, lines)
     label = f"emulated · {code.arch} PTX · predicted from {len(weights)} blocks"
     return Result(code.name, label, len(weights), (), lines)
+
+
+def counts_at(code: Code, kernel: Kernel, shape: Shape, blocks: Mapping[int, int] | None = None) -> MemoryCounts:
+    """Memory counts of a launch at a shape, as predict()."""
+    counts = predict(code, kernel, shape, blocks=blocks).counts
+    loads, stores, shared = counts.global_load, counts.global_store, counts.shared_load + counts.shared_store
+    of_loads = loads.requests, loads.sectors, loads.bytes, loads.cache_lines
+    of_others = stores.requests, stores.sectors, shared.wavefronts, shared.conflicts, counts.thread_fma
+    return MemoryCounts(kernel.program.sha256, *of_loads, *of_others)
 
 
 def count_all(code: Code, kernel: Kernel, shape: Shape) -> Mapping[int, Counts]:
@@ -191,8 +199,8 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
         if predict(parsed, kernel, small).lines != count_all(parsed, kernel, small):  # so some blocks stand for all
             what = f"the counts of {kernel.entry} differ between its blocks, as seen at {small}"
             raise NotPredictable(f"{kernel.file}: {what}")
-        counts = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape).counts)
-        alone = MemoryCounts.of(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
+        counts = counts_at(parsed, kernel, shape)
+        alone = counts_at(parsed, kernel, shape, {0: 1})
     limits = _limits(blocks, shape, gpu, counts, alone.numbers)
     if parsed.assembled is False:  # the assembler may have joined them to fewer
         del limits[SHARED]

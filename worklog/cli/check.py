@@ -20,7 +20,17 @@ from worklog.cli import options
 from worklog.emulator import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
-from worklog.kernel import OPTIONS, TEMPLATE, Kernel, find_problem, kernel_of, new_rung, source_folder, starters
+from worklog.kernel import (
+    OPTIONS,
+    TEMPLATE,
+    Kernel,
+    counters,
+    find_problem,
+    kernel_of,
+    new_rung,
+    source_folder,
+    starters,
+)
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 
@@ -202,7 +212,7 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 
     Exits with 1 if the kernel fails the check.
     """
-    from worklog.analysis import counters, profile  # here: a check needs neither
+    from worklog.analysis import profile  # here: a check doesn't need it
     from worklog.runner import measure
 
     kernel = kernel_of(what, launch)
@@ -210,7 +220,7 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function: profile its program with ncu itself")
     if kernel.number is not None and not options.live_wanted(out=out):
-        recorded = counters.counters([kernel.name])
+        recorded = counters([kernel.name])
         known = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
         options.show({"label": recorded.title, **known}, recorded.text(), as_json)
         return

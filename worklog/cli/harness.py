@@ -20,7 +20,7 @@ from worklog.emulator.core import native
 from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
 from worklog.harness import certificate
-from worklog.kernel import disk_cache, nvrtc
+from worklog.kernel import disk_cache, newer_than_the_driver, nvrtc_version
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
 from worklog.problem import Shape
@@ -179,7 +179,7 @@ def _findings() -> Iterator[tuple[str, str, str]]:
     advice = "" if find_spec("torch") else f"PyTorch functions cannot be measured: {install_command('torch')}"
     yield "torch", "missing" if advice else "installed", advice
     try:  # the driver may not load what it compiles
-        yield "nvrtc", "CUDA {}.{}".format(*nvrtc.nvrtc_version()), nvrtc.newer_than_the_driver() or ""
+        yield "nvrtc", "CUDA {}.{}".format(*nvrtc_version()), newer_than_the_driver() or ""
     except NvrtcMissing as error:
         yield "nvrtc", "missing", f"without it only the rungs run, from the package's PTX: {error}"
     try:

@@ -26,8 +26,7 @@ from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import Kernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
-from worklog.kernel import Block, Compiled, Program
-from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel import Block, Compiled, Program, compile_cuda
 
 FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"
 INDEX = "index.json"

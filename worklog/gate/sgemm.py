@@ -27,8 +27,18 @@ from worklog.gate.checker import REPEATED, TIMED, Checker
 from worklog.gate.exact import OPERAND_BITS, READ_OUTSIDE, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
-from worklog.kernel import EXAMPLE_GRID, Compiled, Device, Kernel, Loaded, Program, Runnable, parts, types_of
-from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel import (
+    EXAMPLE_GRID,
+    Compiled,
+    Device,
+    Kernel,
+    Loaded,
+    Program,
+    Runnable,
+    compile_cuda,
+    parts,
+    types_of,
+)
 from worklog.kernel.signature import UNREAD_DOMAIN
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed

@@ -14,6 +14,16 @@ from worklog.kernel.device import (
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
 from worklog.kernel.ladder import DEFAULTS, OPTIONS, RUNGS, at_revision, kernel_of, new_rung, rung, source_changed
+from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
+from worklog.kernel.recorded_counts import (
+    SECTOR,
+    LadderCounts,
+    MemoryCounts,
+    busiest,
+    counters,
+    memory_counts,
+    moved_from_l2,
+)
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,
@@ -33,9 +43,11 @@ from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, t
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OPTIONS",
-    "RUNGS", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block", "Buffer",
-    "Compiled", "Device", "HostFunction", "Kernel", "Loaded", "MainLoop", "Occupancy", "Passed", "Program", "Runnable",
-    "Solution", "Solver", "at_revision", "block_traffic_bytes", "evaluate",
-    "find_problem", "kernel_of", "kernels_dir", "launch_text", "loop_of", "new_rung", "no_sass", "occupancy",
-    "parts", "rung", "source_changed", "source_folder", "starters", "types_of", "words_of",
+    "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block",
+    "Buffer", "Compiled", "Device", "HostFunction", "Kernel", "LadderCounts", "Loaded", "MainLoop", "MemoryCounts",
+    "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "at_revision", "block_traffic_bytes",
+    "busiest", "compile_cuda", "counters", "evaluate", "find_problem", "kernel_of", "kernels_dir", "launch_text",
+    "loop_of", "memory_counts", "moved_from_l2", "new_rung", "newer_than_the_driver", "no_sass", "nvidia_library",
+    "nvrtc_version", "occupancy", "parts", "rung", "source_changed", "source_folder", "starters", "types_of",
+    "words_of",
 ]  # fmt: skip

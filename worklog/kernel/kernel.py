@@ -19,8 +19,8 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
-from worklog.kernel.device_code import included, prepared
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
+from worklog.kernel.nvrtc import included, prepared
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Unit, read

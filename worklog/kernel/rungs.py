@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from worklog.kernel import signature
 from worklog.kernel.device import Program
-from worklog.kernel.device_code import own_headers
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.nvrtc import own_headers
 from worklog.kernel.signature import Launch
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import FLOAT_BYTES, Shape

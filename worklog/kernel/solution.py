@@ -26,9 +26,9 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, meant
 from worklog.kernel.device import Buffer, Device, Program, Runnable
-from worklog.kernel.device_code import prepared
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.nvrtc import prepared
 from worklog.kernel.signature import Launch
 from worklog.kernel.source import evaluate, read_source, reduced, sizes, text_of
 from worklog.kernel.unit import Call, Definition, Unit, read

@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from worklog.analysis.inspection import inspect
-from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, build, launch, load
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate import SgemmChecker
-from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, rung
+from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, memory_counts, rung
 from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep

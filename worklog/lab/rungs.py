@@ -14,13 +14,24 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from worklog.analysis.counters import busiest
 from worklog.analysis.inspection import inspect
-from worklog.analysis.memory_counts import memory_counts
 from worklog.analysis.prediction import bound, rung_bounds, spread, table
 from worklog.errors import BadSetting
-from worklog.kernel import LADDER, LIMITS, RUNGS, Kernel, MainLoop, loop_of, no_sass, occupancy, rung, source_changed
-from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel import (
+    LADDER,
+    LIMITS,
+    RUNGS,
+    Kernel,
+    MainLoop,
+    busiest,
+    compile_cuda,
+    loop_of,
+    memory_counts,
+    no_sass,
+    occupancy,
+    rung,
+    source_changed,
+)
 from worklog.problem import Shape
 from worklog.runner.measure import results
 from worklog.runs import (

@@ -10,9 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from worklog.analysis.counters import moved_from_l2
-from worklog.analysis.memory_counts import SECTOR, LadderCounts
-from worklog.analysis.memory_counts import memory_counts as shipped
+from worklog.kernel import SECTOR, LadderCounts, moved_from_l2
+from worklog.kernel import memory_counts as shipped
 from worklog.plots import figure, style
 from worklog.plots.figure import Chart, Point, beside, name_rows, on_axes, right_of, scale
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw

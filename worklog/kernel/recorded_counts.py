@@ -1,27 +1,26 @@
-"""The ladder's memory counts at 4096, as the emulator counted them, in a small file of the package, so that charts and
-notebooks have them without a run.
+"""The ladder's counts that are in the package, so that charts and notebooks have them without a run: memory counts at
+4096, which the emulator counted, and how busy the units of a GPU were, by Nsight Compute.
 
-The counts belong to the PTX beside the file and are made with it (`make ptx`); a test counts again.
+The memory counts belong to the PTX beside their file and are made with it (`make ptx`); a test counts again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from worklog.errors import WorklogError
+from worklog.kernel.ladder import source_changed
+from worklog.kernel.resources import WARP
 from worklog.problem import Shape
+from worklog.runs import BadRunFile, Bar, Table, recordings
 
-if TYPE_CHECKING:
-    from worklog.emulator import Counts
-    from worklog.kernel import Program
-
-FILE = Path(__file__).parents[1] / "kernel" / "ptx" / "traffic.json"
-WARP, SECTOR = 32, 32  # threads, bytes
+FILE = Path(__file__).with_name("ptx") / "traffic.json"
+SECTOR = 32  # bytes
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,6 @@ class MemoryCounts:
     wavefronts: int
     conflicts: int
     thread_fma: int
-
-    @classmethod
-    def of(cls, program: Program, counts: Counts) -> MemoryCounts:
-        """The emulator's counts of a launch."""
-        loads, stores, shared = counts.global_load, counts.global_store, counts.shared_load + counts.shared_store
-        of_loads = loads.requests, loads.sectors, loads.bytes, loads.cache_lines
-        of_others = stores.requests, stores.sectors, shared.wavefronts, shared.conflicts, counts.thread_fma
-        return cls(program.sha256, *of_loads, *of_others)
 
     def __add__(self, other: MemoryCounts) -> MemoryCounts:
         sums: dict[str, Any] = {name: count + other.numbers[name] for name, count in self.numbers.items()}
@@ -116,3 +107,51 @@ def memory_counts() -> LadderCounts:
         return LadderCounts(document["label"], Shape.of(document["shape"]), rungs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorklogError(f"the counts in {FILE} cannot be read ({error}); install gemm-worklog again") from error
+
+
+def counters(rungs: Sequence[str]) -> Table:
+    """A row per rung with the percentage of each unit's peak rate over the launch of its product, without launches that
+    split or add, and the busiest unit. "L1 and shared" is the pipe that serves both. A note names those that were not
+    recorded: `python -m tests.record.ncu bounds` records them. Raises BadRunFile where no rung was.
+    """
+    document = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))
+    kernels = document["kernels"]
+    missing, rungs = [name for name in rungs if name not in kernels], [name for name in rungs if name in kernels]
+    if not rungs:
+        raise BadRunFile(f"no counters of {', '.join(missing)} are recorded: choose from {', '.join(kernels)}")
+    units = [*document["metrics"].values()]
+    rows = []
+    for name in rungs:
+        percent = kernels[name]["percent"]
+        shares = {unit: Bar(f"{percent[unit]:.0f} %", percent[unit] / 100) for unit in units}
+        rows.append({"rung": name, **shares, "busiest": max(units, key=lambda unit: percent[unit])})
+    stale = [name for name in rungs if source_changed(name, kernels)]
+    notes = [f"source changed since: {', '.join(stale)}"] if stale else []
+    notes += [f"no counters are recorded of: {', '.join(missing)}"] if missing else []
+    return Table.of(f"{_label(document)} · at {Shape(*document['shape'])}", rows, notes=notes)
+
+
+def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
+    """Bytes between L2 and L1 in one launch of each rung at a shape, and their label: of rungs whose source is the same
+    today. Empty where none is recorded: `python -m tests.record.ncu bytes` records them at 4096.
+    """
+    path = recordings("bytes").get("h200")
+    if path is None:
+        return {}, ""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if Shape(*document["shape"]) != shape:
+        return {}, ""
+    kernels = document["kernels"]
+    moved = {name: int(kernels[name]["bytes"]["L2"]) for name in kernels if not source_changed(name, kernels)}
+    return moved, f"bytes: {_label(document)}"
+
+
+def _label(document: dict[str, Any]) -> str:
+    return f"recorded · {document['device']} · {document['date']} · Nsight Compute {document['ncu'].split()[1]}"
+
+
+def busiest(rung: str) -> str:
+    """The unit of the GPU that was busiest in a rung, in words with its share and the label. Raises BadRunFile."""
+    table = counters([rung])
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    return f"{row['busiest']} {row[str(row['busiest'])]} busy, the busiest unit ({table.title})"
