@@ -1,5 +1,5 @@
-"""The widgets of a notebook: the panel, whose button measures what is chosen in a child process if there is a GPU, and
-the access viewer.
+"""What a notebook shows as the last line of a cell: the panel, whose button measures what is chosen in a child process
+if there is a GPU, the access viewer, the timeline, and a rung of the ladder.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import Any
 import anywidget
 import traitlets
 
-from worklog.analysis import access
+from worklog import analysis, plots
 from worklog.analysis.html import palette, part
-from worklog.errors import Interrupted, WorklogError
+from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gpu import device
-from worklog.kernel import Kernel, rung
-from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, changes, unbiased_settings, word
-from worklog.plots import DARK, DARK_PAGES, LIGHT
+from worklog.kernel import LADDER, Kernel
+from worklog.kernel import rung as rung_of
+from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, changes, grid_runs, unbiased_settings, word
+from worklog.lab.rungs import SIZE, Climb
+from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out
-from worklog.runs import Run, forced_source, new_path
+from worklog.runs import Run, forced_source, new_path, newest_run, open_run
 from worklog.settings import PITFALLS, Harness, Value, rule
 
 
@@ -70,7 +72,7 @@ class AccessView(Widget):
     of_page = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, kernel: Kernel | str, shape: Size = None, block: int = 0) -> None:
-        document = access(kernel, shape, block).document
+        document = analysis.access(kernel, shape, block).document
         super().__init__(documents={document["kernel"]: document})
 
     def text(self) -> list[str]:
@@ -106,7 +108,7 @@ class Panel(Widget):
         job: Sequence[str] | None = None,
     ) -> None:
         if kernel is not None and kernel not in answers.kernels:
-            answers.kernels.append(rung(kernel).name)
+            answers.kernels.append(rung_of(kernel).name)
         first = answers.shapes[len(answers.shapes) // 2] if shape is None else Shape.of(shape)
         answers.shapes = sorted({*answers.shapes, first}, key=lambda shape: shape.flops)
         settings = answers.settings(biased or {})
@@ -226,3 +228,49 @@ class Panel(Widget):
                 self._stop = None
                 self.show()
                 self._say(f"{how}; {kept}")  # last: it says that the answer is shown
+
+
+def panel(kernel: str | None = None, shape: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:
+    """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
+
+    kernel, shape and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
+    (default: the recorded grid). With a GPU, a button measures what is chosen in a child process.
+    Raises BadRunFile without a recording, and BadSetting.
+    """
+    return Panel(Answers(grid_runs(run)), kernel, shape, biased)
+
+
+def ladder(rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None) -> Climb:
+    """A rung of the ladder, as the last line of a cell: idea, changed source lines, memory counts, registers, occupancy
+    and time, beside the rung before.
+
+    shape: default 4096, or the largest of a given run without it. run: where the numbers come from (default: this
+    machine's newest run that holds the rung at the shape, else a recording). Raises BadSetting, BadRunFile, and
+    NothingToDraw for a given run without a time.
+    """
+    name, at = rung_of(rung).name, Shape.of(SIZE if shape is None else shape)
+    if run is None:
+        return Climb(newest_run(lambda run: run.select(name, at)), name, at)
+    given = run if isinstance(run, Run) else open_run(run)
+    return Climb(given, name, shape_to_draw(given, None) if shape is None else at)
+
+
+def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
+    """What the warps of a block do one after the other, from what the emulator executed: an order, not a time. shape:
+    default, 2 x 2 tiles and four tiles along K more than its stages. Raises what access raises, BadSetting for a kernel
+    that states no tile, and NothingToDraw.
+    """
+    kernel = rung_of(kernel) if isinstance(kernel, str) else kernel
+    tile = kernel.template
+    if not {"BM", "BN", "BK"} <= tile.keys():
+        raise BadSetting(f"{kernel.name} states no tile with BM, BN and BK, which a timeline numbers along K")
+    if shape is None:
+        shape = kernel.domain.padded(Shape(2 * tile["BM"], 2 * tile["BN"], tile["BK"] * (tile.get("STAGES", 2) + 4)))
+    return plots.timeline(analysis.access(kernel, shape, block))
+
+
+def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
+    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.analysis.access, whose
+    errors it raises.
+    """
+    return AccessView(kernel, shape, block)
