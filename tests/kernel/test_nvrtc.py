@@ -121,6 +121,15 @@ def test_a_mistake_is_shown_with_file_line_and_text():
     assert "undeclared" not in log
 
 
+def test_errors_are_shown_without_the_compilers_warnings():
+    unused = "__device__ void f() {\n  int unused = 1;\n}\n"
+    with pytest.raises(CompileFailed) as caught:
+        compile_cuda(Program("broken.cu", f"{unused}{BROKEN}__device__ int g() {{ return other; }}\n", "broken<1>"))
+    said = str(caught.value)
+    assert said.startswith('broken.cu:6: identifier "undeclared"') and 'error: identifier "other" is undefined' in said
+    assert not {"warning", "unused", "Remark"} & {*re.findall(r"\w+", said)}
+
+
 @pytest.mark.parametrize(
     ("program", "arch", "first_line"),
     [

@@ -175,7 +175,7 @@ def _nvrtc() -> ctypes.CDLL:
 
 
 def compile_error(program: Program, log: str) -> CompileFailed:
-    """The compiler's first error with the caller's file name, line and source text, then the rest of the log.
+    """The compiler's first error with the caller's file name, line and source text, then the others without warnings.
 
     NVRTC compiles the entry's name on an extra line after the source; an error there is about the entry.
     """
@@ -206,7 +206,8 @@ def compile_error(program: Program, log: str) -> CompileFailed:
     lines = program.source.splitlines() if file == name else []
     line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
     shown, _, rest = log[error.end() :].partition("\n\n")
-    rest = re.sub(r"1 error detected in the compilation of .*", "", log[: error.start()] + rest).strip()
+    unneeded = r"1 error detected |Remark: |\S+\(\d+\): (?:warning|remark) "  # each up to an empty line
+    rest = re.sub(rf"(?ms)^(?:{unneeded}).*?(?:\n\n|\Z)", "", log[: error.start()] + rest).strip()
     context = shown.partition("^")[2].strip("\n")  # behind the source line, of which it is a part
     return CompileFailed("\n".join(filter(None, (f"{file}:{number}: {text}\n{line}".strip(), context, rest))))
 
