@@ -73,7 +73,11 @@ MISTAKES = [
     ("doctor --settings --calibrate", ".*omit one"),
     ("doctor --set clocks=locked", "--set takes only clocks here, with --calibrate"),
     ("exploits --emulate --only ' , '", "--only names no exploit"),
-    ("exploits --emulate --only zero", r"there is no exploit zero \(did you mean zeros\?\): choose from "),
+    (
+        "exploits --emulate --only zero",
+        r"there is no exploit zero \(did you mean zeros\?\): .* worklog exploits lists all$",
+    ),
+    ("ablate mine.cu", "ablate takes a rung, and mine.cu is a file: .* worklog run mine.cu --set l2=warm$"),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
     ("show --samples", "--samples is for --csv and --parquet: name a file"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),

@@ -94,7 +94,7 @@ def test_biased_settings_that_were_measured_together_have_a_row():
     assert "article" in [effect.setting for effect in effects(warm, "warptiled")], "the run's own bias is in both"
 
 
-@pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "-10.0 %"), (1.004, "0")])
+@pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "−10.0 %"), (1.004, "0")])
 def test_an_effect_in_words(factor, words):
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
     assert effect_in_words(effect) == words and effect.visible == (words != "0")
@@ -171,7 +171,7 @@ def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off(
     run = recorded("h200")
     [off] = [m for m in run.select("warptiled") if m.shape == (2048,) * 3]
     assert run.clock_off(off) == approx(1950 / 1976 - 1, abs=3e-4)
-    assert "warptiled at 2048: 1950, -1.3%" in run.text()
+    assert "warptiled at 2048: 1950, −1.3 %" in run.text()
     assert "warptiled" in set(run.frame().dropna(subset="clock_off").kernel)
     assert small_run(measurements=[measured("a"), measured("b")]).clock_off(measured("a")) is None
     at_2048 = {e.setting: e for e in effects(run, "warptiled") if e.shape[0] == 2048}

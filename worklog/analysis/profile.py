@@ -27,7 +27,7 @@ from worklog.errors import WorklogError
 from worklog.gpu.device import gpu, visible_to_a_child
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape, random_inputs
-from worklog.runs import Counters, Table, scaled
+from worklog.runs import Counters, Table, scaled, signed
 
 SHARE = ".avg.pct_of_peak_sustained_elapsed"
 # Nsight Compute's names, by ours: counts, which the emulator has too, and units, in percent of their peak rates.
@@ -235,7 +235,7 @@ def tables(counters: Counters, kernel: Kernel) -> list[Table]:
     for name in COUNTS:
         row = {"count": name.replace("_", " ").replace(".", " "), "hardware": scaled(values[name])}
         here = attrgetter(name)(counts) if counts is not None else None
-        off = "" if not here else f"{100 * (values[name] / here - 1):+.2f} %"
+        off = "" if not here else signed(values[name] / here - 1, 2)
         rows.append(row | {"emulated": "" if here is None else scaled(here), "difference": off})
     rows += [{"count": name, "hardware": scaled(values[name]), "emulated": "", "difference": ""} for name in (L2, DRAM)]
     title = f"{counters.kernel} at {shape} · one launch · Nsight Compute {counters.ncu}"

@@ -39,6 +39,9 @@ def ablate(rung: str, shapes: list[Shape], harness: Harness, out: Path | None, a
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
     Without a GPU, the recording is shown.
     """
+    if Path(rung).suffix:
+        instead = f"time your kernel with one setting biased, as in worklog run {rung} --set l2=warm"
+        raise BadSetting(f"ablate takes a rung, and {rung} is a file: {instead}")
     options.live_wanted(out=out, set=harness != Harness())
     with options.progress_bar() as progress:
         run = measure.ablate(rung, shapes or measure.ABLATION_SIZES, harness=harness, progress=progress, out=out)

@@ -29,7 +29,7 @@ from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
-from worklog.runs import CUBLAS, KNOWN, LEAST_SAMPLES, Table, median, open_comparison, open_run, runs_dir
+from worklog.runs import CUBLAS, KNOWN, LEAST_SAMPLES, Table, median, open_comparison, open_run, runs_dir, signed
 from worklog.settings import PITFALLS
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
@@ -338,6 +338,6 @@ def journal() -> str:
             row["measured"] = str(right["measured"])
             if isinstance(right["measured"], float):
                 row["measured"] = f"{right['measured']:.4g}"
-                row["gap"] = f"{float(first['predicted']) / right['measured'] - 1:+.0%}"
+                row["gap"] = signed(float(first["predicted"]) / right["measured"] - 1, 0)
         rows.append(row)
     return f"# What I predicted, and what came\n\n{Table.of('', rows, left=7).markdown() if rows else EMPTY}\n"

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration
+from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration, signed
 from worklog.runs.estimates import HOST_SD, NORMAL, OVERHEAD_SD_US, SLOPE, SLOPE_HALF, fitted_slope, over_shapes
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, kept_runs, open_run
@@ -68,7 +68,7 @@ class Change:
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"{100 * self.share:+.2f} % ±{50 * (self.high - self.low):.2f}".replace("-", "−")
+        return f"{signed(self.share, 2)} ±{50 * (self.high - self.low):.2f}"
 
 
 def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02) -> Change:

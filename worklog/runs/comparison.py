@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.problem import Shape
-from worklog.runs.documents import WIDE, Date, NothingToDraw, Positive, Table, about, read_json, rounded
+from worklog.runs.documents import WIDE, Date, NothingToDraw, Positive, Table, about, read_json, rounded, signed
 from worklog.runs.estimates import PRECISION, Estimate, summarize
 from worklog.runs.measurement import Measurement, source_label
 from worklog.runs.records import BF16_DATASHEET_TFLOPS, Calibration
@@ -252,8 +252,8 @@ def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
         sign, times = ("× ", factor) if factor > 1 else ("÷ ", 1 / factor)
         return sign + about(times, noise, _three_digits).removeprefix("about ")
     if 2 * noise > WIDE:
-        return f"{rounded(100 * (factor - 1), 100 * factor * noise):+.0f} %"
-    return f"{100 * (factor - 1):+.1f} %"
+        return signed(rounded(100 * (factor - 1), 100 * factor * noise) / 100, 0)
+    return signed(factor - 1)
 
 
 def _three_digits(number: float) -> str:
@@ -274,8 +274,8 @@ def effects_text(run: Run, kernel: str) -> str:
     for names, at in lines.items():
         cells = [effect_in_words(at[size]) if size in at else "–" for size in sizes]
         clocks = sorted(e.clock for e in at.values() if e.clock is not None)
-        ends = dict.fromkeys(f"{100 * end:+.2f}" for end in (*clocks[:1], *clocks[-1:]))  # one where both look alike
-        rows.append((*names, *cells, f"{' to '.join(ends)} %" if ends else "–"))
+        ends = dict.fromkeys(signed(end, 2) for end in (*clocks[:1], *clocks[-1:]))  # one where both look alike
+        rows.append((*names, *cells, " to ".join(ends) or "–"))
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
     columns = "  pitfall", "number", *map(str, sizes), "SM clock"
     return Table(title, columns, rows, notes=older(run)).text()

@@ -336,6 +336,11 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
 
 
+def signed(share: float, digits: int = 1) -> str:
+    """A change in percent: +9.0 %, −30.2 %."""
+    return f"{100 * share:+.{digits}f} %".replace("-", "−")
+
+
 def scaled(count: float) -> str:
     """A count in four digits: 8432, 84.32 k, 5.244 M."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, WorklogError, listed, meant
 from worklog.problem import Shape
-from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git
+from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git, signed
 from worklog.runs.estimates import over_shapes
 from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, share_cells
 from worklog.runs.record import RunRecord, runs_dir
@@ -126,7 +126,7 @@ class Run(RunRecord):
                 concerned.setdefault(said, []).append(m.title if m.shape else m.place)
         if not all(m.converged for m in measured):
             lines.append("* the interval is wider than requested")
-        if off := [f"{m.title}: {m.sm_mhz:.0f}, {share:+.1%}" for m in measurements if (share := self.clock_off(m))]:
+        if off := [f"{m.title}: {m.sm_mhz:.0f}, {signed(share)}" for m in measurements if (share := self.clock_off(m))]:
             lines.append(f"SM MHz far from this run's median, so compare at one clock ({'; '.join(off)})")
         for said, kernels in concerned.items():
             every = not measurements[0].shape and len(kernels) == len(measured)

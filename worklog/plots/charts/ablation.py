@@ -167,7 +167,7 @@ def in_row(row: Mapping[Shape, Effect]) -> dict[Shape, str]:
 
 def in_words(effect: Effect, factors: bool | None = None) -> str:
     """The effect with a minus sign and no-break spaces, as a factor or in percent; by default, as is shorter."""
-    return effect_in_words(effect, factors).replace("-", "−").replace(" ", "\u00a0")
+    return effect_in_words(effect, factors).replace(" ", "\u00a0")
 
 
 def _heat_map(axes: Axes, rows: Rows, sizes: list[Shape], names: list[str], details: list[str]) -> None:

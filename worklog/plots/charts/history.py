@@ -14,7 +14,7 @@ from worklog.plots import style
 from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
-from worklog.runs import NothingToDraw, Run
+from worklog.runs import NothingToDraw, Run, signed
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
 PITCH, HEIGHT = 0.24, 3.0  # inches
@@ -66,13 +66,13 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
                 of = first.setdefault(m.place, m.time.value)
                 change, low, high = (100 * (us / of - 1) for us in (m.time.value, m.time.low, m.time.high))
                 over.setdefault(m.place or kernel, []).append((when, change, low, high))
-                said.setdefault(m.place or kernel, []).append(f"{change:+.1f} % on {run.created[:10]}")
+                said.setdefault(m.place or kernel, []).append(f"{signed(change / 100)} on {run.created[:10]}")
                 labels[run.label.rpartition(" · ")[0]] = None
     over = {place: points for place, points in over.items() if len(points) > 1}
     if not over:
         raise NothingToDraw(f"no two runs of one GPU have {kernel} at one size: measure it twice with `worklog run`")
     most = max(over, key=lambda place: abs(over[place][-1][1]))
-    finding = f"{kernel} at {most}: {over[most][-1][1]:+.1f} % since the first run"
+    finding = f"{kernel} at {most}: {signed(over[most][-1][1] / 100)} since the first run"
     subtitle = "Change of the time since the first run at that size, each at its own clock; bands: 95 % interval."
     alt = [f"Line chart of {kernel}'s time over the runs", *(f"{place}: {', '.join(said[place])}" for place in over)]
     colours = dict.fromkeys(over, GREY) | {most: ACCENT}
