@@ -86,7 +86,7 @@ MISTAKES = [
     # Files
     ("check none.cu", "cannot read none.cu: No such file or directory"),
     ("new mine.cu", "mine.cu exists already: give another name$"),
-    ("new notebooks taken/below", ".*cannot write taken/below/.*: Not a directory; give another name$"),
+    ("new notebooks taken/below", "taken exists already: give another folder$"),
     ("new --rung 27 'A b'", "cannot name a rung 'A b': start with a-z"),
     ("new --rung 27 naive", "rung 1 is naive already"),
     ("new none/mine.cu", "cannot write none/mine.cu: No such file or directory"),
