@@ -10,7 +10,6 @@ not drawn. Exits with 1 if fewer than 85 % are noticed.
 import ast
 import copy
 import json
-import os
 import random
 import re
 import shutil
@@ -27,10 +26,10 @@ from typing import Any
 
 import click
 
-ROOT = Path(__file__).parents[2]
+from tests.record.mutants_fork import ROOT, Copy, copied, testing
+
 EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
 LEAST_SHARE = 0.85
-CHEAP_S = 20  # tests of a mutant that run before the others of them
 FAILED = re.compile("^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 SECONDS = re.compile(r"^\s*([\d.]+)s (?:setup|call|teardown) +(.+)$", re.MULTILINE)
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -111,31 +110,6 @@ def draw(rng: random.Random, count: int) -> list[Mutant]:
     return list(mutants.values())
 
 
-def copied(to: Path) -> Path:
-    """The checkout, without what tests make."""
-    return Path(shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist")))
-
-
-def tested(folder: Path, *words: str) -> tuple[list[str], str]:
-    """Names of the tests that fail in a copy of the checkout, and what pytest prints."""
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=no", *words)
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    printed = done.stdout + done.stderr
-    return FAILED.findall(printed) or ["the tests do not start"] * (done.returncode not in (0, 5)), printed
-
-
-def failing(folder: Path, names: list[str]) -> str:
-    """The first of these tests that fails, "" if none does. A test that hangs fails."""
-    words = "-q", "-x", "--timeout=120", "@names"
-    (folder / "names").write_text("\n".join(names), encoding="utf-8")
-    failed, printed = tested(folder, *words)
-    if "ERROR: not found:" in printed:  # a name has a value that the mutant changes
-        (folder / "names").write_text("\n".join({name.partition("[")[0] for name in names}), encoding="utf-8")
-        failed, _ = tested(folder, *words)
-    return failed[0] if failed else ""
-
-
 class Tests:
     """Of code without a change: their seconds, those that fail, and by a mutant's name those that run its place."""
 
@@ -144,8 +118,9 @@ class Tests:
         for path in {mutant.path for mutant in mutants} - {"worklog/kernel/nvrtc_process.py"}:  # no sitecustomize
             nodes = {number: mutant.node for number, mutant in enumerate(mutants) if mutant.path == path}
             (folder / path).write_text(noting((ROOT / path).read_text(encoding="utf-8"), nodes), encoding="utf-8")
-        without = [f"--ignore=tests/{room}" for room in ("gpu", "browser/test_pages.py")]
-        self.failed, printed = tested(folder, f"-n{jobs}", "--dist=worksteal", "--durations=0", "-vv", *without)
+        words = f"-n{jobs}", "--dist=worksteal", "--durations=0", "-vv"
+        printed, _ = testing(folder, *words, stdout=subprocess.PIPE).communicate()
+        self.failed = FAILED.findall(printed)
         self.seconds = defaultdict[str, float](float)
         for seconds, name in SECONDS.findall(printed):
             self.seconds[name] += float(seconds)
@@ -153,16 +128,17 @@ class Tests:
         for test, number in map(json.loads, (folder / "ran.jsonl").read_text(encoding="utf-8").splitlines()):
             self.run[mutants[number].name].add(test)
 
-    def of(self, mutant: Mutant) -> list[list[str]]:
-        """Names in the order in which they run: the cheap ones and the others that run it, its room's, all others."""
+    def of(self, mutant: Mutant) -> list[str]:
+        """Names in the order in which they run: those that run its place, cheapest first, its room's, all others."""
         room = f"tests/{mutant.path.split('/')[1].removesuffix('.py')}/"
-        spent, parts = 0.0, [list[str]() for _ in range(4)]
+        parts = [list[str]() for _ in range(3)]
         for name in sorted(self.seconds.keys() - self.failed, key=lambda name: self.seconds[name]):
-            run = name in self.run[mutant.name]
-            spent += run * self.seconds[name]
-            part = int(spent > CHEAP_S) if run else 2 if name.startswith(room) else 3
-            parts[part].append(name)
-        return [part for part in parts[: 3 + ("" in self.run[mutant.name])] if part]
+            parts[0 if name in self.run[mutant.name] else 1 if name.startswith(room) else 2].append(name)
+        return [*parts[0], *parts[1], *(parts[2] if self.imported(mutant) else [])]
+
+    def imported(self, mutant: Mutant) -> bool:
+        """Whether its place runs while modules are imported."""
+        return "" in self.run[mutant.name]
 
 
 @click.command()
@@ -173,25 +149,25 @@ def main(seed: int, count: int, jobs: int) -> None:
     """Change the code in COUNT places, one at a time, and print the changes that no test notices."""
     mutants, missed = draw(random.Random(seed), count), 0
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(jobs) as pool:
-        tests, folders = Tests(copied(Path(temporary, "noting")), mutants, jobs), Queue[Path]()
+        tests, copies = Tests(copied(Path(temporary, "noting")), mutants, jobs), Queue[Copy]()
         for number in range(jobs):
-            folders.put(copied(Path(temporary, str(number))))
+            copies.put(Copy(Path(temporary, str(number))))
         print(f"seed {seed}: {count} mutants; failing without one: {', '.join(tests.failed) or 'no test'}", flush=True)
 
         def noticed(mutant: Mutant) -> str:
             """A test that fails with a mutant, "" if none does."""
-            folder = folders.get()
+            copy_ = copies.get()
             try:
-                (folder / mutant.path).write_text(mutant.text, encoding="utf-8")
-                return next(filter(None, (failing(folder, names) for names in tests.of(mutant))), "")
+                return copy_.failing(mutant.path, mutant.text, tests.of(mutant), tests.imported(mutant))
             finally:
-                shutil.copy(ROOT / mutant.path, folder / mutant.path)
-                folders.put(folder)
+                copies.put(copy_)
 
         for mutant, test in zip(mutants, pool.map(noticed, mutants), strict=True):
             missed += not test
             survives = f"NOT NOTICED by {len(tests.run[mutant.name])} tests that run line {mutant.node.lineno}"
             print(f"{mutant.name}: {test or survives}", flush=True)
+        for _ in range(jobs):
+            copies.get().stop()
     print(f"{count - missed} of {count} noticed, {1 - missed / count:.0%} (seed {seed})")
     sys.exit(missed > (1 - LEAST_SHARE) * count)
 
