@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from pytest import approx
 
 from tests.helpers import GPU, small_run
-from tests.record import compare, corpus, mutants, mutants_of_code, ported
+from tests.record import compare, corpus, mutants, mutants_fork, mutants_of_code, ported
 from tests.record.intervals import DRIFT_SD_US, WORKS, at_one_clock, clock_slope, coverage
 from tests.record.mutants import NOT_COMPILED, SURVIVED, TOO_SLOW, Outcome, chosen, edits, tried
 from tests.record.ported import Example, prepare
@@ -232,6 +232,17 @@ def test_a_mutants_tests_are_those_that_run_its_place_in_any_process(tmp_path):
     rows = map(json.loads, (tmp_path / "ran.jsonl").read_text().splitlines())
     run = {ast.unparse(nodes[number]) for test, number in rows if test == "test_a.py::test_b[1 2]"}
     assert run == {"n == 1 + 1", "1 + 1", "1", "3"} and text.count("\n") == source.count("\n")
+
+
+def test_functions_of_a_process_take_a_mutants_code_unless_a_closure_loses_a_variable(tmp_path):
+    source = "class A:\n    def f(self, n):\n        def g():\n            return n + 1\n        return g\n"
+    path = written(tmp_path / "work.py", source)
+    names: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), names)
+    earlier, by_code = names["A"]().f(3), mutants_fork.functions()
+    assert mutants_fork.change(by_code, str(path), source, source.replace("n + 1", "n - 1"))
+    assert (names["A"]().f(3)(), earlier()) == (2, 2)
+    assert not mutants_fork.change(by_code, str(path), source, source.replace("n + 1", "2"))
 
 
 FOLDER = Path(__file__).with_name("sources")
