@@ -12,10 +12,11 @@ from worklog.emulator.device import EmulatedDevice
 from worklog.gate import SgemmChecker
 from worklog.gate.after_timing import PROGRAMS, LaunchProbe
 from worklog.gate.after_timing import check_plausible as plausible
-from worklog.gate.sgemm import BLOCK, DIFFER
+from worklog.gate.sgemm import BLOCK, DIFFER, LEAST, REPEATED
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Float32, Shape
+from worklog.runner.check import check
 from worklog.runs.records import Stage
 
 SHAPE = Shape(33, 40, 17)
@@ -208,6 +209,11 @@ def test_repeated_launches_are_compared_bit_by_bit(wrong_at):
     a, b, differs = device.upload(first), device.upload(second), device.upload(np.zeros(4, np.float32))
     device.launch(device.compile(DIFFER), (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), differs))
     assert device.download(differs).tolist() == [0, 0, 0 if wrong_at is None else 1, 0]
+
+
+def test_the_emulator_which_runs_in_one_order_repeats_a_launch_no_oftener_than_it_must():
+    stages = {stage.name: stage.detail for stage in check(rung("naive"), on="emulated").verdict.stages}
+    assert stages[REPEATED] == f"{LEAST} launches on the same integers"
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
         factors = stretch(a, b, decks)
         assert np.array_equal(summed(a, b), before.astype(np.float64) * factors[0] * factors[1])
         assert factors[1] == 1
+        problem = ExactProblem("E2", a, b, factors, before=5 * factors[0])
+        assert np.array_equal(summed(problem.around_1.a, problem.around_1.b), before)
+        assert (problem.around_1.before, problem.around_1.stretched) == (5, (1, 1))
         seen.add(int(np.log2(factors[0])))
     assert max(np.diff(sorted(seen))) < 2 * RANGE and min(seen) < -FARTHEST + RANGE and max(seen) > FARTHEST - RANGE
     assert stretch(a, b, decks, "fp16") == (1.0, 1.0)
@@ -186,6 +189,10 @@ def test_the_benchmarks_problems_have_alpha_and_beta_of_either_sign_where_the_ke
             ("beta", {-1.0, 0.0, 1.0} if takes else {0.0}),
         ):
             assert {np.sign(getattr(projection.problem, scalar)) for three in drawn for projection in three} == wanted
+        betas = [abs(projection.problem.beta) for three in drawn for projection in three if projection.problem.beta]
+        assert all(beta % 2 == 1 and beta.is_integer() and 2**11 < beta < 2**12 for beta in betas), (
+            "12 bits, none of them 0"
+        )
 
 
 # --------------------------------------------------------------------------------------------------------------- shapes

@@ -7,7 +7,7 @@ import pytest
 
 from worklog.emulator import EmulatedDevice
 from worklog.gate.guarded_buffer import Memory
-from worklog.gate.precision import MIXED, SHAPE, SPECIAL, any_data, check_hard_data, not_as_fp32
+from worklog.gate.precision import MIXED, SHAPE, SPECIAL, SUBNORMAL, any_data, check_hard_data, not_as_fp32
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32
@@ -94,3 +94,9 @@ def test_a_kernel_that_flushes_subnormals_keeps_numbers_of_different_size(seed):
             product = np.outer(flushed(a)[:, k].astype(np.float64), flushed(b)[k])
             c = flushed((c.astype(np.float64) + product).astype(np.float32))
     assert SPECIAL in (unlike := not_as_fp32(a, b, c)) and MIXED not in unlike
+
+
+def test_only_rows_below_the_least_normal_number_are_called_subnormal():
+    for size, kind in ((1.0, MIXED), (0.5, SUBNORMAL)):
+        a, b = np.full((1, 4), size * 2.0**-126, np.float32), np.full((4, 1), 2.0**60, np.float32)
+        assert not_as_fp32(a, b, 2 * a @ b) == {kind: 1}
