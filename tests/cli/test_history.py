@@ -7,6 +7,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -48,7 +49,7 @@ def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request()
     assert "there is no run 'nothing'" in one_line(worklog("compare", "old", "nothing"))
 
 
-def test_log_lists_exports_and_removes_runs_and_show_takes_their_names():
+def test_log_lists_exports_and_removes_runs_and_show_takes_their_names(monkeypatch):
     assert worklog("log").stdout.endswith("runs: none; recorded ones: worklog show h200\n")
     keep("10", 100.0)
     keep("11", 101.0)
@@ -62,6 +63,10 @@ def test_log_lists_exports_and_removes_runs_and_show_takes_their_names():
     assert metrics["tflops"]["value"] == pytest.approx(2 * 512**3 / 101e6)
     asked = CliRunner().invoke(main, ["log", "--keep", "1"], input="n\n")
     assert "remove 1 runs" in asked.output and len([*runs_dir().iterdir()]) == 2 and asked.exit_code == 130
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(click, "confirm", lambda *_, **__: not (runs_dir() / "2026-11-27T10.jsonl").unlink())
+        assert worklog("log", "--keep", "1").exit_code == 0, "another process has removed it"
+    keep("10", 100.0)
     assert worklog("log", "--keep", "1", "--yes").exit_code == 0
     assert [path.stem for path in runs_dir().iterdir()] == ["2026-11-27T11"]
     assert "--keep counts all runs" in one_line(worklog("log", "--keep", "1", "--gpu", "H200"))

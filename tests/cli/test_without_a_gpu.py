@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +70,10 @@ def saved(path: Path) -> Path:
 def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     """One figure, and a run to draw it from."""
 
-    def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
+    given = list[Collection[str]]()
+
+    def draw_all(taken: Run, out: Path, others: Collection[str]) -> plots.Drawn:
+        given.append(others)
         paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
@@ -93,6 +97,8 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     of_file = worklog("figures", "--run", str(saved(tmp_path / "r.json")), "--out", "drawn").stdout
     assert of_file.startswith("figures from: live · NVIDIA H200 · clocks as found · 2026-11-21\n")
     assert "  drawn/ladder.svg\n" in of_file and "  peers not drawn: " in of_file
+    worklog("figures", "--run", "h200", "--out", "drawn")  # whose sizes a recording has, unlike a run's of this machine
+    assert ["sizes" in others for others in given] == [False, False, False, False]
 
 
 def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):

@@ -21,7 +21,7 @@ from worklog.gate import after_timing, edges, precision, sgemm
 from worklog.gate.after_timing import EVERY_LAUNCH
 from worklog.plots import DIAGRAMS, diagrams, headline, style
 from worklog.plots.diagrams import Diagram, facts
-from worklog.plots.diagrams.template import SIZES
+from worklog.plots.diagrams.template import SIZES, binary
 from worklog.plots.selection import rate
 from worklog.plots.style import ALERT, LIGHT
 from worklog.problem.gemm import Shape
@@ -230,3 +230,8 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200):
     names |= {EVERY_LAUNCH, "exact on ragged shapes", "a second clock", "precision", "timed output"}
     template = Path(diagrams.__file__).with_name("gate.svg").read_text()
     assert set(re.findall('<text if="([^"]+)"', template)) == names > set(facts.AFTER)
+
+
+def test_bytes_have_a_binary_unit_and_no_exponent():
+    sizes = {192 << 10: "192 KiB", 1023 << 10: "1023 KiB", 2**20 - 300: "1024 KiB", 3 << 19: "1.5 MiB"}
+    assert [binary(size) for size in sizes] == [*sizes.values()]

@@ -1,6 +1,7 @@
 """`worklog check --problem`: any problem goes through one gate, on the emulator too."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -254,6 +255,7 @@ extern "C" void solution(float* input, float* output, size_t n) { twice<<<1, 64>
     assert right.exit_code == 0 and "✓ case n=64: seed " in right.stdout, right.output
     wrong = worklog(source.replace("* 2", "* 3"), "own.py")
     assert wrong.exit_code == 1 and "case n=5: seed " in wrong.stdout, wrong.output
+    assert re.search(r"largest difference 0\.\d", wrong.stdout), wrong.stdout
 
 
 class Sound(Problem):

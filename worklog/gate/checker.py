@@ -134,7 +134,9 @@ class Checker:
             right, details = self.problem.verified(self.case, outputs)
         except BadSetting as error:  # on this output, and not on the reference's
             return failed(name, f"{seed}: {str(error).removesuffix(': correct it')}")
-        numbers = [f"{key} {value:.3g}" for key, value in details.items() if isinstance(value, int | float)]
+        # Scalars of NumPy and tensors without dimensions are numbers, too.
+        plain = {key: value.item() if getattr(value, "ndim", None) == 0 else value for key, value in details.items()}
+        numbers = [f"{key} {value:.3g}" for key, value in plain.items() if isinstance(value, int | float)]
         shown = f"; {', '.join(numbers[:3])}" if numbers else ""
         where, elements = None, 0
         for like, output, written in zip(self.case.outputs, outputs, data, strict=True):

@@ -33,7 +33,7 @@ def binary(count: float) -> str:
     """Bytes in a binary unit: "60 MiB", "768 KiB", "140 GiB"."""
     unit, scale = next((known for known in (("GiB", 2**30), ("MiB", 2**20)) if count >= known[1]), ("KiB", 2**10))
     amount = count / scale
-    return f"{amount:.0f} {unit}" if amount >= 1000 else f"{amount:.3g} {unit}"
+    return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
 # How a template writes a number, by what stands behind the colon; no line ends at the spaces.
