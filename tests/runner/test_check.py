@@ -69,7 +69,7 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             LAUNCH,
             1,
             r"· the domain in a comment isn't read, so every shape is checked: cannot read the domain 'M == N': give "
-            r"(.*\n)*· the domain in a comment isn't read: if mine doesn't take every shape, state a domain, such as",
+            r"(.*\n)*· the domain in a comment isn't read: if mine doesn't take every shape, state one by --domain",
         ),
         (
             TILES.replace("A[row * K", "A[row * M"),

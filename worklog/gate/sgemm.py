@@ -333,8 +333,7 @@ def explained(
     findings: Sequence[Finding],
 ) -> tuple[Verdict, list[str]]:
     """A failed verdict, which names a value that was never set where NaN may come from one; and what to give for a
-    kernel that reaches outside of its matrices, leaves elements out, or has a domain that isn't read. findings: the
-    emulator's.
+    kernel that reaches outside of its matrices, leaves elements out, or has an unread domain. findings: the emulator's.
     """
     from worklog import emulator  # here: a measurement doesn't need it
 
@@ -347,8 +346,7 @@ def explained(
     reaches_outside = any(finding.kind in OUTSIDE_KINDS for finding in findings) or exact.UNWRITTEN in wrong.detail
     advice = _launch_advice(kernel, subject, checker) if reaches_outside else []
     if any(said.startswith(UNREAD_DOMAIN) for said in kernel.adapted):
-        takes = f"if {kernel.entry} doesn't take every shape, state a domain, such as --domain 'M % 64 == 0'"
-        advice.insert(0, f"{UNREAD_DOMAIN}: {takes}")
+        advice.insert(0, f"{UNREAD_DOMAIN}: if {kernel.entry} doesn't take every shape, state one by --domain")
     return replace(verdict, stages=(*before, wrong)), advice
 
 

@@ -158,10 +158,8 @@ class Kernel:
                 arguments, adapted = (), ["; ".join((said, *unread))]
         bytes_ = shared or launch.shared or own_launch.shared
         stated, launch = launch, replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
-        rules, why_unread = (domain, "") if domain else signature.domain(source, template)
-        adapted += filter(None, [why_unread])
-        if not domain and rules != "any":
-            adapted.append(f"domain: {rules}; from a comment")
+        rules, of_domain = (domain, []) if domain else signature.domain(source, template)
+        adapted += of_domain
         if origin and not (grid and block):
             dynamic = f"; {bytes_} bytes of dynamic shared memory" if bytes_ and not own_launch.shared else ""
             own = "--grid and " if grid else "--block and " if block else ""

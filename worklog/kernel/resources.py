@@ -253,7 +253,6 @@ def section(elf: bytes, name: str) -> bytes:
     return b""
 
 
-OWN = "$", "_ZTV", "__unnamed_"  # names that the compiler gives to what it adds
 VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
 
 
@@ -305,8 +304,8 @@ class Compiled:
         (strings, tables of virtual functions), and those that the code only loads by their names.
         """
         named, loaded = Counter(re.findall(r"[$\w]+", self.ptx)), Counter(_LOADED.findall(self.ptx))
-        names = VARIABLE.findall(self.ptx)
-        return [name for name in names if named[name] > 1 + loaded[name] and not name.startswith(OWN)]
+        names = [name for name in VARIABLE.findall(self.ptx) if not name.startswith(("$", "_ZTV", "__unnamed_"))]
+        return [name for name in names if named[name] > 1 + loaded[name]]
 
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")

@@ -227,16 +227,17 @@ def stated(source: str, label: str) -> set[str]:
     return set(re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE))
 
 
-def domain(source: str, tile: Mapping[str, int]) -> tuple[str, str]:
-    """The domain that comments state in their first sentence, else "any"; and why one isn't read. tile: as names."""
-    rules = {re.split(r"\.\s", text)[0] for text in stated(source, "domain")}
+def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
+    """The domain that comments state in their first sentence, else "any"; and what is said of it. tile: as names."""
+    texts = {re.split(r"\.\s", text)[0] for text in stated(source, "domain")}
     try:
-        read = {Domain.of(text, tuple(tile.items())): text if tile else "" for text in rules}
+        read = {Domain.of(text, tuple(tile.items())): text if tile else "" for text in texts}
         if len(read) > 1:
             raise BadSetting(f"comments state {' or '.join(map(str, read))}")
     except BadSetting as error:
-        return "any", f"{UNREAD_DOMAIN}, so every shape is checked: {error}"
-    return next((text or str(only) for only, text in read.items() if only != Domain()), "any"), ""
+        return "any", [f"{UNREAD_DOMAIN}, so every shape is checked: {error}"]
+    rules = next((text or str(only) for only, text in read.items() if only != Domain()), "any")
+    return rules, [] if rules == "any" else [f"domain: {rules}; from a comment"]
 
 
 def covered(grid: str) -> tuple[list[str], bool]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache, wraps
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial, wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import matplotlib
 import matplotlib.style
@@ -19,8 +18,7 @@ from matplotlib.ft2font import LoadFlags
 from worklog.errors import BadSetting
 from worklog.runs import Run
 
-P = ParamSpec("P")
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
 
 # By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is replaced.
@@ -46,20 +44,15 @@ FONT_FILES = {
 }
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """The article's style on top of matplotlib's defaults, whatever the user's own settings are."""
-    with matplotlib.style.context(["default", SETTINGS], after_reset=True):
-        yield
+# A context: the article's style on top of matplotlib's defaults, whatever the user's own settings are.
+styled = partial(matplotlib.style.context, ["default", SETTINGS], after_reset=True)
 
 
-def chart(draw: Callable[P, T]) -> Callable[P, T]:
-    """Of a function that draws a chart in this style: its `run` is a run (or a frame, where its type names one) and its
-    `kernel` a name, else BadSetting.
-    """
+def chart(draw: F) -> F:
+    """A decorator of a function that draws: this style, and BadSetting for a `run` or a `kernel` of another type."""
 
     @wraps(draw)
-    def drawn(*words: P.args, **named: P.kwargs) -> T:
+    def drawn(*words: Any, **named: Any) -> Any:
         given = signature(draw).bind(*words, **named).arguments
         for name, kind, what in ("run", Run, "a run, such as worklog.open_run()"), ("kernel", str, "a kernel's name"):
             is_frame = "DataFrame" in draw.__annotations__.get(name, "") and hasattr(given[name], "columns")
@@ -68,7 +61,7 @@ def chart(draw: Callable[P, T]) -> Callable[P, T]:
         with styled():
             return draw(*words, **named)
 
-    return drawn
+    return cast("F", drawn)
 
 
 @lru_cache(maxsize=4096)
