@@ -52,7 +52,7 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             0,
             r"^mine\.cu: mine at 130x190x70 · emulated · sm_90 PTX\n(✓ .*\n){4}(.*\n)*✓ no race, .*\n.* registers .*\n"
             r"passed as fp32 for M from 1 to [\d,]+, N from 1 to [\d,]+, K from 1 to [\d,]+ in \d+\.\d s "
-            r"\(seed \d+\)\n\n"
+            r"\(seed \d+\)\nnotebook 04 explains .*\n\n"
             r"at least \S+ ms at 4096, which the verdict doesn't cover, on an NVIDIA H200, bound by L1 lookups",
         ),
         (
