@@ -111,7 +111,7 @@ plots.samples(run, "cuBLAS", 512)
 # The *interval* is the uncertainty of the median. It narrows as samples come in.
 #
 # **Why the median?** Add one interrupted sample that takes 100 times as long. (The minimum and the first sample do not
-# change either, but only because each of them uses a single sample.)
+# change either: the bad sample is neither of them.)
 
 # %%
 from worklog.harness.rules import Evidence, Stopping

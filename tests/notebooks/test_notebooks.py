@@ -125,6 +125,12 @@ def test_the_stored_notebook_has_the_cells_of_its_source_and_what_github_can_sho
             assert kinds[-1] == {"text/html", "text/plain"}, f"nothing of {page[0]} would be shown"
 
 
+def test_a_notebook_that_is_made_again_has_the_seed_of_before_and_no_seconds():
+    stored = notebook_of(next(source for source in IN_ORDER if source.stem.startswith("08"))).read_text("utf-8")
+    ends = re.findall(r"(?:passed as|failed)\b[^\n\"]*?\(seed (\d+)\)", stored)
+    assert len(ends) > 3 and len({*ends}) == 1 and not re.search(r" in \d+\.\d s \(seed", stored)
+
+
 @NOTEBOOKS
 def test_a_graded_exercise_has_a_folded_solution(source):
     own, stored = jupytext.read(source).cells, nbformat.read(notebook_of(source), as_version=4).cells
