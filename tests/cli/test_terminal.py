@@ -76,6 +76,7 @@ def test_without_a_terminal_progress_is_lines_on_standard_error(monkeypatch):
         ([], "exp", ["exploits"]),
         (["run"], "wa", ["warptiled"]),
         (["run", "--against"], "nai", ["naive"]),
+        (["run", "--against"], "to", ["torch"]),
         (["check", "a.cu", "--problem"], "so", ["softmax"]),
         (["new"], "so", ["softmax"]),
         (["run", "--set"], "l2=w", ["l2=warm"]),

@@ -40,7 +40,7 @@ NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
-@click.argument("what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing("problems"))
+@click.argument("what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing(PROBLEMS))
 @click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE
 @click.option("--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name.")

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,18 +35,13 @@ OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
-COMPLETED: Mapping[str, Sequence[str]] = {
-    "kernels": [rung.name for rung in RUNGS],
-    "problems": [*PROBLEMS],
-    "settings": [f"{pitfall.setting}={value}" for pitfall in PITFALLS for value in pitfall.values],
-}
 
 
-def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """What a shell offers for kernels, problems or settings: the known ones, else files."""
+def completing(names: Collection[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell offers: those of the names that begin with the word, else files."""
 
     def complete(_: click.Context, __: click.Parameter, word: str) -> list[CompletionItem]:
-        known = [CompletionItem(name) for name in COMPLETED[kind] if name.startswith(word)]
+        known = [CompletionItem(name) for name in names if name.startswith(word)]
         return known or [CompletionItem(word, type="file")]
 
     return complete
@@ -61,7 +56,8 @@ def kernel(name: str, metavar: str, **how: Any) -> Decorator:
                 raise BadSetting(f"{word!r} names no kernel: name a rung or a file")
         return words
 
-    return click.argument(name, metavar=metavar, shell_complete=completing("kernels"), callback=named, **how)
+    rungs = completing([rung.name for rung in RUNGS])
+    return click.argument(name, metavar=metavar, shell_complete=rungs, callback=named, **how)
 
 
 def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -80,7 +76,8 @@ def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Pa
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 HARNESS = click.option(
     "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
-    metavar="SETTING=VALUE", shell_complete=completing("settings"),
+    metavar="SETTING=VALUE",
+    shell_complete=completing([f"{pitfall.setting}={value}" for pitfall in PITFALLS for value in pitfall.values]),
     help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor --settings`).",
 )  # fmt: skip
 SIZES = click.option(
@@ -88,7 +85,7 @@ SIZES = click.option(
     callback=lambda _, __, words: [Shape.of(word) for listed in words for word in listed.split(",")],
 )  # fmt: skip
 PROBLEM = click.option(
-    "--problem", shell_complete=completing("problems"), metavar="NAME|FILE.py:CLASS",
+    "--problem", shell_complete=completing(PROBLEMS), metavar="NAME|FILE.py:CLASS",
     help=f"What the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
 )  # fmt: skip
 DTYPE = click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first).")

@@ -46,7 +46,7 @@ NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each t
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Seed of --shapes.")
 @click.option(
-    "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing("kernels"),
+    "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing(NAMES.values()),
     help=f"Baselines beside {CUBLAS}: {', '.join(FUNCTIONS)}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
     "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
 )  # fmt: skip
