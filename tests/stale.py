@@ -22,8 +22,8 @@ MADE = Path(__file__).with_name("made.json")
 
 
 class Target(NamedTuple):
-    """Files that one command makes. code: modules of worklog whose imports count. data, files: glob patterns; of
-    README.md only the parts between markers count.
+    """Files that a command makes, or several joined by &&. code: modules of worklog whose imports count. data,
+    files: glob patterns; of README.md only the parts between markers count.
     """
 
     command: str
@@ -36,9 +36,9 @@ RECORDINGS = "worklog/recordings/**/*.json*"
 CORE = ("worklog/emulator/core/*.c", "worklog/emulator/core/*.h")
 TARGETS = {
     "figures": Target(
-        "python -m worklog article",
-        ("worklog.cli.figures",),
-        (RECORDINGS, "worklog/plots/*.toml", "kernels/*", "constraints.txt"),
+        "python -m worklog article && python -m tests.record.readme",
+        ("worklog.cli.figures", "worklog.kernel.best", "worklog.runs.changes"),
+        (RECORDINGS, "worklog/plots/*.toml", "kernels/*", "tests/record/readme.*", "constraints.txt"),
         ("figures/*.svg", "figures/*.png", "figures/README.md", "README.md"),
     ),
     "notebooks": Target(
@@ -107,8 +107,9 @@ def stale() -> list[str]:
 def main(names: tuple[str, ...]) -> None:
     """List the generated files that are out of date, or make files again."""
     for name in stale() if "all" in names else names:
-        command = [sys.executable, *TARGETS[name].command.split()[1:]]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "WORKLOG_SOURCE": "recorded"}, check=True)
+        for command in TARGETS[name].command.split(" && "):
+            words = [sys.executable, *command.split()[1:]]
+            subprocess.run(words, cwd=ROOT, env={**os.environ, "WORKLOG_SOURCE": "recorded"}, check=True)
         made = json.loads(MADE.read_text(encoding="utf-8")) | {name: fingerprint(TARGETS[name])}
         MADE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     if not names:

@@ -48,6 +48,13 @@ def test_every_target_has_files_and_code_that_is_there():
         assert any(path.match("plots/charts/lines.py") for module in target.code for path in stale.sources(module))
 
 
+def test_a_change_of_the_readmes_words_makes_it_stale_and_its_command_is_run():
+    readme = next(target for target in stale.TARGETS.values() if "README.md" in target.files)
+    words = stale.ROOT / "tests" / "record" / "readme.toml"
+    assert any(words in stale.ROOT.glob(pattern) for pattern in readme.data)
+    assert "python -m tests.record.readme" in readme.command.split(" && ")
+
+
 def test_what_contributors_are_told_to_edit_and_to_run_is_there():
     page = (stale.ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert page.count("\n| a") == 6 and len(page.splitlines()) < 40
