@@ -58,7 +58,7 @@ lab.register_reads(*NAMES)
 # multiply-adds waiting.
 
 # %%
-from worklog.analysis import access
+from worklog.analysis.accesses import access
 
 display(lab.diff("warptiled", "lane_map", hunks=[1]))
 plots.ownership(access("lane_map"))

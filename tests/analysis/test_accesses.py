@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from worklog import plots
-from worklog.analysis import access
-from worklog.analysis.accesses import Access
+from worklog.analysis.accesses import Access, access
 from worklog.analysis.inspection import inspect
 from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources

@@ -6,7 +6,7 @@ import pytest
 from tests.emulator.helpers import HEAD, cuda, kernel, ptx, run
 from worklog.emulator import launch, load
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
-from worklog.emulator.findings import BadLaunch
+from worklog.emulator.reports import BadLaunch
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program

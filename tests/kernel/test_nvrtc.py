@@ -234,7 +234,7 @@ PROGRAM = Program("mine.cu", SOURCE, "mine", ("-DTWO=2",))
 def cache(monkeypatch, tmp_path):
     """The folder of the cache, which is empty."""
     monkeypatch.setenv("WORKLOG_CACHE", str(tmp_path / "cache"))
-    return disk_cache.folder()
+    return disk_cache.cache_folder()
 
 
 def entries(cache: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from tests.helpers import CALIBRATION, measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from worklog import lab, plots
-from worklog.analysis import access
+from worklog.analysis.accesses import access
 from worklog.errors import BadSetting
 from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel.ladder import rung

@@ -24,7 +24,7 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn
 from worklog import lab, plots
-from worklog.analysis import access
+from worklog.analysis.accesses import access
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, recorded_counts
 from worklog.kernel import rung as find_rung

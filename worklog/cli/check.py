@@ -249,14 +249,14 @@ def inspect(
     what: str, arch: str, shape: Shape | None, out: Path | None, html: Path | None, as_json: bool, **launch: Any
 ) -> None:
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
-    from worklog.analysis import access, inspection  # here: a check needs neither it nor starter code
+    from worklog.analysis import accesses, inspection  # here: a check needs neither it nor starter code
 
     kernel = kernel_of(what, launch, launched=False)
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)
     if html is not None:
-        files.append(access(kernel, shape).save(html))
+        files.append(accesses.access(kernel, shape).save(html))
     if not as_json:
         options.print_adapted([kernel])
     more = {"adapted": [*kernel.adapted], "files": [*map(str, files)]}

@@ -20,7 +20,7 @@ from worklog.emulator.core import native
 from worklog.errors import BadSetting, Interrupted, NvrtcMissing, WorklogError, install_command
 from worklog.gpu import device
 from worklog.harness import certificate
-from worklog.kernel import disk_cache, newer_than_the_driver, nvrtc_version
+from worklog.kernel import cache_folder, cached_files, newer_than_the_driver, nvrtc_version
 from worklog.peers import compare
 from worklog.peers import exploits as table_of
 from worklog.problem import Shape
@@ -189,12 +189,12 @@ def _findings() -> Iterator[tuple[str, str, str]]:
         yield "emulator", f"its core is {native.library()._name}", ""
     except WorklogError as error:
         yield "emulator", "its core is missing", f"no kernel runs without a GPU: {error}"
-    shipped, saved, cache = runs.recordings(), live_runs(), disk_cache.folder()
+    shipped, saved, cache = runs.recordings(), live_runs(), cache_folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
     yield "recordings", ", ".join(shipped | runs.recordings(runs.CHAPTERS)) or "none", advice
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")
     yield "runs", f"latest {saved[0]}" if saved else f"none yet in {runs.runs_dir()}", advice
-    sizes = [entry.stat().st_size for entry in cache.glob(f"*{disk_cache.SUFFIX}")]
+    sizes = [entry.stat().st_size for entry in cached_files()]
     state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {cache}"
     cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
     yield "cache", state, _not_writable(cache, cost)

@@ -4,15 +4,26 @@ It gives results, findings and counts, never a time. `launch` needs only PTX tex
 with NVRTC, imported at the first compilation.
 """
 
-from worklog.emulator.counts import WARP, Access, Counts, caveats, combined, total
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
-from worklog.emulator.findings import BadLaunch, BudgetExceeded, Finding, NotPredictable, TooLarge
 from worklog.emulator.flow import Flow
 from worklog.emulator.launching import BUDGET, Result, launch, require_matrices
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
 from worklog.emulator.reader import load
+from worklog.emulator.reports import (
+    WARP,
+    Access,
+    BadLaunch,
+    BudgetExceeded,
+    Counts,
+    Finding,
+    NotPredictable,
+    TooLarge,
+    caveats,
+    combined,
+    total,
+)
 
 __all__ = [
     "ARCH", "BUDGET", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SPACING", "WARP", "Access", "BadLaunch",

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.coverage import Coverage
-from worklog.emulator.findings import BadLaunch, Finding, TooLarge
 from worklog.emulator.launching import BUDGET, Result, launch
 from worklog.emulator.memory import Pointer
 from worklog.emulator.program import load_variables
 from worklog.emulator.ptx import Kernel, UnsupportedInstruction
 from worklog.emulator.reader import load
+from worklog.emulator.reports import BadLaunch, Finding, TooLarge
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
 from worklog.kernel import Block, Compiled, Program, compile_cuda
 

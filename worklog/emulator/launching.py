@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import gt, index
 from pathlib import Path
@@ -13,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import STEP, native
-from worklog.emulator.counts import WARP, Counts, tally, total
-from worklog.emulator.findings import INVALID, BadLaunch, Batch, Finding, TooLarge
 from worklog.emulator.memory import FIRST_ADDRESS, MAP_SIZE, SPACING, Buffer, GlobalMemory, Pointer, TensorMap
 from worklog.emulator.program import Program, Site, load_variables, program_of
 from worklog.emulator.ptx import Array, Kernel, Param
+from worklog.emulator.reports import INVALID, WARP, Access, BadLaunch, Batch, Counts, Finding, TooLarge, total
 from worklog.kernel import MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 from worklog.problem import Shape
 
@@ -167,9 +167,28 @@ def launch(
         if threads := executed[number][1]:
             line, text = instruction.line, batch.text(instruction.line)
             batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
-    lines = tally(program, executed, costs) if count else {}
+    lines = _tally(program, executed, costs) if count else {}
     found, printed, sites = batch.findings(), memory.lines(), program.sites
     return Result(kernel.name, label, len(numbers), found, lines, printed, reached, choices, steps, sites)
+
+
+def _tally(
+    program: Program, executed: Iterable[Sequence[int]], costs: Iterable[tuple[Site, Sequence[int]]]
+) -> dict[int, Counts]:
+    """Counts by source line. executed: (warps, threads) of each block. costs: of access sites, the fields of Access."""
+    lines: dict[int, dict[str, Any]] = defaultdict(lambda: {"instructions": Counter(), "thread_fma": 0})
+    for block, (warps, threads) in zip(program.flow.blocks, executed, strict=True):
+        for instruction in program.kernel.instructions[block.start : block.stop] if warps else ():
+            line = lines[instruction.line]
+            line["instructions"][instruction.row.counted] += warps
+            line["thread_fma"] += threads if instruction.row.counted == "fma" else 0
+    for site, numbers in costs:
+        if name := site.counted:
+            line = lines[site.line]
+            line[name] = line.get(name, Access()) + Access(*numbers)
+    for line in lines.values():
+        line["instructions"] = dict(sorted(line["instructions"].items()))
+    return {number: Counts(**line) for number, line in sorted(lines.items())}
 
 
 def _numbers(batch: Batch, only: Sequence[int] | None) -> Sequence[int]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator.findings import BadLaunch, Batch
 from worklog.emulator.ptx import Array
+from worklog.emulator.reports import BadLaunch, Batch
 
 FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
 SPACING = 1 << 40

@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from worklog.emulator.assembled import Group, merged_accesses
-from worklog.emulator.findings import INVALID, BadLaunch
 from worklog.emulator.flow import Flow, basic_blocks
 from worklog.emulator.isa import ORDERED
 from worklog.emulator.memory import FIRST_VARIABLE, SPACING
@@ -24,6 +23,7 @@ from worklog.emulator.ptx import (
     plain_name,
     size_of,
 )
+from worklog.emulator.reports import INVALID, BadLaunch
 from worklog.emulator.tensor import fragment
 from worklog.kernel import LIMITS
 
@@ -81,6 +81,17 @@ class Site:
     def verb(self) -> str:
         """For messages."""
         return "writes" if self.writes else "reads"
+
+    @property
+    def counted(self) -> str:
+        """The field of Counts that its costs go to; none of constant loads, the shared side of a cp.async, and a
+        generic site, whose costs at() keeps apart by memory.
+        """
+        if self.op == "atom":
+            return "atomic" if self.space != "generic" else ""
+        if self.op == "cp" or self.space in ("generic", "const"):
+            return ""
+        return "local" if self.space == "local" else f"{self.space}_{'store' if self.op == 'st' else 'load'}"
 
     @property
     def place(self) -> str:

@@ -29,6 +29,7 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
     EXAMPLE_GRID,
+    UNREAD_DOMAIN,
     Compiled,
     Device,
     Kernel,
@@ -39,7 +40,6 @@ from worklog.kernel import (
     parts,
     types_of,
 )
-from worklog.kernel.signature import UNREAD_DOMAIN
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
 

@@ -11,6 +11,7 @@ from worklog.kernel.device import (
     Program,
     Runnable,
 )
+from worklog.kernel.disk_cache import cache_folder, cached_files
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
 from worklog.kernel.ladder import DEFAULTS, OPTIONS, RUNGS, at_revision, kernel_of, new_rung, rung, source_changed
@@ -37,17 +38,17 @@ from worklog.kernel.resources import (
     occupancy,
 )
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.signature import EXAMPLE_GRID, SIZES, WIDE, launch_text
+from worklog.kernel.signature import EXAMPLE_GRID, SIZES, UNREAD_DOMAIN, WIDE, launch_text
 from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, types_of
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OPTIONS",
-    "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "WARP", "WIDE", "Block",
-    "Buffer", "Compiled", "Device", "HostFunction", "Kernel", "LadderCounts", "Loaded", "MainLoop", "MemoryCounts",
-    "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "at_revision", "block_traffic_bytes",
-    "busiest", "compile_cuda", "counters", "evaluate", "find_problem", "kernel_of", "kernels_dir", "launch_text",
-    "loop_of", "memory_counts", "moved_from_l2", "new_rung", "newer_than_the_driver", "no_sass", "nvidia_library",
-    "nvrtc_version", "occupancy", "parts", "rung", "source_changed", "source_folder", "starters", "types_of",
-    "words_of",
+    "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "UNREAD_DOMAIN", "WARP",
+    "WIDE", "Block", "Buffer", "Compiled", "Device", "HostFunction", "Kernel", "LadderCounts", "Loaded", "MainLoop",
+    "MemoryCounts", "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "at_revision",
+    "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda", "counters", "evaluate",
+    "find_problem", "kernel_of", "kernels_dir", "launch_text", "loop_of", "memory_counts", "moved_from_l2", "new_rung",
+    "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version", "occupancy", "parts", "rung",
+    "source_changed", "source_folder", "starters", "types_of", "words_of",
 ]  # fmt: skip

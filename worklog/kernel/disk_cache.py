@@ -17,11 +17,16 @@ ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take
 SUFFIX = ".z"
 
 
-def folder() -> Path:
+def cache_folder() -> Path:
     """WORKLOG_CACHE if set, else the user's cache folder."""
     import platformdirs
 
     return Path(os.environ.get("WORKLOG_CACHE") or platformdirs.user_cache_dir("worklog", appauthor=False))
+
+
+def cached_files() -> list[Path]:
+    """All entries."""
+    return [*cache_folder().glob(f"*{SUFFIX}")]
 
 
 def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
@@ -31,7 +36,7 @@ def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
     """
     version = tool.stat()
     key = hashlib.sha256(f"{tool}\0{version.st_size}\0{version.st_mtime_ns}\0".encode() + given).hexdigest()
-    path = folder() / (key + SUFFIX)
+    path = cache_folder() / (key + SUFFIX)
     with suppress(OSError, zlib.error):
         content = zlib.decompress(path.read_bytes())
         os.utime(path)  # a clearance takes those that were not used for longest
@@ -39,7 +44,7 @@ def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
     made = make()
     with suppress(OSError, BadRunFile):
         write_bytes(path, zlib.compress(made, 1))
-        kept = [*path.parent.glob(f"*{SUFFIX}")]
+        kept = cached_files()
         if len(kept) > 2 * ENTRIES:
             for unused in sorted(kept, key=lambda entry: entry.stat().st_mtime)[:-ENTRIES]:
                 unused.unlink(missing_ok=True)  # another process may have removed it, too

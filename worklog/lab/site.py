@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worklog import __version__, plots
-from worklog.analysis import access
+from worklog.analysis.accesses import access
 from worklog.analysis.html import document, packed, part, viewer
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs

@@ -15,7 +15,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from worklog import analysis, plots
+from worklog import plots
+from worklog.analysis import accesses
 from worklog.analysis.html import palette, part
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gpu import device
@@ -64,7 +65,7 @@ class Widget(anywidget.AnyWidget):
 
 
 class AccessView(Widget):
-    """What a warp touches: access.js draws the document of worklog.analysis.access."""
+    """What a warp touches: access.js draws the document of worklog.analysis.accesses."""
 
     _esm = part("dom.js") + part("access.js")
     _css = COLOURS + part("panel.css") + part("access.css")
@@ -72,7 +73,7 @@ class AccessView(Widget):
     of_page = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, kernel: Kernel | str, shape: Size = None, block: int = 0) -> None:
-        document = analysis.access(kernel, shape, block).document
+        document = accesses.access(kernel, shape, block).document
         super().__init__(documents={document["kernel"]: document})
 
     def text(self) -> list[str]:
@@ -266,11 +267,11 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
         raise BadSetting(f"{kernel.name} states no tile with BM, BN and BK, which a timeline numbers along K")
     if shape is None:
         shape = kernel.domain.padded(Shape(2 * tile["BM"], 2 * tile["BN"], tile["BK"] * (tile.get("STAGES", 2) + 4)))
-    return plots.timeline(analysis.access(kernel, shape, block))
+    return plots.timeline(accesses.access(kernel, shape, block))
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
-    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.analysis.access, whose
+    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.analysis.accesses, whose
     errors it raises.
     """
     return AccessView(kernel, shape, block)

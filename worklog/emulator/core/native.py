@@ -14,12 +14,12 @@ from worklog.emulator.core import STEP, record, tell
 from worklog.emulator.core.build import find
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, decoded
-from worklog.emulator.findings import TooLarge
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
+from worklog.emulator.reports import TooLarge
 from worklog.errors import WorklogError, install_command
-from worklog.kernel.disk_cache import folder
+from worklog.kernel import cache_folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 MOST_STEPS = 100_000  # of a trace, of which each has 0.8 kB
@@ -31,7 +31,7 @@ GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
 def library() -> Any:
     """The core for this CPU, compiled where that has not been done. Raises WorklogError."""
     try:
-        target = find(folder(), install_command())
+        target = find(cache_folder(), install_command())
     except (OSError, RuntimeError) as error:
         raise WorklogError(str(error)) from error
     return ctypes.CDLL(str(target))

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import enum
-from worklog.emulator.findings import Batch, BudgetExceeded, called
 from worklog.emulator.memory import GlobalMemory
 from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array, UnsupportedInstruction, plain_name
+from worklog.emulator.reports import Batch, BudgetExceeded, called
 from worklog.emulator.tensor import fragment
 from worklog.kernel.source import loop_line
 

@@ -1,13 +1,22 @@
-"""What a launch did wrong: one record per kind of mistake and place; and the errors before or during emulation."""
+"""What a launch reports: its mistakes, one record per kind and place, and counts by source line: requests, sectors,
+wavefronts, bank conflicts and instructions, never a time; and the errors before or during emulation.
+
+Global: L1 fetches 32-byte sectors; a request costs the distinct sectors that its lanes access. Shared: 32 banks of 4
+bytes; a wavefront delivers one word per bank, to any number of lanes. Both rules agree with Nsight Compute's counters
+on an H200 for every rung.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from worklog.emulator.ptx import Kernel
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
+WARP = 32
+COMPARED = "sm_90"  # where every rung's counts were compared with a GPU's counters: tests/emulator/ncu_*.json
 Triple = tuple[int, int, int]
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
@@ -131,3 +140,95 @@ class Batch:
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""
         return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))
+
+
+@dataclass(frozen=True)
+class Access:
+    """One kind of access.
+
+    requests: warp instructions. sectors: 32-byte pieces of global memory. cache_lines: 128-byte lines of it, each of
+    which a request looks up in L1. wavefronts: passes through shared memory; conflicts: those of them that bank
+    conflicts add. bytes: requested by the active threads.
+    """
+
+    requests: int = 0
+    sectors: int = 0
+    wavefronts: int = 0
+    conflicts: int = 0
+    bytes: int = 0
+    cache_lines: int = 0
+
+    def __add__(self, other: Access) -> Access:
+        out: Access = combined(1, self, 1, other)
+        return out
+
+    @property
+    def sectors_per_request(self) -> float:
+        """4 for a warp that reads 32 adjacent floats, 32 for one sector per lane. NaN without requests."""
+        return self.sectors / self.requests if self.requests else float("nan")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """All counts of a kernel or of one of its lines.
+
+    instructions: executed warp instructions by class: "fma", "tensor", "float", "integer", "load", "store", "control",
+    "barrier", "other". thread_fma: multiply-adds of all threads, two floating-point operations each, without those of
+    tensor cores. A cp.async is a global load.
+    """
+
+    global_load: Access = Access()
+    global_store: Access = Access()
+    shared_load: Access = Access()
+    shared_store: Access = Access()
+    local: Access = Access()
+    atomic: Access = Access()
+    instructions: Mapping[str, int] = field(default_factory=dict)
+    thread_fma: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        out: Counts = combined(1, self, 1, other)
+        return out
+
+    @property
+    def global_sectors(self) -> int:
+        """Loads and stores, as in Nsight Compute's global sectors."""
+        return self.global_load.sectors + self.global_store.sectors
+
+    @property
+    def all_instructions(self) -> int:
+        """Warp instructions of every class."""
+        return sum(self.instructions.values())
+
+
+def combined(factor: int, first: Any, other_factor: int, other: Any) -> Any:
+    """factor * first + other_factor * other, count by count; what a mapping lacks is zero."""
+    if isinstance(first, Access | Counts):
+        pairs = ((part.name, getattr(first, part.name), getattr(other, part.name)) for part in fields(first))
+        return type(first)(**{name: combined(factor, a, other_factor, b) for name, a, b in pairs})
+    if isinstance(first, Mapping):
+        zeros = {name: type(value)() for name, value in (*first.items(), *other.items())}
+        pairs = ((name, first.get(name, zeros[name]), other.get(name, zeros[name])) for name in sorted(zeros))
+        return {name: combined(factor, a, other_factor, b) for name, a, b in pairs}
+    return factor * first + other_factor * other
+
+
+def total(lines: Mapping[int, Counts]) -> Counts:
+    """All lines together."""
+    return sum(lines.values(), Counts())
+
+
+def caveats(kernel: Kernel) -> tuple[str, ...]:
+    """Notes for a kernel's counts: where a GPU's may differ."""
+    out = []
+    if kernel.arch.rstrip("af") != COMPARED:
+        out.append(
+            f"the counting rules were compared with hardware counters on {COMPARED} alone; on {kernel.arch} the same "
+            "rules are applied to this architecture's PTX and machine code"
+        )
+    if kernel.assembled is False:
+        out.append(
+            "shared-memory wavefronts are those of the PTX: the assembler joined its shared loads and stores in a way "
+            "that the emulator cannot reproduce, so a GPU's count differs and is usually lower"
+        )
+    return tuple(out)
