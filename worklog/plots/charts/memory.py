@@ -175,7 +175,7 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         xs, ys = zip(*large.values(), strict=True)
         air = 0.1 * (max(ys) - min(ys)) or 0.1 * max(ys)
         low, high = min(ys) - air, max(ys) + air
-        scale(zoom.xaxis, sorted({min(xs), max(xs)}), "", (min(xs) / 1.3, max(xs) * 1.3), log=10, written="{x:.3g}")
+        scale(zoom.xaxis, LogLocator(2, (1, 1.5)), "FLOP per byte", (min(xs) / 1.3, max(xs) * 1.3), log=10)
         scale(zoom.yaxis, MaxNLocator(8), "", (low, high))
         zoom.grid(True, zorder=0)
         beyond = {}
