@@ -79,7 +79,7 @@ def line_height(points: float, lines: int = 1) -> float:
 
 def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:
     """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
-    first, *words = re.split("[ \n]+", text.strip(" \n"))  # not at a no-break space
+    first, *words = re.split("[ \n]+(?!%)", text.strip(" \n"))  # not at a no-break space, nor before a "%"
     lines = [first]
     for word in words:
         if text_width(longer := f"{lines[-1]} {word}", points, bold) <= width:
