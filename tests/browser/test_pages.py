@@ -98,6 +98,22 @@ def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel, page, widt
     assert (words["y"] < controls["y"] - 50) == (width == 390), "above the controls only where it is narrow"
 
 
+def test_a_chart_and_a_table_scroll_in_their_own_boxes_where_the_page_is_narrow(page, opened):
+    shown = ("from worklog import plots, results", "run = results(None, 1024)", "run", "plots.ladder(run)")
+    with opened("narrow", of_cells(*shown)) as narrow:
+        expect(cell(narrow, 3).locator("img")).to_be_visible()
+        narrow.evaluate("() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }")
+        narrow.set_viewport_size({"width": 390, "height": 1000})
+        for number, part, least in ((2, "table", 400), (3, "img", 500)):
+            output = cell(narrow, number).locator(".jp-OutputArea-output")
+            assert output.evaluate("area => area.scrollWidth <= area.clientWidth"), "the label and the notes stay"
+            assert output.locator(part).bounding_box()["width"] > least, "as wide as its letters need"
+            assert output.locator(f"[tabindex='0']:has({part})").first.evaluate(
+                "box => box.scrollWidth > box.clientWidth"
+            )
+            assert axe_findings(narrow, ".jp-OutputArea-output") == []
+
+
 def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
     panel.get_by_role("combobox", name="rung").focus()
     page.keyboard.press("ArrowUp")  # JupyterLab would go to another cell

@@ -28,10 +28,11 @@ from PIL.PngImagePlugin import PngInfo
 
 from worklog.plots import style
 from worklog.plots.style import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
-from worklog.runs import write_bytes
+from worklog.runs import scrolling, write_bytes
 
 Point = tuple[float, float]
 SCREEN_DPI, DPI = 100, 200
+READABLE_PX = 560  # a narrower page scrolls
 LANE = 0.15  # between two names of points
 COLUMN, GAP = 0.5, 0.14  # between points whose names stand in one column, and to that column
 BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of lines
@@ -96,10 +97,12 @@ class Drawing:
         with Image.open(io.BytesIO(pixels)) as image:
             width, height = (round(SCREEN_DPI * side / DPI) for side in image.size)
         png, dark = (base64.b64encode(data).decode("ascii") for data in (pixels, in_the_dark(svg).encode()))
-        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url(data:image/svg+xml;base64,{dark})"
+        box = f"display:inline-block;max-width:100%;min-width:{min(width, READABLE_PX)}px;line-height:0"
+        box += f";--dark:url(data:image/svg+xml;base64,{dark})"
         size = f'width="{width}" style="max-width:100%;height:auto"'
         image_tag = f'<img src="data:image/png;base64,{png}" {size} alt="{escape(self.alt)}">'
-        html = f'<style>{FOLLOW}</style><span class="worklog-chart" style="{box}">{image_tag}</span>'
+        html = f'<span class="worklog-chart" style="{box}">{image_tag}</span>'
+        html = f"<style>{FOLLOW}</style>{scrolling(html, self.headline)}"
         metadata = {"image/png": {"width": width, "height": height, "alt": self.alt}}
         return {"text/html": html, "text/plain": self.alt, "image/png": png}, metadata
 

@@ -38,6 +38,7 @@ from worklog.runs.documents import (
     require_file,
     require_writable,
     scaled,
+    scrolling,
     signed,
     silent,
     tool,
@@ -103,6 +104,6 @@ __all__ = [
     "git", "in_steps", "kept_runs", "line", "live_runs", "median", "new_path", "newest_run", "not_writable",
     "of_baseline", "older", "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json",
     "read_line", "read_text", "reason_names", "recorded_run", "recordings", "require_file", "require_writable",
-    "runs_dir", "scaled", "signed", "silent", "source_label", "summarize", "throttled", "tool", "write_bytes",
-    "write_text",
+    "runs_dir", "scaled", "scrolling", "signed", "silent", "source_label", "summarize", "throttled", "tool",
+    "write_bytes", "write_text",
 ]  # fmt: skip

@@ -252,10 +252,11 @@ class Table:
 
         def cell(tag: str, place: int, inner: str) -> str:
             align = "left" if place < self.left else "right"
-            align += "" if place < self.left and len(inner) > 8 else ";white-space:nowrap"
+            align += "" if "col" in tag or (place < self.left and len(inner) > 8) else ";white-space:nowrap"
             return f'<{tag} style="text-align:{align}">{inner}</{tag[:2]}>'
 
-        heads = [cell('th scope="col"', place, escape(words)) for place, words in enumerate(self.columns)]
+        names = [escape(words).replace(" %", "\u00a0%") for words in self.columns]
+        heads = [cell('th scope="col"', place, words) for place, words in enumerate(names)]
         heads = [head if words else "<td></td>" for head, words in zip(heads, self.columns, strict=True)]
         top = f"<thead><tr>{''.join(heads)}</tr></thead>" if heads else ""
         body = ""
@@ -267,7 +268,8 @@ class Table:
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         if len(self.notes) > FEW:
             notes = f"<details><summary>{len(self.notes)} notes</summary>{notes}</details>"
-        return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
+        table = f"<table>{caption}{top}<tbody>{body}</tbody></table>"
+        return scrolling(table, self.title or "table") + notes
 
     __repr__, _repr_html_ = text, html
 
@@ -283,6 +285,11 @@ class Table:
         for row in self.rows:
             lines.append("| " + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row) + " |")
         return "\n".join(lines)
+
+
+def scrolling(html: str, label: str) -> str:
+    """A part of a page that scrolls in its own box where the page is narrower, by keyboard too."""
+    return f'<div tabindex="0" role="group" aria-label="{escape(label)}" style="overflow-x:auto">{html}</div>'
 
 
 class Shown:
