@@ -12,16 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.analysis.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
-from worklog.analysis.html import viewer
 from worklog.emulator import ARCH, WARP, Site
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape
 
@@ -51,21 +49,9 @@ class Access:
             last[number] = byte, held
             yield self.document["kinds"][number], byte, held
 
-    def html(self) -> str:
-        """The viewer as a page that needs no server, no network and no Python."""
-        return viewer([self.document])
-
-    def save(self, path: Path | str) -> Path:
-        """Write the page."""
-        try:
-            Path(path).write_text(self.html(), encoding="utf-8")
-        except OSError as error:
-            raise WorklogError(f"cannot write {path}: {error.strerror}; give another file") from error
-        return Path(path)
-
 
 def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 0) -> Access:
-    """What each warp of a block touches in memory, without a GPU. Example: `access("vectorized").save("page.html")`.
+    """What each warp of a block touches in memory, without a GPU. Example: `access("vectorized").document`.
 
     kernel: with a launch, or a rung's name. shape: default, 2 x 2 tiles and K of a few; 128 for a kernel that states no
     tile. block: its number in the grid. Raises BadSetting for a block that the grid doesn't have and for a host

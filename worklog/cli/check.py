@@ -33,6 +33,7 @@ from worklog.kernel import (
 )
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
+from worklog.runs import write_bytes
 
 WATCH_S = 0.3
 EXPLAINED = "\nnotebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
@@ -256,7 +257,10 @@ def inspect(
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)
     if html is not None:
-        files.append(accesses.access(kernel, shape).save(html))
+        from worklog.lab.pages import viewer  # here: matplotlib is slow to import
+
+        write_bytes(html, viewer([accesses.access(kernel, shape).document]).encode(), "give --html another file")
+        files.append(html)
     if not as_json:
         options.print_adapted([kernel])
     more = {"adapted": [*kernel.adapted], "files": [*map(str, files)]}

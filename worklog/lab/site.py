@@ -19,8 +19,8 @@ from typing import Any
 
 from worklog import __version__, plots
 from worklog.analysis.accesses import access
-from worklog.analysis.html import document, packed, part, viewer
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
+from worklog.lab.pages import document, packed, part, viewer
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
 from worklog.lab.rungs import SIZE, Climb
 from worklog.lab.widgets import Panel, places

@@ -17,11 +17,11 @@ import traitlets
 
 from worklog import plots
 from worklog.analysis import accesses
-from worklog.analysis.html import palette, part
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gpu import device
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
+from worklog.lab.pages import palette, part
 from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, changes, grid_runs, unbiased_settings, word
 from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw

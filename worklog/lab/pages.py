@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tomllib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -12,12 +11,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-LAB, STYLE = Path(__file__).parents[1] / "lab", Path(__file__).parents[1] / "plots" / "style.toml"
+from worklog.plots import DARK, LIGHT
 
 
 def part(name: str, **values: str) -> str:
     """The text of a file in worklog/lab, with $NAME replaced where values are given."""
-    text = (LAB / name).read_text(encoding="utf-8").strip()
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
     return Template(text).substitute(values) if values else text
 
 
@@ -35,8 +34,7 @@ def packed(data: Any) -> str:
 
 def document(title: str, about: str, body: str, *styles: str) -> str:
     """A whole page. about: one sentence for search engines. styles: names of CSS files, after site.css."""
-    colours = tomllib.loads(STYLE.read_text(encoding="utf-8"))
-    light, dark = (palette(":root", colours[scheme], scheme) for scheme in ("light", "dark"))
+    light, dark = palette(":root", LIGHT, "light"), palette(":root", DARK, "dark")
     rules = [f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"]
     rules += [part(f"{name}.css") for name in ("site", *styles)]
     return part("page.html", title=escape(title), about=escape(about), style="\n".join(rules), body=body)
