@@ -211,7 +211,14 @@ def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
 
 @pytest.mark.parametrize(
     ("condition", "when"),
-    [("M > 99999999", "M >= 100000000"), ("N == 50000021", "N == 50000021"), ("K > 1041204192", "K >= 1041204193")],
+    [
+        ("M > 99999999", "M >= 100000000"),
+        ("N == 50000021", "N == 50000021"),
+        ("K > 1041204192", "K >= 1041204193"),
+        ("alpha == 0.3f && M > 20000000", "alpha == 0.300000012 and M >= 20000001"),
+        ("((size_t)C >> 33 & 3) == 3", "a condition on the address of C"),
+        ("A == B && K > 1", "a condition on the address of A and the address of B and K"),
+    ],
 )
 def test_what_no_launch_can_reach_is_named_with_its_condition(condition, when):
     result, line = checked(condition)

@@ -33,12 +33,14 @@ from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 RARE_PATHS = "rare paths"
 SIZES, SCALARS, MATRICES = ("M", "N", "K"), ("alpha", "beta"), ("A", "B", "C")
 BLOCKS, THREADS = ("%ctaid.x", "%ctaid.y"), ("%tid.x", "%tid.y")
+PLACES = {name: FIRST_ADDRESS + SPACING * place for place, name in enumerate(MATRICES)}
 NAMES = (*SIZES, *SCALARS, *MATRICES, *BLOCKS, *THREADS, UNKNOWN_FLOAT)  # of what is drawn
 DRAWN, GENERATIONS = 1024, 16
 FEW = 128  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
 LARGEST, MOST_STEPS = 16384, 64  # of a size that isn't near a number of the code; or so many steps of the domain
 USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
 VARIED, SMALLER, EQUAL = 0.2, 0.1, 0.1  # parts of the values of a row, of its sizes, and of all rows
+ELSEWHERE = 0.02  # part of the addresses that no launch has
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
@@ -120,7 +122,8 @@ class Search:
         for place, name in enumerate(MATRICES):
             step = domain.bytes_of[place]
             shift = rng.integers(0, 256 // step, DRAWN) * step * (rng.random(DRAWN) < 0.5)
-            rows[name] = FIRST_ADDRESS + SPACING * place + shift
+            far = (rng.random(DRAWN) < ELSEWHERE) * rng.integers(0, 2**38, DRAWN) * 256
+            rows[name] = PLACES[name] + far + shift
         for name in (*BLOCKS, *THREADS):  # to be taken modulo how many there are
             values = np.zeros(DRAWN), next(near), rng.integers(0, 2**20, DRAWN), rng.integers(0, 2**20, DRAWN)
             rows[name] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.int64)
@@ -130,7 +133,7 @@ class Search:
 
     def _completed(self, rows: Rows) -> Rows:
         """With equal values here and there, in the domain, and with what follows from others."""
-        for name, other in (("M", "N"), ("N", "K"), ("K", "M"), ("beta", "alpha")):
+        for name, other in (("M", "N"), ("N", "K"), ("K", "M"), ("beta", "alpha"), ("B", "A")):
             rows[name] = np.where(self.rng.random(DRAWN) < EQUAL, rows[other], rows[name])
         for name, usual in zip(SCALARS, (1, 0), strict=True):
             rows[name] = rows[name] if getattr(self.domain, name) else np.full(DRAWN, usual, np.float32)
@@ -181,6 +184,7 @@ class Search:
         work = tall * wide * (k + 16.0) * (1 + shifted)  # few are easier to read
         blocks = rows["%nctaid.x"] * rows["%nctaid.y"]
         work += PER_THREAD * math.prod(self.coverage.block) * blocks
+        work[np.any([rows[name] // 256 != first // 256 for name, first in PLACES.items()], axis=0)] = np.inf
         work[(blocks > MOST_BLOCKS) | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)] = np.inf
         (notes, gaps), start, order = self.coverage.judged(rows), len(self.work), np.argsort(work, kind="stable")
         for place, of in enumerate(gaps):
@@ -299,7 +303,8 @@ class Search:
             first = {**of, name: np.zeros_like(of[name])}
             of = first if truth(first).all() else of
         dense = {name: range(step, step * DENSE, step) for name, step in self.steps.items()}
-        tried = {name: np.append(self.rows[name], dense.get(name, ())) for name in (*SIZES, *SCALARS, *MATRICES)}
+        tried = {name: self.rows[name] for name in (*SCALARS, *MATRICES)}
+        tried |= {name: np.append(self.rows[name], of_size) for name, of_size in dense.items()}
         tried |= {name: np.arange(NUMBERED) for name in BLOCKS if of[name]}
         return condition(truth, {name: values[0] for name, values in of.items()}, tried, self.rng)
 
@@ -374,7 +379,8 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
         ran |= {(search.file, line) for line in search.coverage.lines}
     for search in searches:
         coverage, alone = search.coverage, search.subject.kernel.choose is None
-        for choice, place in search.places.items():
+        # Of the choices on a line, that of a branch or a selection has the words of the whole condition.
+        for choice, place in sorted(search.places.items(), key=lambda known: known[0][0] not in coverage.deciding):
             i, rows = coverage.kernel.instructions[choice[0]], np.flatnonzero(search.notes[place])
             # A limit or a joined condition that was tried in vain is behind one that depends on loaded values. Where
             # blocks hand over data, those of most rows are too many.

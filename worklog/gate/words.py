@@ -20,12 +20,17 @@ def condition(truth: Truth, row: Mapping[str, Any], tried: Mapping[str, Values],
     """The condition on the variables in `tried`, by their values there, that is true of a row; "" if none matters."""
     words, holds = dict[str, str](), dict[str, tuple[Values, Values]]()
     for name, some in tried.items():
-        values = np.unique([*some, row[name]])
+        values = np.unique(np.append(some, row[name]))
         where = truth({other: values if other == name else np.full(len(values), row[other]) for other in row})
         if not where.all():
-            spoken = SPOKEN.get(name, name)
-            words[spoken] = _described(spoken, values % 256 if name in "ABC" else values, where)
-            holds[name] = values, values[where]
+            spoken, holds[name] = SPOKEN.get(name, name), (values, values[where])
+            if name in "ABC":  # its place in 256 bytes, if that decides
+                of, values = values % 256, np.unique(values % 256)
+                decides = all(len(np.unique(where[of == place])) == 1 for place in values)
+                where = np.array([where[of == place].any() for place in values])
+                words[spoken] = _described(spoken, values, where) if decides else ""
+            else:
+                words[spoken] = _described(spoken, values, where)
     drawn = {name: np.full(CHECKED, value) for name, value in row.items()}
     expected, others = np.full(CHECKED, True), [name for name in tried if name not in holds]
     for name in others:  # what makes no difference in this row may make one in others
