@@ -77,7 +77,7 @@ MISTAKES = [
         "exploits --emulate --only zero",
         r"there is no exploit zero \(did you mean zeros\?\): .* worklog exploits lists all$",
     ),
-    ("ablate mine.cu", "ablate takes a rung, and mine.cu is a file: .* worklog run mine.cu --set l2=warm$"),
+    ("ablate mine.cu", "ablate takes a rung: of a file, bias one setting, as in worklog run mine.cu --set l2=warm$"),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
     ("show --samples", "--samples is for --csv and --parquet: name a file"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),

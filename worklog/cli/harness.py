@@ -40,8 +40,7 @@ def ablate(rung: str, shapes: list[Shape], harness: Harness, out: Path | None, a
     Without a GPU, the recording is shown.
     """
     if Path(rung).suffix:
-        instead = f"time your kernel with one setting biased, as in worklog run {rung} --set l2=warm"
-        raise BadSetting(f"ablate takes a rung, and {rung} is a file: {instead}")
+        raise BadSetting(f"ablate takes a rung: of a file, bias one setting, as in worklog run {rung} --set l2=warm")
     options.live_wanted(out=out, set=harness != Harness())
     with options.progress_bar() as progress:
         run = measure.ablate(rung, shapes or measure.ABLATION_SIZES, harness=harness, progress=progress, out=out)

@@ -76,8 +76,7 @@ def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Pa
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 HARNESS = click.option(
     "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
-    metavar="SETTING=VALUE",
-    shell_complete=completing([f"{pitfall.setting}={value}" for pitfall in PITFALLS for value in pitfall.values]),
+    metavar="SETTING=VALUE", shell_complete=completing([f"{g.setting}={word}" for g in PITFALLS for word in g.values]),
     help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor --settings`).",
 )  # fmt: skip
 SIZES = click.option(

@@ -101,10 +101,9 @@ class Drawing:
         box += f";--dark:url(data:image/svg+xml;base64,{dark})"
         size = f'width="{width}" style="max-width:100%;height:auto"'
         image_tag = f'<img src="data:image/png;base64,{png}" {size} alt="{escape(self.alt)}">'
-        html = f'<span class="worklog-chart" style="{box}">{image_tag}</span>'
-        html = f"<style>{FOLLOW}</style>{scrolling(html, self.headline)}"
+        html = scrolling(f'<span class="worklog-chart" style="{box}">{image_tag}</span>', self.headline)
         metadata = {"image/png": {"width": width, "height": height, "alt": self.alt}}
-        return {"text/html": html, "text/plain": self.alt, "image/png": png}, metadata
+        return {"text/html": f"<style>{FOLLOW}</style>{html}", "text/plain": self.alt, "image/png": png}, metadata
 
 
 def in_the_dark(svg: str) -> str:

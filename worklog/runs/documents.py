@@ -256,8 +256,7 @@ class Table:
             return f'<{tag} style="text-align:{align}">{inner}</{tag[:2]}>'
 
         names = [escape(words).replace(" %", "\u00a0%") for words in self.columns]
-        heads = [cell('th scope="col"', place, words) for place, words in enumerate(names)]
-        heads = [head if words else "<td></td>" for head, words in zip(heads, self.columns, strict=True)]
+        heads = [cell('th scope="col"', place, words) if words else "<td></td>" for place, words in enumerate(names)]
         top = f"<thead><tr>{''.join(heads)}</tr></thead>" if heads else ""
         body = ""
         for row in self.rows:
@@ -268,8 +267,7 @@ class Table:
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         if len(self.notes) > FEW:
             notes = f"<details><summary>{len(self.notes)} notes</summary>{notes}</details>"
-        table = f"<table>{caption}{top}<tbody>{body}</tbody></table>"
-        return scrolling(table, self.title or "table") + notes
+        return scrolling(f"<table>{caption}{top}<tbody>{body}</tbody></table>", self.title or "table") + notes
 
     __repr__, _repr_html_ = text, html
 

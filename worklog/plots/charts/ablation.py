@@ -166,7 +166,7 @@ def in_row(row: Mapping[Shape, Effect]) -> dict[Shape, str]:
 
 
 def in_words(effect: Effect, factors: bool | None = None) -> str:
-    """The effect with a minus sign and no-break spaces, as a factor or in percent; by default, as is shorter."""
+    """The effect with no-break spaces, as a factor or in percent; by default, as is shorter."""
     return effect_in_words(effect, factors).replace(" ", "\u00a0")
 
 
