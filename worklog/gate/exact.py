@@ -200,6 +200,14 @@ class ExactProblem:
         given = (words for words, scalars in mistakes.items() if np.array_equal(c, self.result(product, *scalars)))
         return " or ".join(given)
 
+    def alone(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
+        """The same launch with long operands in A alone, and in B alone: Strassen's algorithm multiplies sums of
+        elements, and rounds the products of two long ones.
+        """
+        for name in ALONE:
+            a, b = family(name, self.shape, rng, claimed, HEADROOM)
+            yield replace(self, a=a, b=b)
+
     @property
     def around_1(self) -> ExactProblem:
         """The same without the powers of two."""

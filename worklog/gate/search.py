@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -278,14 +278,6 @@ class Search:
         words += "".join(f", {name} {4 * n} bytes behind a 256-byte boundary" for name, n in shifts.items() if n)
         return ExactProblem(family, a, b, alpha=alpha, beta=beta, before=before), shifts, words
 
-    def alone(self, problem: ExactProblem, claimed: str) -> Iterator[ExactProblem]:
-        """The launch of a problem with long operands in A alone, and in B alone: Strassen's algorithm multiplies sums
-        of elements, and rounds the products of two long ones.
-        """
-        for name in exact.ALONE:
-            a, b = exact.family(name, problem.shape, self.rng, claimed, exact.HEADROOM)
-            yield replace(problem, a=a, b=b)
-
     def words(self, choice: Choice, row: int) -> str:
         """When a choice is made as at a row, if that depends on values that are known before a launch. Raises TooLarge
         where that takes longer than CPU_S.
@@ -355,7 +347,7 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             search.keep_vectors()  # it takes whole ones, which the stage before says
             continue
         if isinstance(mistake, ErrorMap) and problem.family == exact.MIXED:
-            alone_a, alone_b, again = map(tried, (*search.alone(problem, subject.claimed), problem))
+            alone_a, alone_b, again = map(tried, (*problem.alone(subject.claimed, memory.rng), problem))
             # Strassen's algorithm rounds the same products when it is repeated: another result is a mistake.
             mistake = alone_a or alone_b or (mistake if again != mistake else None)
         if mistake is not None:
