@@ -14,6 +14,7 @@ from tests.notebooks.cells import text_of
 from tests.record.notebooks import (
     FOLDER,
     OPTIONS,
+    SEEDED,
     execute,
     folded,
     install_cell,
@@ -59,9 +60,9 @@ def of_cell(code: str) -> nbformat.NotebookNode:
 def kernel():
     """One process for all notebooks: libraries are imported once."""
     manager = KernelManager(kernel_name="python3")
-    no_history = ["--HistoryManager.enabled=False"]  # its thread would print where its file is locked
+    arguments = [SEEDED, "--HistoryManager.enabled=False"]  # whose thread would print where its file is locked
     other = {**os.environ, **ANOTHER_MACHINE, "PYTHONPATH": str(ROOT)}
-    manager.start_kernel(env=other, cwd=str(FOLDER), extra_arguments=no_history)
+    manager.start_kernel(env=other, cwd=str(FOLDER), extra_arguments=arguments)
     client = NotebookClient(of_cell(""), km=manager, **OPTIONS)
     yield client
     client.kc.stop_channels()
