@@ -81,6 +81,8 @@ def test_the_accesses_of_a_warp_in_words():
     naive = {kind["text"]: kind["cost"] for kind in access("naive").document["kinds"]}
     assert naive["32 lanes read 32 floats of A"] == "32 sectors where 4 would do, 12.5 % used"
     assert naive["32 lanes read 1 float of B"] == "1 sector, the least possible"
+    bulk = {kind["cost"] for kind in access("bulk_copies").document["kinds"] if "bulk copy" in kind.get("text", "")}
+    assert bulk == {"32 sectors"}, "the least possible"
     first = at_first(access("vectorized"))
     words = "32 lanes read 64 floats of Bs as float4", "8 wavefronts, 4 of them bank conflicts"
     assert (first["text"], first["cost"]) == words

@@ -89,13 +89,16 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy, mo
     assert done.exit_code == 2 and "cannot be predicted" in done.stderr and "a size of up to 512" in done.stderr
 
 
-def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable():
+def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable(monkeypatch):
     shape, kernel = Shape(256, 512, 96), rung("ragged")
     sizes = 256 * 96, 96 * 512, 256 * 512, kernel.workspace_bytes(shape) // 4
     a, b, c, workspace = (np.ones(size, np.float32) for size in sizes)
     code, arguments = EmulatedDevice().compile(kernel.program).kernel, kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
     result = launch(code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared)
     assert inspect(kernel, shape).lines == result.lines
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(prediction, "WHOLE", shape)
+        assert inspect(kernel, shape).caveats == ()
     (caveat,) = inspect(kernel).caveats
     assert "its grid does not follow the shape, and shares differ: take a size of up to 512" in caveat
 

@@ -74,6 +74,9 @@ def test_units_stalls_occupancy_and_lines_are_read():
     assert values["pipe lsu"] == 76.61 and values["bytes of DRAM"] == pytest.approx(45.7e6, rel=0.01)
     assert max(counted.stalls, key=lambda name: counted.stalls[name]) == "mio_throttle"
     assert not any("Issued" in name for of in counted.lines.values() for name in of)
+    shares = dict(tables(counted, rung("shared"))[1].rows)
+    waits = [float(share.rstrip(" %")) for name, share in shares.items() if name.startswith("warps: ")]
+    assert max(waits) == waits[0] == float(shares["warps: mio_throttle"].rstrip(" %")) and 95 < sum(waits) <= 100.1
     where = tables(counted, rung("shared"))[2].rows[0]
     assert list(map(str, where))[0::3] == ["39", "acc += As[row][k] * Bs[k][col];"] and str(where[2]) == "mio"
 

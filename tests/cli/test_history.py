@@ -55,6 +55,7 @@ def test_log_lists_exports_and_removes_runs_and_show_takes_their_names(monkeypat
     keep("11", 101.0)
     listed = worklog("log", "--csv", "all.csv").stdout.splitlines()
     assert [line.split()[0] for line in listed[2:]] == ["2026-11-27T11", "2026-11-27T10"]
+    assert all({"512", "naive"} <= {*line.replace(",", " ").split()} for line in listed[2:])
     assert Path("all.csv").read_text().count("\nnaive") == 0 and Path("all.csv").read_text().count(",naive,") == 2
     assert json.loads(worklog("log", "--kernel", "nothing", "--json").stdout) == []
     assert "101.0 µs" in worklog("show", "T11", "--bencher", "metrics.json").stdout

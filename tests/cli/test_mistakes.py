@@ -129,6 +129,7 @@ def test_an_unknown_command_or_option_is_a_usage_error(files):
     [
         ("live", "run warptiled --size 100", "size 100 is outside warptiled's domain"),
         ("live", "peers", f"{NO_GPU}unset WORKLOG_SOURCE=live"),
+        ("", "peers --out made.json", f"{NO_GPU}omit --bench and --out"),
         ("guessed", "exploits", ".*set it to live or recorded"),
     ],
 )

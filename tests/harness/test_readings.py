@@ -210,6 +210,7 @@ def test_the_salykova_schedule_replays_small_problems_more_often():
         (False, (50.4, 50.2, 50.1), 0.0, (1960, 1960, 1960), "each window is faster, though each two agree"),
         (False, (50.0, 50.0, 50.0), 0.0, (1970, 1975, 1979), "the clock climbs, though each two agree"),
         (True, (50.02, 50.01, 50.0), 0.0, (1980, 1980, 1980), "a tenth of a percent is noise"),
+        (True, (50.0, 50.0, 50.0), 0.0, (1979, 1980, 1980.5), "as it is of the clock"),
         (True, (50.0, 50.0, 50.0), 0.0, (3015, 3000, 3015), "half a percent of the clock is one step of 15 MHz"),
         (True, (50.0, 50.1, 50.2), 0.0, (1980, 1980, 1980), "waiting doesn't help a kernel that gets slower"),
     ],

@@ -19,7 +19,7 @@ from worklog.emulator import EmulatedDevice, load
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources
-from worklog.kernel.best import BULK, choose, table
+from worklog.kernel.best import BULK, candidates, choose, fp32_bound, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.rungs import any_shape, sliced
 from worklog.problem.gemm import Domain, Shape
@@ -63,6 +63,19 @@ def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts):
     subject = loaded(16, parts)
     assert (buffers.run(subject, 0.0, 2.0, 3.0).c == 6).all()
     assert (buffers.run(subject, 0.0, 0.0, np.full((shape.m, shape.n), np.nan, np.float32)).c == 0).all()
+
+
+@pytest.mark.parametrize("k", [1, 77, 4096])
+def test_a_sliced_tile_is_offered_for_the_error_of_its_chain_lanes_and_warps(k):
+    """A lane adds its products, then 5 steps add those of a warp, then one thread those of the warps."""
+    for template in SLICED:
+        kernel, shape = sliced(template), Shape(1, template["BN"], k)
+        least = fp32_bound(math.ceil(k / template["BK"]) + math.log2(32) + kernel.thread_count // 32)
+        offered = [
+            any(make() == kernel for _, make in candidates(shape, aligned=template["WIDTH"] == 4, max_error=error))
+            for error in (least, 0.999 * least)
+        ]
+        assert offered == [True, False], template
 
 
 def test_the_largest_tile_compiles_without_a_warning_and_in_registers():

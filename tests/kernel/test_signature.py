@@ -127,6 +127,9 @@ CASTS = f"""{GEMM} {{}} void f() {{
 gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m, static_cast<int>(n), int(k)); }}"""
 INDICES = f"{GEMM} {{ {ROW.replace('row', 'gy')} {COL.replace('col', 'gx')} C[gy * N + gx] = 0; }}"
 TURNED = f"{SQUARE} {{ {ROW.replace('row', 'col')} {COL.replace('col', 'row')} }}"
+OF_TWO_SIZES = (
+    f"{GEMM.replace(', int K', '')} {{ {ROW.replace('row', 'y')} {COL.replace('col', 'x')} if (x < N) C[x] = 0; }}"
+)
 BOUNDED = f"{SQUARE.replace('gemm', '__launch_bounds__(256, 2) gemm')} {{ {ROW} {COL} }}"
 BOUNDED_TURNED = f"{BOUNDED.split('{')[0]} {{ {TURNED.split('{')[1]}"
 NUMBERS = STATIC.replace("TILE + threadIdx.x", "16 + threadIdx.x").replace("TILE + threadIdx.y", "8 + threadIdx.y")
@@ -136,6 +139,7 @@ UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}",  # an unknown function
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n / 8, n / 8), 64>>>(a, b, c, n, n, n); }}",  # one variable for all sizes
     f"{SQUARE} {{ {ROW.replace('row', 'a')} {COL.replace('col', 'b')} }}",  # indices that say nothing
+    f"{SQUARE} {{ {ROW.replace('row', 'a')} {COL.replace('col', 'b')} if (a < N) C[a] = 0; }}",  # nor a bound of both
     f"{SQUARE} {{ __shared__ float s; {ROW} {COL} }}",  # a tile of unknown size
     f"#define TILE 64\n{SQUARE} {{ {TILED} }}",  # too many threads
 )
@@ -156,6 +160,7 @@ UNCLEAR = (
         (STATIC + OTHER_INSTANCE, BY_16, "16, 16", "the tile"),
         (WARPED, "(N + 32 - 1) / 32, (M + 64 - 1) / 64", "256", "the tile"),
         (INDICES, BY_32, "32, 32", "its indices"),
+        (OF_TWO_SIZES, BY_32, "32, 32", "its indices"),
         (TURNED, "(M + 32 - 1) / 32, (N + 32 - 1) / 32", "32, 32", "its indices"),
         (BOUNDED, "(N + 32 - 1) / 32, (M + 8 - 1) / 8", "32, 8", "its indices"),
         (BOUNDED_TURNED, "(M + 32 - 1) / 32, (N + 8 - 1) / 8", "32, 8", "its indices"),

@@ -86,6 +86,10 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, why
     assert unsaid not in repr(graded) and graded._repr_html_().startswith('<pre role="status"')
 
 
+def test_one_tile_is_the_smallest_right_of_the_ridge():
+    assert sum(lab.check_answer("06", side).right for side in range(8, 257, 8)) == 1
+
+
 def test_without_an_answer_it_says_what_is_wanted():
     assert sorted(EXERCISES) == [f"{number:02}" for number in range(15)]
     assert repr(lab.check_answer("06")) == "not yet: there is no answer. Set `answer` to the side of a square tile"

@@ -131,6 +131,12 @@ def test_an_expression_and_a_cell_are_timed(run, virtual):
     assert (both.us, both.kernel) == (approx(130.0 + offset), "short() …")
 
 
+def test_progress_counts_from_1(capsys):
+    magic.one_line()(0, 3, "a step")
+    magic.one_line()(3, 3, "done")
+    assert capsys.readouterr().out == "\ra step (1 of 3)\rdone"
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

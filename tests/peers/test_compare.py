@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -146,6 +147,11 @@ def reads_no_number(works: Sequence[Work]) -> Iterator[Row]:
 def fails_at_the_second(works: Sequence[Work]) -> Iterator[Row]:
     yield Row("broken", works[0].kind, works[0].of, 8.4, 0.1)
     raise RuntimeError("cudaErrorStreamCaptureInvalidated\nsecond line")
+
+
+def test_a_harness_has_the_seconds_that_it_took():
+    [row] = by_timer("theirs", lambda: lambda work: 5.0)([work(VirtualGpu(), 512, 5.0)])
+    assert row.us == 5.0 and 0 <= (row.wall_s or -1.0) < time.perf_counter() / 2
 
 
 def is_not_installed() -> Timer:

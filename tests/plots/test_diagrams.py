@@ -21,6 +21,7 @@ from worklog.gate import after_timing, edges, precision, sgemm
 from worklog.gate.after_timing import EVERY_LAUNCH
 from worklog.plots import DIAGRAMS, diagrams, headline, style
 from worklog.plots.diagrams import Diagram, facts
+from worklog.plots.diagrams.facts import article_tolerance
 from worklog.plots.diagrams.template import SIZES, binary
 from worklog.plots.selection import rate
 from worklog.plots.style import ALERT, LIGHT
@@ -73,6 +74,11 @@ def lines(
         long = 100 * style.text_width(words, points, bold)
         left = x + px(e.attrib["x"]) + float(e.get("dx", 0)) - ANCHORS[anchor or "start"] * long
         yield Line(words, left, y - 0.76 * SIZES[kind], left + long, y + 0.2 * SIZES[kind])
+
+
+def test_the_articles_rule_is_in_units_of_the_standard_deviation_of_an_element():
+    for k in (256, 4096):
+        assert 4.0 < article_tolerance(k) * 2**-24 / 0.01 < 4.6, "the largest of 16,384 elements"
 
 
 def written(diagram: Diagram) -> list[Line]:

@@ -22,15 +22,16 @@ from pytest import approx
 from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
-from tests.plots.test_charts import EMULATED, boxes, drawn
+from tests.plots.test_charts import EMULATED, boxes, drawn, swept, tiles
 from worklog import lab, plots
 from worklog.analysis.accesses import access
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, recorded_counts
 from worklog.kernel import rung as find_rung
 from worklog.plots import DIAGRAMS, FIGURES, Chart, ablation, bars, draw_all, ladder, lines, roofline, save
+from worklog.plots.charts.tiles import first_block
 from worklog.plots.figure import Drawing
-from worklog.plots.style import ACCENT, ALERT, DARK, DEFLATES, FAINT, GREY, INK, LIGHT, MUTED, OTHER, PAPER
+from worklog.plots.style import ACCENT, ALERT, DARK, DEFLATES, FAINT, GREY, INK, LIGHT, MUTED, OTHER, PAPER, text_width
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, NothingToDraw, recorded_run, recordings
 from worklog.runs.changes import compare, side_of
@@ -265,11 +266,39 @@ def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
         assert strip.get_ylim() == approx((0.09, 0)), "in one row"
 
 
+@pytest.mark.parametrize("name", ["naive", "shared", "vectorized"])
+def test_as_many_floats_are_filled_as_a_warp_uses(name):
+    shown = access(name)
+    cells = [strip.collections for strip in plots.ownership(shown).axes[1:]]
+    used = [sum(len(of.get_paths()) for of in strip if to_hex(of.get_facecolor()[0]) != FAINT) for strip in cells]
+    assert {*used} <= {len(request.floats) for request in first_block(shown)[1].values()}
+
+
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
     monkeypatch.setattr(recorded_counts, "FILE", tmp_path / "traffic.json")
     (tmp_path / "traffic.json").write_text('{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8")
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
         recorded_counts.memory_counts.__wrapped__()
+
+
+def test_a_tile_without_a_time_is_pale_in_the_map_and_each_cell_is_inside():
+    [axes] = plots.heat_map(tiles(), swept()).axes
+    pale = [to_hex(cell.get_facecolor()) == FAINT for cell in axes.patches]
+    assert pale == [text.get_text() == "–" for text in axes.texts] and sum(pale) == 2
+    assert (sorted(axes.get_xlim()), sorted(axes.get_ylim())) == ([-0.5, 1.5], [-0.5, 1.5])
+    (parallel,) = plots.sweep(tiles(), small_run(measurements=swept().measurements[:1])).axes
+    assert all(0 <= y <= 1 or y != y for line in parallel.lines for y in line.get_ydata())
+
+
+def test_an_axis_that_doubles_is_logarithmic_from_1_on():
+    assert [plots.lines(benchmark(sizes)).axes[0].get_xscale() for sizes in ((1, 1024), (8, 9))] == ["log", "linear"]
+
+
+@pytest.mark.parametrize("bold", [False, True])
+def test_the_width_of_text_is_that_of_the_picture(bold):
+    words, axes = "tiles_2d reaches 68.7 % of cuBLAS", plots.heat_map(tiles(), swept()).axes[0]
+    text = axes.text(0, 0, words, fontsize=400, weight="bold" if bold else "normal", family="DejaVu Sans")
+    assert text.get_window_extent().width / axes.figure.dpi == approx(text_width(words, 400, bold), rel=0.005)
 
 
 @pytest.mark.parametrize("draw", [ladder, roofline, plots.calibration, plots.lines])
@@ -383,7 +412,7 @@ def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_pa
     own, ladder = tmp_path / "README.md", {"ladder": drawn("ladder")}
     assert plots.write_gallery({}, {}, tmp_path) is None and not own.exists()
     own.write_text(page)
-    assert plots.write_gallery(ladder, {}, tmp_path) == own and "diagram_1" not in own.read_text()
+    assert plots.write_gallery(ladder, {}, tmp_path) == own and "diagram" not in own.read_text()
     own.write_text("# My project")
     assert plots.write_gallery(ladder, {}, tmp_path) is None and own.read_text() == "# My project"
 

@@ -324,4 +324,5 @@ def test_the_table_compares_the_products_that_come_near_fp32():
     assert table.title.startswith("recorded · NVIDIA H200") and table.title.endswith(", power limit 700 W")
     rows = {str(row[0]): list(map(str, row[2:])) for row in table.rows}
     assert table.columns[3] == "W" and rows["INT8 at 4096"] == ["825", "692", "36.5 %"]
+    assert len(rows) == len(table.rows) == 6
     assert (rows["FP16 at 8192"], rows["FP32 at 8192"][2]) == (["639", "669", "23.7 %"], "100.0 %")

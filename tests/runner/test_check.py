@@ -153,6 +153,18 @@ def test_a_mistake_is_one_line(source, words, complaint):
     assert f"\nworklog: {complaint}" in f"\n{result.stderr}"  # below the progress of a slow machine
 
 
+def test_each_launch_of_a_check_has_its_number_and_shared_memory_is_the_sum_of_both_kinds():
+    heard, body = (
+        dict[int, str](),
+        "  volatile __shared__ float s[32]; extern __shared__ float x[];\n  s[0] = x[0] = K;",
+    )
+    source = PLAIN.replace("{\n", f"{{\n{body}\n", 1)
+    kernel = Kernel.from_source(source, grid=LAUNCH[1], block=LAUNCH[3], shared=64)
+    found = check(kernel, SMALL, progress=lambda done, total, doing: heard.setdefault(done, doing))
+    assert all(heard[number].startswith(f"launch {number + 1} at ") for number in range(max(heard)))
+    assert " 192 bytes of shared memory per block" in str(found)
+
+
 def test_an_endless_loop_fails_with_its_line(monkeypatch):
     monkeypatch.setattr("worklog.emulator.core.native.SLICE", 1000)
     inner = "for (int i = 0; i < K + 9; ++i)\n    acc += A[row * K + i % K];"

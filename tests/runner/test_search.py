@@ -96,6 +96,12 @@ def test_a_tiles_loop_ends_where_it_is_slower_than_the_best_one_before_it(four, 
     assert shares == [0.0, *[run.measurements[0].ratio_low] * 3, None], "all of one model, then finalists"
 
 
+def test_a_sweep_of_no_tile_writes_nothing(four, home):
+    with pytest.raises(BadSetting, match="no tile is left"):
+        searched(replace(four, kept=()))
+    assert not [*home.rglob("*.jsonl")]
+
+
 def test_a_sweep_that_was_cut_short_goes_on_where_it_was(four, home):
     first = searched(four, trials=2)
     before = {m.kernel: m.ran for m in first.measurements if len(m.against) == 1}
@@ -241,6 +247,7 @@ def test_conditions_prune_by_what_is_known_without_a_launch():
 
     assert kept("spilled == 0") == [1] and kept("blocks >= 2") == [2] and kept("registers > 0", "warps < 16") == [1]
     assert kept("BM * BN / 2 <= 8000") == [] and kept("wave_fill == 96") == [1, 2], "512 blocks on 132 SMs: 3.9 waves"
+    assert kept(f"{' + '.join(AUTOTUNED.template)} + MIN_BLOCKS < 0") == [] == kept("MIN_BLOCKS > 2")
     assert kept("conflicts == 100") == [] and kept("occupancy <= 12") == [1] and kept("shared < 1") == []
 
 

@@ -25,6 +25,7 @@ from worklog.runs.changes import (
     compare,
     judged,
     of_one_loop,
+    reading_of,
     side_of,
 )
 from worklog.runs.estimates import OVERHEAD_SD_US
@@ -120,6 +121,11 @@ def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop():
         change([], [new])
 
 
+def test_a_reading_has_its_relative_interval_without_what_varies_between_processes():
+    m = replace(measured("naive", us=100.0), time=Estimate(100.0, 95.0, 105.0, process=3.0))
+    assert reading_of(m, {}).half == approx(0.04) and reading_of(m, {"timer": "host"}).half > 0.04
+
+
 def run_with(*measurements: Measurement, **parts: Any) -> Run:
     return small_run(measurements=[*measurements], **parts)
 
@@ -144,6 +150,7 @@ def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression():
     assert made.exit_code() == 1 and {*made.only} == {"gone at 512", "added at 512"}
     assert "| naive | 512 | 100.0 µs | 90.00 µs | −10.00 % ±" in made.markdown()
     assert any("failed at precision" in note for note in made.table().notes)
+    assert {row[0]: (row[3], row[4]) for row in made.table().rows}["shared"] == ("–", "–")
     assert changes(old, old).exit_code() == 0
     pooled, alone = (changes(old, *[run_with(measured("naive", us=101.9))] * count).rows[0] for count in (3, 1))
     assert width(pooled.change) < width(alone.change) and pooled.new_us == approx(101.9)

@@ -198,7 +198,7 @@ def report(inspected: Inspection) -> str:
         return "\n\n".join([*parts, inspected.label, *caveats])
     mix = sorted(counts.instructions.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix)
-    if fma := counts.instructions.get("fma", 0):
+    if fma := counts.instructions.get("fma"):
         shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
         shares += f"; {shared / fma:.3f} shared wavefronts per warp multiply-add"
     parts.append(f"{inspected.label} · {inspected.shape} with alpha = 1, beta = 0")

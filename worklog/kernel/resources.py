@@ -174,10 +174,9 @@ def main_loop(text: str, symbol: str) -> MainLoop:
     register's number modulo 2), until another operand of that slot and bank is read. Source: Huerta et al. 2025, arXiv
     2503.20481.
     """
-    begin = text.find(f"\n.text.{symbol}:")
     code: list[tuple[str, str]] = []  # instructions with their operands, or else their guard
     labels: dict[str, int] = {}  # their places in the code
-    for line in text[begin + 1 :].splitlines()[1:] if begin >= 0 else []:
+    for line in text.partition(f"\n.text.{symbol}:")[2].splitlines():
         if line.startswith(("\t.section", ".text.", "//---")):
             break
         label, instruction = _LABEL.match(line), _INSTRUCTION.match(line)
