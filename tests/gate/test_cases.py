@@ -114,6 +114,13 @@ def test_the_map_is_of_the_first_output_that_is_wrong():
     assert "the output was never written" in str(found.reason)
 
 
+def test_three_numbers_of_verify_results_details_are_shown():
+    details = {"first": 1, "why": "text", "second": np.float32(2.5), "third": 3.0, "fourth": 4}
+    compare = {"verify_result": lambda self, expected, actual: (bool((expected == actual).all()), details)}
+    posed = type("Detailed", (Doubled,), compare)().under("float32")
+    assert str(verdict(lambda x, y, at: y.__setitem__(at, 7), posed).reason).endswith("; first 1, second 2.5, third 3")
+
+
 def test_a_verify_result_that_raises_on_garbage_is_sound_and_one_that_passes_it_is_not():
     posed = RaisesOnGarbage().under("float32")
     assert verdict(lambda x, y, at: None, posed).accepted

@@ -231,7 +231,7 @@ def test_what_no_launch_can_reach_is_named_with_its_condition(condition, when):
 FORMS = ("K == 84", "K != 84", "K >= 84", "K < 84", "12 <= K <= 84", "K % 12 == 8", "K % 12 != 8", "K % 8 != 4")
 
 
-@pytest.mark.parametrize(("condition", "step"), [*product(FORMS, (1, 4)), ("K % 159 == 2", 1)])
+@pytest.mark.parametrize(("condition", "step"), [*product(FORMS, (1, 4)), ("K % 159 == 2", 1), ("K % 2 == 1", 1)])
 def test_a_condition_on_one_variable_has_the_words_that_a_reader_would_write(condition, step):
     """Its form in the kernel is unknown: K takes each multiple of a step."""
     values = step * np.arange(1, 321)
