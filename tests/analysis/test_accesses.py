@@ -13,6 +13,7 @@ import pytest
 
 from worklog import plots
 from worklog.analysis.accesses import Access, access
+from worklog.analysis.counts import executed
 from worklog.analysis.inspection import inspect
 from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources
@@ -69,6 +70,12 @@ def test_counts_equal_those_of_inspect_on_every_line_of_a_rung_or_a_user_kernel(
     shape = SHAPES.get(name, kernel.domain.padded(Shape(32, 32, 16)))
     kernel = kernel.at(shape, "sm_90") if kernel.choose is not None else kernel
     assert shown(kernel, shape, range(math.prod(kernel.blocks(shape)))) == counted(kernel, shape)
+
+
+@pytest.mark.parametrize("name", ["naive", "tiles_2d", "ragged"])
+def test_the_block_that_is_shown_accesses_its_buffers_only(name):
+    kernel = kernel_of(name, {})
+    assert not executed(kernel, kernel.domain.padded(Shape(200, 300, 64))).result.findings
 
 
 def at_first(shown: Access) -> dict[str, Any]:

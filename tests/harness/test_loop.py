@@ -17,7 +17,7 @@ from tests.virtual.session import BASELINE_US, launches_of_warm_up, timed
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clocks import clocks_between
 from worklog.harness import Harness, time_in_turn
-from worklog.harness.batches import Timed, cross_check, take_batch, turn_orders
+from worklog.harness.batches import Timed, cross_check, host_us_of, take_batch, turn_orders
 from worklog.harness.rules import Evidence, placements_needed
 from worklog.harness.sampling import WINDOW_US
 from worklog.runs.estimates import PILOT, median, paired_ratio, summarize
@@ -258,6 +258,16 @@ def test_a_launch_of_many_kernels_fits_into_the_queue(kernels):
     assert hot and hot == approx([3.0 * kernels] * len(hot), rel=0.1)
     (said,) = cross_check(gpu, layer, gpu.offset_us, gpu.machine.enqueue_us)[1]
     assert f"the host takes {kernels * gpu.machine.enqueue_us:.1f} µs to launch it" in said
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_the_host_time_of_a_launch_is_without_that_of_work_before_it(wait):
+    gpu = VirtualGpu()
+    launch = gpu.kernel(10.0)
+    idle = host_us_of(gpu, launch, wait=wait)
+    gpu.spin(10**6)
+    busy = host_us_of(gpu, launch, wait=wait)
+    assert busy == approx(idle)
 
 
 def test_the_gpu_idles_before_each_sample_where_that_is_asked_for():

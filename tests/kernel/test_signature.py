@@ -12,6 +12,7 @@ from worklog.emulator.device import build
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import prepared
+from worklog.kernel.preprocessor import preprocessed
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 
@@ -391,6 +392,11 @@ def test_a_file_states_its_tile_launch_and_precision_class_as_a_rung_does():
     prose = STATED.replace("grid N", "grid of N").replace("tf32", "nothing").replace("<int TILE>", "<int T>")
     loose = Kernel.from_source(prose)
     assert (loose.entry, loose.grid, loose.claimed) == ("gemm", "", "fp32"), "words that can't be read are comments"
+
+
+def test_no_directive_is_left_whether_known_or_not():
+    left = preprocessed("#pragma unroll 4\n#unknown words\n#define N 2\nint a = N; // two\n", ()).text
+    assert "".join(left.split()) == "inta=2;"
 
 
 def test_host_code_is_left_out_and_lines_keep_their_numbers():

@@ -60,6 +60,10 @@ def test_numbers_and_bars_in_cells():
     assert {half: small(half) for half in narrow} == narrow
 
 
+def test_registers_are_shown_where_they_are_known():
+    assert [cells(measured("naive"), count)["registers"] for count in (40, None)] == ["40", ""]
+
+
 @pytest.mark.parametrize("status", ["failed", "skipped"])
 def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status):
     m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")
