@@ -135,7 +135,10 @@ def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy):
     shown = [*LAUNCH, "--size", "16", "--html"]
     assert run(racy, *shown, "page.html").stdout.endswith("\nwritten: page.html\n")
     assert "<title>worklog: what a warp touches, mine</title>" in Path("page.html").read_text(encoding="utf-8")
-    assert "cannot write taken/page.html: Not a directory; give another" in run(racy, *shown, "taken/page.html").stderr
+    assert (
+        "cannot write taken/page.html: Not a directory; give --html another"
+        in run(racy, *shown, "taken/page.html").stderr
+    )
 
 
 @pytest.mark.parametrize(

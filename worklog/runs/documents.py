@@ -141,7 +141,8 @@ def write_bytes(path: Path, content: bytes, advice: str = "give another place wi
     """Write a file in one atomic step, and its folder. Raises BadRunFile, ending in `advice`: the old content stays."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.exists():  # where it is a file, writing says so
+            path.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(content)
             temporary.replace(path)
