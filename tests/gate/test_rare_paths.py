@@ -215,9 +215,11 @@ def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
         ("M > 99999999", "M >= 100000000"),
         ("N == 50000021", "N == 50000021"),
         ("K > 1041204192", "K >= 1041204193"),
-        ("alpha == 0.3f && M > 20000000", "alpha == 0.300000012 and M >= 20000001"),
+        ("alpha == 0.3f && M > 20000000", "M >= 20000001 and alpha == 0.300000012"),
         ("((size_t)C >> 33 & 3) == 3", "a condition on the address of C"),
-        ("A == B && K > 1", "a condition on the address of A and the address of B and K"),
+        ("((size_t)A & 127) == 64 && N > 20000000", "N >= 20000001 and the address of A % 128 == 64"),
+        ("((size_t)B & 255) == 32 && M > 20000000", "M >= 20000001 and the address of B % 256 == 32"),
+        ("A == B && K > 1", "a condition on K and the address of A and the address of B"),
     ],
 )
 def test_what_no_launch_can_reach_is_named_with_its_condition(condition, when):

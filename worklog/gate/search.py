@@ -295,8 +295,8 @@ class Search:
             first = {**of, name: np.zeros_like(of[name])}
             of = first if truth(first).all() else of
         dense = {name: range(step, step * DENSE, step) for name, step in self.steps.items()}
-        tried = {name: self.rows[name] for name in (*SCALARS, *MATRICES)}
-        tried |= {name: np.append(self.rows[name], of_size) for name, of_size in dense.items()}
+        tried = {name: np.append(self.rows[name], of_size) for name, of_size in dense.items()}
+        tried |= {name: self.rows[name] for name in (*SCALARS, *MATRICES)}
         tried |= {name: np.arange(NUMBERED) for name in BLOCKS if of[name]}
         return condition(truth, {name: values[0] for name, values in of.items()}, tried, self.rng)
 

@@ -24,13 +24,13 @@ def condition(truth: Truth, row: Mapping[str, Any], tried: Mapping[str, Values],
         where = truth({other: values if other == name else np.full(len(values), row[other]) for other in row})
         if not where.all():
             spoken, holds[name] = SPOKEN.get(name, name), (values, values[where])
-            if name in "ABC":  # its place in 256 bytes, if that decides
-                of, values = values % 256, np.unique(values % 256)
-                decides = all(len(np.unique(where[of == place])) == 1 for place in values)
-                where = np.array([where[of == place].any() for place in values])
-                words[spoken] = _described(spoken, values, where) if decides else ""
-            else:
-                words[spoken] = _described(spoken, values, where)
+            if name in "ABC":  # its place in 256 bytes, if that decides, and as often as shows that it returns
+                places = np.unique(values % 256)
+                of_place = [np.unique(where[values % 256 == place]) for place in places]
+                decides = all(len(truths) == 1 for truths in of_place)
+                values = np.concatenate([places + 256 * turn for turn in range(3)])
+                where = np.tile(np.concatenate(of_place), 3) if decides else np.zeros(len(values), bool)
+            words[spoken] = _described(spoken, values, where) if where.any() else ""
     drawn = {name: np.full(CHECKED, value) for name, value in row.items()}
     expected, others = np.full(CHECKED, True), [name for name in tried if name not in holds]
     for name in others:  # what makes no difference in this row may make one in others
