@@ -93,6 +93,8 @@ def test_the_accesses_of_a_warp_in_words():
     first = at_first(access("vectorized"))
     words = "32 lanes read 64 floats of Bs as float4", "8 wavefronts, 4 of them bank conflicts"
     assert (first["text"], first["cost"]) == words
+    read = {start // 4 + k for start in first["lanes"] for k in range(4)}
+    assert {word for phase in first["rows"] for delivered in phase for word in delivered} == read
 
 
 def test_lanes_have_their_distances_from_the_first_also_in_another_block():

@@ -250,6 +250,9 @@ def test_a_tile_is_multiplied_behind_its_copies():
     assert len(key) == 5 and not any(low <= x <= high for low, high in key for x in words)
     waits = {sum(line.get_ydata()) / 2 for line in axes.lines if line.get_ydata()[0] < axes.get_ylim()[0]}
     assert sorted(waits) == approx(axes.get_yticks()), "in the middle of their rows"
+    assert {box.get_y() + box.get_height() / 2 for box in boxes} == {*axes.get_yticks()}
+    tiles = [text for text in axes.texts if text.get_text().isdigit()]
+    assert tiles and all(any(box.contains_point(axes.transData.transform(text.xy)) for box in boxes) for text in tiles)
     blue = sorted(box.get_x() for box in boxes if to_hex(box.get_facecolor()) == ACCENT)
     copies = sorted(box.get_x() + box.get_width() for box in boxes if to_hex(box.get_facecolor()) == FAINT)
     assert len(blue) == 12 == len(copies) and all(begin >= end for begin, end in zip(blue, copies, strict=True))

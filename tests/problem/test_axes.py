@@ -61,7 +61,14 @@ def test_the_product_has_every_combination_once_the_last_axis_fastest():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says"), [(0.2, "about 1.0 s"), (1.0, "about 5 s"), (60.0, "about 5.0 min"), (3600.0, "about 5.0 h")]
+    ("seconds", "says"),
+    [
+        (0.2, "about 1.0 s"),
+        (1.0, "about 5 s"),
+        (60.0, "about 5.0 min"),
+        (1080.0, "about 1.5 h"),
+        (3600.0, "about 5.0 h"),
+    ],
 )
 def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds, says):
     axes = (Axis.parse("N=1:3"), Axis.parse("K=1,2"))
