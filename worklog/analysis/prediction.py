@@ -310,9 +310,12 @@ class Prediction:
 
 
 def predicted(
-    kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None, measured_us: float | None = None,
+    kernel: Kernel,
+    shape: Shape | None = None,
+    gpu: Gpu | None = None,
+    measured_us: float | None = None,
     checked: Sequence[int] | None = None,
-) -> Prediction:  # fmt: skip
+) -> Prediction:
     """The bound of a kernel, or why there is none, beside the recorded rungs. shape, gpu: as for bound(). measured_us:
     the kernel's time there, if it was measured. checked: the largest M, N and K of a verdict on it (default: any).
     """

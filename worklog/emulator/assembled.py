@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target
 from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, Sym, size_of
+from worklog.kernel import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
-Widths = tuple[tuple[str, int], ...]  # as worklog.kernel.Compiled.shared_accesses
 PLAIN = {"ld", "st", "shared", "shared::cta", "weak", "v2"}
 MOST_INSTRUCTIONS = 100_000  # of all unrolled kernels that are tried: half a second
 MOST_SUMS = 10_000

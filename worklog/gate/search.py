@@ -40,7 +40,7 @@ FEW = 128  # shapes of them, where the kernel chooses what it launches by the sh
 LARGEST, MOST_STEPS = 16384, 64  # of a size that isn't near a number of the code; or so many steps of the domain
 USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
 VARIED, SMALLER, EQUAL = 0.2, 0.1, 0.1  # parts of the values of a row, of its sizes, and of all rows
-ELSEWHERE = 0.02  # part of the addresses that no launch has
+ELSEWHERE = 0.02  # part of the drawn addresses: where no launch has a matrix
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
@@ -371,7 +371,7 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
         ran |= {(search.file, line) for line in search.coverage.lines}
     for search in searches:
         coverage, alone = search.coverage, search.subject.kernel.choose is None
-        # Of the choices on a line, that of a branch or a selection has the words of the whole condition.
+        # A branch or a selection comes first: its words are those of the whole condition on its line.
         for choice, place in sorted(search.places.items(), key=lambda known: known[0][0] not in coverage.deciding):
             i, rows = coverage.kernel.instructions[choice[0]], np.flatnonzero(search.notes[place])
             # A limit or a joined condition that was tried in vain is behind one that depends on loaded values. Where

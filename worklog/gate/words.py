@@ -24,7 +24,7 @@ def condition(truth: Truth, row: Mapping[str, Any], tried: Mapping[str, Values],
         where = truth({other: values if other == name else np.full(len(values), row[other]) for other in row})
         if not where.all():
             spoken, holds[name] = SPOKEN.get(name, name), (values, values[where])
-            if name in "ABC":  # its place in 256 bytes, if that decides, and as often as shows that it returns
+            if name in "ABC":  # in words only if its place in 256 bytes decides; three turns show a period
                 places = np.unique(values % 256)
                 of_place = [np.unique(where[values % 256 == place]) for place in places]
                 decides = all(len(truths) == 1 for truths in of_place)

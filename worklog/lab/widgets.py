@@ -271,7 +271,7 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
-    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.analysis.accesses, whose
-    errors it raises.
+    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.analysis.accesses.access,
+    whose errors it raises.
     """
     return AccessView(kernel, shape, block)
