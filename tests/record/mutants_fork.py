@@ -14,6 +14,7 @@ import types
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import zip_longest
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -67,7 +68,7 @@ def first_failing(session: pytest.Session, names: list[str]) -> str:
         for name in {item.nodeid, item.nodeid.partition("[")[0]}:
             by_name[name].append(item)
     chosen = [item for name in names for item in by_name[name] or by_name[name.partition("[")[0]]]
-    for item, after in zip(chosen, [*chosen[1:], None], strict=True):
+    for item, after in zip_longest(chosen, chosen[1:]):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         if session.testsfailed:
             session._setupstate.teardown_exact(None)

@@ -124,6 +124,8 @@ class Tests:
         self.seconds = defaultdict[str, float](float)
         for seconds, name in SECONDS.findall(printed):
             self.seconds[name] += float(seconds)
+        if not self.seconds:
+            sys.exit(f"no test ran without a change: {printed[-2000:]}")
         self.run = defaultdict[str, set[str]](set)
         for test, number in map(json.loads, (folder / "ran.jsonl").read_text(encoding="utf-8").splitlines()):
             self.run[mutants[number].name].add(test)
@@ -154,7 +156,10 @@ def main(seed: int, count: int, jobs: int) -> None:
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(jobs) as pool:
         tests, copies = Tests(copied(Path(temporary, "noting")), mutants, jobs), Queue[Copy]()
         for number in range(jobs):
-            copies.put(Copy(Path(temporary, str(number))))
+            copies.put(copy_ := Copy(Path(temporary, str(number))))
+        first, passing = mutants[0], min(tests.seconds.keys() - tests.failed, key=lambda name: tests.seconds[name])
+        if answer := copy_.failing(first.path, (ROOT / first.path).read_text(encoding="utf-8"), [passing], False):
+            sys.exit(f"{passing} fails without a change: {answer}")
         print(f"seed {seed}: {count} mutants; failing without one: {', '.join(tests.failed) or 'no test'}", flush=True)
 
         def noticed(mutant: Mutant) -> str:
