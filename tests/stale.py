@@ -54,6 +54,18 @@ TARGETS = {
         ("worklog/kernel/ptx/*",),
     ),
     "seeds": Target("python -m tests.seeds", (), ("tests/seeds.csv", "tests/seeds.py"), ("notebooks/seeds.md",)),
+    "draws": Target(
+        "python -m tests.gate.test_draws",
+        ("worklog.gate.sgemm",),
+        ("tests/gate/test_draws.py", "tests/gate/kernels.py", "tests/gate/numpy_device.py", "constraints.txt"),
+        ("tests/gate/draws.json",),
+    ),
+    "looks": Target(
+        "python -m tests.plots.test_charts",
+        ("worklog.plots", "worklog.lab"),
+        ("tests/plots/test_charts.py", "tests/plots/conftest.py", "kernels/*", "constraints.txt"),
+        ("tests/plots/looks.json",),
+    ),
     "animation": Target(
         "python -m tests.browser.animation",
         ("worklog.lab",),

@@ -1,11 +1,18 @@
 """What every chart states: finding, source, words and alt text; nothing overlaps at any number of rows; both palettes
-are complete; and what can't be drawn says why. Each chart is drawn once."""
+are complete; none looks different without a word; and what can't be drawn says why. Each chart is drawn once.
 
+`python -m tests.plots.test_charts` notes in looks.json how they look, and writes those that have changed as SVG.
+"""
+
+import hashlib
+import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -35,6 +42,7 @@ from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
 
+LOOKS = Path(__file__).with_name("looks.json")
 H200, EMULATED = full_run().label, "emulated · sm_90 PTX"
 COMPARED, LIVE = "recorded · NVIDIA H200", "live · NVIDIA H200"
 COUNTED = LadderCounts(
@@ -237,6 +245,12 @@ def collisions(chart: Chart, slack: float = 0.5) -> list[str]:
     ]
 
 
+def look(chart: Chart) -> str:
+    """Of the drawing to a tenth of a point, as processors differ in the last digits, and of its words."""
+    rounded = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}", chart.svg())
+    return hashlib.sha256((rounded + chart.alt).encode()).hexdigest()[:12]
+
+
 def said(chart: Chart) -> str:
     """All words of a chart."""
     return "\n".join(text.get_text() for text in texts(chart))
@@ -268,6 +282,12 @@ def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(n
     roles = {role for role in LIGHT if LIGHT[role] in light}
     assert set(re.findall(r"#[0-9a-f]{6}\b", light)) == {LIGHT[role] for role in roles} > {LIGHT["paper"]}
     assert set(re.findall(r"#[0-9a-f]{6}\b", in_the_dark(light))) == {DARK[role] for role in roles}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_chart_looks_as_it_was_last_looked_at(name):
+    noted = json.loads(LOOKS.read_text(encoding="utf-8"))
+    assert noted.get(name) == look(drawn(name)), "another drawing: python -m tests.stale --make looks, and look at it"
 
 
 def test_the_recordings_are_drawn_without_overlaps():
@@ -319,3 +339,12 @@ def test_the_recordings_are_drawn_without_overlaps():
 def test_what_cannot_be_drawn_has_a_reason(draw, message):
     with pytest.raises((NothingToDraw, BadSetting), match=message):
         draw()
+
+
+if __name__ == "__main__":
+    noted, folder = json.loads(LOOKS.read_text(encoding="utf-8")), Path(tempfile.mkdtemp(prefix="looks"))
+    now = {name: look(drawn(name)) for name in CASES}
+    for name in (name for name in CASES if now[name] != noted.get(name)):
+        (folder / f"{name}.svg").write_text(drawn(name).svg(), encoding="utf-8")
+        print(f"another drawing of {name}: {folder / name}.svg")
+    LOOKS.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
