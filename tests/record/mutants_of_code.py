@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
@@ -170,7 +170,9 @@ def main(seed: int, count: int, jobs: int) -> None:
             finally:
                 copies.put(copy_)
 
-        for mutant, test in zip(mutants, pool.map(noticed, mutants), strict=True):
+        judged = {pool.submit(noticed, mutant): mutant for mutant in mutants}
+        for future in as_completed(judged):
+            mutant, test = judged[future], future.result()
             missed += not test
             survives = f"NOT NOTICED by {len(tests.run[mutant.name])} tests that run line {mutant.node.lineno}"
             print(f"{mutant.name}: {test or survives}", flush=True)
