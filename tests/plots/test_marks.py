@@ -26,7 +26,7 @@ from tests.plots.test_charts import EMULATED, boxes, drawn, swept, tiles
 from worklog import lab, plots
 from worklog.analysis.accesses import access
 from worklog.errors import WorklogError
-from worklog.kernel import LADDER, recorded_counts
+from worklog.kernel import LADDER, memory_counts
 from worklog.kernel import rung as find_rung
 from worklog.plots import DIAGRAMS, FIGURES, Chart, ablation, bars, draw_all, ladder, lines, roofline, save
 from worklog.plots.charts.tiles import first_block
@@ -225,7 +225,7 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypa
         [dots] = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
         return dots.get_xdata(), chart.axes[0].get_xlabel() + "".join(words.get_text() for words in chart.texts)
 
-    counters, path = import_module("worklog.kernel.recorded_counts"), tmp_path / "h200.json"
+    counters, path = import_module("worklog.kernel.ladder"), tmp_path / "h200.json"
     monkeypatch.setattr(counters, "recordings", lambda part: {})
     by_tile, words = intensities()
     assert "from the tile" in words and "Nsight" not in words
@@ -278,10 +278,10 @@ def test_as_many_floats_are_filled_as_a_warp_uses(name):
 
 
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
-    monkeypatch.setattr(recorded_counts, "FILE", tmp_path / "traffic.json")
+    monkeypatch.setattr("worklog.kernel.ladder.TRAFFIC", tmp_path / "traffic.json")
     (tmp_path / "traffic.json").write_text('{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8")
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
-        recorded_counts.memory_counts.__wrapped__()
+        memory_counts.__wrapped__()
 
 
 def test_a_tile_without_a_time_is_pale_in_the_map_and_each_cell_is_inside():

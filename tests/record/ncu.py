@@ -3,7 +3,7 @@
 `python -m tests.record.ncu counts tests/emulator/ncu_h200.json`: memory accesses and multiply-adds at 256, compared
 with the emulator's; exits with 1 if any count differs. A test holds the emulator to those of an H200 and an H100.
 `python -m tests.record.ncu bounds worklog/recordings/counters/h200.json`: how busy each unit is at 2048, which
-worklog.kernel.recorded_counts shows.
+worklog.kernel.ladder shows.
 `python -m tests.record.ncu bytes worklog/recordings/bytes/h200.json`: bytes that multiprocessors moved to and from L2,
 and L2 to and from DRAM, at 4096, for the roofline.
 """

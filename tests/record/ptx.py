@@ -14,8 +14,8 @@ from worklog.analysis.prediction import counts_at
 from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load
 from worklog.gate import after_timing, sgemm
 from worklog.kernel import LADDER, Kernel, MemoryCounts, Program
+from worklog.kernel.ladder import TRAFFIC
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
-from worklog.kernel.recorded_counts import FILE
 from worklog.problem import Shape
 
 SHAPE = Shape.of(4096)
@@ -58,4 +58,4 @@ if __name__ == "__main__":
     (FOLDER / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     rungs = {rung.name: asdict(count(rung)) for rung in LADDER}
     counts = {"label": f"emulated · {ARCH} PTX", "shape": [SHAPE.m, SHAPE.n, SHAPE.k], "rungs": rungs}
-    FILE.write_text(json.dumps(counts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    TRAFFIC.write_text(json.dumps(counts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

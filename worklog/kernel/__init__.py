@@ -14,17 +14,24 @@ from worklog.kernel.device import (
 from worklog.kernel.disk_cache import cache_folder, cached_files
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
 from worklog.kernel.kernel import TEMPLATE, Kernel
-from worklog.kernel.ladder import DEFAULTS, OPTIONS, RUNGS, at_revision, kernel_of, new_rung, rung, source_changed
-from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
-from worklog.kernel.recorded_counts import (
+from worklog.kernel.ladder import (
+    DEFAULTS,
+    OPTIONS,
+    RUNGS,
     SECTOR,
     LadderCounts,
     MemoryCounts,
+    at_revision,
     busiest,
     counters,
+    kernel_of,
     memory_counts,
     moved_from_l2,
+    new_rung,
+    rung,
+    source_changed,
 )
+from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
 from worklog.kernel.resources import (
     LIMITS,
     MAX_THREADS,
