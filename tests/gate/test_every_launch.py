@@ -10,8 +10,8 @@ from tests.gate.kernels import cut, epilogue, in_127_steps, product, without_a_t
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import SgemmChecker
-from worklog.gate.after_timing import PROGRAMS, LaunchProbe
-from worklog.gate.after_timing import check_plausible as plausible
+from worklog.gate.checker import PROGRAMS, LaunchProbe
+from worklog.gate.checker import check_plausible as plausible
 from worklog.gate.sgemm import BLOCK, DIFFER, LEAST, REPEATED
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda

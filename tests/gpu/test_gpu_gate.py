@@ -12,7 +12,7 @@ import pytest
 
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
 from tests.gpu.conftest import QUICK
-from worklog.gate import SgemmChecker, after_timing
+from worklog.gate import SgemmChecker, checker
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
@@ -90,9 +90,9 @@ def test_a_wrong_host_function_fails(name, measured, request):
     found = measured(WRONG[name], TIMED, SHORT)
     assert found.status == "failed", f"it passed with {found.us} µs"
     if name in WRONG_WHEN_TIMED:
-        assert after_timing.EVERY_LAUNCH in str(found.reason)
+        assert checker.EVERY_LAUNCH in str(found.reason)
     if name == "clears_afterwards":
-        assert after_timing.IDLE in str(found.reason)
+        assert checker.IDLE in str(found.reason)
 
 
 @pytest.mark.parametrize("name", [name for name in ALL_RIGHT if name != WAITS])

@@ -17,8 +17,8 @@ import resvg_py
 from PIL import Image
 
 from tests.plots.conftest import ARTICLE_FOUR, ablate, full_run, ladder_run, measurement, of, tall_run
-from worklog.gate import after_timing, edges, precision, sgemm
-from worklog.gate.after_timing import EVERY_LAUNCH
+from worklog.gate import checker, edges, precision, sgemm
+from worklog.gate.checker import EVERY_LAUNCH
 from worklog.plots import DIAGRAMS, diagrams, headline, style
 from worklog.plots.diagrams import Diagram, facts
 from worklog.plots.diagrams.facts import article_tolerance
@@ -232,7 +232,7 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200):
     assert f"after {before} checks" in diagram.headline and f"after {len(stages) - before} more" in diagram.headline
     assert all(stage.detail in diagram.alt for stage in stages)
     # The template's words are about stages that exist, or that older recordings have.
-    names = {sgemm.BENCHMARK_SHAPE, sgemm.REPEATED, after_timing.PLAUSIBLE, edges.EDGE_SHAPES, precision.NAME}
+    names = {sgemm.BENCHMARK_SHAPE, sgemm.REPEATED, checker.PLAUSIBLE, edges.EDGE_SHAPES, precision.NAME}
     names |= {EVERY_LAUNCH, "exact on ragged shapes", "a second clock", "precision", "timed output"}
     template = Path(diagrams.__file__).with_name("gate.svg").read_text()
     assert set(re.findall('<text if="([^"]+)"', template)) == names > set(facts.AFTER)

@@ -12,7 +12,7 @@ from typing import Any
 
 from worklog.analysis.prediction import counts_at
 from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load
-from worklog.gate import after_timing, sgemm
+from worklog.gate import checker, sgemm
 from worklog.kernel import LADDER, Kernel, MemoryCounts, Program
 from worklog.kernel.ladder import TRAFFIC
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
@@ -25,7 +25,7 @@ def programs() -> list[tuple[str, Program]]:
     """What is shipped, each with the name of its PTX file: a rung's name, or the name of a gate kernel's source, whose
     kernels are one module.
     """
-    of_gate = [(Path(program.name).stem, program) for program in (sgemm.DIFFER, *after_timing.PROGRAMS)]
+    of_gate = [(Path(program.name).stem, program) for program in (sgemm.DIFFER, *checker.PROGRAMS)]
     return [*((rung.name, rung.program) for rung in LADDER), *of_gate]
 
 

@@ -19,7 +19,7 @@ from tests.virtual.session import GPU, PEAK_TFLOPS, QUICK, VirtualSession, measu
 from worklog.cli.run import kernel_named
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
-from worklog.gate.after_timing import fp32_roof
+from worklog.gate.checker import fp32_roof
 from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape

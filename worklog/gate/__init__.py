@@ -5,8 +5,17 @@
 room, so the same stages run on a GPU and on the emulator.
 """
 
-from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe, check_idle, check_plausible, fp32_roof
-from worklog.gate.checker import SEED_BITS, Checker, check_cases, timed
+from worklog.gate.checker import (
+    EVERY_LAUNCH,
+    SEED_BITS,
+    Checker,
+    LaunchProbe,
+    check_cases,
+    check_idle,
+    check_plausible,
+    fp32_roof,
+    timed,
+)
 from worklog.gate.edges import ALIGNMENT, OLD_C, edge_shapes, require_blocks
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
 from worklog.gate.sgemm import SgemmChecker, compile_for, explained

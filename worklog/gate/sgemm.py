@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate import after_timing, edges, exact, precision
-from worklog.gate.after_timing import LaunchProbe
-from worklog.gate.checker import REPEATED, TIMED, Checker
+from worklog.gate import edges, exact, precision
+from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
 from worklog.gate.exact import OPERAND_BITS, READ_OUTSIDE, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
@@ -81,7 +80,7 @@ class SgemmChecker(Checker):
         self.buffers = Buffers(Memory(device, self._rng), self.a, self.b)
         self.buffers.poison()
         self._differ = device.compile(DIFFER)
-        self._probe_kernels = tuple(map(device.compile, after_timing.PROGRAMS))
+        self._probe_kernels = tuple(map(device.compile, PROGRAMS))
         self._exact: dict[tuple[str, bool, bool], list[Projection]] = {}
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
@@ -146,7 +145,7 @@ class SgemmChecker(Checker):
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
         """Check every launch of a loop that was probed. `buffers.restore` afterwards: the loop has changed A and B."""
         if outside := self.buffers.wrote_outside():
-            return failed(after_timing.EVERY_LAUNCH, outside)
+            return failed(EVERY_LAUNCH, outside)
         return probe.stage()
 
     def _exact_problems(self, claimed: str, domain: Domain) -> list[Projection]:
