@@ -18,6 +18,7 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us
 from worklog.errors import BadSetting
 from worklog.harness import Harness
+from worklog.harness.rules import salykova_replays
 from worklog.problem.gemm import Shape
 from worklog.runs import BF16_DATASHEET_TFLOPS, CUBLAS
 from worklog.runs.measurement import Measurement
@@ -166,6 +167,11 @@ def test_zeros_are_faster_by_what_the_device_gains_from_them(session):
     unbiased = measured(session)
     assert unbiased.us == approx(unbiased_us(session), rel=1e-3), "the checker's own inputs are restored"
     assert unbiased.ratio == approx(1.0, rel=1e-3)
+
+
+def test_a_rule_by_size_takes_the_square_product_of_as_much_work(session):
+    found = measured(session, stopping="salykova", most_samples=2000)
+    assert found.samples.n == salykova_replays("stopping", (SHAPE.m * SHAPE.n * SHAPE.k) ** (1 / 3)) // 2
 
 
 def test_the_wrong_roof_hides_the_share_that_was_reached(session):

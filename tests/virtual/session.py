@@ -41,7 +41,7 @@ class VirtualSession(Session):
             timeline = VirtualGpu(machine, clock=lambda now: MHZ)
         baselines = {math: VirtualBaseline(timeline.device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
         own = {kernel.name: kernel for kernel in user_kernels}
-        super().__init__(own, calibration, timeline, baselines)
+        super().__init__(own, calibration, (timeline, baselines))
 
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Nothing is compiled."""

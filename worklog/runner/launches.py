@@ -78,7 +78,7 @@ class InTurn:
     """
 
     probe: LaunchProbe
-    elsewhere: Buffers | None = None
+    elsewhere: Sequence[Any] | None = None
 
     def __init__(self, kernel: Runnable, shape: Shape, alpha: float) -> None:
         self.kernel, self.shape, self.alpha = kernel, shape, alpha
@@ -166,7 +166,7 @@ class Loop:
             around: dict[str, Any] = {"sets": sets, "set_bytes": shape.compulsory_bytes if sets > 1 else 0}
             if probed:
                 launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
-                launch.elsewhere = self._of_checker(2, 2)[1][:3] if short else None
+                launch.elsewhere = self._copies(checker.buffers.abc) if short else None
                 around |= {"before": launch.before, "behind": launch.behind, "after": launch.after}
             self.launches.append(Timed(launch, name, partial(launch.kernel.kernels, shape), **around))
 
@@ -222,13 +222,12 @@ class Loop:
 
     def _of_checker(self, sets: int, outputs: int) -> Sets:
         """The checker's buffers, a C for each further output, and copies of them all."""
-        device, buffers = self.checker.device, self.checker.buffers
+        buffers = self.checker.buffers
+        first = [*buffers.abc, buffers.spare, *self._copies([buffers.spare] * (outputs - 2))]
+        return [tuple(first), *(tuple(self._copies(first)) for _ in range(sets - 1))]
 
-        def copy(buffer: Any) -> Any:
-            return device.upload(device.download(buffer))
-
-        first = [*buffers.abc, buffers.spare, *(copy(buffers.spare) for _ in range(outputs - 2))]
-        return [tuple(first), *(tuple(map(copy, first)) for _ in range(sets - 1))]
+    def _copies(self, buffers: Sequence[Any]) -> list[Any]:
+        return [self.checker.device.upload(self.checker.device.download(buffer)) for buffer in buffers]
 
     def require_intact(self) -> None:
         """Raise Trespass if a launch wrote around a C or a workspace in this placement."""

@@ -59,30 +59,30 @@ class Session:
     """The device, the calibrated harness, loaded kernels, and the checker of the present shape.
 
     user_kernels: by name, host functions too. calibration: of the harness on this GPU (default: calibrate now).
-    timeline, baselines: of the GPU, and its libraries by their math (default: the current CUDA GPU, and cuBLAS). peaks:
-    the GPU's, at its highest clock. Raises NoGpu.
+    on: a GPU's timeline, and its libraries by their math (default: the current CUDA GPU's, and cuBLAS). peaks: the
+    GPU's, at its highest clock. Raises NoGpu.
     """
 
     def __init__(
         self,
         user_kernels: dict[str, Kernel] | None = None,
         calibration: Calibration | None = None,
-        timeline: CudaTimeline | None = None,
-        baselines: Mapping[str, Any] | None = None,
+        on: tuple[CudaTimeline, Mapping[str, Any]] | None = None,
     ) -> None:
-        if timeline is None or baselines is None:
+        if on is None:
             require_gpu()  # first: without a driver, CuPy's libraries do not even import
             from worklog.gpu.cuda import Cublas, CudaDevice
             from worklog.gpu.timeline import CudaTimeline
 
             device = CudaDevice()
-            timeline, baselines = CudaTimeline(device), {math: Cublas(device, math) for math in ("fp32", "tf32")}
+            on = CudaTimeline(device), {math: Cublas(device, math) for math in ("fp32", "tf32")}
+        timeline, self.baselines = on
         if calibration is None:
             calibration = calibrate(timeline)
         self.timeline, self.device, self.gpu, self.calibration = timeline, timeline.device, timeline.gpu, calibration
-        self.peaks, self.baselines = Peaks(self.gpu, self.gpu.sm_clock_mhz), baselines
+        self.peaks = Peaks(self.gpu, self.gpu.sm_clock_mhz)
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
-        self.loaded: dict[str, Runnable] = {CUBLAS: baselines["fp32"]}
+        self.loaded: dict[str, Runnable] = {CUBLAS: self.baselines["fp32"]}
         self._checkers: dict[Shape, SgemmChecker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
         self._pool: Pool | None = None
