@@ -150,6 +150,7 @@ def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(
 def test_a_tile_that_kills_each_of_its_workers_fails_and_the_others_are_measured(eight, home, two_cards, dying):
     dying.write_text(f"{eight.kept[0].name}: every")
     run = searched(replace(eight, kept=eight.kept[:3]), two_cards)
+    assert len({*dying.read_text().split(", ")[1:]}) == 2, "tried by as many children"
     dying.unlink()
     [failed] = [m for m in run.measurements if m.status == "failed"]
     assert failed.kernel == eight.kept[0].name and "each of 2 workers that took it died" in str(failed.reason)

@@ -238,7 +238,6 @@ def started() -> tuple[dict[str, Any], Say]:
     with a signal that no code can catch. Elsewhere they end by themselves: there is no GPU to hold.
     """
     order: dict[str, Any] = pickle.load(sys.stdin.buffer)
-    os.set_inheritable(order["answers"], False)
     answers, lifeline = Connection(order["answers"]), os.dup(0)
     order["receive"] = answers.recv
     with open(os.devnull) as nothing:
