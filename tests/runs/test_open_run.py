@@ -106,9 +106,8 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
 def test_the_figures_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):
     taken: list[str] = []
     monkeypatch.setattr("worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn())
-    assert typed("figures", "--out", tmp_path / "figures").exit_code == 0
-    words = ("--out", tmp_path / "figures", "--readme", tmp_path / "none.md")
-    assert typed("article", *words).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    assert typed("figures").exit_code == typed("article").exit_code == 0
     assert taken == ["recorded", "recorded"]
 
 

@@ -23,6 +23,7 @@ from worklog.runner import check, measure
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run, Table, cells
 from worklog.settings import Harness
 
+README = Path("README.md")
 BROKEN = "grid_rounded_down"
 GROWTH, ELEMENTS = (128, 256, 512, 1024, 2048, 4096), 16
 SMALL_SIZES = (1024, 512, 256)  # whose shares the README's table shows beside the large size's
@@ -99,13 +100,10 @@ def figures(file: str | None, out: Path) -> None:
 
 @click.command()
 @options.folder("figures", "Folder for SVG and PNG.")
-@click.option(
-    "--readme", "file", type=options.FILE, default="README.md", show_default=True, help="Where the table is rewritten."
-)
 @options.HARNESS
-def article(out: Path, file: Path, harness: Harness) -> None:
-    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, update the
-    README.
+def article(out: Path, harness: Harness) -> None:
+    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, and rewrite
+    it in README.md.
     """
     live = options.live_wanted(set=harness != Harness())
     planned = measure.article_jobs()
@@ -113,11 +111,11 @@ def article(out: Path, file: Path, harness: Harness) -> None:
         run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
     options.print_run(run, as_json=False)
     _draw(run, out, others(run.origin == "recorded"))
-    if run.shapes() and rewrite(file, markdown(run), *markers("table")):
-        click.echo(f"table rewritten: {file}")
+    if run.shapes() and rewrite(README, markdown(run), *markers("table")):
+        click.echo(f"table rewritten: {README}")
     else:
-        why_not = "it has no table markers" if file.is_file() else "there is no such file"
-        click.echo(f"table not rewritten in {file}: {why_not}")
+        why_not = "it has no table markers" if README.is_file() else "there is no such file"
+        click.echo(f"table not rewritten in {README}: {why_not}")
 
 
 def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
