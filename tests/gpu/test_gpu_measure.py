@@ -20,14 +20,13 @@ from tests.lab.waiting import gone
 from worklog.errors import Interrupted, LaunchFailed, NoGpu, OutOfMemory
 from worklog.gate import SgemmChecker
 from worklog.gate.guarded_buffer import Memory
-from worklog.gpu.device import gpu
+from worklog.gpu.device import environment, gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel, Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.signature import Launch
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
-from worklog.runner.child import environment
 from worklog.runner.measure import Job, carry_out, measure
 from worklog.runner.timing import own_session
 from worklog.runs import CUBLAS, open_run

@@ -51,7 +51,10 @@ class Mutant:
 
 def places(source: str) -> Iterator[tuple[Any, str, str]]:
     """Nodes that can change, in functions: each with what becomes of it in words, and as source."""
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    # zip(strict=True) asserts: without it, nothing changes until there is another mistake.
+    asserted = {word.value for word in ast.walk(tree) if isinstance(word, ast.keyword) and word.arg == "strict"}
     for node in (node for function in functions for statement in function.body for node in ast.walk(statement)):
         compares = isinstance(node, ast.Compare)  # of which the first operator changes
         operator = node.ops[0] if compares else node.op if isinstance(node, ast.BinOp | ast.BoolOp) else None
@@ -59,7 +62,7 @@ def places(source: str) -> Iterator[tuple[Any, str, str]]:
             swapped, swap = copy.copy(node), SWAPS[type(operator)]()
             vars(swapped).update({"ops": [swap, *node.ops[1:]]} if compares else {"op": swap})
             yield node, f"{type(operator).__name__} → {type(swap).__name__}", f"({ast.unparse(swapped)})"
-        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
+        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float) and node not in asserted:
             other = not node.value if isinstance(node.value, bool) else node.value + 1
             yield node, f"{node.value} → {other}", repr(other)
         elif (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or isinstance(node, ast.AugAssign):

@@ -16,7 +16,7 @@ from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.runner import child, session
 from worklog.runner.check import check_in_child
-from worklog.runner.child import Ended, environment, run_child
+from worklog.runner.child import Ended, run_child
 from worklog.runs import silent
 
 HEAD = """
@@ -168,7 +168,7 @@ def test_it_sees_the_one_gpu_that_is_current_here(monkeypatch, named, current, v
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
-    assert environment()["CUDA_VISIBLE_DEVICES"] == visible
+    assert device.environment()["CUDA_VISIBLE_DEVICES"] == visible
 
 
 class OutOfMemoryError(MemoryError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import pickle
 import re
 import shutil
@@ -24,7 +23,7 @@ import numpy as np
 
 from worklog.analysis.inspection import inspect
 from worklog.errors import WorklogError
-from worklog.gpu.device import gpu, visible_to_a_child
+from worklog.gpu.device import environment, gpu
 from worklog.kernel import Kernel, rung
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Counters, Table, scaled, signed
@@ -125,9 +124,8 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
 
 def _ncu(tool: str, *arguments: str) -> str:
     """What Nsight Compute prints. Raises WorklogError."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": visible_to_a_child()}
-    done = subprocess.run((tool, *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment)
+    command = tool, *arguments
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment())
     said = f"{done.stdout}\n{done.stderr}"
     if "ERR_NVGPUCTRPERM" in said:
         raise WorklogError(PERMIT)

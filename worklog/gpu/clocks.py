@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.gpu.device import bus_id, gpu, gpu_reason, nvml_handle, require_gpu
+from worklog.gpu.device import bus_id, environment, gpu, gpu_reason, nvml_handle, require_gpu
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +152,7 @@ def _guarded(nvml: Any, handle: Any, sm: int, memory: int) -> Iterator[list[str]
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
+        env=environment(),
     )
     assert guard.stdin is not None and guard.stdout is not None
     refused: dict[str, str] = {}

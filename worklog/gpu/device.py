@@ -41,6 +41,12 @@ def require_gpu(advice: str = "without one, open a recording: worklog.open_run()
         raise NoGpu(f"no GPU to measure on: {reason}; {advice}")
 
 
+def environment() -> dict[str, str]:
+    """For a child: this process's, with its import path, and the one GPU that it has chosen. Raises NoGpu."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible_to_a_child()}
+
+
 def visible_to_a_child() -> str:
     """CUDA_VISIBLE_DEVICES for a child: only the GPU that is current here. Raises NoGpu where CUDA can't name it."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError, memory_is_full
-from worklog.gpu.device import visible_to_a_child
+from worklog.gpu.device import environment
 from worklog.runs import Progress, Stage, failed, silent
 
 if TYPE_CHECKING:
@@ -202,13 +202,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
             f"process {process.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; "
             "look with nvidia-smi, and restart the machine if it stays"
         ) from error
-
-
-def environment() -> dict[str, str]:
-    """For a child: this process's, with its import path, and the one GPU that it has chosen."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    visible = visible_to_a_child()
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible}
 
 
 # ----------------------------------------------------------------------------------------------- in the child
