@@ -230,6 +230,10 @@ def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(steady, us, hal
         ("nvbench", noisy(0.02, 5000, us=4000.0), None),  # more samples do not make the noise smaller
         ("tensara", [100.0] * 4, None),
         ("tensara", [100.0] * 5, True),
+        ("tensara:1:1", [100.0], None),  # of which there is no variation
+        ("tensara:1:1", [100.0] * 2, True),
+        ("nvbench:1:0.1:1", [100.0], None),
+        ("nvbench:1:0.1:1", [100.0] * 2, True),
         ("tensara", noisy(0.2, 20), False),
         ("tensara", [1.2e6] * 11, None),  # twelve of a kernel that lasts a second
         ("tensara", [1.2e6] * 12, True),

@@ -15,7 +15,7 @@ from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel, kernels_dir, occupancy
 from worklog.kernel import source as sources
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.rungs import equal_shares, ragged, split
+from worklog.kernel.rungs import equal_shares, ragged, ragged_at, split
 from worklog.kernel.source import evaluate
 from worklog.problem.gemm import Domain, Shape
 
@@ -123,6 +123,15 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
         (ragged(whole=True), ["sgemm_ragged"], 0),
         (ragged(blocks=1), ["sgemm_ragged"], 4 * (4 + 2 * 128 * 256)),
         (ragged(True, True, whole=True), ["copy_rows", "sgemm_ragged"], 4 * (4 + 256 * 512 + 512 * 512)),
+        (ragged_at(Shape(9, 4, 4)), ["sgemm_ragged", "add_parts"], 4 * (4 + 264 * 128 * 256)),
+        (ragged_at(Shape(9, 4, 5)), ["copy_rows", "sgemm_ragged", "add_parts"], 4 * (4 + 256 * 512 + 264 * 128 * 256)),
+        (ragged_at(Shape(9, 5, 4)), ["copy_rows", "sgemm_ragged", "add_parts"], 4 * (4 + 512 * 512 + 264 * 128 * 256)),
+        (ragged_at(Shape(1500, 2800, 4)), ["sgemm_ragged"], 0),
+        (
+            ragged_at(Shape(1500, 2800, 4), aligned=False),
+            ["copy_rows", "sgemm_ragged"],
+            4 * (4 + 256 * 512 + 512 * 512),
+        ),
         (split(), ["split_lines", "sgemm_split"], (256 + 512) * (16 * 128 + 16)),
         (split(64, 2), ["split_lines", "sgemm_split", "add_parts"], 8 * 256 * 512 + (256 + 512) * (16 * 128 + 32)),
     ],

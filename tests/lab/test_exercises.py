@@ -20,7 +20,10 @@ from worklog.runs import runs_dir
 from worklog.runs.comparison import KNOWN, open_comparison
 
 GPU = worklog.open_run().gpu
-ALL_WAVEFRONTS = memory_counts().rungs["vectorized"].wavefronts / GPU.multiprocessors / GPU.sm_clock_mhz / 1e3
+COUNTS = memory_counts().rungs["vectorized"]
+ALL_WAVEFRONTS, CONFLICTS = (
+    count / GPU.multiprocessors / GPU.sm_clock_mhz / 1e3 for count in (COUNTS.wavefronts, COUNTS.conflicts)
+)
 
 RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
   __shared__ float last;
@@ -29,6 +32,8 @@ RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
   if (threadIdx.x == 0) out[0] = last;
 }"""
 
+[FOUR] = re.findall(r'FOUR = """\\\n(.*?)"""', sources(["08"])[0].read_text(encoding="utf-8"), re.DOTALL)
+EIGHT = FOUR.replace("64", "128").replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
 READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 1)["do_bench"]
 
 OVERFLOWING = """\
@@ -54,6 +59,9 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("02", 6, "begins before the second one. Hint: ", "9 samples"),
         ("02", 12, "fewer are, too", "9 samples"),
         ("03", 14.3, "a multiply-add is two operations", "28.6"),
+        ("03", 26.04, "tera is 10", "28.6"),
+        ("03", 0.02863, "150 µs are not 150 ms", "28.6"),
+        ("03", 2.863e13, "a TFLOP/s is 10", "28.6"),
         ("03", 29.0, r"29 TFLOP/s is too large\. Hint: each of", "28.6"),
         ("03", 28.0, "28 TFLOP/s is too small", "28.6"),
         ("03", "28.6", "the answer is a rate in TFLOP/s, not str", "28.63"),
@@ -61,6 +69,8 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("04", PLAIN, "the gate passes it, so it is right. Hint: ", "1.001"),
         ("04", "void f();", "no __global__ function", "1.001"),
         ("05", ALL_WAVEFRONTS, "conflicts included", "too"),
+        ("05", CONFLICTS, "conflicts alone", "too"),
+        ("05", 2 * 4096**3 / GPU.fp32_peak_tflops / 1e9, "the multiply-adds", "too"),
         ("06", 16, "4.00 FLOP per byte; .* L2 is the lower roof. Hint: ", "40"),
         ("06", 80, "a smaller tile is right of it, too", "40"),
         ("06", 33, "not a multiple of 8", "40"),
@@ -68,14 +78,22 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("07", {}, "the rung's own tile", "'TN': 8"),
         ("07", {"BM": 96}, "can't be built: 4096 is not a multiple", "'TN': 8"),
         ("08", PLAIN, "failed at exact on edge shapes: .* never written.* Hint: .*128 rows", "acc[8]"),
+        (
+            "08",
+            EIGHT.replace("* b;", "* ((volatile float*)Bs)[16 * k + x];"),
+            "more than 0.75. Hint: read each",
+            "acc[8]",
+        ),
         ("10", "__global__ void k() {}", "softmax.cu has no host function solution", "fmaxf"),
         ("10", OVERFLOWING, "failed at case 9 x 64, around 100", "fmaxf"),
         ("11", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
         ("11", RACED.replace("last = x[", "if (threadIdx.x == 0) last = x["), "no race; right are", "barrier"),
+        ("12", 4, "the number of waves", "1.03"),
         ("12", 0.97, "the share of the time", "1.03"),
         ("13", 27.9, "reading alone", "55.8"),
         ("13", 41.9, "each element gives two halves", "55.8"),
         ("14", 23.4, "some runs have two", "20.9"),
+        ("09", 1 / READ, "the longer time over", f"{READ:.2g}"),
         ("09", 2.0, "the true speedup", f"{READ:.2g}"),
     ],
 )

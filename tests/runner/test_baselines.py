@@ -176,6 +176,8 @@ def test_a_kernel_is_held_to_what_its_code_can_reach(name, times, detail):
     assert found.status == ("failed" if "missing" in detail else "measured")
     (stage,) = (stage for stage in found.verdict.stages if stage.name == "plausible")
     assert detail in stage.detail and stage.passed == (found.status == "measured")
+    biased = measure(session, name, Shape.of(128), QUICK.but(l2="warm"))
+    assert biased.status == "measured" and biased.verdict.stages[-1].name != "plausible", "it may look too fast"
 
 
 def test_without_a_known_peak_of_tensor_cores_no_rate_is_called_impossible():

@@ -107,7 +107,7 @@ def test_a_sweep_that_was_cut_short_goes_on_where_it_was(four, home):
     before = {m.kernel: m.ran for m in first.measurements if len(m.against) == 1}
     again = searched(four)
     after = {m.kernel: m.ran for m in again.measurements if len(m.against) == 1}
-    assert len(before) == 2 and len(after) == 4
+    assert len(before) == 2 and len(after) == 4 and all(0 < ran.seconds < 600 for ran in after.values())
     assert {name: after[name] for name in before} == before, "measured before"
     fresh = searched(four, trials=1, fresh=True)
     assert fresh.measurements[0].ran not in before.values()
