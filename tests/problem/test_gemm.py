@@ -25,6 +25,7 @@ def test_one_number_is_a_square_and_three_are_m_n_k(m, n, k, times):
         found = Shape.of(size)
         assert found == shape and type(found.m) is int
     assert shape.square == (m == n == k) and str(Shape(n, n, n)) == str(n)
+    assert Shape.of("9" * 9).m == 10**9 - 1
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def test_a_file_in_the_current_folder_is_not_taken_for_a_module(monkeypatch, tmp
 
 def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path):
     lock = tmp_path / "lock"
+    lock.write_text("of a longer text, that is gone")
     with (
         session.locked(lock),
         pytest.raises(NoGpu, match=f"process {os.getpid()} is measuring on this GPU"),

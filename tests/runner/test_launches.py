@@ -109,6 +109,20 @@ def test_a_wrong_output_fails_and_a_wrong_baseline_is_named(kind, pooled):
     assert looped.loop.stage().detail.startswith("of the baseline noted: 2 rows off") == (kind == "witnessed")
 
 
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_product_of_before_the_loop_is_not_taken_for_the_loops(pooled):
+    device: Any = NumpyDevice()
+    checker = SgemmChecker(device, SHAPE, 0)
+    a, b, c = checker.buffers.abc
+    NumpySubject(device, correct).enqueue(SHAPE, 1.0, a, b, 0.0, c)
+    device.synchronize()
+    pool = Pool(device, 8 * elements(SHAPE), seed=1) if pooled else None
+    loop = Loop(checker, [NumpySubject(device, lambda p: None)] * 2, ("ours", "theirs"), in_step=True, pool=pool)
+    once(loop.launches[0])
+    device.synchronize()
+    assert not loop.stage().passed
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_output_is_judged_though_only_the_baseline_was_launched_after_a_move(kind):
     def passes(ours: Any) -> bool:

@@ -20,7 +20,7 @@ from worklog.errors import BadSetting
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape, Space
 from worklog.runner import cluster
-from worklog.runner.cluster import Cluster, Workers
+from worklog.runner.cluster import Cluster, Workers, end_child, on_card
 from worklog.runner.search import Order, finalists, finals, in_final_order, paired, ranking, replayed, search
 from worklog.runner.sweep import Variants, recorded, variants
 from worklog.runs import Estimate, Run
@@ -111,6 +111,12 @@ def test_a_sweep_that_was_cut_short_goes_on_where_it_was(four, home):
     assert {name: after[name] for name in before} == before, "measured before"
     fresh = searched(four, trials=1, fresh=True)
     assert fresh.measurements[0].ran not in before.values()
+
+
+def test_a_card_has_one_child_for_a_sweep_and_another_one_for_the_next():
+    heads = [on_card(sweep, LOOSE, COMMAND, None, {}).head for sweep in ("first", "first", "second")]
+    end_child()
+    assert [bool(head) for head in heads] == [True, False, True]
 
 
 @pytest.mark.parametrize("change", [{"driver": "another"}, {"name": "another"}])

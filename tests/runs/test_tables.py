@@ -215,6 +215,7 @@ def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart()
         "c": ["− 90.00 µs", ""],
         "d": ["70.00 µs", ""],
     }
+    assert [row[1].share for row in table.rows] == approx([1, 50 / 51.5, 50 / 90, 50 / 70])
     assert run.label in table.title and "one clock" in table.text()
     assert "skipped" in small_run().pivot().text() and small_run(measurements=[]).pivot().rows == ()
 
