@@ -96,6 +96,7 @@ MISTAKES = [
         "article --out taken/figures",
         "cannot write figures into taken/figures: taken: .*; give another folder with --out",
     ),
+    ("inspect mine.cu --html mine.cu", "--html writes a web page: give a name that ends in .html, not mine.cu$"),
     ("run naive --out kept.json", EXISTS),
     ("show --csv kept.json", "kept.json exists already: give --csv another name"),
     ("show h200 --markdown none/h200.md", "there is no folder none for --markdown: make it"),

@@ -107,9 +107,12 @@ def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
     said = worklog("site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made").stdout
     assert said == "made/index.html opens in any browser: 2 files, 1.3 MB\n"
     assert {path.name: path.read_bytes() for path in Path("made").iterdir()} == files
+    Path("index.html").write_text("mine")
+    assert "index.html is of another site: give another folder with --out" in one_line(worklog("site", "--out", "."))
+    assert Path("index.html").read_text() == "mine" and worklog("site", "--out", "made").exit_code == 0
     assert worklog("site").exit_code == 0 and Path("site/index.html").is_file()
-    [(run, grid), nothing] = given
-    assert run.measurements[0].kernel == "naive" and grid == Path("grid.jsonl") and nothing == (None, None)
+    [(run, grid), again, nothing] = given
+    assert run.measurements[0].kernel == "naive" and grid == Path("grid.jsonl") and again == nothing == (None, None)
 
 
 def test_peers_without_a_gpu_shows_the_recorded_comparison():

@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from worklog.cli.figures import at_4096, markers, rewrite, share
+from worklog.cli.figures import at_4096, markers, rewrite
 from worklog.kernel import FP32, TENSOR
 from worklog.kernel.best import table
 from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.problem import drawn
-from worklog.runs import CHAPTERS, Measurement, Run, Table, recordings
+from worklog.runs import CHAPTERS, Measurement, Run, Table, cells, recordings
 from worklog.runs.changes import Reading, Side, compare
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
@@ -78,7 +78,8 @@ def chapters(run: Run) -> str:
         numbers = [rung.number for rung in rungs if rung.name in timed]
         first[kind], last[kind] = numbers[0], numbers[-1]
         of_fp32 = sorted((m for m in measured if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0)
-        shares[kind] = " to ".join(f"{share(m)} % (`{m.kernel}`)" for m in (of_fp32[0], of_fp32[-1]))
+        ends = [(m.kernel, str(cells(m)["of cuBLAS"])) for m in (of_fp32[0], of_fp32[-1])]
+        shares[kind] = " to ".join(f"{share.partition(' ±')[0]} (`{kernel}`)" for kernel, share in ends)
         named += measured
     shapes = drawn(48, 42, table().shapes)
     at_shapes = [m for m in chapter("h100_drawn").select("best") if m.problem in shapes]

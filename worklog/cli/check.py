@@ -252,6 +252,8 @@ def inspect(
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
     from worklog.analysis import accesses, inspection  # here: a check needs neither it nor starter code
 
+    if html is not None and html.suffix != ".html":  # it may be the kernel's file
+        raise BadSetting(f"--html writes a web page: give a name that ends in .html, not {html}")
     kernel = kernel_of(what, launch, launched=False)
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape) if kernel.grid else None

@@ -11,7 +11,7 @@ import click
 from worklog import plots, runs
 from worklog.analysis import tensor_products
 from worklog.cli import options
-from worklog.errors import WorklogError
+from worklog.errors import BadSetting, WorklogError
 from worklog.gate.precision import rms_limit
 from worklog.kernel import RUNGS, TENSOR, Kernel
 from worklog.lab import exercises
@@ -20,7 +20,7 @@ from worklog.peers import exploits
 from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, measure
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run, Table, cells
+from worklog.runs import CUBLAS, NothingToDraw, Run, Table, cells
 from worklog.settings import Harness
 
 README = Path("README.md")
@@ -137,11 +137,14 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
 @options.folder("site", "Folder for index.html.")
 def site(file: str | None, grid: Path | None, out: Path) -> None:
     """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""
+    index = out / "index.html"
+    if index.exists() and not (out / "data.js").exists():
+        raise BadSetting(f"{index} is of another site: give another folder with --out")
     files = pages.site(runs.open_run(file) if file else None, grid)
     for name, content in files.items():
         runs.write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
-    click.echo(f"{out / 'index.html'} opens in any browser: {len(files)} files, {size_mb:.1f} MB")
+    click.echo(f"{index} opens in any browser: {len(files)} files, {size_mb:.1f} MB")
 
 
 @click.command()
@@ -174,19 +177,14 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
     """One size (default: 4096, else the largest) as Markdown with its label, and shares of cuBLAS at small sizes."""
     shape = shape_to_draw(run, None) if shape is None else shape
     beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
-    others = {(m.kernel, m.problem): share(m) for m in run.select()}
+    shares = {(m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in run.select()}
     rows = []
     for m in run.select(shape=shape):
         rate = str(cells(m)["TFLOP/s"]) if m.status == "measured" else m.reason or m.status
         idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
-        of_cublas = str(cells(m)["of cuBLAS"]).replace(" %", "")
-        rows.append((m.kernel, idea, rate, of_cublas, *(others.get((m.kernel, small), "") for small in beside)))
+        at_small = (shares.get((m.kernel, small), "").partition(" ±")[0] for small in beside)
+        rows.append((m.kernel, idea, rate, shares[m.kernel, shape], *at_small))
     columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS", *(f"at {small}" for small in beside)]
     table = Table("", columns, rows, left=2).markdown()
     about = f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the same loop."
     return f"{about} {run.full_label}.\n\n{table}"
-
-
-def share(m: Measurement) -> str:
-    """Percent of cuBLAS without its interval."""
-    return str(cells(m)["of cuBLAS"]).replace(" %", "").partition(" ±")[0]
