@@ -128,12 +128,12 @@ def test_a_race_passes_the_articles_rule_where_the_results_are_right():
 
 def test_the_first_answer_is_kept_beside_what_was_measured():
     assert "no predictions yet" in typed("journal").stdout
-    for answer in (14.3, 28.63, "28.6"):
+    for answer in (14.3150001, 28.63, "28.6"):
         lab.check_answer("03", answer)
     assert lab.check_answer("00", "warptiled").right is False
     first, last = typed("journal").stdout.splitlines()[-2:]
     assert re.search(r"^\| 00 \|.*\| warptiled \| not found yet \| – \| 1 \|", first)
-    assert re.search(r"^\| 03 \|.*\| 14.3 \| 28.63 \| −50 % \| 2 \| 1024x4096x512", last)
+    assert re.search(r"^\| 03 \|.*\| 14.32 \| 28.63 \| −50 % \| 2 \| 1024x4096x512", last)
     path = runs_dir().parent / "journal.jsonl"
     path.write_text(path.read_text() + '{"exercise')
     assert "line 4 was cut short: remove it" in typed("journal").stderr

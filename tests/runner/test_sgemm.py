@@ -102,7 +102,7 @@ TOO_LONG = {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.f
     ("changed", "why"),
     [
         ({"A": A.astype(np.float64)}, "A is float64, and the kernels compute in float32: convert it"),
-        ({"B": [[1.0]]}, "B is list: give a CuPy array or a PyTorch tensor"),
+        ({"B": [[1.0]]}, "B is list: give a NumPy or CuPy array or a PyTorch tensor"),
         ({"A": A[0]}, "A has 1 dimensions: give a matrix"),
         ({"B": integers(3, 4)}, "A is 4 x 4 and B 3 x 4: A needs as many columns as B has rows"),
         ({"C": integers(4, 5)}, "C is 4 x 5, and A B is 4 x 4"),

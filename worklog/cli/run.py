@@ -364,7 +364,7 @@ def rerun(context: click.Context, name: str) -> None:
     """
     run = open_run(name)
     if not (words := [*run.tool.get("command", ())]):
-        raise BadSetting(f"{name} wasn't made by a command that its file states: measure it again with `worklog run`")
+        raise BadSetting(f"{name} doesn't state the command that made it: measure it again with `worklog run`")
     for option in NEW_FILES:
         words = [word for word in words if not word.startswith(f"{option}=")]
         while option in words:

@@ -66,7 +66,7 @@ class HostFunction:
         """As worklog.kernel.Kernel.from_function."""
         where, _, name = function.rpartition(":") if isinstance(function, str) else _reference(function)
         if not where or not name.isidentifier():
-            advice = f"give module:function, file.py:function or lib{LIBRARY}:function, for a {CONTRACT}"
+            advice = f"give module:function, file.py:function or lib{LIBRARY}:function; for SGEMM, a {CONTRACT}"
             raise BadSetting(f"cannot read {function!r}: {advice}")
         if arrays and arrays not in ARRAYS:
             raise BadSetting(f"there are no arrays {arrays!r}: choose from {', '.join(ARRAYS)}")

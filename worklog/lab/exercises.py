@@ -332,7 +332,8 @@ def journal() -> str:
         tries.setdefault(entry["exercise"], []).append(entry)
     for exercise, entries in sorted(tries.items()):
         first, right = entries[0], next((entry for entry in entries if entry["right"]), None)
-        row = {"exercise": exercise, "day": first["day"], "asked": first["asked"], "predicted": str(first["predicted"])}
+        predicted = f"{first['predicted']:.4g}" if isinstance(first["predicted"], float) else str(first["predicted"])
+        row = {"exercise": exercise, "day": first["day"], "asked": first["asked"], "predicted": predicted}
         row |= {"measured": "not found yet", "gap": "–", "answers": str(len(entries)), "source": first["label"]}
         if right is not None:
             row["measured"] = str(right["measured"])

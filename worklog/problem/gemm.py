@@ -130,7 +130,7 @@ class Shape:
             values = map(int, parts)
         values = tuple(values) if isinstance(values, Iterable) else (values,)
         if len(values) not in (1, 3):
-            raise BadSetting(f"size {values!r} has {len(values)} parts: {ADVICE}")
+            raise BadSetting(f"size {size!r} has {len(values)} parts: {ADVICE}")
         return cls(*values * (3 // len(values)))
 
     @property

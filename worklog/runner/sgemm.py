@@ -130,7 +130,7 @@ def _read(name: str, array: Any) -> tuple[int, Layout]:
     """The address of a float32 array's first element, and its layout. Raises BadSetting for anything else."""
     library = _library(array.__class__)
     if not library:
-        raise BadSetting(f"sgemm: {name} is {type(array).__name__}: give a CuPy array or a PyTorch tensor")
+        raise BadSetting(f"sgemm: {name} is {type(array).__name__}: give a NumPy or CuPy array or a PyTorch tensor")
     torch = sys.modules["torch"] if library == "torch" else None
     if array.dtype != (torch.float32 if torch else FLOAT32):
         dtype = str(array.dtype).removeprefix("torch.")
