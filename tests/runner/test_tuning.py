@@ -61,7 +61,7 @@ def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair):
     [
         (Axis("TN", (1,)), "more than 1024 threads"),
         (Axis("TM", (512,)), "no whole warps: 4 threads for 32768 outputs"),
-        (Axis("TN", (8,)), "the kernel requires that every thread copies the same number of float4"),
+        (Axis("TN", (4,)), "the kernel requires that every thread copies the same number of float4"),
         (Axis("BK", (32,)), "more static shared memory than a block may have"),
         (Axis("BM", (96,)), "4096 is not a multiple of the tile"),
     ],

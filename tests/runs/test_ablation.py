@@ -94,7 +94,10 @@ def test_biased_settings_that_were_measured_together_have_a_row():
     assert "article" in [effect.setting for effect in effects(warm, "warptiled")], "the run's own bias is in both"
 
 
-@pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "−10.0 %"), (1.004, "0")])
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [(200.0, "× 200"), (3.5, "× 3.50"), (2.5, "+150.0 %"), (0.005, "÷ 200"), (0.9, "−10.0 %"), (1.004, "0")],
+)
 def test_an_effect_in_words(factor, words):
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
     assert effect_in_words(effect) == words and effect.visible == (words != "0")

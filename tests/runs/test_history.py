@@ -20,7 +20,7 @@ import worklog
 from tests.helpers import GPU, measured, small_run
 from worklog.errors import BadSetting
 from worklog.runs import BadRunFile, Run, claimed, new_path, open_run, runs_dir
-from worklog.runs.changes import compare, saved, sides
+from worklog.runs.changes import Reading, compare, saved, sides
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +111,9 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
     made = compare(sides(files[0]), sides(files[1]))
     row, skipped = made.rows
     assert (row.kernel, row.place, row.old_us, row.new_us) == ("sort", "Device=0 N=512", approx(100.0), approx(104.0))
+    [side] = sides(files[0])
+    assert side.readings["sort", "Device=0 N=512"] == Reading(approx(100.0), approx(1.96 * 0.01 / 20, rel=1e-3), 1900.0)
+    assert side.readings["sort", "Device=0"] == "skipped: too small"
     assert (row.change.verdict, skipped.change.verdict, made.exit_code()) == ("slower", "cannot tell", 1)
     assert compare(sides(files[0]), sides(nvbench(tmp_path / "x.json", 104.0, card="NVIDIA H100"))).exit_code() == 2
     (tmp_path / "cut.json").write_text('{"benchmarks": [{}]}')
