@@ -161,6 +161,12 @@ UNCLEAR = (
         (STATIC + OTHER_INSTANCE, BY_16, "16, 16", "the tile"),
         (WARPED, "(N + 32 - 1) / 32, (M + 64 - 1) / 64", "256", "the tile"),
         (INDICES, BY_32, "32, 32", "its indices"),
+        (
+            f"{SQUARE}{INDICES.removeprefix(GEMM).replace('C[', 'if (gy < N && gx < N) C[')}",
+            BY_32,
+            "32, 32",
+            "its indices",
+        ),
         (OF_TWO_SIZES, BY_32, "32, 32", "its indices"),
         (TURNED, "(M + 32 - 1) / 32, (N + 32 - 1) / 32", "32, 32", "its indices"),
         (BOUNDED, "(N + 32 - 1) / 32, (M + 8 - 1) / 8", "32, 8", "its indices"),
