@@ -6,7 +6,7 @@ with NVRTC, imported at the first compilation.
 
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
 from worklog.emulator.flow import Flow
-from worklog.emulator.launching import BUDGET, Result, launch, require_matrices
+from worklog.emulator.launching import BUDGET, Result, launch, require_memory
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
@@ -29,5 +29,5 @@ __all__ = [
     "ARCH", "BUDGET", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SPACING", "WARP", "Access", "BadLaunch",
     "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Flow", "Kernel", "NotPredictable",
     "Pointer", "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
-    "combined", "launch", "load", "naming", "plain_name", "require_matrices", "tensor_map", "total",
+    "combined", "launch", "load", "naming", "plain_name", "require_memory", "tensor_map", "total",
 ]  # fmt: skip

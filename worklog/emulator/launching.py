@@ -19,7 +19,6 @@ from worklog.emulator.program import Program, Site, load_variables, program_of
 from worklog.emulator.ptx import Array, Kernel, Param
 from worklog.emulator.reports import INVALID, WARP, Access, BadLaunch, Batch, Counts, Finding, TooLarge, total
 from worklog.kernel import MAX_THREADS, TOO_MANY_BLOCKS, occupancy
-from worklog.problem import Shape
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
@@ -147,7 +146,7 @@ def launch(
     live = max((len(names) for names in flow.live_out), default=0)
     per_thread = 8 * (live + 64) + 2 * program.local
     needed = together * (20 * shared + batch.block_lanes * per_thread) + 32 * len(numbers)
-    _require_memory(needed, kernel.name, "run fewer blocks, or a smaller size")
+    require_memory(needed, kernel.name, "run fewer blocks, or a smaller size")
 
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
@@ -202,13 +201,7 @@ def _numbers(batch: Batch, only: Sequence[int] | None) -> Sequence[int]:
     return [*map(int, chosen.ravel())]
 
 
-def require_matrices(shape: Shape, copies: int) -> None:
-    """Raise TooLarge if the host has no memory for `copies` of A, B and C in float32."""
-    needed = 4 * copies * (shape.m * shape.k + shape.k * shape.n + shape.m * shape.n)
-    _require_memory(needed, f"size {shape} on the emulator", "use a smaller size")
-
-
-def _require_memory(needed: int, what: str, advice: str) -> None:
+def require_memory(needed: int, what: str, advice: str) -> None:
     """Raise TooLarge if `needed` bytes are more than the system has free, where it reports that."""
     system = Path("/proc/meminfo")
     known = needed > SMALL and system.exists()

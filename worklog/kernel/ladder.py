@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import shlex
 import tarfile
@@ -156,6 +157,12 @@ def counters(rungs: Sequence[str]) -> Table:
     notes = [f"source changed since: {', '.join(stale)}"] if stale else []
     notes += [f"no counters are recorded of: {', '.join(missing)}"] if missing else []
     return Table.of(f"{_label(document)} · at {Shape(*document['shape'])}", rows, notes=notes)
+
+
+def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
+    """Bytes that blocks fetch from L2 if each reads its BM rows of A and BN columns of B once, plus C written once."""
+    blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
+    return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)
 
 
 def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:

@@ -8,14 +8,12 @@ verdict and never changes it: the measured error decides, since the counts inclu
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 import shutil
 import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +23,6 @@ import numpy as np
 from worklog.errors import WorklogError, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.disk_cache import cached
-from worklog.problem import Shape
 
 WARP = 32
 REGISTERS = 65536  # per SM, since compute capability 5.0; also the maximum per block
@@ -100,12 +97,6 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
     blocks = min(bounds.values())
     limited_by = tuple(name for name, bound in bounds.items() if bound == blocks)
     return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, limited_by)
-
-
-def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
-    """Bytes that blocks fetch from L2 if each reads its BM rows of A and BN columns of B once, plus C written once."""
-    blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
-    return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)
 
 
 MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")

@@ -168,7 +168,8 @@ def check(
             about: dict[str, Any] = {"notes": (*mix.notes, *unconfirmed), "warnings": tuple(mix.warnings(what.claimed))}
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
         if not live:
-            emulator.require_matrices(shape, EMULATED_COPIES)
+            needed = EMULATED_COPIES * shape.compulsory_bytes
+            emulator.require_memory(needed, f"size {shape} on the emulator", "use a smaller size")
         begun(known)
         device = device_of(live, budget)
         subject = what.load(device)
