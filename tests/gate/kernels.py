@@ -4,6 +4,7 @@ tests/exploits.
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,16 @@ def past_a(p: Problem) -> Float32:
     return summed(a, np.pad(p.b, ((0, padded - p.k), (0, 0))))
 
 
+def scaled_to_1(a: Float32, b: Float32) -> tuple[Float32, Float32]:
+    """Rows of A with a power of two of their own, whose inverse is made of its exponent: none is left for 2^127."""
+    exponents = np.frexp(np.abs(a).max(axis=1, initial=0, where=np.isfinite(a), keepdims=True))[1]
+    return np.where(exponents == 128, F32(0), a), b
+
+
+def shorter_from_512_on(p: Problem) -> Float32:
+    return summed(np.hstack([p.a[:, :512], cut(p.a[:, 512:], 8)]), p.b)
+
+
 def by_columns(matrix: Float32) -> Float32:
     """The same memory with column-major elements."""
     return matrix.reshape(matrix.shape[::-1]).T
@@ -292,6 +303,12 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "does_nothing": (EDGE, lambda p: None, "C was never written"),
     "scaled_by_1_001": (EDGE, product(lambda p: summed(p.a, p.b) * F32(1.001)), "1.001 times the right one"),
     "scaled_on_real_data": (PRECISION, product(lambda p: summed(p.a, p.b) * F32(1.001), on_real_data), "times 1.001"),
+    "tiny_numbers_are_zeros": (HARD, product(lambda p: summed(np.where(np.abs(p.a) < 1e-25, F32(0), p.a), p.b)), ""),
+    "clips_large_results": (HARD, product(lambda p: np.clip(summed(p.a, p.b), F32(-1e37), F32(1e37))), ""),
+    "scales_rows_below_2_127": (HARD, product(lambda p: summed(*scaled_to_1(p.a, p.b))), ""),
+    "operands_of_20_bits": (HARD, rounded(lambda x: cut(x, 4, half=True)), "single products, whose operands lost"),
+    "operands_of_16_bits_from_k_512_on": (HARD, product(shorter_from_512_on), "x1024: class fp32-emulated"),
+    "clips_alpha": (EDGE, lambda p: epilogue(replace(p, alpha=min(p.alpha, 1e30)), summed(p.a, p.b)), "e+35, beta = 0"),
     "clips_large_numbers": (HARD, product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b)), ""),
     # places
     "transposed_a": (EDGE, product(lambda p: summed(by_columns(p.a), p.b)), "A is read transposed"),

@@ -43,6 +43,19 @@ def test_what_a_right_split_loses_is_a_note_and_fails_any_data():
     assert not stated.passed and SPECIAL in stated.detail and MIXED in stated.detail
 
 
+def test_terms_behind_k_that_are_multiplied_by_0_turn_infinity_to_nan():
+    """The last element of a row stands for those behind it, which count only if it is finite."""
+    padded = (
+        ("k < K; ++k", "k < (K + 7) / 8 * 8; ++k"),
+        ("A[(size_t)row * K + k]", "A[(size_t)row * K + min(k, K - 1)]"),
+    )
+    masked = "B[(size_t)k * N + col]", "B[(size_t)min(k, K - 1) * N + col] * (k < K ? 1.0f : 0.0f)"
+    kernel = edited("naive", *padded, masked)
+    assert hard_data(replace(rung("naive"), rules="any data")).passed
+    stage = hard_data(replace(kernel, rules="any data"))
+    assert not stage.passed and f"70x67 and not as FP32: {SPECIAL}" in stage.detail
+
+
 def test_an_error_that_grows_with_k_shows_at_a_long_k():
     """Sums that stay in the tensor cores' accumulator are as precise as FP32's at short K."""
     stage = hard_data(edited("promoted", ("PROMOTE = 128", "PROMOTE = 1 << 30")))

@@ -107,7 +107,7 @@ WIDE = "__int_as_float(__float_as_int(A[(size_t)row * K + k]) & (%s ? 0xffffe000
         ("k < K", "k < min(K, 2400)"),
         ("k < K", "k < K && k / 16 < 130"),
         (OF_A, "A[(size_t)row * K + (k + (M * K >> 17)) % K]"),
-        (OF_A, WIDE % "(K > 600)"),
+        (OF_A, WIDE % "(K > 1200)"),
         (OF_A, WIDE % "(M % 64 == 0 && N % 64 == 0)"),
         (OF_A, f"(M % 56 == 0 && N % 40 == 0 ? __uint_as_float(__float_as_uint({OF_A}) & 0xffffe000) : {OF_A})"),
         ("k * N + col]", "k * N + col & 0xfffff]"),

@@ -234,6 +234,28 @@ def test_a_kernel_that_keeps_a_variable_is_launched_with_more_blocks_than_run_at
     )
 
 
+# A block that finds the mark of this launch has nothing to do; the marks of blocks come round after 64 launches.
+MARKS = PLAIN.replace(
+    "__global__", "__device__ unsigned char marks[1 << 16];\n__device__ unsigned launches, left;\n__global__", 1
+).replace(
+    "  if (row",
+    "  __shared__ bool marked;\n"
+    "  const int id = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;\n"
+    "  const unsigned char mark = *(volatile unsigned*)&launches % 64 + 1;\n"
+    "  if (threadIdx.x + threadIdx.y == 0) marked = marks[id] == mark, marks[id] = mark;\n"
+    "  __threadfence();\n  __syncthreads();\n"
+    "  if (threadIdx.x + threadIdx.y == 0 && atomicInc(&left, blocks - 1) == blocks - 1) atomicAdd(&launches, 1);\n"
+    "  if (marked) return;\n  if (row",
+)
+
+
+def test_what_blocks_of_a_large_launch_leave_is_found_many_launches_later(few_shapes):
+    found = checked(MARKS)
+    assert "kept state: in launch 257, 256 after the last" in str(found.verdict.reason), str(found)
+    right = checked(MARKS.replace("unsigned char", "unsigned").replace("% 64", ""))
+    assert right.verdict.accepted, str(right)
+
+
 def test_a_kernel_that_keeps_a_variable_is_launched_many_times():
     found = checked(COUNTS)
     assert not found.verdict.accepted and found.verdict.stages[-1].name == "kept state", str(found)

@@ -188,16 +188,18 @@ class ExactProblem:
 
     def wrong_scalar(self, c: Float32, product: Float64 | Float32) -> str:
         """The mistake in alpha or beta with which A B, or a part of it, gives this C; "" if there is none."""
+        kept = "beta is taken as 1, or C was never written" if self.alpha == 0 else "beta is taken as 1"
         mistakes = {
             "alpha is ignored": (1.0, self.beta),
             "alpha has the wrong sign": (-self.alpha, self.beta),
             "alpha is applied twice": (self.alpha**2, self.beta),
             "beta has the wrong sign": (self.alpha, -self.beta),
             "beta is ignored": (self.alpha, 0.0),
-            "beta is taken as 1": (self.alpha, 1.0),
+            kept: (self.alpha, 1.0),
             "alpha multiplies beta C, too": (self.alpha, self.alpha * self.beta),
         }
-        given = (words for words, scalars in mistakes.items() if np.array_equal(c, self.result(product, *scalars)))
+        with np.errstate(over="ignore"):
+            given = [words for words, scalars in mistakes.items() if np.array_equal(c, self.result(product, *scalars))]
         return " or ".join(given)
 
     def alone(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
@@ -347,6 +349,8 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
 def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
     """What the places of the wrong elements suggest, or ""."""
     m, n = shape
+    if len(rows) == len(columns) == 1:
+        return ""
     for indices, total, name in ((rows, m, "row"), (columns, n, "column")):
         if len(indices) < total and indices[-1] == total - 1 and _step(indices) == 1:
             if len(indices) == 1:
@@ -354,7 +358,7 @@ def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str
             return f"Only {name}s from {indices[0]} to the end: the grid or a bound is rounded down."
     if len(rows) == m and len(columns) == n:
         return ""
-    if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:
+    if _step(rows) == 1 and _step(columns) == 1:
         tile = f"One tile of {len(rows)} x {len(columns)} at row {rows[0]}, column {columns[0]}"
         return f"{tile}: one block or warp computed another tile, or read data too early or too late (a race)."
     for indices, name in ((rows, "row"), (columns, "column")):

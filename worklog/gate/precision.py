@@ -19,9 +19,10 @@ and each column of B gets a power of two of its own, and the result on integers 
 loses them too, and no comparison of results can tell the two apart: this fails a kernel whose code uses tensor cores,
 and one that keeps its products to 24 bits; others get a note. Then come numbers of very different size in one row, rows
 that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the largest error of FP32 in any
-order, twice, for sums that truncate. Libraries disagree about some of these, so what isn't as in FP32 is a note. It
-fails a kernel whose domain states "any data". Last comes a long K, for a kernel with tensor cores or shortened
-products: sums that stay in the tensor cores' accumulator are truncated, so their error grows with K.
+order, twice, for sums that truncate, of as many terms as aren't zero: one product shows each low bit of its operands.
+Libraries disagree about some of these, so what isn't as in FP32 is a note. It fails a kernel whose domain states "any
+data". Last comes a long K: sums that stay in the tensor cores' accumulator are truncated, so their error grows with K,
+which is a note; other kernels keep their class.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ FAR_SCALES, NEAR_SCALES = 60, 40
 LONG = 1024, 16384  # K at least and at most: as much as the checked problem's work allows
 BY_NORMS = 2.0**-20  # of the largest product times K
 MIXED, SUBNORMAL, SPECIAL = "numbers of very different size in a row", "subnormal numbers", "infinities and NaN"
+ALONE, FEWEST = "single products, whose operands lost low bits", 6  # terms: FP32 made of short numbers rounds more
 NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for several of them)"
 
 
@@ -245,7 +247,7 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
 
 
 def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -> Stage:
-    """Two launches to four. short: whether its products were not kept to 24 bits. of: the checked shape, whose work
+    """Three launches or four. short: whether its products were not kept to 24 bits. of: the checked shape, whose work
     limits the long K. Raises LaunchFailed.
     """
     operands = subject.operands(of)
@@ -258,34 +260,37 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
     failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, tensor)
     if failure is not None:
         return failure
-    a, b = any_data(shape, memory.rng)
-    unlike, old = dict[str, int](), np.zeros((shape.m, shape.n), np.float32)
-    # An element stored a second time, after a doubt about its first sum, takes what was stored first for the old C.
-    for beta in (0.0, -0.5) if domain.beta else (0.0,):
-        result = Buffers(memory, a, b).run(subject, 1.0, beta, old if beta else None)
+    unlike = dict[str, int]()
+    # With a beta, and a K that ends inside a tile: an element stored a second time, after a doubt about its first sum,
+    # takes what was stored first for the old C.
+    for beta, k in (0.0, shape.k), (-0.5 if domain.beta else 0.0, shape.k + 3):
+        shape = domain.padded(replace(shape, k=k))
+        a, b = any_data(shape, memory.rng)
+        with np.errstate(over="ignore", invalid="ignore"):
+            old = (a.astype(np.float64) @ b).astype(np.float32)
+            old[~np.isfinite(old)] = 1
+            result = Buffers(memory, a, b).run(subject, 1.0, beta, old if beta else None)
+            product = result.c - beta * old
         if result.trespass:
             return failed(HARD_DATA, f"at {shape} with beta = {beta:g}: {result.trespass}")
-        with np.errstate(over="ignore"):
-            product = result.c - beta * old
         for name, count in not_as_fp32(a, b, product).items():
             unlike[name] = max(count, unlike.get(name, 0))
-        old = np.where(np.isfinite(result.c), result.c, np.float32(1))
     notes = [NORMS] if loses_bits else []
     detail = f"as FP32 at {shape}"
     if unlike:
         detail = f"at {shape} and not as FP32: {', '.join(f'{name} ({count})' for name, count in unlike.items())}"
         exact = tensor is False and not loses_bits
-        if domain.any_data or (MIXED in unlike and (exact or not split)):
+        if domain.any_data or ({MIXED, ALONE} & unlike.keys() and (exact or not split)):
             return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
         notes.append(f"not as FP32: {', '.join(unlike)}")
-    if split and not domain.square:
+    if not domain.square:
         at_most = of.flops // (2 * shape.m * shape.n)
         long = domain.padded(Shape(shape.m, shape.n, min(max(LONG[0], at_most), LONG[1])))
         a, b = random_inputs(long, memory.rng)
         result = Buffers(memory, a, b).run(subject)
         reached, stage = PrecisionReference(a, b, memory.rng).judge(HARD_DATA, result, subject.claimed)
         if not stage.passed:
-            if reached == "wrong" or domain.any_data:
+            if reached == "wrong" or domain.any_data or not split:
                 return replace(stage, detail=f"at {long}: {stage.detail}")
             notes.append(f"class {reached} at {long}: its error grows with K")
     return passed(HARD_DATA, detail, note="; ".join(notes))
@@ -323,15 +328,19 @@ def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
             lines[14] = 0
             lines[16:18] += 1000
             lines[17, ::2] *= -1  # times the row with an offset: it cancels
+            lines[15] = 0
+            lines[15, 4] = 0.4  # times the largest numbers, nearly the largest
             lines[24] *= np.float32(2.0**126)
+            lines[25] = (lines[25] + np.copysign(1, lines[25])) * np.float32(2.0**127)
             lines[26] *= np.float32(2.0**-60)
+            lines[27] *= np.float32(2.0**-100)
         rows, columns = a[first:], b[:, first:]
         rows[18, 0], columns[0, 18:22] = 2.0**40, 0
         columns[1, 23], rows[18:22, 1] = 2.0**40, 0
         scales = np.exp2(rng.integers(-20, 21, shape.k)).astype(np.float32)
         rows[22] *= scales  # large times small: all products are alike
         columns[:, 22] /= scales
-        rows[28, 3], rows[29, 3], columns[3, 30], columns[5, 31] = -np.inf, np.nan, 0, np.inf
+        rows[28, -1], rows[29, 3], columns[3, 30], columns[-1, 31] = -np.inf, np.nan, 0, np.inf
     return a[rng.permutation(shape.m)], b[:, rng.permutation(shape.n)]
 
 
@@ -341,7 +350,8 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
         right = a.astype(np.float64) @ b
         finite_a, finite_b = (np.where(np.isfinite(x), np.abs(x), 0).astype(np.float64) for x in (a, b))
         sizes = finite_a @ finite_b
-        near = np.abs(c - right) <= 2 * a.shape[1] * UNIT_ROUNDOFF * np.maximum(sizes, TINY)
+        terms = (a != 0).astype(np.float64) @ (b != 0)
+        near = np.abs(c - right) <= 2 * np.maximum(terms, FEWEST) * UNIT_ROUNDOFF * np.maximum(sizes, TINY)
         special = ~np.isfinite(right)
         same = (c == right) | (np.isnan(c) & np.isnan(right))
         flushed = np.abs(c - right) <= a.shape[1] * TINY
@@ -350,6 +360,7 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
     kinds = (
         (SPECIAL, special | ~np.isfinite(c)),
         (SUBNORMAL, small_rows[:, None] | small_columns[None, :] | flushed),  # or sums that were subnormal on the way
+        (ALONE, terms == 1),
         (MIXED, np.ones_like(wrong)),
     )
     unlike = {}
@@ -357,4 +368,6 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
         if count := int((wrong & where).sum()):
             unlike[name] = count
         wrong &= ~where
+    if MIXED in unlike:  # which loses single products, too
+        unlike[MIXED] += unlike.pop(ALONE, 0)
     return unlike

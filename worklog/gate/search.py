@@ -46,7 +46,7 @@ MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
 WORK_PER_S, LONG = 5e7, 2**24  # before any was measured; work of a launch that tells it
 BUDGETED = 2**21  # work up to which a launch takes no more instructions than the budget allows
-TRIES = 2  # of one choice
+TRIES = 6  # of one choice
 NEW, LINES = 8, 10**5  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
 # right result which shows a mistake
 PER_THREAD, LEAST = 24, 32  # work; M and N of a tile

@@ -119,7 +119,8 @@ class Kernel:
         if not names:
             raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
         if len(names) > 1:
-            raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
+            together = "one with --entry, or launch several in a function as worklog new sgemm writes one"
+            raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name {together}")
         function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
         defined = unit.definition(function)
