@@ -33,6 +33,17 @@ def test_buffers():
         device.view(buffer, 32, 64)
 
 
+def test_blocks_go_to_one_multiprocessor_after_the_other():
+    device, read = (
+        EmulatedDevice(),
+        'unsigned sm, all;\n  asm("mov.u32 %0, %%smid;\\n mov.u32 %1, %%nsmid;" : "=r"(sm), "=r"(all));',
+    )
+    source = kernel(f"  {read}\n  out[blockIdx.x] = sm + all * 1000;", "float* out")
+    out = device.upload(np.zeros(134, np.float32))
+    device.launch(device.compile(Program("sm.cu", source, "k")), (134, 1), 1, [out])
+    assert (device.download(out) - 132000).tolist() == [*range(132), 0, 1]
+
+
 def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     """As in CUDA: loading a module initialises them, a launch does not."""
     device = EmulatedDevice()

@@ -242,7 +242,7 @@ def _specials(batch: Batch, kernel: Kernel, shared: int, dynamic: int, memory: G
     total = -(-shared // SMEM_UNIT) * SMEM_UNIT
     workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
     memory.buffers.append(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
-    out = {"%nwarpid": batch.block_lanes // WARP, "%cluster_nctarank": math.prod(batch.cluster)}
+    out = {"%nwarpid": batch.block_lanes // WARP, "%nsmid": SMS, "%cluster_nctarank": math.prod(batch.cluster)}
     for axis, threads, blocks, size in zip("xyz", batch.block, batch.grid, batch.cluster, strict=True):
         out |= {f"%ntid.{axis}": threads, f"%nctaid.{axis}": blocks}
         out |= {f"%cluster_nctaid.{axis}": size, f"%nclusterid.{axis}": blocks // size}

@@ -83,7 +83,7 @@ VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%
 SPECIALS = (
     *(f"{name}.{axis}" for name in VECTORS for axis in "xyz"),
     "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "WARP_SZ", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", "%dynamic_smem_size",
+    "WARP_SZ", "%smid", "%nsmid", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", "%dynamic_smem_size",
     "%total_smem_size", "%aggr_smem_size", "%envreg1", "%envreg2", "%reserved_smem_offset_begin", *TIMES,
     "%reserved_smem_offset_end", "%reserved_smem_offset_cap", "%reserved_smem_offset_0", "%reserved_smem_offset_1",
 )  # fmt: skip

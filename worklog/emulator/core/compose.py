@@ -26,7 +26,7 @@ LANES, SLOT = 32, 128
 # As in turns.h: special registers that differ between blocks or threads of a launch.
 SPECIALS = (
     *(f"%{name}.{axis}" for name in ("tid", "ctaid", "cluster_ctaid", "clusterid") for axis in "xyz"),
-    "%warpid", "%cluster_ctarank",
+    "%warpid", "%cluster_ctarank", "%smid",
 )  # fmt: skip
 # Those that are the same in all launches: one value, or one by lane.
 LANE = np.arange(LANES)

@@ -14,7 +14,9 @@ enum { MOST_VAIN = 256 }; /* attempts after which no loop around a wait does any
 
 static int64_t run_warp(Launch *l, Block *b, Warp *w, int64_t soft, int64_t left);
 
-/* Special registers, by the number that Python gives. */
+enum { SMS = 132 }; /* of an H200, as in launching.py */
+
+/* Special registers, by the number that Python gives. %smid: blocks go to one multiprocessor after the other. */
 static void set_specials(Launch *l, Block *b, Warp *w) {
   int32_t rank = rank_of(l, b, w), warp = number_of_warp(b, w) % own_warps(l, b);
   int64_t number = block_of(l, b, first_of(b, w));
@@ -25,7 +27,7 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
   for (int n = 0; n < l->special_count; n++) {
     int32_t which = l->specials[2 * n] / 3, axis = l->specials[2 * n] % 3, *out = AT(int32_t, l->specials[2 * n + 1]);
     for (int k = 0, before = axis ? l->block[0] * (axis == 2 ? l->block[1] : 1) : 1; k < LANES; k++) {
-      const int32_t others[2] = {slot, rank};
+      const int32_t others[3] = {slot, rank, (int32_t)(number % SMS)};
       if (which == 0) out[k] = (warp * LANES + k) / before % l->block[axis];
       else if (which == 1) out[k] = place[axis];
       else if (which == 2) out[k] = place[axis] % l->cluster[axis];
