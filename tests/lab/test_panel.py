@@ -19,11 +19,11 @@ from tests.lab.waiting import until
 from tests.record.grid import grid_jobs
 from worklog import lab
 from worklog.errors import BadSetting
-from worklog.gpu import device
 from worklog.lab import readings
 from worklog.lab.readings import LAUNCHES, Answer, Answers, Held, NotRecorded, Reading, amount, axis, unbiased_settings
-from worklog.lab.widgets import Panel, places, why_not_live
+from worklog.lab.widgets import Panel, places
 from worklog.problem.gemm import Shape, tflops
+from worklog.runner.measure import why_not_live
 from worklog.runs import BF16_DATASHEET_TFLOPS, BadRunFile, recordings
 from worklog.runs.estimates import Estimate
 from worklog.runs.run import Run
@@ -129,7 +129,7 @@ def test_where_the_panels_runs_come_from(monkeypatch):
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     assert readings.grid_runs() == [] and readings.grid_runs(SHIPPED) == [SHIPPED]
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    monkeypatch.setattr(device, "gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
     assert why_not_live() == "WORKLOG_SOURCE=recorded"
     monkeypatch.delenv("WORKLOG_SOURCE")
     assert why_not_live() is None
@@ -332,7 +332,7 @@ JOB = str(Path(__file__).with_name("stand_in_job.py"))
 
 
 def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
-    monkeypatch.setattr(device, "gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     return Panel(Answers([GRID]), "warptiled", 1024, {"l2": "warm"}, (sys.executable, *job))
 

@@ -18,7 +18,6 @@ import traitlets
 from worklog import plots
 from worklog.analysis import accesses
 from worklog.errors import BadSetting, Interrupted, WorklogError
-from worklog.gpu import device
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.lab.pages import palette, part
@@ -26,19 +25,14 @@ from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, change
 from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
 from worklog.problem import Shape
-from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out
-from worklog.runs import Run, forced_source, new_path, newest_run, open_run
+from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out, why_not_live
+from worklog.runs import Run, new_path, newest_run, open_run
 from worklog.settings import PITFALLS, Harness, Value, rule
 
 
 def places(settings: Settings) -> list[int]:
     """The place of each setting's value among the values of its pitfall, in the table's order."""
     return [g.values.index(rule(settings[g.setting])) for g in PITFALLS]
-
-
-def why_not_live() -> str | None:
-    """Why nothing can be measured here, or None."""
-    return "WORKLOG_SOURCE=recorded" if forced_source() == "recorded" else device.gpu_reason()
 
 
 # With JupyterLab's subshells the kernel handles a user's events on two threads: a widget's first message on one, its

@@ -295,10 +295,14 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
 
 def live_wanted() -> bool:
     """Whether to measure: WORKLOG_SOURCE, else whether there is a GPU. Raises NoGpu if live is forced without one."""
-    source = runs.forced_source()
-    if source == "live":
+    if runs.forced_source() == "live":
         require_gpu("unset WORKLOG_SOURCE=live to take the recording")
-    return source != "recorded" and gpu_reason() is None
+    return why_not_live() is None
+
+
+def why_not_live() -> str | None:
+    """Why nothing can be measured here, or None."""
+    return "WORKLOG_SOURCE=recorded" if runs.forced_source() == "recorded" else gpu_reason()
 
 
 def carry_out(
