@@ -122,7 +122,8 @@ def test_both_builds_take_turns_and_a_slower_one_exits_with_1(ratio, code, says,
         m = replace(measured(job.kernel), shape=astuple(job.problem))
         return small_run(
             measurements=[
-                replace(m, against={**m.against, "naive@HEAD": Estimate(ratio, ratio - 0.003, ratio + 0.003)})
+                replace(m, against={**m.against, "naive@HEAD": Estimate(ratio, ratio - 0.003, ratio + 0.003)}),
+                measured("cuBLAS"),
             ]
         )
 

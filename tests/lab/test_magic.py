@@ -132,7 +132,9 @@ def test_an_expression_and_a_cell_are_timed(run, virtual):
 
 
 def test_progress_counts_from_1(capsys):
-    magic.one_line()(0, 3, "a step")
+    show = magic.one_line()
+    show(0, 3, "a step")
+    show(1, 3, "another one at once")
     magic.one_line()(3, 3, "done")
     assert capsys.readouterr().out == "\ra step (1 of 3)\rdone"
 
