@@ -153,6 +153,8 @@ def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_h
     assert free.us(replace(tile, block_us=10.0), 2, Shape.of(1792)) == 4 * 112 + 2 * 10, "two waves"
     assert free.us(replace(tile, resident=1, alone_us=3.0), 1, Shape.of(128)) == 3 * 16, "a block alone"
     assert free.us(tile, 1, Shape(2816, 1536, 800)) == 2 * 100, "264 blocks and no second wave"
+    added_us = 4 * (2 * 2 + 1) * 1792**2 / 1e3
+    assert replace(free, sum_gbs=1.0).us(tile, 2, Shape.of(1792)) == pytest.approx(4 * 112 + added_us)
     slow = replace(free, read_gbs=1.0, row_bytes=4.0)
     for shape, busy_us, few in ((Shape(2816, 1536, 800), 200, 1.0), (Shape(128, 1536, 800), 100, 132 / 24)):
         read = shape.compulsory_bytes + 4 * 800 * 12

@@ -151,6 +151,8 @@ def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression():
     assert "| naive | 512 | 100.0 µs | 90.00 µs | −10.00 % ±" in made.markdown()
     assert any("failed at precision" in note for note in made.table().notes)
     assert {row[0]: (row[3], row[4]) for row in made.table().rows}["shared"] == ("–", "–")
+    back = {row.kernel: row.change for row in changes(run_with(failed), old).rows}
+    assert back["shared"].verdict == UNKNOWN and back["shared"].reason == "shared at 512: failed: failed at precision"
     assert changes(old, old).exit_code() == 0
     pooled, alone = (changes(old, *[run_with(measured("naive", us=101.9))] * count).rows[0] for count in (3, 1))
     assert width(pooled.change) < width(alone.change) and pooled.new_us == approx(101.9)

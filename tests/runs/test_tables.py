@@ -64,6 +64,13 @@ def test_registers_are_shown_where_they_are_known():
     assert [cells(measured("naive"), count)["registers"] for count in (40, None)] == ["40", ""]
 
 
+def test_a_time_without_a_baselines_has_a_dash_for_its_share_and_a_failure_nothing():
+    timed, failed = (
+        replace(measured("naive"), status=status, against={"cuBLAS": None}) for status in ("measured", "failed")
+    )
+    assert [str(cells(m)["of cuBLAS"]) for m in (timed, failed)] == ["–", ""]
+
+
 @pytest.mark.parametrize("status", ["failed", "skipped"])
 def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status):
     m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")
