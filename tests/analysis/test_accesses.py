@@ -90,6 +90,8 @@ def test_the_accesses_of_a_warp_in_words():
     assert naive["32 lanes read 1 float of B"] == "1 sector, the least possible"
     bulk = {kind["cost"] for kind in access("bulk_copies").document["kinds"] if "bulk copy" in kind.get("text", "")}
     assert bulk == {"32 sectors"}, "the least possible"
+    [multiplied] = {kind["text"] for kind in access("wgmma").document["kinds"] if "tensor" in kind.get("text", "")}
+    assert multiplied == "The tensor cores read 288 lines of 16 bytes of shared memory, without lanes"
     first = at_first(access("vectorized"))
     words = "32 lanes read 64 floats of Bs as float4", "8 wavefronts, 4 of them bank conflicts"
     assert (first["text"], first["cost"]) == words
@@ -119,8 +121,14 @@ def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_m
 
 
 def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_first_one_of_a_on():
-    holds = [kind["hold"] for kind in access("tiles_2d").document["kinds"] if "hold" in kind]
+    shown = access("tiles_2d")
+    holds = [kind["hold"] for kind in shown.document["kinds"] if "hold" in kind]
     assert holds and all(None not in hold for hold in holds)
+    rows, columns, *_ = shown.document["matrices"]["A"]
+    of_b = {(first >= rows * columns, "Bs" in kind["text"]) for kind, _, first in shown.steps(0) if "hold" in kind}
+    wide = {kind["text"]: kind["hold"] for kind in access("vectorized").document["kinds"] if "hold" in kind}
+    assert wide["32 lanes write 128 floats of Bs as float4"] == [*range(128)]
+    assert of_b == {(True, True), (False, False)}, "elements of B are counted behind those of A"
 
 
 def test_a_read_that_the_assembler_joins_with_the_one_before_it_costs_nothing_more():

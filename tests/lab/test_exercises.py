@@ -52,6 +52,7 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
     ("notebook", "answer", "why", "unsaid"),
     [
         ("00", "warptiled", "4 blocks on 132 SMs, and another rung is faster. Hint: .*more blocks", "shared"),
+        ("00", "naive", "and another rung is faster", "shared"),
         ("00", "split", "isn't a rung with a time at 256", "shared takes"),
         ("01", {"warmup": "none"}, r"changes the time by [+-]\d+\.\d%. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),

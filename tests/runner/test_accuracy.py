@@ -49,6 +49,7 @@ def test_no_drawn_product_misses_max_error() -> None:
 def test_a_chain_is_rounded_per_term_per_further_part_and_for_alpha_beta_and_their_sum() -> None:
     assert fp32_bound(100, 4) == pytest.approx((100 + 3 + 3) * U, rel=1e-4)
     assert exact_bound(2**29 - 3) == 2 * U
+    assert (fp32_bound(2**23 - 3), fp32_bound(2**24 - 3)) == (1.0, math.inf)
     assert split_bound(Shape(128, 128, 3 * 32 * 1000), 3) == fp32_bound(1000 + 5, 3), "K so long that its stages count"
     of_stages = [split_bound(Shape(128, 128, 32 * stages), 1) / U for stages in (1, 4)]
     assert of_stages == pytest.approx([(13 + 20.04) * 1.00195 + 3, (13 + 200.04 + 1) * 1.00195 + 3], rel=1e-4)

@@ -26,7 +26,7 @@ from worklog.problem import Shape
 from worklog.runner.launches import Loop, Trespass
 from worklog.runner.measure import Job, jobs_of, require_measurable
 from worklog.runner.timing import Call, time_on
-from worklog.runner.worker import measure_job
+from worklog.runner.worker import loop_of, measure_job
 from worklog.runs import CUBLAS, Measurement, Run, Work
 
 SHAPE = Shape(96, 64, 80)
@@ -72,6 +72,15 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host):
     assert ratio_to(turned, "plain") == approx(1 / ratio_to(m, "slow"), rel=0.05)
     failed = measure_job(session, Job("wrong", SHAPE, against=("plain",)), QUICK)
     assert failed.status == "failed" and failed.against == {"cuBLAS": None, "plain": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "in_step"),
+    [({}, True), ({"order": "sequential"}, False), ({"timer": "graph", "l2": "rotate"}, False)],
+)
+def test_kernels_share_buffers_where_they_take_turns_launch_by_launch(changes, in_step):
+    loop = loop_of(VirtualSession(Machine()), Job(CUBLAS, SHAPE), QUICK.but(**changes), [CUBLAS])
+    assert loop.in_step is in_step
 
 
 def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_own(host, tmp_path):

@@ -53,11 +53,13 @@ def place_of(p: Problem) -> Place:
 class Looped:
     """A loop, and where each of its launches found its buffers."""
 
-    def __init__(self, kind: str, ours: Any = correct, theirs: Any = correct, pooled: bool = False, **how: Any) -> None:
+    def __init__(
+        self, kind: str, ours: Any = correct, theirs: Any = correct, pooled: bool = False, room: int = 8, **how: Any
+    ) -> None:
         self.device, self.ours, self.theirs = NumpyDevice(), list[Place](), list[Place]()
         device: Any = self.device
         checker = SgemmChecker(device, SHAPE, 0)
-        pool = Pool(device, 8 * elements(SHAPE, SETS), seed=1) if pooled else None
+        pool = Pool(device, room * elements(SHAPE, SETS), seed=1) if pooled else None
         noted = (self._noting(ours, self.ours), self._noting(theirs, self.theirs))
         how = {"in_step": True, "pool": pool, **KINDS[kind], **how}
         subjects = [NumpySubject(device, function) for function in noted]
@@ -183,6 +185,12 @@ def test_each_move_is_to_another_place_allocates_nothing_and_is_guarded(kind):
     spilled.turn(2)
     with pytest.raises(Trespass, match="outside C"):
         spilled.loop.stage()
+
+
+def test_a_pool_of_the_elements_that_a_loop_states_has_room_for_it():
+    looped = Looped("rotating", pooled=True, room=1)
+    looped.turn(2)
+    assert looped.loop.stage().passed
 
 
 def test_a_gpu_without_room_has_no_pool(monkeypatch):

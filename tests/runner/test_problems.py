@@ -3,6 +3,8 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -274,6 +276,13 @@ class Sound(Problem):
 
 def raises(self: Problem, *_: object) -> None:
     raise ValueError("of the user")
+
+
+def test_a_problem_with_two_outputs_verifies_both():
+    verify = {"verify_result": lambda self, expected, actual: (expected is actual is both, {})}
+    posed = type("Two", (Sound,), verify)().under("")
+    case: Any = SimpleNamespace(name="a", outputs=(both := (np.zeros(2), np.ones(2))))
+    assert posed.verified(case, both) == (True, {}) and posed.verified(case, (*both,)[::-1]) == (False, {})
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,10 @@ def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(no
     assert noting.launches[-1][9] == 2**40 + 4
     with pytest.raises(BadSetting, match=r"A is not at a multiple of 16 bytes, which warptiled needs .* or copy"):
         multiply(128, offset=4, mode=worklog.rung("warptiled"))
+    for wrong, name in enumerate("ABC"):
+        by_columns = [OnHost((128, 128), 2**20 + 2**30 * number + 4 * (number == wrong)).T for number in range(3)]
+        with pytest.raises(BadSetting, match=f"{name} is not at a multiple of 16 bytes"):
+            worklog.sgemm(*by_columns, mode=worklog.rung("warptiled"))
     multiply(128, offset=4, mode=worklog.rung("tiles_2d"))
     assert "tiles_2d" in noting.launches[-1][0]
     with pytest.raises(BadSetting, match=r"split can't be launched: .* this GPU runs sm_80; take mode"):
