@@ -38,7 +38,8 @@ class Session(VirtualSession):
         file = Path(os.environ.get("TILES_DIE", "/nowhere"))
         if file.exists() and (who := file.read_text().partition(": "))[0] == name:
             if who[2].startswith("every"):
-                file.write_text(f"{file.read_text()}, {os.getpid()}")  # of a child; more than once, if it lives on
+                with file.open("a") as tried:  # by a child, which may end in the middle of this
+                    tried.write(f", {os.getpid()}")
             else:
                 file.unlink()
             os.kill(os.getpid() if who[2] == "child" else os.getppid(), signal.SIGKILL)
