@@ -132,6 +132,12 @@ def test_for_machines():
     [
         (f"template <int>\n{PLAIN}", (), "mine.cu: mine is a template: give its arguments, as in --entry 'mine<"),
         (PLAIN.replace("float beta, ", ""), (), "mine.cu:6: identifier"),
+        (
+            PLAIN,
+            ("--grid", "128, 128", "--block", "16,8"),
+            "the grid 128, 128 has 16,384 blocks at 130x190x70, more than a GPU runs",
+        ),
+        (SEVERAL, (), "mine.cu has 2 kernels (mine, other): name one with --entry, or launch several in a function as"),
         (PLAIN.replace("float alpha", "double alpha"), (), "mine.cu: mine takes double alpha: the gate passes float"),
         (PLAIN.replace("float alpha", "int alpha"), (), "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64"),
         (
@@ -239,8 +245,7 @@ MARKS = PLAIN.replace(
     "__global__", "__device__ unsigned char marks[1 << 16];\n__device__ unsigned launches, left;\n__global__", 1
 ).replace(
     "  if (row",
-    "  __shared__ bool marked;\n"
-    "  const int id = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;\n"
+    "  __shared__ bool marked;\n  const int id = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;\n"
     "  const unsigned char mark = *(volatile unsigned*)&launches % 64 + 1;\n"
     "  if (threadIdx.x + threadIdx.y == 0) marked = marks[id] == mark, marks[id] = mark;\n"
     "  __threadfence();\n  __syncthreads();\n"

@@ -10,6 +10,7 @@ beta = 1, a guess from C's old contents or from samples of A.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, cycle, product
@@ -33,7 +34,7 @@ Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
 ONES = (0.0, 1.0, -1.0)  # alpha and beta, all pairs
 FEW_TERMS = 8
-MOST_BLOCKS = 2**16  # of a grid that doesn't depend on the shape
+MOST_BLOCKS, MOST_AT_ONCE = 2**16, 2**13  # of a grid that depends on the shape, and of one that doesn't
 LARGE_ALPHA = 2.0**118
 FEW_BITS = (1 + 2.0**-12, 1 - 2.0**-12, 2.0**-12, 2.0**-20)  # alpha; exact with sums of few bits
 
@@ -91,12 +92,13 @@ def edge_shapes(domain: Domain) -> list[Shape]:
 
 
 def require_blocks(kernel: Kernel) -> None:
-    """Raise BadSetting for a grid with more blocks than products of elements, which would run for minutes."""
+    """Raise BadSetting for more blocks than products of elements, or of one number at all shapes than run at once."""
     small = edge_shapes(kernel.domain)[-1]
     for part in kernel.at(small).passes:
-        blocks, most = math.prod(part.blocks(small)), MOST_BLOCKS + small.m * small.n * small.k
-        if blocks > most:
-            grid = f"the grid {part.grid} has {blocks:,} blocks at {small}, more than there are products of elements"
+        blocks, grows = math.prod(part.blocks(small)), re.search(r"\b[MNK]\b", part.grid)
+        if blocks > (MOST_BLOCKS + small.m * small.n * small.k if grows else MOST_AT_ONCE):
+            than = "there are products of elements" if grows else "a GPU runs at once, at every shape"
+            grid = f"the grid {part.grid} has {blocks:,} blocks at {small}, more than {than}"
             raise BadSetting(f"{grid}: give the right one, such as --grid {EXAMPLE_GRID}")
 
 
