@@ -283,6 +283,7 @@ class _Reader:
             elements = {p.type for p in parameters if p.pointer} & {*defaults}
             names |= {element: self._element(name, [*defaults].index(element)) for element in elements}
         calls = list[Call]()
+        self._changes = [(change.start_byte, targets(change)) for change in nodes(body, *_CHANGES)]
         with suppress(RecursionError):  # of hundreds of scopes in each other
             calls += self._inside(body, names)
         if [child.type for child in body.named_children] == ["return_statement"] and parameters:
@@ -334,7 +335,8 @@ class _Reader:
         """The launches in a function's code, in order. names: values before it, then those behind it."""
         for child in nodes(node, "declaration", *_CHANGES, inside=_SCOPES):
             if child.type in _SCOPES:
-                changed = {target for change in nodes(child, *_CHANGES) for target in targets(change)}
+                inside = range(child.start_byte, child.end_byte)
+                changed = {target for byte, of in self._changes if byte in inside for target in of}
                 inner = dict(names)
                 if child.type in _LOOPS:
                     forget(inner, changed)
