@@ -17,9 +17,9 @@ from worklog import runs
 from worklog.errors import BadSetting, Interrupted, listed, meant
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, Solution, find_problem, rung, source_changed
-from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
+from worklog.problem import MOST_VALUES, Shape, Value
 from worklog.runner.child import Ended, run_child
-from worklog.runs import CHAPTERS, CUBLAS, BadRunFile, Measurement, Progress, Run, Verdict, Work, silent
+from worklog.runs import CHAPTERS, CUBLAS, BadRunFile, Measurement, Progress, Run, Verdict, silent
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 Size = Shape | int | str | Sequence[int]
@@ -143,13 +143,6 @@ def article_jobs() -> list[Job]:
     cancel = (("l2", "warm"), ("queue", False))  # in the README's first picture
     jobs.append(Job("vectorized", Shape.of(1024), cancel + ABLATION_SAMPLING))
     return sorted(jobs, key=lambda job: job.problem.flops)
-
-
-def work_of(shape: Shape) -> Work:
-    """The work of a matrix product. elements: of A and B, inputs, as NVBench counts."""
-    case = SGEMM.of(shape)
-    read, written = SGEMM.get_bytes(case)
-    return Work(SGEMM.get_flops(case), read // FLOAT_BYTES, read, written)
 
 
 def measure(

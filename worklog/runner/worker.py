@@ -21,10 +21,10 @@ from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, check_plausible, fp32
 from worklog.gpu.clocks import Clocks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets, time_in_turn
 from worklog.kernel import Solution, Solver, words_of
-from worklog.problem import each, raw, rebuilt
+from worklog.problem import FLOAT_BYTES, SGEMM, Shape, each, raw, rebuilt
 from worklog.runner.child import Say
 from worklog.runner.launches import Loop, Trespass, elements
-from worklog.runner.measure import CASE, Job, Skipped, work_of
+from worklog.runner.measure import CASE, Job, Skipped
 from worklog.runner.session import Ready, Session, alone_on_the_gpu
 from worklog.runner.timing import UNCHECKED, WORK, Call, on_gpu, ready_call
 from worklog.runs import CUBLAS, Measurement, Run, Stage, Work, failed, line
@@ -118,6 +118,13 @@ def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[st
             return job.without_time("skipped", f"it does not compile: {words_of(error)}")
         why = str(error) if isinstance(error, WorklogError) else f"raised {words_of(error)}"
         return job.without_time("failed", why)
+
+
+def work_of(shape: Shape) -> Work:
+    """The work of a matrix product. elements: of A and B, inputs, as NVBench counts."""
+    case = SGEMM.of(shape)
+    read, written = SGEMM.get_bytes(case)
+    return Work(SGEMM.get_flops(case), read // FLOAT_BYTES, read, written)
 
 
 def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Ready:
