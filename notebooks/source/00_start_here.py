@@ -14,7 +14,8 @@
 # # Start here
 #
 # We make a matrix multiplication a hundred times as fast, one idea at a time, and write down what we believed before
-# each step and what came. This page goes once all the way: from the source of a kernel to a number that you can defend.
+# each step and what happened. This page goes once all the way: from the source of a kernel to a number that you can
+# defend.
 #
 # Every cell runs with and without a GPU. With one, it measures. Without, it takes recordings of an NVIDIA H200 and an
 # H100 that ship with the package. A label at each table and chart says which.
@@ -58,8 +59,8 @@ lab.access("naive")
 lab.step("coalesced")
 
 # %% [markdown]
-# **What came:** 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What is
-# missing is the question of [05_climbing_the_ladder](05_climbing_the_ladder.ipynb).
+# **What happened:** 11.5 times as fast. The counts, known without a GPU, give the direction and most of the size. What
+# is missing is the question of [05_climbing_the_ladder](05_climbing_the_ladder.ipynb).
 #
 # ## 2. Gate, then time
 #
@@ -83,10 +84,10 @@ run
 plots.headline()
 
 # %% [markdown]
-# **What we believed** when we saw such a time: it is within 5 %, so it is fine. **What came:** the kernel's share of
-# cuBLAS doubled, since the second mistake adds more to cuBLAS's time than to the kernel's. The harness has a switch for
-# each mistake. We turn one off: without the L2 flush, each launch finds its inputs in the cache, where a single call
-# would not find them.
+# **What we believed** when we saw such a time: it is within 5 %, so it is fine. **What happened:** the kernel's share
+# of cuBLAS doubled, since the second mistake adds more to cuBLAS's time than to the kernel's. The harness has a switch
+# for each mistake. We turn one off: without the L2 flush, each launch finds its inputs in the cache, where a single
+# call would not find them.
 
 # %%
 lab.effect("vectorized", [256, 1024, 4096], l2="warm")
@@ -124,7 +125,7 @@ for size in (1024, 4096):
     print(f"{size}: tiles_1d {rates['tiles_1d']:5.1f} TFLOP/s; faster: {', '.join(faster) or 'no later rung'}")
 
 # %% [markdown]
-# **What came:** at 4096 all later rungs are faster, and at 1024 only two of them. Exercise 1 asks why.
+# **What happened:** at 4096 all later rungs are faster, and at 1024 only two of them. Exercise 1 asks why.
 #
 # ## Graded exercise
 #

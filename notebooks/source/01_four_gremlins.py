@@ -65,7 +65,7 @@ for setting, value in biases.items():
 # **What we believed:** not watching the clock makes this kernel 1 % faster, and we drew that in a figure. But zeros
 # as inputs made it 1 % faster, too, and one placement, and even a gate that was off. That can't all be true.
 #
-# **What came:** look at the clocks. The *unbiased* measurement, the one that all others are compared with, ran at
+# **What happened:** look at the clocks. The *unbiased* measurement, the one that all others are compared with, ran at
 # 1950 MHz, and the others at 1968 MHz or more. Each sample was within the tolerance of its own warm-up: the whole
 # measurement was slow. At one clock, which is what the column *difference* states, nothing is left.
 #
@@ -134,7 +134,7 @@ lab.effect("vectorized", [256, 1024, 2048, 4096], l2="warm")
 plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 
 # %% [markdown]
-# **What came:** the effect ends before. At 2048 the matrices fit into the 60 MiB of an H200's L2, and this kernel
+# **What happened:** the effect ends before. At 2048 the matrices fit into the 60 MiB of an H200's L2, and this kernel
 # gains nothing. What it gains below is not bandwidth either, but latency: it waits for each K tile
 # ([06_roofline](06_roofline.ipynb), section 4, counts the cycles). If you test a harness only at 2048 or 4096, you
 # don't see that it needs a flush. (The picture states rates: where a time falls by a percentage, the rate rises by a
@@ -156,7 +156,7 @@ began, *after = cold.samples.sides[0].sm_mhz
 print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(after):.0f} MHz in the later ones")
 
 # %% [markdown]
-# **What came:** the clock was up, since the calibration of the harness ran before. What remains is a cost of 0.1 to
+# **What happened:** the clock was up, since the calibration of the harness ran before. What remains is a cost of 0.1 to
 # 0.3 ms per first launch, for a kernel of 35 µs as for one of 4 ms. The recording doesn't split it up. The median of
 # many launches ignores it, which is one reason to use a median. A mean includes it, and a single launch is nothing
 # else. The fix is to warm up *until time and clock are steady*: a fixed number of launches may be enough on one

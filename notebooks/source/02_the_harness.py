@@ -221,8 +221,8 @@ print(f"recorded · {recorded['device']['name']} · {recorded['created'][:10]}: 
 faster.loc["fixed"]
 
 # %% [markdown]
-# **What came:** the same copy of `best` is slower in both roles. So it isn't the order. It is where the code lies in
-# memory, which is decided when it is loaded. So the harness loads short kernels again whenever it moves the buffers:
+# **What happened:** the same copy of `best` is slower in both roles. So it isn't the order. It is where the code lies
+# in memory, which is decided when it is loaded. So the harness loads short kernels again whenever it moves the buffers:
 # the code lies elsewhere in each placement, and the interval includes what that changes. cuBLAS, host functions and
 # kernels whose code keeps variables stay where they are.
 

@@ -140,9 +140,9 @@ lab.step("coalesced")
 # DRAM once. The floor ignores latencies and barriers, so it is no prediction by itself. But if two rungs are above
 # their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
 #
-# **What came:** 11.5 times as fast. `coalesced` is further above its floor than `naive` was: something that the floor
-# doesn't count takes time, too. Nsight Compute found no unit busier than L1, with 78 %. We guess that it is latency,
-# as each load must arrive before its multiply-add can start. The recordings don't show it.
+# **What happened:** 11.5 times as fast. `coalesced` is further above its floor than `naive` was: something that the
+# floor doesn't count takes time, too. Nsight Compute found no unit busier than L1, with 78 %. We guess that it is
+# latency, as each load must arrive before its multiply-add can start. The recordings don't show it.
 #
 # ### Puzzle 3: tiles
 #
@@ -245,9 +245,9 @@ display(plots.ownership(access("shared")))
 lab.step("shared")
 
 # %% [markdown]
-# **What came:** a bit more than the floors predict, and far less than a twentieth. Each multiply-add still reads one
-# element of `As` and one of `Bs`, and shared memory is the limit now, not L1. The next steps reduce these reads. (The
-# compiler helps: four iterations read four neighbours in a row of `As`, and it joins them to one 16-byte read.)
+# **What happened:** a bit more than the floors predict, and far less than a twentieth. Each multiply-add still reads
+# one element of `As` and one of `Bs`, and shared memory is the limit now, not L1. The next steps reduce these reads.
+# (The compiler helps: four iterations read four neighbours in a row of `As`, and it joins them to one 16-byte read.)
 #
 # ### Puzzle 5: columns
 #
@@ -315,7 +315,7 @@ display(plots.ownership(access("tiles_1d")))
 lab.step("tiles_1d")
 
 # %% [markdown]
-# **What came:** as the floors predict, within a tenth.
+# **What happened:** as the floors predict, within a tenth.
 #
 # ### Puzzle 6: squares
 #
@@ -396,9 +396,9 @@ display(plots.ownership(access("tiles_2d")))
 lab.step("tiles_2d")
 
 # %% [markdown]
-# **What came:** wavefronts fall much less than floats, and the time falls like the wavefronts. The picture shows one
-# reason in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp use
-# only some of the 32 banks. This is a bank conflict: the result is right, and the request takes several wavefronts.
+# **What happened:** wavefronts fall much less than floats, and the time falls like the wavefronts. The picture shows
+# one reason in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the requests of a warp
+# use only some of the 32 banks. This is a bank conflict: the result is right, and the request takes several wavefronts.
 #
 # ## 6. Vectorized
 #
@@ -414,8 +414,8 @@ lab.step("vectorized")
 lab.access("vectorized")
 
 # %% [markdown]
-# **What came:** reads of `As` are wide now. But two conflicts are orange in the picture: a new one in the transposed
-# write, and still the one in the reads of `Bs`.
+# **What happened:** reads of `As` are wide now. But two conflicts are orange in the picture: a new one in the
+# transposed write, and still the one in the reads of `Bs`.
 #
 # ## A dead end: padding
 #
@@ -526,7 +526,7 @@ display(plots.ownership(access("conflict_free")))
 lab.step("conflict_free")
 
 # %% [markdown]
-# **What came:** a twentieth. There is no conflict left, and the multiply-adds are the largest count, but not the
+# **What happened:** a twentieth. There is no conflict left, and the multiply-adds are the largest count, but not the
 # limit: the FP32 cores are 58 % busy, and shared memory 56 %. The floor stays the same from here on, so it predicts
 # no change in any of the next five steps. What there is to gain is the time in which the multiply-adds wait, which
 # this floor doesn't count. So each step names what should change.
@@ -591,7 +591,7 @@ display(lab.timeline("conflict_free"), lab.timeline("double_buffered"))
 lab.step("double_buffered")
 
 # %% [markdown]
-# **What came:** a quarter faster at the same counts: this was the wait.
+# **What happened:** a quarter faster at the same counts: this was the wait.
 #
 # ## 9. Autotuned
 #
@@ -604,7 +604,7 @@ display(plots.ownership(access("autotuned")))
 lab.step("autotuned")
 
 # %% [markdown]
-# **What came:** in the sweep, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and 7 %), and slower in
+# **What happened:** in the sweep, 8 x 16 is faster in blocks of 64 x 64 and 128 x 64 (by 10 and 7 %), and slower in
 # blocks of 64 x 128 and 128 x 128 (by 9 and 7 %). It needs 1.7 times the registers or more, so fewer warps fit on an
 # SM. The ratio alone doesn't decide; notebook 07 shows what else differs.
 #
@@ -623,7 +623,7 @@ display(lab.steps("autotuned BN=128 MIN_BLOCKS=2", "pipelined", sizes=(1024, 204
 lab.steps("autotuned", "pipelined BN=256 MIN_BLOCKS=1", sizes=(1024, 2048, 4096))
 
 # %% [markdown]
-# **What came:** the rung is slower. At one tile, 128 x 128, the new order of reads gains 7.6 %; at 128 x 256, the
+# **What happened:** the rung is slower. At one tile, 128 x 128, the new order of reads gains 7.6 %; at 128 x 256, the
 # tile of `autotuned`, it loses 9.6 % (both at 4096). We then believed that `pipelined` is slower because more of its
 # multiply-adds read two operands from one register bank. It has no more of them than `autotuned` at either tile, and
 # `warptiled`, the fastest rung, has the most. Nor do registers spill (229 per thread at the large tile). What decides
@@ -643,8 +643,8 @@ display(lab.step("register_banks"))
 lab.register_reads("pipelined", "register_banks")
 
 # %% [markdown]
-# **What came:** each multiply-add reads 1.53 registers instead of 2.12, and the rung is 13 % faster. The order isn't
-# all that changes: the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 06).
+# **What happened:** each multiply-add reads 1.53 registers instead of 2.12, and the rung is 13 % faster. The order
+# isn't all that changes: the assembler fetches a tile 243 multiply-adds before its store, not 1 (see notebook 06).
 #
 # ## 12. Warp tiles
 #
@@ -658,8 +658,8 @@ display(plots.ownership(access("warptiled")))
 lab.step("warptiled")
 
 # %% [markdown]
-# **What came:** wavefronts fall by a third, and the rung is only a little faster. The tile changes, too, so even that
-# is not the warp tile's alone. There is a small conflict again, because the tile is 16 deep now and the transposed
+# **What happened:** wavefronts fall by a third, and the rung is only a little faster. The tile changes, too, so even
+# that is not the warp tile's alone. There is a small conflict again, because the tile is 16 deep now and the transposed
 # write has a conflict: 7 % of the wavefronts. Shared memory is 43 % busy in this rung.
 #
 # ## The whole climb

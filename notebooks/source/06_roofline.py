@@ -91,9 +91,9 @@ table.assign(L2=[counted.shape.flops / moved[name] for name in table.index]).rou
 # moves only the bytes that it needs: sectors and blocks agree. After that, the tile grows, and the rungs move right in
 # the chart. Right of the ridge no memory roof limits them, so moving right alone need not move a rung up.
 #
-# **What we believed:** each of these sectors comes from L2. **What came:** L1 serves 99 % of those of `naive`, and 29 %
-# of those of `warptiled`, whose blocks have no use for a float twice. Two of its blocks are on a multiprocessor at a
-# time, and neighbours need the same rows of A or columns of B, but no counter here says whose lines L1 finds.
+# **What we believed:** each of these sectors comes from L2. **What happened:** L1 serves 99 % of those of `naive`, and
+# 29 % of those of `warptiled`, whose blocks have no use for a float twice. Two of its blocks are on a multiprocessor at
+# a time, and neighbours need the same rows of A or columns of B, but no counter here says whose lines L1 finds.
 #
 # ## 3. The limit that is not on the chart
 #
@@ -114,9 +114,9 @@ for name, rung in counted.rungs.items():
 # and the counters agree. But a unit that is the busiest, at 78 % in `vectorized`, need not be the limit:
 # `conflict_free` has 0.6 times the wavefronts, and is only 5 % faster.
 #
-# **What we believed:** the FP32 roof limits the rungs after them. **What came:** in `conflict_free`, no unit is busy
-# for more than 70 % of the time. The next rung has the same tile and the same w. It only fetches the next tile during
-# this one, which hides the latency of memory and saves one barrier per tile:
+# **What we believed:** the FP32 roof limits the rungs after them. **What happened:** in `conflict_free`, no unit is
+# busy for more than 70 % of the time. The next rung has the same tile and the same w. It only fetches the next tile
+# during this one, which hides the latency of memory and saves one barrier per tile:
 
 # %%
 for size in (2048, 4096):
@@ -151,7 +151,7 @@ finding = "A warm L2 saves register_banks as much as kernels that wait for each 
 plots.curves(finding, over, waits.label, "K tiles", "µs saved")
 
 # %% [markdown]
-# **What came:** it isn't bandwidth: at 1024, all three matrices take 12 MiB, a few µs of memory, and `vectorized`
+# **What happened:** it isn't bandwidth: at 1024, all three matrices take 12 MiB, a few µs of memory, and `vectorized`
 # saves more than 30. It grows with the number of tiles, so it is a wait for each. `vectorized` and `conflict_free`
 # copy a tile, wait for it, and only then compute, and save 412 to 594 cycles per tile. The calibration of that run
 # measures 427 for one read:

@@ -131,7 +131,7 @@ else:
     print("not all of these tiles have a time: sweep them on a GPU")
 
 # %% [markdown]
-# **What came:**
+# **What happened:**
 #
 # - **Order:** it follows none of the three numbers, so a search needs measurements.
 # - **Spill:** a tile that spills its accumulators is several times slower, although it has as many warps as any.
@@ -194,8 +194,8 @@ loop = "    for (int k = 0; k < BK; ++k) {"
 compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 
 # %% [markdown]
-# **What came:** the compiler had done this already, with the same wide loads and fewer registers, so the rung does not
-# have this line.
+# **What happened:** the compiler had done this already, with the same wide loads and fewer registers, so the rung does
+# not have this line.
 # Read the machine code before you optimise the source.
 #
 # The second is the name of the last two rungs. The assembler keeps multiply-adds in the order of the source if the

@@ -56,8 +56,8 @@ from worklog import lab
 # }
 
 # %% [markdown]
-# **What came:** a race, with its two lines of the cell. One thread reads the tile in the inner loop while a faster one
-# overwrites it for the next iteration. The result of a kernel with a race can be right in most launches, so a
+# **What happened:** a race, with its two lines of the cell. One thread reads the tile in the inner loop while a faster
+# one overwrites it for the next iteration. The result of a kernel with a race can be right in most launches, so a
 # comparison of results may not find it. The emulator compares the addresses instead.
 #
 # ## 2. Any size
@@ -82,8 +82,8 @@ from worklog import lab
 # }
 
 # %% [markdown]
-# **What came:** it reads past the end of A and B and writes past that of C, which need not stop a launch on a GPU. The
-# gate puts the matrices into guarded buffers to find these accesses. The third version reads zeros outside A and B,
+# **What happened:** it reads past the end of A and B and writes past that of C, which need not stop a launch on a GPU.
+# The gate puts the matrices into guarded buffers to find these accesses. The third version reads zeros outside A and B,
 # writes no element outside C, and does not read C if beta is 0, because C may hold anything then.
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
@@ -156,7 +156,7 @@ lab.access(four)
 lab.counts("shared", four, "tiles_1d")
 
 # %% [markdown]
-# **What came:** half as busy, not a quarter. Of the 0.83 wavefronts, reads of `Bs` are a quarter of one. But each
+# **What happened:** half as busy, not a quarter. Of the 0.83 wavefronts, reads of `Bs` are a quarter of one. But each
 # multiply-add still needs its own element of `As`, and that takes half a wavefront: in the viewer, four reads along k
 # that the assembler joins to one take 2. By the floors, `four` is between the two rungs in time, too. These are theirs:
 

@@ -69,7 +69,7 @@ lab.timeline("lane_map")
 # %% [markdown]
 # The order is that of `warptiled`: only addresses differ.
 #
-# **What came:** at most 0.6 % at each size, and not always in the same direction. And the table shows a second
+# **What happened:** at most 0.6 % at each size, and not always in the same direction. And the table shows a second
 # change: ptxas allocates other registers, and the share of multiply-adds that read two of them from one bank falls
 # from 23 to 1 %. The step doesn't isolate the lane map, and neither effect can be read from it.
 #
@@ -89,8 +89,8 @@ lab.timeline("async_copies")
 # Four tiles are requested before the first one is multiplied, and no store from registers is left. There is still one
 # wait per tile, for the copies and for all warps.
 #
-# **What came:** 6 to 7 % slower. Every 4 bytes of A need an instruction and an address, so the share of multiply-adds
-# in the loop falls from 92 to 88 %. (The tile changes, too, to 8 deep, so the step doesn't isolate the
+# **What happened:** 6 to 7 % slower. Every 4 bytes of A need an instruction and an address, so the share of
+# multiply-adds in the loop falls from 92 to 88 %. (The tile changes, too, to 8 deep, so the step doesn't isolate the
 # copies. Two blocks still fit on an SM.)
 #
 # ## 15. Full and empty
@@ -109,7 +109,7 @@ lab.timeline("barriers")
 # Now there are two waits per tile: for `full` before it is multiplied, and for `empty` before a copy. The request is
 # one tile less ahead, so that `empty` is about a tile that was left a whole tile ago.
 #
-# **What came:** 2 % faster at the smaller sizes, 1 % slower at 8192. The mbarriers and their addresses take
+# **What happened:** 2 % faster at the smaller sizes, 1 % slower at 8192. The mbarriers and their addresses take
 # instructions, and the share of multiply-adds falls again, to 82 %.
 #
 # ## 16. Copying warps
@@ -129,7 +129,7 @@ lab.timeline("specialized")
 # The rows of a block differ for the first time. Warps 4 to 11 multiply and wait once per tile, and nothing of theirs
 # lies between two multiplications but that wait.
 #
-# **What came:** 10 % faster at each size, and 93 % of the loop are multiply-adds. This is what the two rungs before
+# **What happened:** 10 % faster at each size, and 93 % of the loop are multiply-adds. This is what the two rungs before
 # it were for.
 #
 # A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
@@ -161,7 +161,7 @@ lab.timeline("bulk_copies")
 # The multiplying warps do what they did. Of the copying ones, each pair takes every other tile: it stores A's part,
 # requests that of its next tile, and then copies B's.
 #
-# **What came:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS.
+# **What happened:** 3 % faster. This is the fastest FP32 rung for whole tiles, 8 to 10 % ahead of cuBLAS.
 #
 # ## The last wave
 #
@@ -196,7 +196,7 @@ lab.timeline("equal_shares", few, block=2)
 # The block ends a tile of C that another one began, and begins the next one while its copies go on. Both parts go to a
 # workspace, since neither is a whole tile.
 #
-# **What came:** no gain at 8192, and a loss at the other two sizes. At 2048, where every tile is in parts, 11 % is
+# **What happened:** no gain at 8192, and a loss at the other two sizes. At 2048, where every tile is in parts, 11 % is
 # lost. The product's launch keeps the FP32 cores as busy as that of `bulk_copies` (83 and 82 %, below), so we suspect
 # the launch that adds the parts, but the recordings don't have the times of the two launches. At 4096, the product's
 # launch moves 1.67 GB from and to DRAM, and that of `bulk_copies` 0.39 (Nsight Compute, 2026-11-27); the parts are at
@@ -211,8 +211,8 @@ lab.timeline("equal_shares", few, block=2)
 lab.timeline("ragged", few, block=2)
 
 # %% [markdown]
-# The order is that of `equal_shares`, one step later: the shares are cut at other places. **What came:** the same time
-# at 2048, and 4 % more at 4096 and 8192. The recordings don't show why.
+# The order is that of `equal_shares`, one step later: the shares are cut at other places. **What happened:** the same
+# time at 2048, and 4 % more at 4096 and 8192. The recordings don't show why.
 #
 # What they taught: the SMs are used at 97 % at these sizes, so equal shares had 3 % to gain. They stay because rung 26
 # is made of both: its blocks stay on their SMs, share out K only where tiles are few, and take any shape, and it is 1.9
@@ -273,8 +273,8 @@ times = {f"µs at {row}": {m.kernel: m.us for m in bounds.select(shape=row)} for
 pd.DataFrame(times).round(1)
 
 # %% [markdown]
-# **What came:** at 1x4096x4096, 8 columns take 1.24 times as long as 32, and plain loads of 32 columns 1.17 times as
-# long as marked ones. At 1x512x8192, where 32 columns give 16 blocks for 132 multiprocessors, 8 win. The loads are
+# **What happened:** at 1x4096x4096, 8 columns take 1.24 times as long as 32, and plain loads of 32 columns 1.17 times
+# as long as marked ones. At 1x512x8192, where 32 columns give 16 blocks for 132 multiprocessors, 8 win. The loads are
 # marked now, and the table has a cost for each row of B in a tile. Why the mark helps, the recording doesn't show.
 #
 # This is what Nsight Compute counts at three of the four shapes, and at a size of whole tiles. cuBLAS isn't counted:
@@ -304,7 +304,7 @@ for row in busy.rows:
 busy
 
 # %% [markdown]
-# **What came:** these upper limits hardly order the rungs. What rises is how many slots are used at all. That isn't
+# **What happened:** these upper limits hardly order the rungs. What rises is how many slots are used at all. That isn't
 # speed by itself: `barriers` uses more than `warptiled`, for its waits and addresses, and is slower.
 #
 # ## Graded exercise

@@ -98,7 +98,7 @@ rounded = tensor.tensor_product(a, b, "tf32", products=1, promote=None)
 print(f"tf32               {tensor.rms_error(rounded, a, b):7.1f}")
 
 # %% [markdown]
-# **What came:** about 2¹² units, at any K: this is the error of rounded operands, and FP32's sum has a few units
+# **What happened:** about 2¹² units, at any K: this is the error of rounded operands, and FP32's sum has a few units
 # itself. A tolerance of 10⁻² passes it, which is why "TF32 is on by default" goes unnoticed. The gate names the class:
 # tf32.
 #
@@ -118,7 +118,7 @@ for k in (128, 1024, 4096):
     print(f"K = {k:4}: rms {three:5.1f} u·D, {one / three:3.0f} times less than tf32; class fp32: {rms_limit(k):.1f}")
 
 # %% [markdown]
-# **What came:** the error grows with K, not with its root, and leaves FP32's class. Splitting isn't the reason. The
+# **What happened:** the error grows with K, not with its root, and leaves FP32's class. Splitting isn't the reason. The
 # tensor core is:
 
 # %%
@@ -142,7 +142,7 @@ for last in (2.0**-24, 1.9 * 2.0**-24):
 lab.diff("tf32x3", "fp16x3", hunks=[7, 8])
 
 # %% [markdown]
-# **What came:** 8 % slower at 4096, and 20 % busy. The tensor cores weren't the limit. The rung reads its rows and
+# **What happened:** 8 % slower at 4096, and 20 % busy. The tensor cores weren't the limit. The rung reads its rows and
 # columns twice, once for their largest magnitude, and the recordings don't show what else it waits for.
 #
 # ## 24. Promotion
@@ -162,8 +162,8 @@ label = "emulated · sm_90 PTX; U(-1, 1), 32 x 32 elements of C; dashed: the lim
 plots.curves(finding, curves, label, "K", "rms error, u·D", limit=limit)
 
 # %% [markdown]
-# **What came:** FP32's class, and from K = 1024 on an error below that of FP32 multiply-adds in the order of k. But the
-# rung is 5 % slower. What the second accumulator costs beside its additions, the recordings don't show.
+# **What happened:** FP32's class, and from K = 1024 on an error below that of FP32 multiply-adds in the order of k. But
+# the rung is 5 % slower. What the second accumulator costs beside its additions, the recordings don't show.
 #
 # ## 25. Warp groups
 #
@@ -176,8 +176,8 @@ plots.curves(finding, curves, label, "K", "rms error, u·D", limit=limit)
 lab.source("wgmma", "const int slot = s % STAGES;", 13)
 
 # %% [markdown]
-# **What came:** 2.2 times as fast or more, and the tensor cores are 28 % busy instead of 18 %. Every block still splits
-# its own rows and columns.
+# **What happened:** 2.2 times as fast or more, and the tensor cores are 28 % busy instead of 18 %. Every block still
+# splits its own rows and columns.
 #
 # Such a hand-over is easy to get wrong in a way that shows once in a thousand launches. The emulator follows what each
 # thread knows to be complete, so it finds the mistake in one launch. And registers can be short: the launch gives its
@@ -215,7 +215,7 @@ for part in split.passes:
     print(f"{part.function:20} {' x '.join(map(str, part.blocks(size)))} blocks of {part.threads} threads")
 
 # %% [markdown]
-# **What came:** 1.9 times as fast at 2048, 2.3 at 4096 and 2.5 at 8192. The tensor cores are 75 % busy in the
+# **What happened:** 1.9 times as fast at 2048, 2.3 at 4096 and 2.5 at 8192. The tensor cores are 75 % busy in the
 # product's launch at 2048, and its busiest unit; with the splitting pass, 51 %, by time and clock. How much of the
 # first table's peaks is that at 4096? `tf32` computes one product in TF32, `tf32x3` three, and the others three in
 # FP16. The last column is the share at the SM clock of the measurement. (The peak is the data sheet's for any
@@ -266,8 +266,8 @@ plots.bars(title, columns, power.full_label, subtitle=subtitle, accented=[least]
 lab.power_cap()
 
 # %% [markdown]
-# **What came:** at 4096, the card takes 692 of its 700 W with either format, and INT8 is 1.3 times as fast; at 8192,
-# 1.4 times. So six products of INT8 take about 1.5 times as long as three of halves. We built no such rung. INT8
+# **What happened:** at 4096, the card takes 692 of its 700 W with either format, and INT8 is 1.3 times as fast; at
+# 8192, 1.4 times. So six products of INT8 take about 1.5 times as long as three of halves. We built no such rung. INT8
 # reaches a smaller share of its peak than FP16 does, and the recording doesn't say whether the card's power cap or
 # cuBLAS's product of INT8 is the cause: another kernel may do better.
 #

@@ -284,7 +284,7 @@ def test_each_belief_stands_with_what_came_and_a_link(pages):
     stories = re.findall(r"<article>(.*?)</article>", pages["wrong.html"], re.DOTALL)
     assert len(stories) > 8 and f"{len(stories)} beliefs" in pages["index.html"]
     for story in stories:
-        assert story.index("What we believed") < story.index("What came") < story.rindex('<a href="')
+        assert story.index("What we believed") < story.index("What happened") < story.rindex('<a href="')
 
 
 def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pages):

@@ -54,7 +54,7 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("00", "warptiled", "4 blocks on 132 SMs, and another rung is faster. Hint: .*more blocks", "shared"),
         ("00", "naive", "and another rung is faster", "shared"),
         ("00", "split", "isn't a rung with a time at 256", "shared takes"),
-        ("01", {"warmup": "none"}, r"changes the time by [+-]\d+\.\d%. Hint: ", "first"),
+        ("01", {"warmup": "none"}, r"changes the time by [+−]\d+\.\d %. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
         ("02", 3, "their whole range is too narrow", "9 samples"),
         ("02", 6, "begins before the second one. Hint: ", "9 samples"),

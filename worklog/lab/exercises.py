@@ -118,7 +118,7 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     cold, warm = (answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"}))
     added = cold.whole.difference.off - warm.whole.difference.off
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
-    facts = f"with {chosen}, the cold start changes the time by {added:+z.1%}"
+    facts = f"with {chosen}, the cold start changes the time by {signed(added)}"
     hint = "which setting makes one number of all samples, and which sample is slow?"
     return _graded(abs(added) > 0.05, facts, hint, cold.whole.after.measurement.label)
 
@@ -341,4 +341,4 @@ def journal() -> str:
                 row["measured"] = f"{right['measured']:.4g}"
                 row["gap"] = signed(float(first["predicted"]) / right["measured"] - 1, 0)
         rows.append(row)
-    return f"# What I predicted, and what came\n\n{Table.of('', rows, left=7).markdown() if rows else EMPTY}\n"
+    return f"# What I predicted, and what was measured\n\n{Table.of('', rows, left=7).markdown() if rows else EMPTY}\n"

@@ -34,17 +34,7 @@ from worklog.kernel import (
 )
 from worklog.problem import Shape
 from worklog.runner.measure import results
-from worklog.runs import (
-    Calibration,
-    Cell,
-    Measurement,
-    Run,
-    Table,
-    cells,
-    duration,
-    percent,
-    recordings,
-)
+from worklog.runs import Calibration, Cell, Measurement, Run, Table, cells, duration, percent, recordings, signed
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"
@@ -277,7 +267,7 @@ def register_reads(*names: str) -> Table:
     for name, loop in main_loops(names).items():
         share = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
         row = {"rung": name, "multiply-adds": share, "registers read by each": f"{loop.register_reads:.2f}"}
-        rows.append(row | {"in a bank conflict": f"{loop.bank_conflicts:.1%}"})
+        rows.append(row | {"in a bank conflict": percent(loop.bank_conflicts)})
     return Table.of(LOOPS if rows else no_sass(), rows)
 
 
@@ -346,7 +336,7 @@ def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
         row = {"kernel": kernel, "at": str(true.problem)}
         row["unbiased"], row[changed] = ("–" if m.us is None else duration(m.us, padded=True) for m in (true, read))
         both = true.us is not None and read.us is not None
-        row["difference"] = f"{run.difference(true, read).off:+z.1%}" if both else "–"
+        row["difference"] = signed(run.difference(true, read).off) if both else "–"
         row["clocks"] = " and ".join("–" if m.sm_mhz is None else f"{m.sm_mhz:.0f}" for m in (true, read)) + " MHz"
         rows.append(row)
     return Table.of(run.label if run.label == other.label else f"{run.label}; {other.label}", rows)

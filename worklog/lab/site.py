@@ -37,7 +37,7 @@ TEASED = ("naive", "coalesced")
 ABOUT = "SGEMM kernels on an NVIDIA GPU, from naive to past cuBLAS: checked, timed, and explained by what they touch."
 STORY = ("00", "01", "08", "05", "06", "07", "12", "13", "14")  # in the order of reading; the others are the reference
 SHORT = 60  # letters; after such a sentence, the next one is shown, too
-BELIEVED, CAME, WRONG = "What we believed", "What came", "What we got wrong"
+BELIEVED, CAME, WRONG = "What we believed", "What happened", "What we got wrong"
 HEADER = """\
 <header><nav aria-label="worklog">
 <a href="index.html">worklog</a> <a href="index.html#story">story</a> <a href="index.html#panel">panel</a>
@@ -216,7 +216,7 @@ def pages(of: list[Chapter]) -> dict[str, str]:
     written, wrong = dict[str, str](), [f"<h1>{WRONG}</h1>"]
     wrong.append(
         "<p>A sentence that says why is a claim, and a measurement may refute it. We keep both: these are the beliefs "
-        "that were wrong, or too simple, each with what came, and the chapter that shows it.</p>"
+        "that were wrong, or too simple, each with what happened, and the chapter that shows it.</p>"
     )
     for chapter, after in zip(of, [*of[1:], None], strict=True):
         onward = f"<p>{after.link('Next: ')}</p>" if after else ""
@@ -226,7 +226,7 @@ def pages(of: list[Chapter]) -> dict[str, str]:
 
 
 def beliefs(body: str) -> list[str]:
-    """Each paragraph with what was believed, and the one with what came."""
+    """Each paragraph with what was believed, and the one with what happened."""
     stories, paragraphs = list[str](), re.findall(r"<p>.*?</p>", body, re.DOTALL)
     for number, paragraph in enumerate(paragraphs):
         if BELIEVED in paragraph:

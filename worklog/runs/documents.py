@@ -344,7 +344,7 @@ def percent(share: float | None) -> str:
 
 def signed(share: float, digits: int = 1) -> str:
     """A change in percent: +9.0 %, −30.2 %."""
-    return f"{100 * share:+.{digits}f} %".replace("-", "−")
+    return f"{100 * share:+z.{digits}f} %".replace("-", "−")
 
 
 def scaled(count: float) -> str:
