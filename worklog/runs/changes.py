@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration, signed
@@ -78,24 +78,22 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     if not (old and new):
         raise BadSetting("a change needs a reading of each side: measure both")
     slopes = [reading.slope for reading in (*old, *new) if reading.slope is not None]
-    slope = float(np.mean(slopes)) if slopes else SLOPE
+    slope = fmean(slopes) if slopes else SLOPE
     clocked = all(reading.sm_mhz for reading in (*old, *new))
-    logs, clocks, shares = [], [], list[float]()
+    logs, clocks, shares = list[list[float]](), list[float](), list[float]()
     for side in (old, new):
-        mhz = np.log([reading.sm_mhz or 1.0 for reading in side]) if clocked else np.zeros(len(side))
-        logs.append(np.log([reading.us for reading in side]) - slope * mhz)
-        clocks.append(float(mhz.mean()))
-        squares = np.mean([(reading.half / NORMAL) ** 2 for reading in side])
-        shares.append(math.sqrt(squares / len(side)))
+        mhz = [math.log(reading.sm_mhz or 1.0) if clocked else 0.0 for reading in side]
+        logs.append([math.log(reading.us) - slope * clock for reading, clock in zip(side, mhz, strict=True)])
+        clocks.append(fmean(mhz))
+        shares.append(math.sqrt(fmean((reading.half / NORMAL) ** 2 for reading in side) / len(side)))
     us, free = min(reading.us for reading in (*old, *new)), len(old) + len(new) - 2
     between = OVERHEAD_SD_US / us
     if free:
-        rest = sum(float(((side - side.mean()) ** 2).sum()) for side in logs)
+        rest = sum((time - fmean(side)) ** 2 for side in logs for time in side)
         between = max(between, math.sqrt(rest / free))
     between *= math.sqrt(1 / len(old) + 1 / len(new))
     error = math.hypot(*shares, between, SLOPE_SD * (clocks[1] - clocks[0]), SCATTER)
-    log = float(logs[1].mean() - logs[0].mean())
-    made = judged(log, error, threshold)
+    made = judged(fmean(logs[1]) - fmean(logs[0]), error, threshold)
     counts = {reading.kernels for reading in (*old, *new)}
     cards = {reading.card for reading in (*old, *new) if reading.card}
     if counts != {1} and us < SEVERAL_US:
