@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from click.testing import CliRunner, Result
 
-from worklog.cli.commands import main
+from worklog.cli import main
 from worklog.problem import Shape
 from worklog.runner.worker import work_of
 from worklog.runs import Calibration, Estimate, Gpu, Measurement, Roof, Run, Samples, Side, Verdict

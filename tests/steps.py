@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-from worklog.cli.commands import main
+from worklog.cli import main
 from worklog.gpu import device
 
 ROOT = Path(__file__).parents[1]

@@ -68,7 +68,7 @@ def imported_by_check() -> list[str]:
     """Our modules that `worklog check mine.cu --emulate` imports; where the kernel's process has its own, those too."""
     code = """
 import sys
-from worklog.cli.commands import main
+from worklog.cli import main
 main(["check", sys.argv[1], "--emulate"], standalone_mode=False)
 """
     with tempfile.TemporaryDirectory() as folder:

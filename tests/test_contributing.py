@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests import stale, structure
-from worklog.cli.commands import COMMANDS
+from worklog.cli import COMMANDS
 
 LONGEST = 400
 

@@ -243,7 +243,7 @@ def test_the_package_loads_nothing_heavy_and_pandas_only_for_a_data_frame(tmp_pa
 import sys, worklog, worklog.kernel.nvrtc, worklog.emulator
 heavy = {"cupy", "torch", "cuda", "pynvml", "matplotlib", "pandas", "IPython", "ipywidgets", "scipy"}
 print("loaded:", *heavy & set(sys.modules), "!")
-from worklog.cli.commands import main
+from worklog.cli import main
 for words in ("run", "run --json", "check mine.cu --quick", "ablate naive", "peers", "show"):
     main(words.split(), standalone_mode=False)
     print(f"{words}: pandas is loaded" if "pandas" in sys.modules else "")

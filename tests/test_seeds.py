@@ -12,7 +12,7 @@ import click
 
 import worklog
 from tests.seeds import PAGE, ROOT, ROWS, Row, page
-from worklog.cli.commands import main
+from worklog.cli import main
 from worklog.settings import parse_settings
 
 HELD = [row for row in ROWS if row.test]

@@ -1,5 +1,5 @@
 """`python -m worklog` is `worklog`."""
 
-from worklog.cli.commands import main
+from worklog.cli import main
 
 main()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.cli.conftest import one_line, worklog
 from tests.helpers import GPU, PLAIN, measured, small_run
-from worklog.cli.commands import main
+from worklog.cli import main
 from worklog.errors import BadSetting
 from worklog.kernel import at_revision, kernels_dir, ladder, rung
 from worklog.kernel.source import read_source

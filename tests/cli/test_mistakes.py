@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
 from tests.helpers import SIGNATURE
-from worklog.cli.commands import main
+from worklog.cli import main
 from worklog.runner import measure as bench
 from worklog.runs import runs_dir
 from worklog.runs.run import Run

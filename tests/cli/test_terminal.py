@@ -10,8 +10,7 @@ from click.shell_completion import ShellComplete
 
 from tests.cli.conftest import worklog
 from tests.helpers import measured, small_run
-from worklog.cli import options
-from worklog.cli.commands import COMMANDS, main
+from worklog.cli import COMMANDS, main, options
 from worklog.problem import PROBLEMS
 from worklog.runs import cells
 
@@ -39,7 +38,7 @@ def test_a_runs_table_leaves_out_whole_columns_and_says_which():
 @pytest.mark.parametrize(("words", "needed"), [(["-h"], set()), (["run", "-h"], {"numpy", "rich"})])
 def test_help_waits_for_no_library_that_it_does_not_need(words, needed):
     heavy = {"numpy", "scipy", "rich", "pandas", "matplotlib", "torch", "cupy", "worklog.emulator"}
-    code = f"""from worklog.cli.commands import *; import sys
+    code = f"""from worklog.cli import *; import sys
 main({words}, standalone_mode=False)
 print(*{heavy} & {{*sys.modules}})"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

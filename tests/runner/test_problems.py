@@ -12,7 +12,7 @@ from click.testing import Result
 
 from tests.helpers import typed
 from worklog import Problem
-from worklog.cli.commands import main
+from worklog.cli import main
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.gate import check_cases

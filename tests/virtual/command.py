@@ -7,7 +7,7 @@ from worklog.gpu import device
 
 if __name__ == "__main__":
     device.gpu_reason = lambda: None
-    from worklog.cli.commands import main
+    from worklog.cli import main
     from worklog.runner import child
 
     child.COMMAND = (sys.executable, "-m", "tests.virtual.job")

@@ -1,1 +1,96 @@
-"""The command line: `worklog …`."""
+"""`worklog …`: the list of commands, and what becomes of their errors.
+
+Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs that cannot be compared, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from importlib import import_module
+from typing import Any
+
+import click
+
+from worklog import __version__
+from worklog.errors import Interrupted, WorklogError, meant
+from worklog.settings import COMMAND
+
+# In the order of use: each command's module, and what it does in one line.
+COMMANDS = {
+    "doctor": ("harness", "Show what is installed, or the harness's settings."),
+    "run": ("run", "Check and time kernels beside cuBLAS."),
+    "bench": ("run", "Time the benchmarks that a Python file declares."),
+    "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
+    "compare": ("run", "What became faster or slower between runs."),
+    "log": ("run", "List, export or remove the runs of this machine."),
+    "rerun": ("run", "Run the command of a saved run again."),
+    "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
+    "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
+    "profile": ("check", "Hardware counters of one launch, and what limits the kernel."),
+    "new": ("check", "Write a kernel, a solution of a problem, or the notebooks."),
+    "check": ("check", "Check your kernel at every stage of the gate."),
+    "sweep": ("run", "Check and time the tiles of a rung."),
+    "exploits": ("harness", "Show every exploit, and which harnesses pass it."),
+    "peers": ("harness", "Compare this harness with others on the same work."),
+    "figures": ("figures", "Draw every chart of a run."),
+    "site": ("figures", "Write the notebooks, the panel and the ladder as web pages."),
+    "journal": ("figures", "Print what you predicted beside what was measured, as Markdown."),
+    "article": ("figures", "Measure (or take the recording), draw every figure, print."),
+}
+COMPLETION = 'Commands, options, rungs and files complete after: eval "$(_WORKLOG_COMPLETE=bash_source worklog)"'
+
+
+class Commands(click.Group):
+    """The commands; a command's module is imported when the command is used. An error that a user can act on is
+    printed as one line, without a traceback: this package's errors and warnings, and an interrupt.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of use."""
+        return [*COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; a usage error with the nearest name for an unknown one."""
+        if cmd_name == "check":  # before NumPy is loaded: in the gate's small products, BLAS threads only wait
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        if cmd_name in COMMANDS:
+            command: click.Command = getattr(import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+            return command
+        if not ctx.resilient_parsing and not cmd_name.startswith("-"):
+            ctx.fail(f"No such command {cmd_name!r}.{meant(cmd_name, COMMANDS)}")
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list for --help, without importing the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words, which a run's file states. A usage error for a name that isn't UTF-8."""
+        ctx.obj = tuple(args)
+        try:
+            "".join(args).encode()
+        except UnicodeEncodeError:
+            ctx.fail("an argument isn't UTF-8: rename the file, or set LC_ALL=C.UTF-8")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a WorklogError becomes its message and exit code."""
+        COMMAND.set(ctx.obj)
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_: click.echo(f"worklog: {message}", err=True)
+                return super().invoke(ctx)
+        except WorklogError as error:
+            what, exit_code = str(error), error.exit_code
+        except KeyboardInterrupt:
+            what, exit_code = "interrupted", Interrupted.exit_code
+        click.echo(f"worklog: {what}", err=True)
+        ctx.exit(exit_code)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=COMPLETION)
+@click.version_option(__version__, prog_name="worklog")
+def main() -> None:
+    """Check and time SGEMM kernels on NVIDIA GPUs beside cuBLAS, and draw the charts."""
