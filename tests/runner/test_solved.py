@@ -54,6 +54,12 @@ class Product(worklog.Problem):
     def get_extra_params(self, case):
         return [case["n"]]
 
+class Wrong(Product):
+    def baseline(self, a, b):
+        c = Product.baseline(self, a, b)
+        xp.gemm(2.0, a, b, 0.0, c)
+        return c
+
 class Hosted(Product):
     def baseline(self, a, b):
         return np.zeros((2, 2))
@@ -116,6 +122,8 @@ def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file):
     found = at(file, "right", "n=64", "Hosted")
     assert found.us is not None and found.against == {"baseline": None}
     assert "no baseline: it doesn't return arrays of the GPU" in found.degradations
+    wrong = at(file, "right", "n=64", "Wrong")
+    assert "baseline: verify_result fails its result" in wrong.degradations and wrong.ratio is not None
 
 
 def test_a_check_on_a_gpu_takes_samples_and_test_cases(file, monkeypatch):
