@@ -126,7 +126,9 @@ def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_firs
     assert holds and all(None not in hold for hold in holds)
     rows, columns, *_ = shown.document["matrices"]["A"]
     of_b = {(first >= rows * columns, "Bs" in kind["text"]) for kind, _, first in shown.steps(0) if "hold" in kind}
-    copied = next(step for step in access("async_copies").steps(0) if "floats of Bs as float4" in step[0]["text"])
+    of_a = [first for kind, _, first in shown.steps(0) if "read 2 floats of As" in kind.get("text", "")]
+    assert {first % columns for first in of_a} == {*range(columns)}, "each k of a row"
+    copied = next(step for step in access("async_copies").steps(0) if "floats of Bs" in step[0].get("text", ""))
     assert copied[2] >= rows * columns and copied[0]["hold"] == [*range(128)]
     assert of_b == {(True, True), (False, False)}, "elements of B are counted behind those of A"
 

@@ -87,6 +87,15 @@ def test_a_failed_check_is_shown_and_exits_with_1(asked):
     assert Path(document["path"]).is_file()
 
 
+def test_a_measured_sweep_is_shown_and_exits_with_1_if_a_kernel_failed(monkeypatch):
+    ran = small_run(measurements=[measured("BM=64"), Measurement("BM=128", (512,) * 3, "failed", reason="wrong")])
+    monkeypatch.setattr("worklog.cli.options.live_wanted", lambda **_: True)
+    monkeypatch.setattr("worklog.cli.run.search", lambda *_, **__: ran)
+    monkeypatch.setattr("worklog.cli.run.visible_cards", lambda: ["0"])
+    result = worklog("sweep", "tiles_2d", "--axis", "BM=64", "--size", "512")
+    assert result.exit_code == 1 and re.search(r" BM=64 +50\.0 % .*\n BM=128 +failed ", result.stdout), result.output
+
+
 def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked):
     result = worklog("ablate", "naive", "--size", "512")
     assert result.exit_code == 0 and result.stdout.splitlines()[-1].startswith("run saved: ")

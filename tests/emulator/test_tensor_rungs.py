@@ -71,4 +71,6 @@ def test_the_tile_of_split_follows_the_shape():
     shapes += [Shape(768, 1536, 2048), Shape(2048, 2304, 2048)]  # two parts of 192 columns don't fit the registers
     chosen = [tuple(rung("split").at(shape).template[name] for name in ("BN", "PARTS")) for shape in shapes]
     assert chosen == [(64, 1), (64, 1), (128, 1), (192, 1), (64, 96), (64, 8), (128, 1), (192, 1)]
+    splitting = [split(k=k).launches[0].function.removeprefix("split_lines<BM, BN, PARTS, ") for k in (128, 1024, 1025)]
+    assert splitting == ["2, 16>", "2, 64>", "8, 64>"], "a thread takes 8 at a time, and few of them twice"
     assert all(split(bn).program.shared <= 227 * 1024 for bn in (64, 128, 192))

@@ -108,6 +108,9 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
     tasks, own = jobs_of(["naive"], [256], against=[kernel])
     with pytest.raises(BadSetting, match="small can't be a baseline: it must take alpha"):
         require_measurable(tasks, QUICK, own)
+    tasks, own = jobs_of(["naive"], [100], against=["tiles_2d"])
+    with pytest.raises(BadSetting, match="size 100 is outside tiles_2d's domain"):
+        require_measurable(tasks, QUICK, own)
 
 
 def test_pytorch_is_asked_for_fp32(monkeypatch):

@@ -205,7 +205,7 @@ class Panel(Widget):
         def progress(done: int, total: int, doing: str) -> None:
             elapsed_s = time.monotonic() - started
             left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
-            self._say(f"{doing} · {elapsed_s:.0f} s{left}", done / total if total else 0.0, running=True)
+            self._say(f"{doing} · {elapsed_s:.0f} s{left}", done / total, running=True)
 
         try:
             carry_out(jobs, Harness(), progress=progress, out=out, stop=stop, command=self.job)
