@@ -210,6 +210,19 @@ def test_host_code_that_is_not_read_is_an_error_with_its_line(statement, said):
     assert f"mine.cu:{line}: " in error and said in error
 
 
+def test_a_variable_of_two_kernels_is_an_error_because_each_has_its_own():
+    """Each kernel is loaded by itself."""
+    kernels = "".join(
+        f"__global__ void {name}(float* x) {{ {name}_n = x[0] += {of}[0] += 1; }}\n"
+        for name, of in (("one", "n"), ("two", "%s"))
+    )
+    variables = "__device__ float n[4], m[4], one_n, two_n;\n"
+    statement = "one<<<1, 1>>>(output);\n  two<<<1, 1>>>(output);"
+    source = variables + kernels + SOFTMAX.replace("  cudaDeviceSynchronize();", f"  {statement}")
+    assert "one and two use n, of which each has its own: pass data" in refused(worklog(source % "n", "softmax"))
+    assert "of which each has its own" not in worklog(source % "m", "softmax").output
+
+
 ARTICLE = """
 import ctypes
 import torch

@@ -275,14 +275,18 @@ class Compiled:
         return {"registers": self.registers, "local_bytes": self.stack_bytes, "shared_bytes": self.shared_bytes}
 
     @cached_property
-    def mix(self) -> InstructionMix:
-        """Of the kernel, with the functions that were not inlined."""
+    def code(self) -> str:
+        """PTX of the kernel, with the functions that were not inlined."""
         starts = list(_BODY.finditer(self.ptx))
         ends = [*(start.start() for start in starts[1:]), len(self.ptx)]
-        names: list[str] = []
-        for start, end in zip(starts, ends, strict=True):
-            if start["kind"] == "func" or start["name"] == self.symbol:
-                names += _MNEMONIC.findall(self.ptx[start.end() : end])
+        own = (start["kind"] == "func" or start["name"] == self.symbol for start in starts)
+        parts = (self.ptx[start.end() : end] for start, end, used in zip(starts, ends, own, strict=True) if used)
+        return "\n".join(parts)
+
+    @cached_property
+    def mix(self) -> InstructionMix:
+        """Of the kernel, with the functions that were not inlined."""
+        names = _MNEMONIC.findall(self.code)
         counts = Counter(kind for name in names for kind, pattern in KINDS.items() if re.match(pattern, name))
         tensor = [name for name in names if re.match(KINDS[TENSOR], name)]
         operands = dict.fromkeys(part for name in tensor for part in name.split(".") if part in OPERANDS)
@@ -290,12 +294,13 @@ class Compiled:
 
     @property
     def variables(self) -> list[str]:
-        """`__device__` variables, which keep their values, without constants, what is only declared, the compiler's own
-        (strings, tables of virtual functions), and those that the code only loads by their names.
+        """`__device__` variables of the kernel, which keep their values, without constants, what is only declared, the
+        compiler's own (strings, tables of virtual functions), and those that the code only loads by their names.
         """
         named, loaded = Counter(re.findall(r"[$\w]+", self.ptx)), Counter(_LOADED.findall(self.ptx))
         names = [name for name in VARIABLE.findall(self.ptx) if not name.startswith(("$", "_ZTV", "__unnamed_"))]
-        return [name for name in names if named[name] > 1 + loaded[name]]
+        own = {*re.findall(r"[$\w]+", self.code)}
+        return [name for name in names if name in own and named[name] > 1 + loaded[name]]
 
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")

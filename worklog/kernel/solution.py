@@ -230,7 +230,12 @@ class _Kernels(Solver):
             solution, taken = self.solution, tuple(parameter.name for parameter in defined.parameters)
             code, _ = prepared(solution.file, solution.source, solution.folders, solution.define)
             program = replace(code, entry=entry, arguments=taken, shared=shared)
-            self._compiled[entry, shared] = self.device.compile(program)
+            compiled = self.device.compile(program)
+            for (other, _), known in self._compiled.items():
+                if shared_by_both := {*known.compiled.variables} & {*compiled.compiled.variables}:
+                    variable = f"{other} and {entry} use {min(shared_by_both)}, of which each has its own"
+                    raise BadSetting(f"{variable}: pass data in a parameter of {FUNCTION}, or write one kernel")
+            self._compiled[entry, shared] = compiled
         return self._compiled[entry, shared], (*grid, 1, 1)[:3], (*block, 1, 1)[:3], values
 
 
