@@ -44,7 +44,7 @@ def wrong(change: Callable[[Float32], Any]) -> ErrorMap:
         (noise([1, 2, 5, 6, 9], 7), "5 rows (1, 2, 5, 6, …)", "column 7", ""),
         (noise(slice(64, 96), slice(32, 64)), "rows 64 to 95", "columns 32 to 63", "One tile of 32 x 32"),
         (noise(7, 9), "row 7", "column 9", ""),
-        (noise(255, 9), "row 255", "column 9", ""),  # one element isn't a row
+        (noise(255, 9), "row 255", "column 9", ""),
         (lambda c: c.__setitem__((3, 4), np.nan), "row 3", "column 4", "NaN or infinity"),
         (lambda c: c.fill(SENTINEL), "all 256 rows", "all 192 columns", "C was never written"),
         (lambda c: c[10:20].fill(SENTINEL), "rows 10 to 19", "all 192 columns", "These elements were never written"),

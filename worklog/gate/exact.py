@@ -294,7 +294,7 @@ def error_map(
     guess = _value_guess(c, expected, mask, sentinel)
     if not guess and factors is not None:
         guess = _missing_terms(c, expected, mask, *factors)
-    if guess in ("", UNWRITTEN):
+    if guess in ("", UNWRITTEN) and (factors is None or mask.sum() > 1):  # one element of a product is no row
         guess = f"{guess} {_place_guess(rows, columns, mask.shape)}".strip()
     words = whereabouts(rows, c.shape[0], "row"), whereabouts(columns, c.shape[1], "column")
     # Tiles have sides of powers of two that cut C into at most MOST_TILES per side; those at the edges can be smaller.
@@ -349,8 +349,6 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
 def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
     """What the places of the wrong elements suggest, or ""."""
     m, n = shape
-    if len(rows) == len(columns) == 1:
-        return ""
     for indices, total, name in ((rows, m, "row"), (columns, n, "column")):
         if len(indices) < total and indices[-1] == total - 1 and _step(indices) == 1:
             if len(indices) == 1:
@@ -358,7 +356,7 @@ def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str
             return f"Only {name}s from {indices[0]} to the end: the grid or a bound is rounded down."
     if len(rows) == m and len(columns) == n:
         return ""
-    if _step(rows) == 1 and _step(columns) == 1:
+    if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:
         tile = f"One tile of {len(rows)} x {len(columns)} at row {rows[0]}, column {columns[0]}"
         return f"{tile}: one block or warp computed another tile, or read data too early or too late (a race)."
     for indices, name in ((rows, "row"), (columns, "column")):
