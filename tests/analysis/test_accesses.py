@@ -93,7 +93,7 @@ def test_the_accesses_of_a_warp_in_words():
     [multiplied] = {kind["text"] for kind in access("wgmma").document["kinds"] if "tensor" in kind.get("text", "")}
     assert multiplied == "The tensor cores read 288 lines of 16 bytes of shared memory, without lanes"
     first = at_first(access("vectorized"))
-    words = "32 lanes read 64 floats of Bs as float4", "8 wavefronts, 4 of them bank conflicts"
+    words = "32 lanes read 64 floats of Bs as float4", "8 wavefronts, 4 of them for bank conflicts"
     assert (first["text"], first["cost"]) == words
     read = {start // 4 + k for start in first["lanes"] for k in range(4)}
     assert {word for phase in first["rows"] for delivered in phase for word in delivered} == read

@@ -252,7 +252,7 @@ class _Reader:
         elif copy:
             kind["cost"], excess, short = "not counted: the copy writes it later", 0, (0, "later")
         else:
-            conflict = f"{conflicts} of them bank conflicts" if conflicts else "no conflict"
+            conflict = f"{conflicts} of them for bank conflicts" if conflicts else "no conflict"
             kind["cost"] = f"{_several(waves, 'wavefront')}, {conflict}"
             excess, short = conflicts, (waves, "wavefront")
         if step.in_shared:

@@ -230,7 +230,7 @@ def _report_launches(subject: Runnable, device: Device, progress: Progress, besi
         progress(number, 0, doing)
         if isinstance(device, EmulatedDevice):
             device.progress = lambda steps, budget: progress(
-                number, 0, f"{doing}: {steps:,} instructions executed, of at most {budget:,}"
+                number, 0, f"{doing}: a warp is at {steps:,} of at most {budget:,} instructions"
             )
         try:
             enqueue(shape, *arguments)

@@ -283,4 +283,4 @@ def effects_text(run: Run, kernel: str) -> str:
 
 def older(run: Run) -> list[str]:
     """The remark on pitfalls that this run is older than."""
-    return [f"not in this run: {', '.join(run.unknown)}, which counts as unbiased"] if run.unknown else []
+    return [f"not in this run, and counted as unbiased: {', '.join(run.unknown)}"] if run.unknown else []

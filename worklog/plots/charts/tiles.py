@@ -164,7 +164,7 @@ def _words(request: Request) -> str:
     several = f"{floats} floats" if floats > 1 else "1 float for all"
     words = f"{'write' if request.is_store else 'load'} of {request.memory}, {request.width} bytes per lane: {several}"
     if request.in_shared:
-        conflicts = f", {request.conflicts} of them bank conflicts" if request.conflicts else ""
+        conflicts = f", {request.conflicts} of them for bank conflicts" if request.conflicts else ""
         return f"{words}, {_counted(request.wavefronts, 'wavefront')}{conflicts}"
     share = 100 * floats / (PER_SECTOR * request.sectors)
     return f"{words} in {_counted(request.sectors, 'sector')}, {share:.3g} % used"
