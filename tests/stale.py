@@ -1,7 +1,7 @@
 """Which generated files are out of date: `python -m tests.stale` lists them with the command for each (2 s, no GPU).
 
-`python -m tests.stale --make NAME`, repeated for more, runs the command, and notes in made.json what the files were made
-from: the code that the command imports (without comments), its data, and the files themselves.
+`python -m tests.stale --make NAME`, repeated for more, runs the command, and notes in made.json what the files were
+made from: the code that the command imports (without comments), its data, and the files themselves.
 """
 
 import hashlib
