@@ -182,8 +182,8 @@ def test_an_endless_loop_fails_with_its_line(monkeypatch):
         found = str(check(kernel, SMALL, budget=20_000, progress=lambda done, total, doing: heard.append(doing)))
         assert "✗ launch: after 20,000 instructions, thread " in found
         assert "is still in the loop of line 5: for (int k = 0;" in found and "a loop that does not end" in found
-    steps = [int(words[1].replace(",", "")) for said in heard if (words := re.search(r": ([\d,]+) instr", said))]
-    assert len(steps) >= 38 and all(said.endswith("of at most 20,000") for said in heard if "instructions" in said)
+    steps = [int(words[1].replace(",", "")) for said in heard if (words := re.search(r" at ([\d,]+) of", said))]
+    assert len(steps) >= 38 and all("of at most 20,000 " in said for said in heard if "instructions" in said)
 
 
 def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning():

@@ -331,7 +331,7 @@ def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
             lines[15] = 0
             lines[15, 4] = 0.4  # times the largest numbers, nearly the largest
             lines[24] *= np.float32(2.0**126)
-            lines[25] = (lines[25] + np.copysign(1, lines[25])) * np.float32(2.0**127)
+            lines[25] = (np.copysign(1, lines[25]) + lines[25] / 2) * np.float32(2.0**127)  # finite after all rounding
             lines[26] *= np.float32(2.0**-60)
             lines[27] *= np.float32(2.0**-100)
         rows, columns = a[first:], b[:, first:]
