@@ -19,7 +19,7 @@ from worklog.cli.figures import markdown, markers, rewrite
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
 from worklog.problem.gemm import Shape
-from worklog.runs import Measurement, Run, Stage, Verdict, recorded_run
+from worklog.runs import Measurement, Run, Stage, Verdict, recorded_run, recordings
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 
 ROOT = Path(__file__).parents[1]
@@ -76,6 +76,8 @@ def test_the_numbers_beside_the_first_picture_are_the_runs():
         "runs at the card's power cap and is 3.6 times as fast. Its largest error is 0.50 times" in text
         and in_a_row("cuBLAS") == 1
     )
+    power = Run.load(recordings("settings")["h200_power"], "recorded").measurements
+    assert [m.work.watts > 700 for m in power if m.kernel == "split"] == [True], "an H200's cap, by its data sheet"
     assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
     assert "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
     assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
