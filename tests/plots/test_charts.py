@@ -38,6 +38,7 @@ from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
 from worklog.runner.sweep import Variants, variants
 from worklog.runs import Estimate, NothingToDraw, recordings
+from worklog.runs.changes import compare, side_of
 from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
@@ -76,6 +77,13 @@ def swept() -> Run:
     found[-1].against["another tile"] = Estimate(1, 1, 1)
     bad = [Measurement(name, SIZE, "failed", reason="at precision: no") for name in others]
     return small_run(measurements=[*found, *bad])
+
+
+def on_three_days() -> list[Run]:
+    """Two kernels: one slower each day, the other faster on the last."""
+    times = (10, 90.0, 100.0), (11, 100.0, 100.0), (12, 110.0, 90.0)
+    pairs = [(f"2026-11-{day}T03:12", [measured("a", us=a), measured("b", us=b)]) for day, a, b in times]
+    return [small_run(created=created, measurements=pair) for created, pair in pairs]
 
 
 def on_two_cards() -> Run:
@@ -155,6 +163,8 @@ CASES = {
         source="sm_90",
     ),
     "heat map": Case(lambda: plots.heat_map(tiles(), swept()), "30 | 90 | – | BM | BN | at precision: no", "", LIVE),
+    "changes": Case(lambda: plots.changes(compare(*([side_of(run)] for run in on_three_days()[:2]))), source=LIVE),
+    "history": Case(lambda: plots.history("a", on_three_days()), source=LIVE),
     "cards": Case(lambda: plots.cards(on_two_cards()), "3 tiles in 4 s: 2 cards were busy 75 % | b:1", source="live"),
 }
 LIMIT = {128: 17.0, 1024: 42.0}

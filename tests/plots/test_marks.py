@@ -22,7 +22,7 @@ from pytest import approx
 from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
-from tests.plots.test_charts import EMULATED, boxes, drawn, swept, tiles
+from tests.plots.test_charts import EMULATED, boxes, drawn, on_three_days, swept, tiles
 from worklog import lab, plots
 from worklog.analysis.accesses import access
 from worklog.errors import WorklogError
@@ -167,9 +167,7 @@ def test_the_scale_of_errors_has_ticks_at_30_too_unless_they_differ_much():
 
 
 def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the_newest_gpu():
-    times = (10, 90.0, 100.0), (11, 100.0, 100.0), (12, 110.0, 90.0)
-    pairs = [(f"2026-11-{day}T03:12", [measured("a", us=a), measured("b", us=b)]) for day, a, b in times]
-    three = [small_run(created=created, measurements=pair) for created, pair in pairs]
+    three = on_three_days()
     made = compare([side_of(three[1])], [side_of(three[2])])
     *lines, unchanged = plots.changes(made).axes[0].lines
     assert unchanged.get_xdata() == [0, 0]
