@@ -24,7 +24,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LONGEST_S = 600  # of all tests with a mutant
-WITHOUT = ["--ignore=tests/gpu", "--ignore=tests/browser/test_pages.py"]
+WITHOUT = ["--ignore=tests/gpu", "--ignore=tests/browser"]  # a browser does not answer a forked process
 NEW_PROCESS = "needs a process that starts with the change"
 Key = tuple[str, str, int]  # of code: its file, its name in the module, its first line
 
