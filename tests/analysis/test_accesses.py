@@ -118,6 +118,7 @@ def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_m
     copies = {kind["text"]: kind.get("writes", 0) for kind in shown.document["kinds"] if "box" in kind}
     assert shown.document["matrices"]["A"] == [256, 32, 0, 0, 128, 32], "rows and columns of A, and the part to draw"
     assert list(copies.values()) == [0] and "bytes of B to shared memory" in next(iter(copies))
+    assert list(access("split").document["matrices"]) == ["C"], "its bulk copies bring the parts of A and B"
 
 
 def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_first_one_of_a_on():

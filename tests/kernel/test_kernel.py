@@ -113,6 +113,7 @@ def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_
         (TEMPLATE, {"domain": " "}, "domain is empty: give SHAPES"),
         (TEMPLATE, {"args": ""}, "args is empty: give NAMES"),
         (TEMPLATE, {"block": "0"}, "cannot read the block"),
+        (TEMPLATE, {"block": "8,2,2,1"}, "cannot read the block"),
         (TEMPLATE, {"block": "N"}, "cannot read 'N'"),
         (TEMPLATE, {"define": ["1=2"]}, "write NAME or NAME=VALUE"),
         (TEMPLATE, {"define": {"BM": 64}}, r"define: give a list such as \['BM=64'\]"),
