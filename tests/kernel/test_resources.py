@@ -58,6 +58,7 @@ def test_each_kind_is_counted(names):
         assert replace(built, symbol=name).mix.counts == BODIES[name][1], name
 
 
+USES = {"by_address": "*c = (**last)++", "by_name": "*c = other[1]++", "neither": "*c = 64"}
 ADDED = """#include <cassert>
 __device__ float kept;
 struct Plain { __device__ virtual void store(float* c) { *c = 1; } };
@@ -71,6 +72,16 @@ def test_what_the_compiler_adds_is_no_variable_of_the_kernel():
         Kernel.from_source(f'{ADDED}extern "C" __global__ void mine({SIGNATURE}) {{ {body} }}').program
     )
     assert all(name in built.ptx for name in ("$str", "_ZTV5Plain", "__unnamed_1")) and built.variables == ["kept"]
+
+
+def test_a_variable_is_the_kernels_that_uses_it_if_only_by_its_address_in_another():
+    uses = "\n".join(f'extern "C" __global__ void {name}(float* c) {{ {body}; }}' for name, body in USES.items())
+    variables = (
+        "__device__ float kept[64], other[64];\n__device__ float* first = kept;\n__device__ float** last = &first;"
+    )
+    built = compile_cuda(Kernel.from_source(f"{variables}\n{uses}", entry="by_address").program)
+    of = {name: replace(built, symbol=name).variables for name in USES}
+    assert of == {"by_address": ["kept", "first"], "by_name": ["other"], "neither": []}
 
 
 def test_flushing_and_tensor_cores_are_shown():

@@ -300,6 +300,9 @@ class Compiled:
         named, loaded = Counter(re.findall(r"[$\w]+", self.ptx)), Counter(_LOADED.findall(self.ptx))
         names = [name for name in VARIABLE.findall(self.ptx) if not name.startswith(("$", "_ZTV", "__unnamed_"))]
         own = {*re.findall(r"[$\w]+", self.code)}
+        for declared in reversed(_DECLARED.findall(self.ptx)):  # behind those whose addresses it holds
+            mentioned = {*re.findall(r"[$_A-Za-z][$\w]*", declared)} - {"generic"}
+            own |= mentioned if mentioned & own else set()
         return [name for name in names if name in own and named[name] > 1 + loaded[name]]
 
 
@@ -321,6 +324,7 @@ KINDS = {
     "FP64 sums or products": rf"{_ARITHMETIC}.*\.f64$",
     "masks from __activemask(), which may lack threads in the same branch (state a mask instead)": r"activemask\b",
 }
+_DECLARED = re.compile(r"^(?:\.(?:visible|weak) )?\.global .*\.align \d+ \.\w+ ([^;]*);", re.MULTILINE)
 _LOADED = re.compile(r"\bld\.[\w.:]+\s[^;]*\[([$\w]+)")
 _BODY = re.compile(r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{")
 # Also behind a brace: NVIDIA's headers write "{  cvt.rn.f16.f32 %rs1, %f1;}" on one line.
