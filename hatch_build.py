@@ -38,7 +38,9 @@ class Core(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
         """Zig's compiler where there is no other."""
         wheel, build = self._wheel_and_build()
-        is_needed = wheel or (sys.platform != "win32" and "ziglang" in (build["compiler"]() or ("ziglang",)))
+        is_needed = wheel or (
+            sys.platform != "win32" and "ziglang" in (build["compiler"]() or ("ziglang",))
+        )
         return ["ziglang>=0.13"] if is_needed else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -47,16 +49,23 @@ class Core(BuildHookInterface[Any]):
         if sys.platform == "win32" and not wheel:
             self.app.display_warning(build["WINDOWS"])
             return
-        kind = next((kind for kind in ("x86_64", "aarch64", "arm64") if wheel.endswith(kind)), "") or build["machine"]()
+        kind = (
+            next((kind for kind in ("x86_64", "aarch64", "arm64") if wheel.endswith(kind)), "")
+            or build["machine"]()
+        )
         self._made = tempfile.TemporaryDirectory()
         kept = Path(os.environ.get("WORKLOG_CACHE") or self._made.name)
         folder = Path(self.root) / CORE if version == "editable" else kept
         old = {*folder.glob("core-*.so")} if version == "editable" else set()
         try:
             with ThreadPoolExecutor() as pool:  # each takes seconds
-                chosen = build["fitting"]()[:1] if version == "editable" else build["variants"](kind)
+                chosen = (
+                    build["fitting"]()[:1] if version == "editable" else build["variants"](kind)
+                )
                 new = {*pool.map(lambda flags: build["compile_core"](folder, flags, wheel), chosen)}
-        except PermissionError as error:  # of a checkout that is read only: the core is compiled when it is first used
+        except (
+            PermissionError
+        ) as error:  # of a checkout that is read only: the core is compiled when it is first used
             self.app.display_warning(f"{error}: the emulator's core is not compiled now")
             return
         for path in old - new:
@@ -72,7 +81,9 @@ class Core(BuildHookInterface[Any]):
 
     def _wheel_and_build(self) -> tuple[str, dict[str, Any]]:
         """WORKLOG_WHEEL, and the names in build.py."""
-        return os.environ.get("WORKLOG_WHEEL", ""), runpy.run_path(str(Path(self.root) / CORE / "build.py"))
+        return os.environ.get("WORKLOG_WHEEL", ""), runpy.run_path(
+            str(Path(self.root) / CORE / "build.py")
+        )
 
 
 class Readme(MetadataHookInterface):

@@ -15,7 +15,9 @@ from hypothesis import settings
 
 # Before NumPy is loaded: small products of several test processes would wait for each other's BLAS threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-gc.set_threshold(50_000)  # collections after each 700 objects, the default, take a tenth of the time
+gc.set_threshold(
+    50_000
+)  # collections after each 700 objects, the default, take a tenth of the time
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 # nbformat's validator loads it for a format that no notebook has, and it builds its grammar for 2 seconds.
@@ -23,8 +25,19 @@ sys.modules["rfc3987_syntax"] = None
 
 WHY = "this test has no GPU"
 # The files that take longest, longest first.
-SLOW = ["notebooks/test_notebooks", "browser/test_site", "exploits/test_exploits", "gate/test_rare_paths"]
-SLOW += ["browser/test_pages", "runner/test_search", "tests/test_packaging", "runner/test_check", "plots/test_charts"]
+SLOW = [
+    "notebooks/test_notebooks",
+    "browser/test_site",
+    "exploits/test_exploits",
+    "gate/test_rare_paths",
+]
+SLOW += [
+    "browser/test_pages",
+    "runner/test_search",
+    "tests/test_packaging",
+    "runner/test_check",
+    "plots/test_charts",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,13 +57,23 @@ def nobodys_home(tmp_path_factory):
     """Keep runs, Jupyter's and IPython's files in a temporary folder; subprocesses inherit it."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("WORKLOG_HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        for name in (
+            "WORKLOG_HOME",
+            "JUPYTER_CONFIG_DIR",
+            "JUPYTER_DATA_DIR",
+            "JUPYTER_RUNTIME_DIR",
+            "IPYTHONDIR",
+        ):
             patch.setenv(name, str(home / name.lower()))
-        shared = home.parents[1] if "PYTEST_XDIST_WORKER" in os.environ else home  # workers compile for each other
+        shared = (
+            home.parents[1] if "PYTEST_XDIST_WORKER" in os.environ else home
+        )  # workers compile for each other
         patch.setenv("WORKLOG_CACHE", str(shared / "cache"))
         patch.delenv("WORKLOG_SOURCE", raising=False)
         patch.setenv("MPLBACKEND", "agg")
-        patch.setattr("worklog.kernel.nvrtc.in_a_process", compile_here)  # a process takes as long as most compilations
+        patch.setattr(
+            "worklog.kernel.nvrtc.in_a_process", compile_here
+        )  # a process takes as long as most compilations
         yield
 
 
@@ -77,7 +100,9 @@ def no_nvrtc(monkeypatch):
     from worklog.errors import NvrtcMissing
 
     def missing(*_: object, **__: object) -> None:
-        raise NvrtcMissing("cannot compile CUDA source: no module; install it with: pip install nvidia-cuda-nvrtc")
+        raise NvrtcMissing(
+            "cannot compile CUDA source: no module; install it with: pip install nvidia-cuda-nvrtc"
+        )
 
     monkeypatch.setattr("worklog.emulator.device.compile_cuda", missing)
 
@@ -120,4 +145,6 @@ def one_png(monkeypatch):
     from worklog.plots.figure import Drawing
 
     encoded = Drawing.encoded
-    monkeypatch.setattr(Drawing, "encoded", lambda self, svg: encoded(self, svg) if self.name == "ladder" else b"")
+    monkeypatch.setattr(
+        Drawing, "encoded", lambda self, svg: encoded(self, svg) if self.name == "ladder" else b""
+    )

@@ -7,7 +7,9 @@ import hypothesis.strategies as st
 WORDS = st.sampled_from(["", "x", "[/x]", "kernel", "2026-11-21"])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS
 DAMAGES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2), max_leaves=4
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=4,
 )
 GONE: Any = object()
 
@@ -16,7 +18,9 @@ def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
     """The document with something anywhere in it replaced."""
     if not value or not isinstance(value, (dict, list)) or data.draw(st.integers(0, 3)) == 0:
         return damage
-    where = data.draw(st.sampled_from(range(len(value)) if isinstance(value, list) else sorted(value)))
+    where = data.draw(
+        st.sampled_from(range(len(value)) if isinstance(value, list) else sorted(value))
+    )
     whole = value.copy()
     whole[where] = damaged(value[where], damage, data)
     return whole

@@ -104,7 +104,9 @@ def check(order: dict[str, Any], say: Say) -> None:
     from worklog.runs import Verdict, passed
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
-    begun = Checked(order["what"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)
+    begun = Checked(
+        order["what"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled
+    )
     say("begun", checked=begun)
     say("progress", done=0, doing="launch 1 at 64")
     act(order["what"].name)

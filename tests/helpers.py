@@ -20,7 +20,8 @@ from worklog.settings import Harness
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 # The second one lacks a barrier.
 PLAIN, RACY = (
-    (Path(__file__).parent / "kernel" / f"{name}.cu").read_text(encoding="utf-8") for name in ("plain", "racy")
+    (Path(__file__).parent / "kernel" / f"{name}.cu").read_text(encoding="utf-8")
+    for name in ("plain", "racy")
 )
 # No texture instruction is supported by the emulator.
 TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
@@ -32,7 +33,9 @@ CALIBRATION = Calibration(
 )  # fmt: skip
 
 
-def measured(kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any) -> Measurement:
+def measured(
+    kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any
+) -> Measurement:
     """A measurement with three samples, one of which does not count."""
     sides = [
         Side(kernel, [us, us * 1.01, us * 9], [1980.0, 1980.0, 900.0]),
@@ -60,7 +63,9 @@ def small_run(**changes: Any) -> Run:
         tool={"name": "gemm-worklog", "version": "0.1.0"},
         created="2026-11-21T03:12:44+00:00",
         calibration=CALIBRATION,
-        kernels={"naive": {"file": "01_naive.cu", "registers": 40, "idea": "one thread, one element"}},
+        kernels={
+            "naive": {"file": "01_naive.cu", "registers": 40, "idea": "one thread, one element"}
+        },
         measurements=[
             measured("naive"),
             measured("cuBLAS", us=50.0, ratio=1.0),

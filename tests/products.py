@@ -32,7 +32,10 @@ class Product:
 def drawn(seed: int, shape: Shape) -> Product:
     """A product by a seed, which also chooses the kind: the kinds take turns."""
     rng, kind = np.random.default_rng(seed), KINDS[seed % len(KINDS)]
-    a, b, c = (rng.uniform(-1, 1, sizes) for sizes in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)))
+    a, b, c = (
+        rng.uniform(-1, 1, sizes)
+        for sizes in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+    )
     if kind in ("positive", "offset"):
         a, b = (abs(x) + (1000 if kind == "offset" else 0) for x in (a, b))
     elif kind == "equal":
@@ -54,7 +57,9 @@ def drawn(seed: int, shape: Shape) -> Product:
     elif kind == "zeros":
         a[rng.random(a.shape) < 0.7] = 0
         b[rng.random(b.shape) < 0.7] = 0
-    elif kind == "large and small":  # of each small product, a tensor core truncates almost one unit
+    elif (
+        kind == "large and small"
+    ):  # of each small product, a tensor core truncates almost one unit
         a, b = (np.full(x.shape, 2.0**-7 * (1 + 39 / 1024 + 0.9375 * 2.0**-11)) for x in (a, b))
         a[:, 0], b[0] = 1, 1
     alpha, beta = rng.choice([1, 1, -0.75, 3]), rng.choice([0, 0, 1, -1.5])
@@ -76,4 +81,8 @@ def largest_error(product: Product, result: Any, library: Any = np) -> float:
         share = library.where(error > 0, error / library.where(size == 0, 2.0**-200, size), 0)
         is_finite = library.isfinite(exact)
         same = (result == exact) | (library.isnan(result) & library.isnan(exact))
-    return float(library.where(is_finite, library.nan_to_num(share, nan=np.inf), library.where(same, 0, np.inf)).max())
+    return float(
+        library.where(
+            is_finite, library.nan_to_num(share, nan=np.inf), library.where(same, 0, np.inf)
+        ).max()
+    )

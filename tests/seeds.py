@@ -43,8 +43,12 @@ def page() -> str:
         for row in rows:
             file, _, name = row.test.partition("::")
             held = f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/{file})"
-            cells.append((row.feature, f"`{row.how}`", held) if row.test else (row.feature, row.how, "–"))
-        parts.append(f"## {document}\n\n{Table('', ('feature', 'here', 'held by'), cells, left=3).markdown()}\n")
+            cells.append(
+                (row.feature, f"`{row.how}`", held) if row.test else (row.feature, row.how, "–")
+            )
+        parts.append(
+            f"## {document}\n\n{Table('', ('feature', 'here', 'held by'), cells, left=3).markdown()}\n"
+        )
     return "\n".join(parts)
 
 

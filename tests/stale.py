@@ -38,13 +38,26 @@ TARGETS = {
     "figures": Target(
         "python -m worklog article && python -m tests.record.readme",
         ("worklog.cli.figures", "worklog.kernel.best", "worklog.runs.changes"),
-        (RECORDINGS, "worklog/plots/*.toml", "kernels/*", "tests/record/readme.*", "constraints.txt"),
+        (
+            RECORDINGS,
+            "worklog/plots/*.toml",
+            "kernels/*",
+            "tests/record/readme.*",
+            "constraints.txt",
+        ),
         ("figures/*.svg", "figures/*.png", "figures/README.md", "README.md"),
     ),
     "notebooks": Target(
         "python -m tests.record.notebooks",
         ("worklog",),
-        (RECORDINGS, "kernels/*", "notebooks/source/*.py", "tests/record/notebooks.py", *CORE, "constraints.txt"),
+        (
+            RECORDINGS,
+            "kernels/*",
+            "notebooks/source/*.py",
+            "tests/record/notebooks.py",
+            *CORE,
+            "constraints.txt",
+        ),
         ("notebooks/*.ipynb",),
     ),
     "ptx": Target(
@@ -53,11 +66,18 @@ TARGETS = {
         ("kernels/*", "tests/record/ptx.py"),
         ("worklog/kernel/ptx/*",),
     ),
-    "seeds": Target("python -m tests.seeds", (), ("tests/seeds.csv", "tests/seeds.py"), ("notebooks/seeds.md",)),
+    "seeds": Target(
+        "python -m tests.seeds", (), ("tests/seeds.csv", "tests/seeds.py"), ("notebooks/seeds.md",)
+    ),
     "draws": Target(
         "python -m tests.gate.test_draws",
         ("worklog.gate.sgemm",),
-        ("tests/gate/test_draws.py", "tests/gate/kernels.py", "tests/gate/numpy_device.py", "constraints.txt"),
+        (
+            "tests/gate/test_draws.py",
+            "tests/gate/kernels.py",
+            "tests/gate/numpy_device.py",
+            "constraints.txt",
+        ),
         ("tests/gate/draws.json",),
     ),
     "looks": Target(
@@ -82,7 +102,11 @@ def imports() -> ImportGraph:
 
 def sources(module: str) -> list[Path]:
     """The files of a module and of all that it imports; of the package, whose names load on first use, all."""
-    names = imports().modules if module == "worklog" else {module, *imports().find_upstream_modules(module)}
+    names = (
+        imports().modules
+        if module == "worklog"
+        else {module, *imports().find_upstream_modules(module)}
+    )
     paths = [ROOT / name.replace(".", "/") for name in sorted(names)]
     return [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
 
@@ -115,13 +139,21 @@ def stale() -> list[str]:
 
 
 @click.command()
-@click.option("--make", "names", multiple=True, type=click.Choice([*TARGETS, "all"]), help="Make these files again.")
+@click.option(
+    "--make",
+    "names",
+    multiple=True,
+    type=click.Choice([*TARGETS, "all"]),
+    help="Make these files again.",
+)
 def main(names: tuple[str, ...]) -> None:
     """List the generated files that are out of date, or make files again."""
     for name in stale() if "all" in names else names:
         for command in TARGETS[name].command.split(" && "):
             words = [sys.executable, *command.split()[1:]]
-            subprocess.run(words, cwd=ROOT, env={**os.environ, "WORKLOG_SOURCE": "recorded"}, check=True)
+            subprocess.run(
+                words, cwd=ROOT, env={**os.environ, "WORKLOG_SOURCE": "recorded"}, check=True
+            )
         made = json.loads(MADE.read_text(encoding="utf-8")) | {name: fingerprint(TARGETS[name])}
         MADE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     if not names:

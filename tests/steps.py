@@ -37,7 +37,11 @@ def product(alpha, A, B, beta, C):
 
 def function(frame: FrameType | None) -> str:
     """Our function that a frame runs, as "file:name", else "". A comprehension or a module's own code is none."""
-    if frame is None or frame.f_code.co_name.startswith("<") or not frame.f_code.co_filename.startswith(OURS):
+    if (
+        frame is None
+        or frame.f_code.co_name.startswith("<")
+        or not frame.f_code.co_filename.startswith(OURS)
+    ):
         return ""
     return f"{frame.f_code.co_filename.removeprefix(OURS)}:{frame.f_code.co_qualname}"
 
@@ -64,7 +68,11 @@ class Trace:
             self.calls.add((function(frame.f_back), callee))
         elif event == "call" and frame.f_code.co_name == "product":
             self.to_kernel.append(chain(frame))
-        elif event == "c_call" and arg.__name__ == "write" and isinstance(arg.__self__, (IOBase, ModuleType)):
+        elif (
+            event == "c_call"
+            and arg.__name__ == "write"
+            and isinstance(arg.__self__, (IOBase, ModuleType))
+        ):
             names = chain(frame)
             if names and names[-1].startswith(("runner", "runs")):
                 self.to_write.append(names)
@@ -76,9 +84,15 @@ def trace_child(report: Path) -> None:
 
     def write_and_leave(code: int) -> None:
         sys.setprofile(None)
-        timed = [names for names in trace.to_kernel if any(name.startswith("harness") for name in names)]
+        timed = [
+            names for names in trace.to_kernel if any(name.startswith("harness") for name in names)
+        ]
         answer = trace.to_write[-1]
-        report.write_text(json.dumps({"calls": sorted(trace.calls), "timed": max(timed, key=len), "answer": answer}))
+        report.write_text(
+            json.dumps(
+                {"calls": sorted(trace.calls), "timed": max(timed, key=len), "answer": answer}
+            )
+        )
         leave(code)
 
     with patch.object(os, "_exit", write_and_leave):
@@ -90,7 +104,11 @@ def trace_child(report: Path) -> None:
 def way() -> tuple[list[str], list[str]]:
     """The steps, in their order, and the files."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as patches:
-        kernel, report, start = Path(folder, "mine.py"), Path(folder, "child.json"), subprocess.Popen
+        kernel, report, start = (
+            Path(folder, "mine.py"),
+            Path(folder, "child.json"),
+            subprocess.Popen,
+        )
         kernel.write_text(KERNEL)
         started: list[list[str]] = []
 
@@ -102,18 +120,24 @@ def way() -> tuple[list[str], list[str]]:
 
         patches.enter_context(patch.object(subprocess, "Popen", start_traced))
         reason = device.gpu_reason
-        for module in [module for name, module in sys.modules.items() if name.startswith("worklog")]:
+        for module in [
+            module for name, module in sys.modules.items() if name.startswith("worklog")
+        ]:
             if getattr(module, "gpu_reason", None) is reason:
                 patches.enter_context(patch.object(module, "gpu_reason", lambda: None))
         trace = Trace()
         sys.setprofile(trace)
-        done = CliRunner().invoke(main, ["run", f"{kernel}:product", "--size", "256", "--out", f"{folder}/run"])
+        done = CliRunner().invoke(
+            main, ["run", f"{kernel}:product", "--size", "256", "--out", f"{folder}/run"]
+        )
         sys.setprofile(None)
         assert done.exit_code == 0, done.output
         child = json.loads(report.read_text())
     to_child, to_file = started[0], max(trace.to_write, key=len)
     begin = to_child.index("cli/run.py:run")
-    steps = list(dict.fromkeys([*to_child[begin:], *child["timed"], *child["answer"], *to_file[begin:]]))
+    steps = list(
+        dict.fromkeys([*to_child[begin:], *child["timed"], *child["answer"], *to_file[begin:]])
+    )
     calls = {*trace.calls, *map(tuple, child["calls"])}
     entered = {*steps, *(callee for caller, callee in calls if caller in steps)}
     return steps, sorted({name.partition(":")[0] for name in entered})

@@ -38,12 +38,18 @@ def sources(folder: str, *suffixes: str) -> list[Path]:
 
 def lines(folder: str, *suffixes: str) -> int:
     """Lines of these files."""
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources(folder, *suffixes))
+    return sum(
+        len(path.read_text(encoding="utf-8").splitlines()) for path in sources(folder, *suffixes)
+    )
 
 
 def names() -> list[str]:
     """What a newcomer sees in `worklog/`."""
-    return sorted(path.name for path in (ROOT / "worklog").iterdir() if path.name not in ("__pycache__", "_kernels"))
+    return sorted(
+        path.name
+        for path in (ROOT / "worklog").iterdir()
+        if path.name not in ("__pycache__", "_kernels")
+    )
 
 
 def room(module: str) -> str:
@@ -54,13 +60,19 @@ def room(module: str) -> str:
 def imports(with_types: bool = False) -> set[tuple[str, str]]:
     """Pairs of modules (importing, imported). with_types: also what only a type checker imports."""
     graph = build_graph("worklog", exclude_type_checking_imports=not with_types, cache_dir=None)
-    return {(module, target) for module in graph.modules for target in graph.find_modules_directly_imported_by(module)}
+    return {
+        (module, target)
+        for module in graph.modules
+        for target in graph.find_modules_directly_imported_by(module)
+    }
 
 
 def in_circles(pairs: set[tuple[str, str]]) -> set[str]:
     """Modules that reach themselves by imports, or lie between two that do."""
     importing, imported = ({pair[side] for pair in pairs} for side in (0, 1))
-    rest = {(module, target) for module, target in pairs if module in imported and target in importing}
+    rest = {
+        (module, target) for module, target in pairs if module in imported and target in importing
+    }
     return importing if rest == pairs else in_circles(rest)
 
 
@@ -85,14 +97,18 @@ def bindings() -> int:
     """How often a variable or a parameter with an empty name is bound in `worklog/`."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources("worklog", "py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    variables = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    variables = [
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
     parameters = [node.arg for node in nodes if isinstance(node, ast.arg)]
     return sum(name in EMPTY_NAMES for name in (*variables, *parameters))
 
 
 def table() -> list[tuple[str, int]]:
     """What is counted, in the order of the project's goals."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "importlinter"
+    ]
     pairs = imports()
     of_types = imports(with_types=True)
     in_rooms = {(m, target) for m, target in of_types if room(m) == room(target)}
@@ -113,7 +129,10 @@ def table() -> list[tuple[str, int]]:
         ("import layers", len(contracts["contracts"][0]["layers"])),
         ("bound to one, its, each, found", bindings()),
         ("longest file (Python)", max(map(len, texts))),
-        ("lines with avoided words", sum(AVOIDED.search(line) is not None for text in texts for line in text)),
+        (
+            "lines with avoided words",
+            sum(AVOIDED.search(line) is not None for text in texts for line in text),
+        ),
     ]
 
 

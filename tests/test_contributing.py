@@ -32,7 +32,10 @@ def test_a_change_of_the_data_of_the_result_or_of_the_code_makes_files_stale(
     target = stale.Target("", ("chart",), ("*.csv",), ("*.md",))
     made = tmp_path / "made.json"
     changes = {"ROOT": tmp_path, "TARGETS": {"chart": target}, "MADE": made}
-    for attribute, value in {**changes, "sources": lambda module: [tmp_path / f"{module}.py"]}.items():
+    for attribute, value in {
+        **changes,
+        "sources": lambda module: [tmp_path / f"{module}.py"],
+    }.items():
         monkeypatch.setattr(stale, attribute, value)
     made.write_text(json.dumps({"chart": stale.fingerprint(target)}))
     assert stale.stale() == []
@@ -45,7 +48,11 @@ def test_every_target_has_files_and_code_that_is_there():
         assert all(any(stale.ROOT.glob(pattern)) for pattern in (*target.data, *target.files)), name
         assert all(path.is_file() for module in target.code for path in stale.sources(module)), name
     for target in (stale.TARGETS["notebooks"], stale.TARGETS["figures"]):
-        assert any(path.match("plots/charts/lines.py") for module in target.code for path in stale.sources(module))
+        assert any(
+            path.match("plots/charts/lines.py")
+            for module in target.code
+            for path in stale.sources(module)
+        )
 
 
 def test_a_change_of_the_readmes_words_makes_it_stale_and_its_command_is_run():
@@ -66,7 +73,9 @@ def test_what_contributors_are_told_to_edit_and_to_run_is_there():
         elif words.startswith("worklog "):
             assert words.split()[1] in COMMANDS, words
         elif words.startswith("make "):
-            assert re.search(rf"^{words.split()[1]}:", (stale.ROOT / "Makefile").read_text(), re.MULTILINE), words
+            assert re.search(
+                rf"^{words.split()[1]}:", (stale.ROOT / "Makefile").read_text(), re.MULTILINE
+            ), words
         elif "/" in words:
             assert (stale.ROOT / words).exists(), words
 
@@ -74,8 +83,18 @@ def test_what_contributors_are_told_to_edit_and_to_run_is_there():
 def test_the_structure_keeps_to_its_goals():
     """One layer a row of the table of rooms, and files that are read in one sitting."""
     assert len(structure.names()) < 20
-    contracts = tomllib.loads((structure.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contracts = tomllib.loads((structure.ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "tool"
+    ]["importlinter"]
     assert len(contracts["contracts"][0]["layers"]) <= 12
-    texts = {path: path.read_text(encoding="utf-8").splitlines() for path in structure.sources("worklog", "py", "cu")}
+    texts = {
+        path: path.read_text(encoding="utf-8").splitlines()
+        for path in structure.sources("worklog", "py", "cu")
+    }
     assert [str(path) for path, lines in texts.items() if len(lines) > LONGEST] == []
-    assert sum(structure.AVOIDED.search(line) is not None for lines in texts.values() for line in lines) < 30
+    assert (
+        sum(
+            structure.AVOIDED.search(line) is not None for lines in texts.values() for line in lines
+        )
+        < 30
+    )

@@ -36,9 +36,16 @@ NOTEBOOKS = sorted(
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     """Run a command without input and return what it printed; its error output becomes the failure's message."""
     done = subprocess.run(
-        command, cwd=cwd, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        command,
+        cwd=cwd,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 0, f"{command} left with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, (
+        f"{command} left with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    )
     return done.stdout
 
 
@@ -56,9 +63,21 @@ def release(tmp_path_factory, fast_cc):
     """A folder with the sdist and the wheel built from it, by the installed hatchling: no network is needed."""
     folder, cache = tmp_path_factory.mktemp("release"), Path(os.environ["WORKLOG_CACHE"])
     cache.mkdir(exist_ok=True)
-    for core in (ROOT / "worklog/emulator/core").glob("core-*.so"):  # the editable install has compiled it
+    for core in (ROOT / "worklog/emulator/core").glob(
+        "core-*.so"
+    ):  # the editable install has compiled it
         shutil.copy(core, cache)
-    run(sys.executable, "-m", "build", "--no-isolation", str(ROOT), "--outdir", folder, cwd=ROOT, CC=fast_cc)
+    run(
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        str(ROOT),
+        "--outdir",
+        folder,
+        cwd=ROOT,
+        CC=fast_cc,
+    )
     return folder
 
 
@@ -66,20 +85,40 @@ def release(tmp_path_factory, fast_cc):
 def installed(release, tmp_path_factory):
     """A folder for PYTHONPATH that holds the installed wheel, ahead of the checkout."""
     target = tmp_path_factory.mktemp("installed")
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    )
     run(*pip, "--target", target, next(release.glob("*.whl")), cwd=target)
     return target
 
 
 def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(release):
     """Every file, also recordings, PTX and the charts' style; in the wheel nothing else, in the sdist kernels/."""
-    files = [path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    package = [path for path in files if path.suffix != ".so"]  # an editable install compiles into the checkout
+    files = [
+        path
+        for path in (ROOT / "worklog").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    package = [
+        path for path in files if path.suffix != ".so"
+    ]  # an editable install compiles into the checkout
     kernels = {path.name for path in (ROOT / "kernels").glob("*.cu*")}
     exploits = ROOT / "tests" / "exploits"
     wanted = {path.relative_to(ROOT).as_posix() for path in package}
-    wanted |= {f"worklog/_exploits/{path.relative_to(exploits).as_posix()}" for path in exploits.glob("[wr]*/*.cu")}
-    wanted |= {f"worklog/_kernels/{name}" for name in kernels} | {f"worklog/_notebooks/{name}" for name in NOTEBOOKS}
+    wanted |= {
+        f"worklog/_exploits/{path.relative_to(exploits).as_posix()}"
+        for path in exploits.glob("[wr]*/*.cu")
+    }
+    wanted |= {f"worklog/_kernels/{name}" for name in kernels} | {
+        f"worklog/_notebooks/{name}" for name in NOTEBOOKS
+    }
     with zipfile.ZipFile(next(release.glob("*.whl"))) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     cores = {f"worklog/emulator/core/{file_name(flags)}" for flags in variants(machine())}
@@ -95,15 +134,21 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
 
 def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_index(release):
     wheel, sdist = next(release.glob("*.whl")), next(release.glob("*.tar.gz"))
-    said = run(sys.executable, "-m", "twine", "--no-color", "check", "--strict", wheel, sdist, cwd=release)
+    said = run(
+        sys.executable, "-m", "twine", "--no-color", "check", "--strict", wheel, sdist, cwd=release
+    )
     assert said.count("PASSED") == 2
     top = f"gemm_worklog-{__version__}"
     with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as source:
-        written = [archive.read(f"{top}.dist-info/{name}") for name in ("licenses/LICENSE", "METADATA")]
+        written = [
+            archive.read(f"{top}.dist-info/{name}") for name in ("licenses/LICENSE", "METADATA")
+        ]
         members = [source.extractfile(f"{top}/{name}") for name in ("LICENSE", "PKG-INFO")]
         assert written == [member.read() for member in members if member]
     assert written[0] == (ROOT / "LICENSE").read_bytes()
-    shown = for_index((ROOT / "README.md").read_text(encoding="utf-8"), PROJECT["urls"].get("Repository", ""))
+    shown = for_index(
+        (ROOT / "README.md").read_text(encoding="utf-8"), PROJECT["urls"].get("Repository", "")
+    )
     assert Metadata.from_email(written[1]).description == shown
 
 
@@ -120,15 +165,25 @@ def sizes(top: Distribution) -> dict[str, int]:
                 known |= new
                 waiting += [(wanted, name) for _, name in new]
     parts = {part.name: part for part, _ in waiting}
-    paths = {name: [Path(str(part.locate_file(file))) for file in part.files or ()] for name, part in parts.items()}
-    return {name: sum(path.stat().st_size for path in paths[name] if path.is_file()) for name in parts}
+    paths = {
+        name: [Path(str(part.locate_file(file))) for file in part.files or ()]
+        for name, part in parts.items()
+    }
+    return {
+        name: sum(path.stat().st_size for path in paths[name] if path.is_file()) for name in parts
+    }
 
 
 def test_the_wheel_and_its_requirements_stay_small(installed):
     """Extras don't count. NVRTC is larger here than for a user: constraints.txt pins it for PyTorch's sake."""
-    megabytes = {name: size / 1e6 for name, size in sizes(Distribution.at(next(installed.glob("*.dist-info")))).items()}
+    megabytes = {
+        name: size / 1e6
+        for name, size in sizes(Distribution.at(next(installed.glob("*.dist-info")))).items()
+    }
     assert "nvidia-cuda-nvrtc" in megabytes and "torch" not in megabytes
-    assert sum(megabytes.values()) < LIMIT_MB, sorted(megabytes.items(), key=lambda pair: -pair[1])[:8]
+    assert sum(megabytes.values()) < LIMIT_MB, sorted(megabytes.items(), key=lambda pair: -pair[1])[
+        :8
+    ]
 
 
 @pytest.mark.parametrize("repository", ["", "https://example.org/worklog"])
@@ -138,23 +193,39 @@ def test_on_an_index_no_link_and_no_picture_leads_nowhere(repository):
     page = MarkdownIt("commonmark").enable("table").render(metadata["readme"]["text"])
     addresses = re.findall(r'(?:href|src|srcset)="([^" ]*)', page)
     assert addresses and all(address.startswith("https://") for address in addresses)
-    ours = [address.partition("/HEAD/")[2] for address in addresses if repository and address.startswith(repository)]
-    assert all((ROOT / path).exists() for path in ours) and bool(ours) is bool(repository) is ("ladder.png" in page)
+    ours = [
+        address.partition("/HEAD/")[2]
+        for address in addresses
+        if repository and address.startswith(repository)
+    ]
+    assert all((ROOT / path).exists() for path in ours) and bool(ours) is bool(repository) is (
+        "ladder.png" in page
+    )
 
 
 def test_on_an_index_code_stays_and_a_picture_is_a_sentence():
     code, picture = "\n```\n[m](n)\n```\n", "*Picture in the repository: {}.*"
     text = f"`a[0](b)` [c `d`](e.md) [f](https://g) [![h](i.svg)](j) ![k.](l.png){code}"
-    assert for_index(text) == f"`a[0](b)` c `d` [f](https://g) {picture.format('h')} {picture.format('k')}{code}"
+    assert (
+        for_index(text)
+        == f"`a[0](b)` c `d` [f](https://g) {picture.format('h')} {picture.format('k')}{code}"
+    )
     blob, raw = "https://o/r/blob/HEAD/", "https://o/r/raw/HEAD/"
     there = f"`a[0](b)` [c `d`]({blob}e.md) [f](https://g) [![h]({raw}i.svg)]({blob}j) ![k.]({raw}l.png){code}"
     assert for_index(text, "https://o/r") == there
-    assert for_index('<picture>\n<source srcset="a"><img src="b" alt="c">\n</picture>') == picture.format("c")
-    assert for_index('<a href="#d">e</a> <img src="https://f" alt="g">') == 'e <img src="https://f" alt="g">'
+    assert for_index(
+        '<picture>\n<source srcset="a"><img src="b" alt="c">\n</picture>'
+    ) == picture.format("c")
+    assert (
+        for_index('<a href="#d">e</a> <img src="https://f" alt="g">')
+        == 'e <img src="https://f" alt="g">'
+    )
     assert for_index('<a href="#d">e</a>', "https://o/r") == '<a href="https://o/r#d">e</a>'
 
 
-def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(installed, tmp_path):
+def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belongs_to_them(
+    installed, tmp_path
+):
     code = "import worklog as w, worklog.kernel as k; print(w.__file__, k.kernels_dir(), w.open_run().label, sep='\\n')"
     for package, kernels, path in (
         (installed, "worklog/_kernels", {"PYTHONPATH": str(installed)}),
@@ -163,8 +234,12 @@ def test_from_another_folder_the_installed_wheel_and_the_checkout_find_what_belo
         said = run(sys.executable, "-c", code, cwd=tmp_path, WORKLOG_SOURCE="recorded", **path)
         module, folder, label = said.splitlines()
         assert Path(module).resolve() == package / "worklog/__init__.py"
-        assert Path(folder).resolve() == package / kernels and label.startswith("recorded · NVIDIA H200")
-    assert run(sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed)).strip()
+        assert Path(folder).resolve() == package / kernels and label.startswith(
+            "recorded · NVIDIA H200"
+        )
+    assert run(
+        sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed)
+    ).strip()
     assert not list(tmp_path.iterdir()), "doctor leaves no file"
     assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
 
@@ -182,11 +257,20 @@ def test_the_installed_wheel_runs_its_own_core_without_a_compiler(installed, fas
     ask = f"import sys; sys.modules['ziglang'] = None; {code}"
     bare["PYTHONPATH"] = str(changed)
     done = subprocess.run(
-        [sys.executable, "-c", ask], cwd=tmp_path, env=os.environ | bare, capture_output=True, text=True
+        [sys.executable, "-c", ask],
+        cwd=tmp_path,
+        env=os.environ | bare,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode and "install a C compiler" in done.stderr and "pip install" in done.stderr
+    assert (
+        done.returncode and "install a C compiler" in done.stderr and "pip install" in done.stderr
+    )
     made = {**bare, "PATH": os.environ["PATH"], "CC": fast_cc}
-    assert Path(run(sys.executable, "-c", code, cwd=tmp_path, **made).strip()).parent == tmp_path / "none"
+    assert (
+        Path(run(sys.executable, "-c", code, cwd=tmp_path, **made).strip()).parent
+        == tmp_path / "none"
+    )
 
 
 def test_the_build_needs_the_standard_library_alone_and_hashes_what_it_reads():
@@ -199,7 +283,9 @@ print(*(str(getattr(module, "__file__", None)) for module in sys.modules.values(
 """
     counted, loaded = run(sys.executable, "-I", "-S", "-c", code, cwd=ROOT).splitlines()
     size, *tables = counted.split()
-    assert int(size) > 1000 and {path for path in loaded.split() if path.startswith(str(ROOT))} <= {*tables}
+    assert int(size) > 1000 and {path for path in loaded.split() if path.startswith(str(ROOT))} <= {
+        *tables
+    }
 
 
 def test_a_wheel_for_another_platform_and_a_build_without_a_compiler_ask_for_zig(monkeypatch):
@@ -213,32 +299,58 @@ def test_a_wheel_for_another_platform_and_a_build_without_a_compiler_ask_for_zig
 
 
 def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed, tmp_path):
-    said = run(sys.executable, "-m", "worklog", "new", "notebooks", "DIR", cwd=tmp_path, PYTHONPATH=str(installed))
+    said = run(
+        sys.executable,
+        "-m",
+        "worklog",
+        "new",
+        "notebooks",
+        "DIR",
+        cwd=tmp_path,
+        PYTHONPATH=str(installed),
+    )
     folder = tmp_path / "DIR"
-    written = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+    written = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")
+    }
     assert written == {name: (ROOT / "notebooks" / name).read_bytes() for name in NOTEBOOKS}
     command = shlex.split(said.splitlines()[-1].removeprefix("next: "))
     assert command[-1] == "DIR" and run(*command[:-1], "--version", cwd=tmp_path).strip()
     example = folder / "examples" / "01_time_a_rung.py"
-    shown = run(sys.executable, example, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded")
+    shown = run(
+        sys.executable, example, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded"
+    )
     assert "recorded · NVIDIA H200" in shown
 
 
 def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed, release, tmp_path):
     """gemm-worklog is on no index, so a hint names the checkout or the wheel."""
-    ask = (sys.executable, "-c", "from worklog.errors import install_command; print(install_command('sass'))")
+    ask = (
+        sys.executable,
+        "-c",
+        "from worklog.errors import install_command; print(install_command('sass'))",
+    )
     by_wheel = run(*ask, cwd=tmp_path, PYTHONPATH=str(installed))
     inside, outside = run(*ask, cwd=ROOT), run(*ask, cwd=tmp_path)
-    assert shlex.split(by_wheel)[-1] == f"gemm-worklog[sass] @ {next(release.glob('*.whl')).as_uri()}"
+    assert (
+        shlex.split(by_wheel)[-1] == f"gemm-worklog[sass] @ {next(release.glob('*.whl')).as_uri()}"
+    )
     assert (shlex.split(inside)[-1], shlex.split(outside)[-1]) == (".[sass]", f"{ROOT}[sass]")
     for hint in (by_wheel, outside):
-        words = [str(Path(sys.executable).with_name("pip")), *(word for word in shlex.split(hint)[1:] if word != "-e")]
-        said = run(*words, "--dry-run", "--no-deps", "--no-index", "--no-build-isolation", cwd=tmp_path)
+        words = [
+            str(Path(sys.executable).with_name("pip")),
+            *(word for word in shlex.split(hint)[1:] if word != "-e"),
+        ]
+        said = run(
+            *words, "--dry-run", "--no-deps", "--no-index", "--no-build-isolation", cwd=tmp_path
+        )
         assert f"Would install gemm-worklog-{__version__}" in said
 
 
 def test_the_package_loads_nothing_heavy_and_pandas_only_for_a_data_frame(tmp_path):
-    (tmp_path / "mine.cu").write_text((ROOT / "worklog/kernel/template.cu").read_text(encoding="utf-8"))
+    (tmp_path / "mine.cu").write_text(
+        (ROOT / "worklog/kernel/template.cu").read_text(encoding="utf-8")
+    )
     code = """
 import sys, worklog, worklog.kernel.nvrtc, worklog.emulator
 heavy = {"cupy", "torch", "cuda", "pynvml", "matplotlib", "pandas", "IPython", "ipywidgets", "scipy"}
@@ -248,7 +360,14 @@ for words in ("run", "run --json", "check mine.cu --quick", "ablate naive", "pee
     main(words.split(), standalone_mode=False)
     print(f"{words}: pandas is loaded" if "pandas" in sys.modules else "")
 """
-    said = run(sys.executable, "-c", code, cwd=tmp_path, WORKLOG_SOURCE="recorded", WORKLOG_HOME=str(tmp_path))
+    said = run(
+        sys.executable,
+        "-c",
+        code,
+        cwd=tmp_path,
+        WORKLOG_SOURCE="recorded",
+        WORKLOG_HOME=str(tmp_path),
+    )
     assert said.startswith("loaded: !") and "pandas is loaded" not in said
 
 
@@ -256,11 +375,17 @@ def test_every_dependency_is_pinned_inside_its_range_to_a_plain_public_version()
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.split("==") for line in lines if not line.startswith("#"))
     pins = {canonicalize_name(name): version for name, version in pairs}
-    assert all(re.fullmatch(r"[0-9]+(\.[0-9]+)*(\.post[0-9]+)?", version) for version in pins.values())
-    for wanted in map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]):
+    assert all(
+        re.fullmatch(r"[0-9]+(\.[0-9]+)*(\.post[0-9]+)?", version) for version in pins.values()
+    )
+    for wanted in map(
+        Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    ):
         assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
 
 
 def test_make_alone_names_every_target():
-    targets = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(
+        r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert re.findall(r"^make ([a-z-]+) +\S", run("make", cwd=ROOT), re.MULTILINE) == targets != []

@@ -14,7 +14,17 @@ import pytest
 from tests.conftest import WHY
 from tests.helpers import compared, measured, small_run, typed
 from tests.record.notebooks import sources
-from tests.record.readme import BY, COLUMNS, SIZE, WORDS, chapters, comparison_table, in_a_row, parts, pictures
+from tests.record.readme import (
+    BY,
+    COLUMNS,
+    SIZE,
+    WORDS,
+    chapters,
+    comparison_table,
+    in_a_row,
+    parts,
+    pictures,
+)
 from worklog.cli.figures import markdown, markers, rewrite
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, RUNGS
@@ -44,7 +54,9 @@ def test_the_table_is_put_between_its_markers_and_once_written_it_stays(readme):
     assert "at 4096 × 4096 × 4096" in table
     for _ in range(2):
         assert rewrite(readme, table, begin, end)
-        assert readme.read_text(encoding="utf-8") == f"# Title\n{begin}\n{table}\n{end}\nprose · µs\n"
+        assert (
+            readme.read_text(encoding="utf-8") == f"# Title\n{begin}\n{table}\n{end}\nprose · µs\n"
+        )
     run = small_run(measurements=[measured("naive", n) for n in (1024, 512)])
     assert "at 1024 × 1024 × 1024" in markdown(run), "the largest size if there is no 4096"
 
@@ -53,7 +65,11 @@ def test_the_table_is_put_between_its_markers_and_once_written_it_stays(readme):
 def test_without_markers_the_file_stays_and_one_marker_alone_is_an_error(text, readme):
     text = text.format(*markers("table"))
     readme.write_text(text)
-    with pytest.raises(WorklogError, match="only one of two markers") if "<" in text else nullcontext():
+    with (
+        pytest.raises(WorklogError, match="only one of two markers")
+        if "<" in text
+        else nullcontext()
+    ):
         assert not rewrite(readme, "new", *markers("table"))
     assert readme.read_text() == text
 
@@ -64,24 +80,41 @@ def test_the_numbers_beside_the_first_picture_are_the_runs():
         verdict = Verdict((Stage("precision", True, rms, 80.8, detail),), precision)
         return replace(measured(name, 4096, us=2663 / share, ratio=share), verdict=verdict)
 
-    shares = dict.fromkeys((*(rung.name for rung in RUNGS), "cuBLAS"), 0.5) | {"bulk_copies": 0.95, "best": 1.2}
-    rows = [of(name, share, 19.0, "fp32") for name, share in shares.items() if name not in ("tf32", "split", "ragged")]
+    shares = dict.fromkeys((*(rung.name for rung in RUNGS), "cuBLAS"), 0.5) | {
+        "bulk_copies": 0.95,
+        "best": 1.2,
+    }
+    rows = [
+        of(name, share, 19.0, "fp32")
+        for name, share in shares.items()
+        if name not in ("tf32", "split", "ragged")
+    ]
     rows += [of("tf32", 4.0, 4000.0, "tf32"), of("split", 3.0, 9.5, "fp32")]
     run = small_run(measurements=rows)
     earlier = replace(run.context, created="2026-10-01")
-    run.measurements = [replace(m, context=earlier) if m.kernel == "split" else m for m in run.measurements]
+    run.measurements = [
+        replace(m, context=earlier) if m.kernel == "split" else m for m in run.measurements
+    ]
     text = " ".join(f"{pictures(run)} {chapters(run)}".split())
     assert "take turns, launch by launch, `split` is 3.00 times as fast as cuBLAS" in text
     assert (
-        "runs at the card's power cap and is 3.6 times as fast. Its largest error is 0.50 times" in text
+        "runs at the card's power cap and is 3.6 times as fast. Its largest error is 0.50 times"
+        in text
         and in_a_row("cuBLAS") == 1
     )
     power = Run.load(recordings("settings")["h200_power"], "recorded").measurements
-    assert [m.work.watts > 700 for m in power if m.kernel == "split"] == [True], "an H200's cap, by its data sheet"
+    assert [m.work.watts > 700 for m in power if m.kernel == "split"] == [True], (
+        "an H200's cap, by its data sheet"
+    )
     assert "`best` is 1.20 times as fast" in text, "tf32 is faster, and hasn't FP32's error"
-    assert "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text and "300.0 % (`split`)" in text
+    assert (
+        "reach 50.0 % (`lane_map`) to 95.0 % (`bulk_copies`) of" in text
+        and "300.0 % (`split`)" in text
+    )
     assert re.findall(r"<img src=\"figures/(\w+)\.png", text) == ["ladders", "accuracy"]
-    assert re.search(r"Source: [^;]+2026-10-01 \(`split`\); [^;]+2026-11-21 \(`best`\); recorded", text)
+    assert re.search(
+        r"Source: [^;]+2026-10-01 \(`split`\); [^;]+2026-11-21 \(`best`\); recorded", text
+    )
     assert "ragged" not in text
     assert ") tf32, whose operands" in text and "in the class fp32." in text
 
@@ -97,16 +130,23 @@ def code(language: str) -> list[str]:
     return [block for written, block in blocks if written == language]
 
 
-def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(laptop, few_shapes, tmp_path, monkeypatch):
+def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
+    laptop, few_shapes, tmp_path, monkeypatch
+):
     """In the README's order. Exit code 2 and the reason where a line is marked GPU; 1 for an unwritten solution."""
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
     [first, declared] = [block for block in code("python") if "cupy" not in block]
     (tmp_path / "mine.py").write_text(declared, encoding="utf-8")
-    lines = [line for block in code("") for line in block.splitlines() if line.startswith("worklog ")]
+    lines = [
+        line for block in code("") for line in block.splitlines() if line.startswith("worklog ")
+    ]
     for line in lines:
         command, about = re.split("  +", line, maxsplit=1)
         result, gpu = typed(*command.split()[1:]), about.startswith("GPU")
-        assert result.exit_code == (2 if gpu else "once you wrote it" in about), (line, result.output)
+        assert result.exit_code == (2 if gpu else "once you wrote it" in about), (
+            line,
+            result.output,
+        )
         assert not gpu or WHY in result.stderr
     assert f"{len(RUNGS)} kernels and {len(sources())} notebooks" in README
     assert len(lines) > 10 and sum("GPU" in line for line in lines) == 3
@@ -118,9 +158,16 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(laptop
 
 def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack():
     run, text = recorded_run(), " ".join(README.split())
-    shares = {m.kernel: 100 * (m.ratio or 0.0) for m in run.select(shape=Shape.of(256)) if m.kernel != "cuBLAS"}
+    shares = {
+        m.kernel: 100 * (m.ratio or 0.0)
+        for m in run.select(shape=Shape.of(256))
+        if m.kernel != "cuBLAS"
+    }
     blocks = {rung.name: math.prod(rung.blocks(Shape.of(256))) for rung in LADDER}
-    assert max(shares, key=shares.__getitem__) == "shared" and f"at {shares['shared']:.1f} % of cuBLAS" in text
+    assert (
+        max(shares, key=shares.__getitem__) == "shared"
+        and f"at {shares['shared']:.1f} % of cuBLAS" in text
+    )
     assert f"with {blocks['shared']} blocks for {run.gpu.multiprocessors} SMs" in text
     later = [*blocks.values()][[*blocks].index("shared") + 1 :]
     assert f"larger tiles, which give {min(later)} to {max(later)} blocks" in text
@@ -138,9 +185,16 @@ def test_every_cell_links_to_what_backs_it():
 def test_what_was_timed_is_what_was_recorded_and_a_harness_without_a_reading_has_no_number():
     row = {"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}
     lines = comparison_table(compared([row])).splitlines()
-    assert "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |" in lines
+    assert (
+        "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |"
+        in lines
+    )
     recorded = open_comparison()
-    (large,) = (line for line in comparison_table(recorded).splitlines() if f"timing cuBLAS at {SIZE}" in line)
+    (large,) = (
+        line
+        for line in comparison_table(recorded).splitlines()
+        if f"timing cuBLAS at {SIZE}" in line
+    )
     seconds = recorded.us(CUBLAS, SIZE, "wall_s")["worklog"]
     assert large.count(" s](figures/peers.png)") == 3 and f"| [{seconds:.2f} s]" in large
     assert f"The last two rows: {recorded.label}." in comparison_table(recorded)

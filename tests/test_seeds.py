@@ -50,7 +50,9 @@ def require(row: Row) -> None:
 def test_the_test_that_holds_it_exists():
     for row in HELD:
         file, _, name = row.test.partition("::")
-        assert re.search(rf"^def {name}\(", (ROOT / "tests" / file).read_text("utf-8"), re.MULTILINE), row
+        assert re.search(
+            rf"^def {name}\(", (ROOT / "tests" / file).read_text("utf-8"), re.MULTILINE
+        ), row
 
 
 def test_the_page_is_the_tables():

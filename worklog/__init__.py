@@ -45,7 +45,19 @@ _NAMES = {
     "runs.changes": ("history",),
     "runs": ("Measurement", "Run", "open_run"),
 }
-_ROOMS = ("plots", "lab", "gate", "harness", "runner", "kernel", "gpu", "problem", "runs", "analysis", "settings")
+_ROOMS = (
+    "plots",
+    "lab",
+    "gate",
+    "harness",
+    "runner",
+    "kernel",
+    "gpu",
+    "problem",
+    "runs",
+    "analysis",
+    "settings",
+)
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __version__ = "0.1.0"
@@ -54,7 +66,9 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = globals()[name] = getattr(import_module(f"worklog.{_HOMES[name]}"), name)  # the next time without this
+        value = globals()[name] = getattr(
+            import_module(f"worklog.{_HOMES[name]}"), name
+        )  # the next time without this
         return value
     if name in _ROOMS:
         return import_module(f"worklog.{name}")

@@ -31,10 +31,16 @@ def install_command(extra: str = "") -> str:
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
         place = Path() if Path.cwd() == checkout else checkout
-        pip = shlex.quote(str(place / ".venv/bin/pip")) if Path(sys.prefix) == checkout / ".venv" else "pip"
+        pip = (
+            shlex.quote(str(place / ".venv/bin/pip"))
+            if Path(sys.prefix) == checkout / ".venv"
+            else "pip"
+        )
         return f"{pip} install -e {shlex.quote(f'{place}{wanted}')}"
     try:
-        origin = json.loads(distribution("gemm-worklog").read_text("direct_url.json") or "{}")  # PEP 610
+        origin = json.loads(
+            distribution("gemm-worklog").read_text("direct_url.json") or "{}"
+        )  # PEP 610
     except PackageNotFoundError:
         origin = {}
     address = f" @ {'git+' if 'vcs_info' in origin else ''}{origin['url']}" if origin else ""
@@ -91,7 +97,12 @@ class Interrupted(WorklogError):
 
 
 # In the messages of CUDA, cuBLAS, CuPy and PyTorch.
-GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
+GPU_IS_FULL = (
+    "MemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "STATUS_ALLOC_FAILED",
+    "OutOfMemoryError",
+)
 
 
 def memory_is_full(error: BaseException) -> OutOfMemory | None:
@@ -99,4 +110,8 @@ def memory_is_full(error: BaseException) -> OutOfMemory | None:
     words = f"{type(error).__module__}.{type(error).__name__}: {error}"
     if any(known in words for known in GPU_IS_FULL):
         return OutOfMemory(f"the GPU's memory is full ({error}): free it, or take a smaller size")
-    return OutOfMemory("the host's memory is full: take a smaller size") if isinstance(error, MemoryError) else None
+    return (
+        OutOfMemory("the host's memory is full: take a smaller size")
+        if isinstance(error, MemoryError)
+        else None
+    )

@@ -47,7 +47,9 @@ class Pitfall:
         if not any(type(word) is type(known) and word == known for known in self.values):
             names = [str(known) for known in self.values]
             near = meant(str(value), names)
-            raise BadSetting(f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(names)}")
+            raise BadSetting(
+                f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(names)}"
+            )
 
     def is_biased(self, value: Value) -> bool:
         """Whether a value that the setting takes is a biased one."""
@@ -109,24 +111,40 @@ class Harness:
             pitfall.check(getattr(self, pitfall.setting))
         for name, (_, limits) in SAMPLING.items():
             value, kind = getattr(self, name), type(getattr(Harness, name))
-            if type(value) is not kind and not (kind is float and type(value) is int):  # True is no number
-                raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[kind]}")
+            if type(value) is not kind and not (
+                kind is float and type(value) is int
+            ):  # True is no number
+                raise BadSetting(
+                    f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[kind]}"
+                )
             if limits is not None and not limits[0] <= value <= limits[1]:
                 most = "" if limits[1] == math.inf else f" to {limits[1]:g}"
-                raise BadSetting(f"{name} = {value!r} must be {'from' if most else 'at least'} {limits[0]:g}{most}")
+                raise BadSetting(
+                    f"{name} = {value!r} must be {'from' if most else 'at least'} {limits[0]:g}{most}"
+                )
         for name in RULES:
             if (name, getattr(self, name)) != ("warmup", "none"):
                 split_rule(name, getattr(self, name))
         if self.least_samples > self.most_samples:
-            raise BadSetting(f"least_samples = {self.least_samples} is above most_samples = {self.most_samples}")
+            raise BadSetting(
+                f"least_samples = {self.least_samples} is above most_samples = {self.most_samples}"
+            )
         if self.timer == "graph" and self.l2 == "flush":
-            raise BadSetting("timer = graph cannot flush between its launches: set l2=rotate too (cold) or l2=warm")
+            raise BadSetting(
+                "timer = graph cannot flush between its launches: set l2=rotate too (cold) or l2=warm"
+            )
         if self.timer == "graph" and self.warmup == "none":
-            raise BadSetting("timer = graph and warmup = none contradict: what is recorded has been launched before")
+            raise BadSetting(
+                "timer = graph and warmup = none contradict: what is recorded has been launched before"
+            )
 
     def __repr__(self) -> str:
         """What differs from the unbiased harness."""
-        changed = [f"{name}={value!r}" for name, value in self.as_dict().items() if value != getattr(Harness, name)]
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.as_dict().items()
+            if value != getattr(Harness, name)
+        ]
         return f"Harness({', '.join(changed)})"
 
     @classmethod
@@ -144,19 +162,27 @@ class Harness:
         known = self.as_dict()
         for name in changes:
             if name not in known:
-                raise BadSetting(f"there is no setting {name!r}{meant(name, known)}: choose from {', '.join(known)}")
+                raise BadSetting(
+                    f"there is no setting {name!r}{meant(name, known)}: choose from {', '.join(known)}"
+                )
         return replace(self, **changes)
 
     def biased(self) -> dict[str, Value]:
         """The settings that are biased."""
-        return {g.setting: getattr(self, g.setting) for g in PITFALLS if g.is_biased(getattr(self, g.setting))}
+        return {
+            g.setting: getattr(self, g.setting)
+            for g in PITFALLS
+            if g.is_biased(getattr(self, g.setting))
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file."""
         return asdict(self)
 
 
-def _pitfall(setting: str, biased: tuple[Value, ...], title: str, what: str, **more: Any) -> Pitfall:
+def _pitfall(
+    setting: str, biased: tuple[Value, ...], title: str, what: str, **more: Any
+) -> Pitfall:
     return Pitfall(setting, getattr(Harness, setting), biased, title, what, **more)
 
 
@@ -197,20 +223,50 @@ PITFALLS = (
 )  # fmt: skip
 # How long to measure: what each setting means, and the lowest and highest number, or None for a word.
 SAMPLING: dict[str, tuple[str, tuple[float, float] | None]] = {
-    "precision": ("relative half-width of the 95 % interval at which sampling stops", (1e-6, 0.999)),
+    "precision": (
+        "relative half-width of the 95 % interval at which sampling stops",
+        (1e-6, 0.999),
+    ),
     "least_samples": ("minimum number of samples", (1, math.inf)),
     "most_samples": ("maximum number of samples", (1, math.inf)),
     "budget_s": ("seconds for the samples of one kernel at one size", (1e-6, 1e9)),
-    "stopping": (f"the stopping criterion: {', '.join(RULES['stopping'])}; results state what it doesn't check", None),
+    "stopping": (
+        f"the stopping criterion: {', '.join(RULES['stopping'])}; results state what it doesn't check",
+        None,
+    ),
     "graph_launches": ("launches in one graph (timer = graph), fewer of slow kernels", (1, 10_000)),
-    "hot_ms": ("milliseconds of launches in a row for the hot time beside the cold one; 0 for none", (0, 1000)),
-    "sleep_ms": ("milliseconds that the host sleeps and the GPU idles before each sample", (0, 60_000)),
-    "least_share": ("share of the baseline below which, with its interval, sampling stops; 0 for none", (0, 1e9)),
+    "hot_ms": (
+        "milliseconds of launches in a row for the hot time beside the cold one; 0 for none",
+        (0, 1000),
+    ),
+    "sleep_ms": (
+        "milliseconds that the host sleeps and the GPU idles before each sample",
+        (0, 60_000),
+    ),
+    "least_share": (
+        "share of the baseline below which, with its interval, sampling stops; 0 for none",
+        (0, 1e9),
+    ),
 }
 # These change what is measured. The others change how, and the ablation sets all of them together.
-HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
-TYPES: dict[type, str] = {float: "a number", int: "a whole number", str: "a word such as 'interval'"}
-TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+HOW_ONE_MEASURES = tuple(
+    g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate")
+)
+TYPES: dict[type, str] = {
+    float: "a number",
+    int: "a whole number",
+    str: "a word such as 'interval'",
+}
+TRUTH = {
+    "true": True,
+    "on": True,
+    "yes": True,
+    "1": True,
+    "false": False,
+    "off": False,
+    "no": False,
+    "0": False,
+}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
@@ -237,16 +293,23 @@ def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
     name, *texts = word.split(":")
     rules = RULES[setting]
     if name not in rules or len(texts) > len(rules[name]):
-        choices = [known + "".join(f"[:{unit}" for unit in units) + "]" * len(units) for known, units in rules.items()]
+        choices = [
+            known + "".join(f"[:{unit}" for unit in units) + "]" * len(units)
+            for known, units in rules.items()
+        ]
         raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {', '.join(choices)}")
     numbers = list(rules[name].values())
-    for place, (unit, text) in enumerate(zip(rules[name], texts, strict=False)):  # the others keep their defaults
+    for place, (unit, text) in enumerate(
+        zip(rules[name], texts, strict=False)
+    ):  # the others keep their defaults
         try:
             number = float(text)
         except ValueError as error:
             raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number ({unit})") from error
         whole = isinstance(numbers[place], int)
         if not 0 < number < 1e9 or (whole and not number.is_integer()):
-            raise BadSetting(f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})")
+            raise BadSetting(
+                f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})"
+            )
         numbers[place] = number
     return name, numbers

@@ -5,7 +5,9 @@ Without a GPU, the numbers come from the recording that ships with the package. 
 
 import worklog
 
-run = worklog.results(["tiles_1d", "vectorized"], shapes=[1024, 4096])  # each kernel is checked, then timed
+run = worklog.results(
+    ["tiles_1d", "vectorized"], shapes=[1024, 4096]
+)  # each kernel is checked, then timed
 print(run)
 
 columns = ["kernel", "us", "us_low", "us_high", "tflops", "ratio"]  # ratio: share of cuBLAS

@@ -7,7 +7,10 @@ import worklog
 def matmul(state):
     import torch
 
-    a, b = (torch.rand(state.N, state.N, device="cuda", dtype=getattr(torch, state.dtype)) for _ in range(2))
+    a, b = (
+        torch.rand(state.N, state.N, device="cuda", dtype=getattr(torch, state.dtype))
+        for _ in range(2)
+    )
     state.flops(2 * state.N**3)
     state.run(torch.mm, a, b)
 

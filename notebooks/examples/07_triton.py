@@ -21,4 +21,6 @@ def triton_softmax(state):
     y = torch.empty_like(x)
     state.reads(x.nbytes)
     state.writes(x.nbytes)
-    return lambda: rows_softmax[(state.rows,)](x, y, state.columns, BLOCK=triton.next_power_of_2(state.columns))
+    return lambda: rows_softmax[(state.rows,)](
+        x, y, state.columns, BLOCK=triton.next_power_of_2(state.columns)
+    )

@@ -122,7 +122,9 @@ later = [rung.name for rung in worklog.LADDER if rung.number > worklog.rung("til
 for size in (1024, 4096):
     rates = {m.kernel: m.tflops for m in run.select(shape=worklog.Shape.of(size)) if m.tflops}
     faster = [name for name in later if rates.get(name, 0) > rates["tiles_1d"]]
-    print(f"{size}: tiles_1d {rates['tiles_1d']:5.1f} TFLOP/s; faster: {', '.join(faster) or 'no later rung'}")
+    print(
+        f"{size}: tiles_1d {rates['tiles_1d']:5.1f} TFLOP/s; faster: {', '.join(faster) or 'no later rung'}"
+    )
 
 # %% [markdown]
 # **What happened:** at 4096 all later rungs are faster, and at 1024 only two of them. Exercise 1 asks why.
@@ -139,7 +141,9 @@ lab.check_answer("00", answer)
 
 # %% tags=["solution"]
 run = worklog.results(shapes=[256])
-answer = min((m for m in run.measurements if m.us and m.kernel != "cuBLAS"), key=lambda m: m.us).kernel
+answer = min(
+    (m for m in run.measurements if m.us and m.kernel != "cuBLAS"), key=lambda m: m.us
+).kernel
 lab.check_answer("00", answer)
 
 # %% [markdown]

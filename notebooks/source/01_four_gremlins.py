@@ -79,7 +79,9 @@ import numpy as np
 [ignored] = worklog.results(["warptiled"], [4096], clocks="ignored").measurements
 mhz, us = ignored.samples.clocked()
 slope = np.polyfit(np.log(mhz), np.log(us), 1)[0]
-print(f"{len(mhz)} samples, {min(mhz):.0f} to {max(mhz):.0f} MHz; at a clock 1 % lower, {-slope:.1f} % longer")
+print(
+    f"{len(mhz)} samples, {min(mhz):.0f} to {max(mhz):.0f} MHz; at a clock 1 % lower, {-slope:.1f} % longer"
+)
 
 # %% [markdown]
 # Not all kernels are like that: section 5 of [09_harnesses_compared](09_harnesses_compared.ipynb) has others.
@@ -99,7 +101,9 @@ host
 # %%
 [biased] = worklog.results(["warptiled"], [4096], timer="host").measurements
 peak = ablation.gpu.fp32_peak_tflops
-print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s")
+print(
+    f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s"
+)
 
 # %% [markdown]
 # If a launch takes longer than its kernel, the same mistake makes the kernel look slow. This happens to cuBLAS, which
@@ -153,7 +157,9 @@ middle = np.median([first, *later]) - worklog.open_run().calibration.offset_us
 print(f"the first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the unbiased time")
 print(f"the median of all {1 + len(later)}: {middle:.1f} µs, {middle / unbiased.us - 1:+.1%}")
 began, *after = cold.samples.sides[0].sm_mhz
-print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(after):.0f} MHz in the later ones")
+print(
+    f"SM clock: {began:.0f} MHz in the first launch, {np.median(after):.0f} MHz in the later ones"
+)
 
 # %% [markdown]
 # **What happened:** the clock was up, since the calibration of the harness ran before. What remains is a cost of 0.1 to
@@ -168,7 +174,9 @@ print(f"SM clock: {began:.0f} MHz in the first launch, {np.median(after):.0f} MH
 # number, and neither is what a warm L2 saves of it. All four at once, and each alone:
 
 # %%
-four = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.settings.PITFALLS if pitfall.article}
+four = {
+    pitfall.setting: pitfall.biased[0] for pitfall in worklog.settings.PITFALLS if pitfall.article
+}
 lab.effect("vectorized", [256, 1024, 4096], **four)
 
 # %%

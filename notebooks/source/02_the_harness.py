@@ -48,9 +48,15 @@ class Logbook:
         return lambda *slots: self.write(name, *slots) or 0.0
 
 
-gpu, around = Logbook(), {"before": "new A and B", "behind": "project C", "after": "check the projection"}
+gpu, around = (
+    Logbook(),
+    {"before": "new A and B", "behind": "project C", "after": "check the projection"},
+)
 launches = [{"launch": name, **around} for name in ("the kernel", "cuBLAS")]
-checked = [Timed(**{when: partial(gpu.write, "   ", step) for when, step in steps.items()}) for steps in launches]
+checked = [
+    Timed(**{when: partial(gpu.write, "   ", step) for when, step in steps.items()})
+    for steps in launches
+]
 take_batch(gpu, checked, 1, worklog.Harness())
 second = gpu.lines.index("draw_place", 2)
 for line, other in zip(gpu.lines[1:second], gpu.lines[second:], strict=False):
@@ -131,7 +137,9 @@ for statistic in ("median", "mean", "min", "first"):
 
 # %%
 rng = np.random.default_rng(0)
-print(f"skewness of the chart {np.mean(((us - us.mean()) / us.std()) ** 3):.1f}, of the simulation 6.2")
+print(
+    f"skewness of the chart {np.mean(((us - us.mean()) / us.std()) ** 3):.1f}, of the simulation 6.2"
+)
 for n in (24, 100):
     draws = [rng.lognormal(0.0, 1.0, n) for _ in range(1000)]
     ranks = np.mean([e.low <= 1.0 <= e.high for e in map(median, draws)])
@@ -145,10 +153,16 @@ for n in (24, 100):
 for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
     rule = Stopping(name, run.harness["precision"], run.harness["least_samples"], size=512)
     stops = (
-        n for n in range(1, len(us) + 1) if rule.check(Evidence(list(us[:n]), us[:n].sum(), places[:n])) is not None
+        n
+        for n in range(1, len(us) + 1)
+        if rule.check(Evidence(list(us[:n]), us[:n].sum(), places[:n])) is not None
     )
     n = next(stops, None)
-    known = f"stops after {n:4}: ±{median(us[:n], places[:n]).relative_half_width:.2%}" if n else "goes on"
+    known = (
+        f"stops after {n:4}: ±{median(us[:n], places[:n]).relative_half_width:.2%}"
+        if n
+        else "goes on"
+    )
     print(f"{name:9}", known)
 
 # %% [markdown]
@@ -217,7 +231,9 @@ recorded = json.loads(recordings("turns")["h100"].read_text())
 roles = pd.DataFrame(recorded["roles"])
 pairs = roles.query("size == 256 and subject != 'third' and baseline != 'third'")
 faster = pairs.pivot_table("ratio", ["placement", "rung"], "subject").round(4)
-print(f"recorded · {recorded['device']['name']} · {recorded['created'][:10]}: the baseline's time over the subject's")
+print(
+    f"recorded · {recorded['device']['name']} · {recorded['created'][:10]}: the baseline's time over the subject's"
+)
 faster.loc["fixed"]
 
 # %% [markdown]
@@ -229,7 +245,9 @@ faster.loc["fixed"]
 # %%
 varied = roles.query("placement == 'varied'")
 held = ((varied["low"] <= 1) & (varied["high"] >= 1)).mean()
-print(f"1 is in {held:.1%} of the {len(varied)} intervals with moved code, at 256 and 1024, in every role")
+print(
+    f"1 is in {held:.1%} of the {len(varied)} intervals with moved code, at 256 and 1024, in every role"
+)
 faster.loc["varied"]
 
 # %% [markdown]

@@ -40,7 +40,9 @@ wrong = {
     "tera taken for 2^40": 2 * size**3 / seconds / 2**40,
 }
 title = f"Four formulas for {1e3 * seconds:.3f} ms: only the first one is right"
-plots.bars(title, {"TFLOP/s": wrong}, f"{m.kernel} at {size}, {run.label}", accented=list(wrong)[:1])
+plots.bars(
+    title, {"TFLOP/s": wrong}, f"{m.kernel} at {size}, {run.label}", accented=list(wrong)[:1]
+)
 
 # %% [markdown]
 # The last mistake is hard to notice: the rate is 9 % too low, and still plausible. GB and GiB differ by 7 %.
@@ -63,9 +65,8 @@ roofs = {
     "H200 datasheet, BF16, sparse": 1979,
 }
 shares = {name: 100 * m.tflops / roof for name, roof in roofs.items()}
-title = (
-    f"{m.kernel} makes {m.tflops:.1f} TFLOP/s: {min(shares.values()):.1f} % to {max(shares.values()):.0f} % of a peak"
-)
+low, high = min(shares.values()), max(shares.values())
+title = f"{m.kernel} makes {m.tflops:.1f} TFLOP/s: {low:.1f} % to {high:.0f} % of a peak"
 plots.bars(title, {"peak, TFLOP/s": roofs, f"share that {m.kernel} reaches, %": shares}, run.label)
 
 # %% [markdown]
@@ -87,8 +88,12 @@ here = {m.kernel: m for m in run.measurements}
 print(
     f"8.6 ms are {article:.1f} TFLOP/s, so cuBLAS reached {article / 0.687:.1f} there; here {here['cuBLAS'].tflops:.1f}"
 )
-print(f"that is {article / 67:.0%} of an H100's peak, 67, and {article / 38.7:.0%} of an A6000's, 38.7")
-print(f"tiles_2d here: {here['tiles_2d'].tflops:.1f} TFLOP/s, {here['tiles_2d'].ratio:.1%} of cuBLAS (there: 68.7%)")
+print(
+    f"that is {article / 67:.0%} of an H100's peak, 67, and {article / 38.7:.0%} of an A6000's, 38.7"
+)
+print(
+    f"tiles_2d here: {here['tiles_2d'].tflops:.1f} TFLOP/s, {here['tiles_2d'].ratio:.1%} of cuBLAS (there: 68.7%)"
+)
 
 # %% [markdown]
 # cuBLAS does not reach so low a rate on an H100. The article's eight percentages are those of the table in the README
@@ -104,14 +109,20 @@ print(f"tiles_2d here: {here['tiles_2d'].tflops:.1f} TFLOP/s, {here['tiles_2d'].
 # one size:
 
 # %%
-unbiased, warm = (worklog.results(["vectorized"], [1024], **how).measurements[0] for how in ({}, {"l2": "warm"}))
+unbiased, warm = (
+    worklog.results(["vectorized"], [1024], **how).measurements[0] for how in ({}, {"l2": "warm"})
+)
 cublas, cublas_warm = (m.us * m.ratio for m in (unbiased, warm))
 shares = {"both cold, as measured": unbiased.ratio, "both warm, as measured": warm.ratio}
 shares |= {"only cuBLAS warm": cublas_warm / unbiased.us, "only the kernel warm": cublas / warm.us}
-title = f"One kernel, {min(shares.values()):.1%} to {max(shares.values()):.1%} of cuBLAS".replace("%", " %")
+title = f"One kernel, {min(shares.values()):.1%} to {max(shares.values()):.1%} of cuBLAS".replace(
+    "%", " %"
+)
 subtitle = f"{unbiased.kernel} at {unbiased.problem}. Blue: both sides with the same L2. Grey: one side with a warm L2."
 percent = {"share of cuBLAS, %": {name: 100 * share for name, share in shares.items()}}
-plots.bars(title, percent, unbiased.label, subtitle=subtitle, accented=list(shares)[:2], written="{:.1f}")
+plots.bars(
+    title, percent, unbiased.label, subtitle=subtitle, accented=list(shares)[:2], written="{:.1f}"
+)
 
 # %% [markdown]
 # If cuBLAS is asked for FP32 and may use TF32, the baseline runs on the tensor cores. Every time is right, and the

@@ -43,7 +43,9 @@ from worklog.problem import random_inputs
 rng, K = np.random.default_rng(4), 4096
 a, b = random_inputs(worklog.Shape(64, 2048, K), rng)
 reference, fp32 = in_order(a, b, np.float64), in_order(a, b)
-typical = np.argsort(np.abs(a[:32]).max(0) * np.abs(b[:, 32:64]).max(1))[K // 2]  # the median of the K terms
+typical = np.argsort(np.abs(a[:32]).max(0) * np.abs(b[:, 32:64]).max(1))[
+    K // 2
+]  # the median of the K terms
 term = np.outer(a[:, typical], b[typical])
 mistakes = {
     "FP32, nothing wrong": fp32,
@@ -72,7 +74,10 @@ rows = {}
 for k in (64, 256, 1024, 4096):
     x, y = a[:16, :k], b[:k, :512]
     unit = precision.UNIT_ROUNDOFF * np.sqrt(in_order(x * x, y * y, np.float64))
-    errors = [(in_order(rounded(x, n), rounded(y, n)) - in_order(x, y, np.float64)) / unit for n in (24, 11, 8)]
+    errors = [
+        (in_order(rounded(x, n), rounded(y, n)) - in_order(x, y, np.float64)) / unit
+        for n in (24, 11, 8)
+    ]
     rms = [np.sqrt(np.mean(error**2)) for error in errors]
     rows[k] = [rms[0] / k**0.5, precision.rms_limit(k), *rms]
 pd.DataFrame(rows, ["FP32 / √K", "limit", "FP32", "TF32", "BF16"]).T.round(2)
@@ -96,7 +101,11 @@ pd.DataFrame(rows, ["FP32 / √K", "limit", "FP32", "TF32", "BF16"]).T.round(2)
 # %%
 for family in exact.FAMILIES:
     x, y = exact.family(family, worklog.Shape(64, 128, K), rng)
-    ways = {"TF32 for A": rounded(x, 11) @ y, "TF32 for B": x @ rounded(y, 11), "last term missing": x[:, :-1] @ y[:-1]}
+    ways = {
+        "TF32 for A": rounded(x, 11) @ y,
+        "TF32 for B": x @ rounded(y, 11),
+        "last term missing": x[:, :-1] @ y[:-1],
+    }
     print(family, {name: int(np.sum(c != x @ y)) for name, c in ways.items()})
 
 # %% [markdown]
@@ -113,7 +122,12 @@ ia, ib = exact.family("E1", worklog.Shape(64, 512, K), rng)
 projection, bad = exact.Projection(exact.ExactProblem("E1", ia, ib), rng), ia @ ib
 print("right product: wrong rows", projection.wrong_rows(bad))
 bad[21, 300] += 1
-print("spoiled product: wrong rows", projection.wrong_rows(bad), "wrong columns", projection.wrong_columns(bad))
+print(
+    "spoiled product: wrong rows",
+    projection.wrong_rows(bad),
+    "wrong columns",
+    projection.wrong_columns(bad),
+)
 
 # %% [markdown]
 # A check prints one line per stage. In words, they are:
@@ -163,8 +177,14 @@ slips = {
     "the second barrier is missing": ("__syncthreads();  // read", ""),
     "the last K tile is missing": ("k0 < K; k0", "k0 + 16 <= K; k0"),
     "the last column is not written": ("col >= N)", "col >= N - 1)"),
-    "it reads past A": ("row < M && k0 + x < K ? A[row * K + k0 + x] : 0.0f", "A[row * K + k0 + x]"),
-    "TF32 operands": ("As[y][k] *", "__uint_as_float((__float_as_uint(As[y][k]) + 0x1000u) & 0xffffe000u) *"),
+    "it reads past A": (
+        "row < M && k0 + x < K ? A[row * K + k0 + x] : 0.0f",
+        "A[row * K + k0 + x]",
+    ),
+    "TF32 operands": (
+        "As[y][k] *",
+        "__uint_as_float((__float_as_uint(As[y][k]) + 0x1000u) & 0xffffe000u) *",
+    ),
 }
 
 # %%
@@ -175,7 +195,9 @@ from worklog.runner.check import check
 checks = {}
 for name, slip in {"right": ("", ""), **slips}.items():
     kernel = worklog.Kernel.from_source(RIGHT.replace(*slip), file="tiles.cu")
-    checks[name] = check(kernel, worklog.Shape(144, 72, 37), seed=4)  # by default, a seed is drawn at random
+    checks[name] = check(
+        kernel, worklog.Shape(144, 72, 37), seed=4
+    )  # by default, a seed is drawn at random
     print(name, *textwrap.wrap(str(checks[name].verdict).splitlines()[0], 78), sep="\n    ")
 
 # %% [markdown]
@@ -234,7 +256,9 @@ answer = None  # the source of a kernel, such as RIGHT.replace(…)
 lab.check_answer("04", answer)
 
 # %% tags=["solution"]
-answer = RIGHT.replace("alpha * acc :", "1.001f * alpha * acc :")  # or one term of many that is missing
+answer = RIGHT.replace(
+    "alpha * acc :", "1.001f * alpha * acc :"
+)  # or one term of many that is missing
 lab.check_answer("04", answer)
 
 # %% [markdown]
@@ -276,9 +300,13 @@ from worklog.runs import recordings
 
 mutants = json.loads(next(iter(recordings("mutants").values())).read_text(encoding="utf-8"))
 results = pd.DataFrame([row["results"] for row in mutants["rows"]]).sum().astype(int)
-print(f"{mutants['utc'][:10]} · {mutants['label']}: {results.sum()} mutants of {len(mutants['rows'])} kernels")
+print(
+    f"{mutants['utc'][:10]} · {mutants['label']}: {results.sum()} mutants of {len(mutants['rows'])} kernels"
+)
 print(results.sort_values(ascending=False).to_string())
-for reason, number in pd.Series([mutant["explained"] for mutant in mutants["survivors"]]).value_counts().items():
+for reason, number in (
+    pd.Series([mutant["explained"] for mutant in mutants["survivors"]]).value_counts().items()
+):
     print(f"{number:2} {reason}")
 
 # %% [markdown]

@@ -107,7 +107,9 @@ for name, rung in counted.rungs.items():
     if rung.wavefronts and name in rates:
         roof = paper.fp32_peak_tflops / (4 * rung.wavefronts_per_fma)
         limit = f"{roof:6.1f}" if roof < fp32 else f"{fp32:6.1f} (FP32)"
-        print(f"{name:16} w = {rung.wavefronts_per_fma:.3f}  limit {limit:14} measured {rates[name]:5.1f} TFLOP/s")
+        print(
+            f"{name:16} w = {rung.wavefronts_per_fma:.3f}  limit {limit:14} measured {rates[name]:5.1f} TFLOP/s"
+        )
 
 # %% [markdown]
 # Each idea raises this limit: a column per thread, then a tile per thread, then loads of 16 bytes. The rates follow,
@@ -120,9 +122,14 @@ for name, rung in counted.rungs.items():
 
 # %%
 for size in (2048, 4096):
-    waits, hides = (worklog.results([name], [size]).measurements[0] for name in ("conflict_free", "double_buffered"))
+    waits, hides = (
+        worklog.results([name], [size]).measurements[0]
+        for name in ("conflict_free", "double_buffered")
+    )
     faster = waits.us / hides.us - 1
-    print(f"{size}: conflict_free {waits.us:.0f} µs, double_buffered {hides.us:.0f} µs, {faster:+.0%}")
+    print(
+        f"{size}: conflict_free {waits.us:.0f} µs, double_buffered {hides.us:.0f} µs, {faster:+.0%}"
+    )
 
 # %% [markdown]
 # So `conflict_free` waits for latencies, which no roofline shows.
@@ -139,14 +146,34 @@ from worklog.runs import Run, recordings
 
 waits = Run.load(recordings("chapters")["h100_waits"], "recorded")
 points = []
-for name in ("register_banks", "vectorized", "conflict_free", "double_buffered", "autotuned", "warptiled"):
+for name in (
+    "register_banks",
+    "vectorized",
+    "conflict_free",
+    "double_buffered",
+    "autotuned",
+    "warptiled",
+):
     for size in (256, 512, 768, 1024):
         shape = worklog.Shape.of(size)
         [cold], [warm] = waits.select(name, shape, {}), waits.select(name, shape, {"l2": "warm"})
-        cycles, tiles = cold.us * cold.sm_mhz - warm.us * warm.sm_mhz, size // waits.kernels[name]["tile"]["BK"]
-        points.append({"kernel": name, "K tiles": tiles, "µs saved": cycles / cold.sm_mhz, "per tile": cycles / tiles})
+        cycles, tiles = (
+            cold.us * cold.sm_mhz - warm.us * warm.sm_mhz,
+            size // waits.kernels[name]["tile"]["BK"],
+        )
+        points.append(
+            {
+                "kernel": name,
+                "K tiles": tiles,
+                "µs saved": cycles / cold.sm_mhz,
+                "per tile": cycles / tiles,
+            }
+        )
 saved = pd.DataFrame(points)
-over = {name: rows.set_index("K tiles")["µs saved"] for name, rows in saved.groupby("kernel", sort=False)}
+over = {
+    name: rows.set_index("K tiles")["µs saved"]
+    for name, rows in saved.groupby("kernel", sort=False)
+}
 finding = "A warm L2 saves register_banks as much as kernels that wait for each tile"
 plots.curves(finding, over, waits.label, "K tiles", "µs saved")
 
@@ -158,7 +185,9 @@ plots.curves(finding, over, waits.label, "K tiles", "µs saved")
 
 # %%
 known = waits.calibration
-print(f"a read takes {known.cold_cycles:.0f} cycles from memory, {known.warm_cycles:.0f} from L2 ({waits.label})")
+print(
+    f"a read takes {known.cold_cycles:.0f} cycles from memory, {known.warm_cycles:.0f} from L2 ({waits.label})"
+)
 saved.groupby("kernel", sort=False)["per tile"].agg(["min", "max"]).round(0)
 
 # %% [markdown]
@@ -195,12 +224,16 @@ sizes = (256, 512, 1024, 2048, 4096, 8192)
 by_size = worklog.results(["tiles_1d", "autotuned", "warptiled", "cuBLAS"], sizes)
 for name in ("tiles_1d", "autotuned", "warptiled"):
     built = by_size.kernels[name]
-    at_once = occupancy(paper.arch, built["block"], built["registers"], built["shared_bytes"]).blocks
+    at_once = occupancy(
+        paper.arch, built["block"], built["registers"], built["shared_bytes"]
+    ).blocks
     print(f"{name}: at most {at_once} on a multiprocessor")
     for m in by_size.select(name):
         x, y = worklog.rung(name).blocks(m.problem)
         part = m.of_ceiling / min(1, x * y / paper.multiprocessors)
-        print(f"  {m.problem.m:4}: {x * y:5} blocks, {m.of_ceiling:5.1%} of the GPU, {part:5.1%} of the busy part")
+        print(
+            f"  {m.problem.m:4}: {x * y:5} blocks, {m.of_ceiling:5.1%} of the GPU, {part:5.1%} of the busy part"
+        )
 print("cuBLAS", *(f"{m.problem.m}: {m.of_ceiling:.1%}" for m in by_size.select("cuBLAS")))
 
 # %% [markdown]

@@ -95,7 +95,9 @@ shared = inspected.counts.shared_load.wavefronts + inspected.counts.shared_store
 clocks = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3  # of all SMs, per millisecond
 print(f"{inspected.label}\n{gained.name}: {shared / clocks:.2f} ms at least in shared memory")
 print(f"{rung.name}, its own tile: {own.wavefronts / clocks:.2f} ms at least in shared memory")
-print(f"either: {inspected.shape.flops / gpu.fp32_peak_tflops / 1e9:.2f} ms at least in multiply-adds")
+print(
+    f"either: {inspected.shape.flops / gpu.fp32_peak_tflops / 1e9:.2f} ms at least in multiply-adds"
+)
 
 # %% [markdown]
 # Both are below the time of the multiply-adds, so these counts do not decide between them. A measurement must.
@@ -112,21 +114,41 @@ print(f"either: {inspected.shape.flops / gpu.fp32_peak_tflops / 1e9:.2f} ms at l
 
 # %%
 rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measured else {}
-timed = found.frame().assign(rate=[rates.get(variant.name, float("nan")) for variant in found.kept]).dropna()
-follows = {known: timed["rate"].rank().corr(timed[known].rank()) for known in ("registers", "warps/SM", "L2 GB")}
+timed = (
+    found.frame()
+    .assign(rate=[rates.get(variant.name, float("nan")) for variant in found.kept])
+    .dropna()
+)
+follows = {
+    known: timed["rate"].rank().corr(timed[known].rank())
+    for known in ("registers", "warps/SM", "L2 GB")
+}
 if len(timed) == len(found.kept):
     print(measured.measurements[0].label)
     print("order: " + ", ".join(f"{known} {how:+.2f}" for known, how in follows.items()))
     by = timed.set_index([axis.name for axis in axes])["rate"]
     same = timed.groupby(["BM", "BN", "TN", "registers"])["rate"]
     apart = (same.max() / same.min() - 1)[same.count() > 1]
-    print(f"spill: {by[128, 256, 16, 1]:.1f} TFLOP/s without, {by[128, 256, 16, 2]:.1f} TFLOP/s with")
-    print(f"8 x 8: {by[128, 128, 8, 1]:.1f} TFLOP/s with 8 warps, {by[128, 128, 8, 2]:.1f} TFLOP/s with 16")
-    best = timed.groupby(["BM", "BN", "TN"])["rate"].max().unstack().dropna()  # by the faster MIN_BLOCKS
+    print(
+        f"spill: {by[128, 256, 16, 1]:.1f} TFLOP/s without, {by[128, 256, 16, 2]:.1f} TFLOP/s with"
+    )
+    print(
+        f"8 x 8: {by[128, 128, 8, 1]:.1f} TFLOP/s with 8 warps, {by[128, 128, 8, 2]:.1f} TFLOP/s with 16"
+    )
+    best = (
+        timed.groupby(["BM", "BN", "TN"])["rate"].max().unstack().dropna()
+    )  # by the faster MIN_BLOCKS
     for (bm, bn), of_tile in best.iterrows():
-        print(f"block {bm} x {bn}: 8 x 8 {of_tile[8]:.1f} TFLOP/s, 8 x 16 {of_tile[16]:.1f} TFLOP/s")
-    print(f"noise: {len(apart)} pairs of tiles have the same registers, and are at most {apart.max():.2%} apart")
-    print("best:  " + ", ".join(f"{axis.name} = {value}" for axis, value in zip(axes, by.idxmax(), strict=True)))
+        print(
+            f"block {bm} x {bn}: 8 x 8 {of_tile[8]:.1f} TFLOP/s, 8 x 16 {of_tile[16]:.1f} TFLOP/s"
+        )
+    print(
+        f"noise: {len(apart)} pairs of tiles have the same registers, and are at most {apart.max():.2%} apart"
+    )
+    print(
+        "best:  "
+        + ", ".join(f"{axis.name} = {value}" for axis, value in zip(axes, by.idxmax(), strict=True))
+    )
 else:
     print("not all of these tiles have a time: sweep them on a GPU")
 
@@ -185,7 +207,10 @@ from worklog.kernel.nvrtc import compile_cuda
 def compiled(name, old, new):
     """Compile a rung as it is and with a change; print registers and shared-memory instructions."""
     program = worklog.rung(name).program
-    for which, source in (("as it is", program.source), ("changed", program.source.replace(old, new))):
+    for which, source in (
+        ("as it is", program.source),
+        ("changed", program.source.replace(old, new)),
+    ):
         out = compile_cuda(Program(program.name, source, program.entry, program.options))
         print(f"{name:10} {which:9} {out.registers} registers, {dict(out.shared_accesses)}")
 

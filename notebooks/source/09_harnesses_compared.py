@@ -68,7 +68,10 @@ wrong = {name: np.array([error for _, error in points]) for name, points in erro
 typical = {name: np.median(values) for name, values in wrong.items()}
 left = {name: np.abs(values - typical[name]).max() for name, values in wrong.items()}
 title = f"Without its typical error, NVBench cold is within {left['NVBench cold']:.2f} µs"
-columns = {"typical error, µs": {name: abs(us) for name, us in typical.items()}, "what remains at most, µs": left}
+columns = {
+    "typical error, µs": {name: abs(us) for name, us in typical.items()},
+    "what remains at most, µs": left,
+}
 plots.bars(title, columns, compared.label, accented=["worklog", "NVBench cold"], written="{:.2f}")
 
 # %% [markdown]
@@ -84,7 +87,10 @@ print(f"kept at {sum(kept)} of {len(kept)} lengths")
 # ## 3. cuBLAS: the true time is unknown
 
 # %%
-sizes, warm = compared.works(CUBLAS), {"NVBench batch", "do_bench_cudagraph", "torch Timer", "CuPy benchmark"}
+sizes, warm = (
+    compared.works(CUBLAS),
+    {"NVBench batch", "do_bench_cudagraph", "torch Timer", "CuPy benchmark"},
+)
 columns = {f"N = {size:g}": compared.us(CUBLAS, size) for size in sizes}
 how = {"subtitle": "Blue: harnesses with a cold L2. Grey: with a warm one.", "written": "{:#.4g}"}
 how["accented"] = [name for name in compared.harnesses if name not in warm]
@@ -98,7 +104,10 @@ plots.bars("cuBLAS as each harness measures it, µs", columns, compared.label, *
 import worklog
 
 at = compared.us(CUBLAS, 1024)
-for group, which in (("warm, launched back to back", warm - {"CuPy benchmark"}), ("cold", at.keys() - warm)):
+for group, which in (
+    ("warm, launched back to back", warm - {"CuPy benchmark"}),
+    ("cold", at.keys() - warm),
+):
     times = [at[name] for name in which]
     print(f"{group:28} {min(times):.1f} to {max(times):.1f} µs")
 m = worklog.results(["vectorized"], [1024], l2="warm").measurements[0]
@@ -115,7 +124,12 @@ print(f"worklog with l2 = warm       {m.us * m.ratio:.1f} µs   {m.label}")
 
 # %%
 columns = {f"N = {size:g}": compared.wall_s(CUBLAS, size) for size in sizes}
-plots.bars("Seconds that each harness takes for cuBLAS", columns, compared.label, **how | {"written": "{:.2f}"})
+plots.bars(
+    "Seconds that each harness takes for cuBLAS",
+    columns,
+    compared.label,
+    **how | {"written": "{:.2f}"},
+)
 
 # %% [markdown]
 # NVBench spends at least 0.5 s of GPU time on each measurement. Our harness stops when the median is known to ±0.5 %.
@@ -138,13 +152,19 @@ for point in newer.document["promises"]["coverage"]:
 
 # %%
 same = compared.document["promises"]["aa"]
-low, middle, high = np.array(same["intervals_us"]).reshape(-1, 3).T - compared.document["calibration"]["offset_us"]
+low, middle, high = (
+    np.array(same["intervals_us"]).reshape(-1, 3).T - compared.document["calibration"]["offset_us"]
+)
 common = np.median(middle)
 held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
 print(f"{compared.label} · placement {compared.document['harness'].get('placement', 'fixed')}")
-print(f"{same['work']} at {same['of']}: the intervals of {same['agree']} of {same['pairs']} pairs overlap")
+print(
+    f"{same['work']} at {same['of']}: the intervals of {same['agree']} of {same['pairs']} pairs overlap"
+)
 print(f"{held.mean():.0%} of the intervals contain the common median")
-print(f"their half-width is {half.mean():.2%}, the measurements scatter by {middle.std() / common:.2%}")
+print(
+    f"their half-width is {half.mean():.2%}, the measurements scatter by {middle.std() / common:.2%}"
+)
 
 # %% [markdown]
 # 95 % should contain it. The newer recording of section 4 measured five kernels 16 times in each of 25 processes. The
@@ -173,7 +193,9 @@ for point in compared.document["promises"]["beside_cupti"]:
     print(f"cuBLAS at {point['of']}, alternating: events {events:.2f} µs, tracer {tracer:.2f} µs")
 for gate in (True, False):
     m = worklog.results(["warptiled"], [256], gate=gate).measurements[0]
-    print(f"at 256, gate {gate!s:5}: warptiled {m.us:.2f} µs, cuBLAS beside it {m.us * m.ratio:.2f} µs")
+    print(
+        f"at 256, gate {gate!s:5}: warptiled {m.us:.2f} µs, cuBLAS beside it {m.us * m.ratio:.2f} µs"
+    )
 
 # %% [markdown]
 # - For long kernels, all harnesses give nearly the same time, and one with a fixed number of launches can be quicker

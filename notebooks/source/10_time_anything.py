@@ -25,8 +25,18 @@ compared = open_comparison(part="benchmarks")
 softmax = compared.us("softmax · rows=4096 · columns", 1024)
 title = f"One softmax of 4096 x 1024: {min(softmax.values()):.1f} to {max(softmax.values()):.1f} µs"
 subtitle = "µs by harness. Blue: a cold L2. Grey: a warm one."
-cold = [name for name in softmax if name.startswith("worklog") and "hot" not in name] + ["NVBench cold", "do_bench"]
-plots.bars(title, {"µs per launch": softmax}, compared.label, subtitle=subtitle, accented=cold, written="{:.1f}")
+cold = [name for name in softmax if name.startswith("worklog") and "hot" not in name] + [
+    "NVBench cold",
+    "do_bench",
+]
+plots.bars(
+    title,
+    {"µs per launch": softmax},
+    compared.label,
+    subtitle=subtitle,
+    accented=cold,
+    written="{:.1f}",
+)
 
 # %% [markdown]
 # The same function on the same GPU. The problem of section 5 is checked here and now, on the emulator. New times need a
@@ -50,7 +60,9 @@ if live_wanted():
     display(worklog.time(torch.mm, A, B, flops=2 * 1024**3, reads=2 * A.nbytes, writes=A.nbytes))
 else:
     us = compared.us("matmul · dtype=bfloat16 · N", 1024)["worklog"]
-    print(f"{compared.label}: torch.mm at 1024 in bfloat16 took {us:.2f} µs, {2 * 1024**3 / us / 1e6:.0f} TFLOP/s")
+    print(
+        f"{compared.label}: torch.mm at 1024 in bfloat16 took {us:.2f} µs, {2 * 1024**3 / us / 1e6:.0f} TFLOP/s"
+    )
 
 # %% [markdown]
 # | the call … | argument |
@@ -110,7 +122,11 @@ from worklog.runs import recordings
 published = json.loads(recordings("ported")["h200"].read_text(encoding="utf-8"))
 print(published["label"].replace("live", "recorded", 1))
 for row in published["rows"]:
-    print(*(f"{row['example']}: {why}" for why in row["why"]), sep="\n", end="\n" if row["why"] else "")
+    print(
+        *(f"{row['example']}: {why}" for why in row["why"]),
+        sep="\n",
+        end="\n" if row["why"] else "",
+    )
 columns = ["project", "example", "point", "lines", "unit", "theirs", "ours", "hot_theirs", "hot"]
 pd.DataFrame(published["rows"])[columns].round(2)
 

@@ -23,9 +23,16 @@ from worklog import lab, plots
 from worklog.runs import recordings
 
 corpus = json.loads(recordings("corpus")["public_kernels"].read_text(encoding="utf-8"))
-total, tried, covered = (sum(row[name] for row in corpus["rows"]) for name in ("kernels", "tried", "covered"))
-title = f"{total} public kernels: {tried} tried, {covered / tried:.0%} of these run on the emulator".replace("%", " %")
-columns = {name: {row["repository"]: row[name] for row in corpus["rows"]} for name in ("tried", "covered", "GEMMs")}
+total, tried, covered = (
+    sum(row[name] for row in corpus["rows"]) for name in ("kernels", "tried", "covered")
+)
+title = f"{total} public kernels: {tried} tried, {covered / tried:.0%} of these run on the emulator".replace(
+    "%", " %"
+)
+columns = {
+    name: {row["repository"]: row[name] for row in corpus["rows"]}
+    for name in ("tried", "covered", "GEMMs")
+}
 plots.bars(title, columns, f"{corpus['label']} · {corpus['utc'][:10]}", written="{:.0f}")
 
 # %% [markdown]
@@ -107,10 +114,16 @@ def run(source, arguments, grid, block, shared=0):
     """Launch the kernel k on the emulator; its findings."""
     built = compile_cuda(Program("kernel.cu", source, "k"))
     entry = load(built.ptx, built.symbol)
-    return launch(entry, grid, block, arguments, source=source, shared_bytes=shared, count=False).findings
+    return launch(
+        entry, grid, block, arguments, source=source, shared_bytes=shared, count=False
+    ).findings
 
 
-a, b, c = np.ones((32, 64), np.float32), np.full((64, 32), 2.1, np.float32), np.zeros((32, 32), np.float32)
+a, b, c = (
+    np.ones((32, 64), np.float32),
+    np.full((64, 32), 2.1, np.float32),
+    np.zeros((32, 32), np.float32),
+)
 run(WRONG_OFFSET.replace("void product", 'void k').replace("__global__", 'extern "C" __global__'),
     [c, a, b, 64, 32], (2, 2), (16, 16))  # fmt: skip
 print(f"largest relative error: {np.abs(c / (64 * 2.1) - 1).max():.0e}")
@@ -157,7 +170,9 @@ for grid, domain in (
 
 # %%
 WRONG_ROWS = NAIVE.replace("B[k * N + col]", "B[k * K + col]")
-print(checked(WRONG_ROWS, "M,N,K,A,B,C", "N / 8, M / 8", "8,8", "M % 8 == 0, N % 8 == 0, K % 8 == 0"))
+print(
+    checked(WRONG_ROWS, "M,N,K,A,B,C", "N / 8, M / 8", "8,8", "M % 8 == 0, N % 8 == 0, K % 8 == 0")
+)
 
 # %% [markdown]
 # The fix is one letter: `B[k * N + col]`, as in section 3.
@@ -292,7 +307,9 @@ print("right:", (out == x.reshape(6, 64).sum(axis=0)[::-1]).all())
 # that a slow one still reads:
 
 # %%
-FIXED = RING.replace("stage <= tile + 2", "stage < tile + 2").replace("wait_group 2", "wait_group 1")
+FIXED = RING.replace("stage <= tile + 2", "stage < tile + 2").replace(
+    "wait_group 2", "wait_group 1"
+)
 FIXED = FIXED.replace("[63 - t];", "[63 - t];\n    __syncthreads();")
 print(said(run(FIXED, [x, out, 6], (1,), 64)))
 print("right:", (out == x.reshape(6, 64).sum(axis=0)[::-1]).all())
@@ -322,7 +339,9 @@ print(said(run(ABSENT, [x, out], (1,), 32)))
 # The fix lets the whole warp shuffle, with a neutral value in the lanes that have none:
 
 # %%
-PRESENT = ABSENT.replace("if (t < 8) {", "if (t < 32) {").replace("sum = x[t]", "sum = t < 8 ? x[t] : 0.0f")
+PRESENT = ABSENT.replace("if (t < 8) {", "if (t < 32) {").replace(
+    "sum = x[t]", "sum = t < 8 ? x[t] : 0.0f"
+)
 print(said(run(PRESENT, [x, out], (1,), 32)), out)
 
 # %% [markdown]

@@ -142,7 +142,9 @@ from worklog.runner.check import check
 rung = worklog.rung("specialized")
 for line in ("__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
     print(f"without {line}")
-    print(check(rung.with_text(rung.source.replace(line, "")), on="emulated", seed=1).verdict.reason)
+    print(
+        check(rung.with_text(rung.source.replace(line, "")), on="emulated", seed=1).verdict.reason
+    )
 
 # %% [markdown]
 # ## 17. Bulk copies
@@ -177,7 +179,11 @@ gpu, used = worklog.open_run().gpu, {}
 sms = gpu.multiprocessors
 for size in (1024, 2048, 4096, 8192):
     blocks = math.prod(rung.blocks(worklog.Shape.of(size)))
-    used[size] = {"blocks": blocks, "waves": -(-blocks // sms), "used": f"{blocks / sms / -(-blocks // sms):.0%}"}
+    used[size] = {
+        "blocks": blocks,
+        "waves": -(-blocks // sms),
+        "used": f"{blocks / sms / -(-blocks // sms):.0%}",
+    }
 print(f"{sms} SMs: {gpu.name}")
 pd.DataFrame.from_dict(used, orient="index")
 
@@ -239,7 +245,11 @@ from worklog.problem import Shape, drawn
 
 kinds = drawn(48, 42, table().shapes)
 anywhere = worklog.results("best", [*kinds])
-for name, least, most in (("less than 5", 0, 5), ("5 to 20", 5, 20), ("20 or more", 20, float("inf"))):
+for name, least, most in (
+    ("less than 5", 0, 5),
+    ("5 to 20", 5, 20),
+    ("20 or more", 20, float("inf")),
+):
     group = [m for m in anywhere.measurements if least <= m.us * m.ratio < most]
     if ratios := [m.ratio for m in group]:
         shares = f"geometric mean {geometric_mean(ratios):.0%} of it, median {median(ratios):.0%}"
@@ -300,7 +310,9 @@ from worklog.kernel import counters
 busy = counters([*NAMES, "equal_shares", "ragged"])
 fp32, slots = (busy.columns.index(unit) for unit in ("FP32 cores", "issue slots"))
 for row in busy.rows:
-    print(f"{row[0]:12} multiply-adds take up to {row[fp32].share / row[slots].share:.1%} of the used issue slots")
+    print(
+        f"{row[0]:12} multiply-adds take up to {row[fp32].share / row[slots].share:.1%} of the used issue slots"
+    )
 busy
 
 # %% [markdown]

@@ -59,7 +59,9 @@ gpu = run.gpu
 lanes = {"FP32": 128, "TF32": TENSOR[9, 0]["tf32"], "FP16": TENSOR[9, 0]["fp16"]}
 peak = {name: 2e-6 * gpu.multiprocessors * gpu.sm_clock_mhz * n for name, n in lanes.items()}
 print(f"{gpu.name}, {gpu.sm_clock_mhz} MHz")
-pd.DataFrame({name: {"peak": round(rate), "a third": round(rate / 3)} for name, rate in peak.items()})
+pd.DataFrame(
+    {name: {"peak": round(rate), "a third": round(rate / 3)} for name, rate in peak.items()}
+)
 
 # %% [markdown]
 # (NVIDIA's data sheet states less for the tensor cores, 494.7 and 989.4 TFLOP/s: it computes them at 1830 MHz, and
@@ -88,12 +90,16 @@ rng = np.random.default_rng(13)
 
 def inputs(k, n=32):
     """A (n x k) and B (k x n), uniform in -1 to 1."""
-    return rng.uniform(-1, 1, (n, k)).astype(np.float32), rng.uniform(-1, 1, (k, n)).astype(np.float32)
+    return rng.uniform(-1, 1, (n, k)).astype(np.float32), rng.uniform(-1, 1, (k, n)).astype(
+        np.float32
+    )
 
 
 a, b = inputs(1024)
 print("rms errors at K = 1024 in u·D, emulated · sm_90 PTX")
-print(f"FP32 multiply-adds {tensor.rms_error(tensor.in_order(a, b), a, b):7.1f}   (class: up to {rms_limit(1024):.1f})")
+print(
+    f"FP32 multiply-adds {tensor.rms_error(tensor.in_order(a, b), a, b):7.1f}   (class: up to {rms_limit(1024):.1f})"
+)
 rounded = tensor.tensor_product(a, b, "tf32", products=1, promote=None)
 print(f"tf32               {tensor.rms_error(rounded, a, b):7.1f}")
 
@@ -114,8 +120,12 @@ lab.diff("tf32", "tf32x3", hunks=[1, 5])
 # %%
 for k in (128, 1024, 4096):
     a, b = inputs(k)
-    one, three = (tensor.rms_error(tensor.tensor_product(a, b, "tf32", n, promote=None), a, b) for n in (1, 3))
-    print(f"K = {k:4}: rms {three:5.1f} u·D, {one / three:3.0f} times less than tf32; class fp32: {rms_limit(k):.1f}")
+    one, three = (
+        tensor.rms_error(tensor.tensor_product(a, b, "tf32", n, promote=None), a, b) for n in (1, 3)
+    )
+    print(
+        f"K = {k:4}: rms {three:5.1f} u·D, {one / three:3.0f} times less than tf32; class fp32: {rms_limit(k):.1f}"
+    )
 
 # %% [markdown]
 # **What happened:** the error grows with K, not with its root, and leaves FP32's class. Splitting isn't the reason. The
@@ -125,7 +135,9 @@ for k in (128, 1024, 4096):
 for last in (2.0**-24, 1.9 * 2.0**-24):
     term = np.array([[last]]), np.array([[1.0]])
     core = tensor.truncated(tensor.multiply_add(*term, np.array([[1.0]]), "f16", "f32"))[0, 0]
-    print(f"1 + {last / 2.0**-24:.1f} u: tensor core {float(core):.8f}, FP32 {float(np.float32(1.0 + last)):.8f}")
+    print(
+        f"1 + {last / 2.0**-24:.1f} u: tensor core {float(core):.8f}, FP32 {float(np.float32(1.0 + last)):.8f}"
+    )
 
 # %% [markdown]
 # An FP32 addition rounds to the nearest number. A tensor core truncates toward zero, at each step. Errors of rounding
@@ -195,8 +207,12 @@ for old, new in {
     "aligned.u32 152;": "aligned.u32 160;",
 }.items():
     assert old in wgmma.source
-    text = wgmma.source.replace(old, new).replace("aligned.u32 56;", "aligned.u32 64;" if new else "aligned.u32 56;")
-    print(f"{new or f'without {old}'}\n  {check(wgmma.with_text(text), on='emulated', seed=1).verdict.reason}")
+    text = wgmma.source.replace(old, new).replace(
+        "aligned.u32 56;", "aligned.u32 64;" if new else "aligned.u32 56;"
+    )
+    print(
+        f"{new or f'without {old}'}\n  {check(wgmma.with_text(text), on='emulated', seed=1).verdict.reason}"
+    )
 
 # %% [markdown]
 # ## 26. Splitting passes
@@ -212,7 +228,9 @@ size = worklog.Shape.of(4096)
 split = worklog.rung("split").at(size)
 print(f"workspace: {split.workspace_bytes(size) / 2**20:.0f} MiB at 4096; A and B have 128")
 for part in split.passes:
-    print(f"{part.function:20} {' x '.join(map(str, part.blocks(size)))} blocks of {part.threads} threads")
+    print(
+        f"{part.function:20} {' x '.join(map(str, part.blocks(size)))} blocks of {part.threads} threads"
+    )
 
 # %% [markdown]
 # **What happened:** 1.9 times as fast at 2048, 2.3 at 4096 and 2.5 at 8192. The tensor cores are 75 % busy in the
@@ -223,10 +241,19 @@ for part in split.passes:
 
 # %%
 third, shares = peak["FP16"] / 3, {}
-bounds = {"tf32": peak["TF32"], "tf32x3": peak["TF32"] / 3, "cuBLAS": peak["FP32"], "best": peak["FP32"]}
+bounds = {
+    "tf32": peak["TF32"],
+    "tf32x3": peak["TF32"] / 3,
+    "cuBLAS": peak["FP32"],
+    "best": peak["FP32"],
+}
 for m in run.measurements:
     of_limit = m.tflops / bounds.get(m.kernel, third)
-    row = {"TFLOP/s": f"{m.tflops:.1f}", "of cuBLAS": f"{m.ratio:.1%}", "of the limit": f"{of_limit:.0%}"}
+    row = {
+        "TFLOP/s": f"{m.tflops:.1f}",
+        "of cuBLAS": f"{m.ratio:.1%}",
+        "of the limit": f"{of_limit:.0%}",
+    }
     at_clock = of_limit * gpu.sm_clock_mhz / m.sm_mhz
     shares[m.kernel] = row | {"SM MHz": f"{m.sm_mhz:.0f}", "at its clock": f"{at_clock:.0%}"}
 print(*dict.fromkeys(m.label for m in run.measurements), sep="; ")
@@ -281,7 +308,13 @@ lab.power_cap()
 
 # %%
 a, b = inputs(64, 128)
-rows = {"any magnitude": 0, "one number hides the others": 1, "subnormal numbers": 2, "an infinity": 3, "a NaN": 4}
+rows = {
+    "any magnitude": 0,
+    "one number hides the others": 1,
+    "subnormal numbers": 2,
+    "an infinity": 3,
+    "a NaN": 4,
+}
 a[0] *= np.float32(2.0**90)
 a[1, 0], b[0] = 2.0**60, 0
 a[2] *= np.float32(2.0**-140)
@@ -314,7 +347,9 @@ both = worklog.results(["best", "split"], pays)
 others = worklog.results("best", [shape for shape in kinds if shape not in pays])
 ratios = [m.ratio for m in (*both.select("split"), *others.measurements)]
 print(f"split is taken at {len(pays)} of {len(kinds)} shapes")
-print(f"mode='split' at all: geometric mean {geometric_mean(ratios):.1%} of cuBLAS, lowest {min(ratios):.1%}")
+print(
+    f"mode='split' at all: geometric mean {geometric_mean(ratios):.1%} of cuBLAS, lowest {min(ratios):.1%}"
+)
 both.shares({shape: kinds[shape] for shape in pays})
 
 # %% [markdown]
@@ -333,7 +368,9 @@ for k in (64, 256, 1024, 4096, 16384):
     )
 a, b = np.full((1, 128), 1 / 3, np.float32), np.full((128, 1), 0.1, np.float32)
 exact = a.astype(float) @ b
-print(f"equal numbers: split is {(abs(worklog.rung('split')(a, b) - exact) / exact).item():.1e} off")
+print(
+    f"equal numbers: split is {(abs(worklog.rung('split')(a, b) - exact) / exact).item():.1e} off"
+)
 
 # %% [markdown]
 # These times are with an empty L2, launch by launch. Here are the same kernels with what the launch before left in L2,
@@ -347,7 +384,10 @@ ways = {
     "CUDA graph": Run.load(recordings("settings")["h200_graph"], "recorded"),
 }
 print(*(f"{name}: {way.label}" for name, way in ways.items()), sep="\n")
-shares = {name: {f"{m.kernel} at {m.problem}": m.ratio for m in way.measurements} for name, way in ways.items()}
+shares = {
+    name: {f"{m.kernel} at {m.problem}": m.ratio for m in way.measurements}
+    for name, way in ways.items()
+}
 pd.DataFrame(shares).map("{:.1%}".format)
 
 # %% [markdown]

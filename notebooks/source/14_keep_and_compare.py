@@ -62,8 +62,12 @@ processes = document["processes"]
 print(document["label"])
 for card in dict.fromkeys(process["card"] for process in processes):
     for size in (256, 4096):
-        times = [p["readings"][f"warptiled at {size}"]["us"] for p in processes if p["card"] == card]
-        print(f"{card[:12]}: {len(times)} processes, {size}: {min(times):.2f} to {max(times):.2f} µs")
+        times = [
+            p["readings"][f"warptiled at {size}"]["us"] for p in processes if p["card"] == card
+        ]
+        print(
+            f"{card[:12]}: {len(times)} processes, {size}: {min(times):.2f} to {max(times):.2f} µs"
+        )
 
 # %% [markdown]
 # **What happened:** the times at 256 are those of the two days, about 35 and 36.6 µs. The kernel has four blocks there,
@@ -108,8 +112,13 @@ from worklog.runs.changes import Reading, Side
 
 def side(process, build):
     """What one process read of a build of `warptiled`."""
-    readings = {name: reading for name, reading in process["readings"].items() if name.startswith(build)}
-    places = {("warptiled", name.split(" at ")[1]): Reading(**reading) for name, reading in readings.items()}
+    readings = {
+        name: reading for name, reading in process["readings"].items() if name.startswith(build)
+    }
+    places = {
+        ("warptiled", name.split(" at ")[1]): Reading(**reading)
+        for name, reading in readings.items()
+    }
     return Side(document["label"], {}, {}, places)
 
 
@@ -134,9 +143,18 @@ plots.changes(made)
 # %%
 same = side(others[0], "warptiled")
 for by in (0.005, 0.01, 0.015, 0.02, 0.04):
-    scaled = {place: replace(reading, us=reading.us * (1 + by)) for place, reading in same.readings.items()}
-    said = [row.change.verdict for row in compare([side(old, "warptiled")], [replace(same, readings=scaled)]).rows]
-    print(f"scaled by {by:.1%}:", ", ".join(f"{said.count(word)} {word}" for word in dict.fromkeys(said)))
+    scaled = {
+        place: replace(reading, us=reading.us * (1 + by))
+        for place, reading in same.readings.items()
+    }
+    said = [
+        row.change.verdict
+        for row in compare([side(old, "warptiled")], [replace(same, readings=scaled)]).rows
+    ]
+    print(
+        f"scaled by {by:.1%}:",
+        ", ".join(f"{said.count(word)} {word}" for word in dict.fromkeys(said)),
+    )
 
 # %% [markdown]
 # ## 4. How often the rule is wrong
@@ -147,8 +165,14 @@ for by in (0.005, 0.01, 0.015, 0.02, 0.04):
 
 # %%
 for what in ("false", "found"):
-    rate = {name: f"{100 * rates[what][name]:.2f} %" for name in ("share", "low", "high", "unknown", "at once")}
-    print(f"{what}: {rate['share']} (95 %: {rate['low']} to {rate['high']}), at once: {rate['at once']}, ", end="")
+    rate = {
+        name: f"{100 * rates[what][name]:.2f} %"
+        for name in ("share", "low", "high", "unknown", "at once")
+    }
+    print(
+        f"{what}: {rate['share']} (95 %: {rate['low']} to {rate['high']}), at once: {rate['at once']}, ",
+        end="",
+    )
     print(f"cannot tell: {rate['unknown']}")
 print(f"{rates['seconds']:.0f} s for a process with {rates['readings']} kernels and sizes")
 
@@ -174,8 +198,13 @@ lab.check_answer("14", answer)
 
 # %%
 for count in (1, 2, 4):
-    rows = compare([side(old, "warptiled")], [side(process, "slower") for process in others[:count]]).rows
-    print(f"{count} new:", "; ".join(f"{row.place} {row.change}, {row.change.verdict}" for row in rows))
+    rows = compare(
+        [side(old, "warptiled")], [side(process, "slower") for process in others[:count]]
+    ).rows
+    print(
+        f"{count} new:",
+        "; ".join(f"{row.place} {row.change}, {row.change.verdict}" for row in rows),
+    )
 
 # %% [markdown]
 # ## 5. Both builds in one loop
@@ -249,7 +278,10 @@ summary = json.loads(files["summary"].read_text())
 shares = summary["percent, with interval"]
 for name, of_cards in shares.items():
     if name.endswith(f" of {summary['best']}"):
-        print(f"{name.split(' of ')[0]}:", ", ".join(f"{value:.1f} %" for _, value, _ in of_cards.values()))
+        print(
+            f"{name.split(' of ')[0]}:",
+            ", ".join(f"{value:.1f} %" for _, value, _ in of_cards.values()),
+        )
 home.cleanup()
 
 # %% [markdown]

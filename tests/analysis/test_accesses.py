@@ -26,7 +26,10 @@ from worklog.runs import NothingToDraw
 RUNGS = ("naive", "coalesced", "tiles_2d", "conflict_free", "async_copies", "bulk_copies", "best")
 EXPLOITS = Path(__file__).parents[1] / "exploits"
 COSTS = ("sectors", "wavefronts", "conflicts")
-SHAPES = {"best": Shape(128, 128, 64), "bulk_copies": Shape(128, 256, 32)}  # of one block, as blocks take a second
+SHAPES = {
+    "best": Shape(128, 128, 64),
+    "bulk_copies": Shape(128, 256, 32),
+}  # of one block, as blocks take a second
 SHAPES |= dict.fromkeys(("naive", "coalesced"), Shape(64, 64, 32))  # of four
 SHAPES |= dict.fromkeys(("tiles_2d", "conflict_free", "async_copies"), Shape(128, 128, 32))
 
@@ -41,7 +44,13 @@ def counted(kernel: Kernel, shape: Shape) -> dict[int, tuple[int, ...]]:
     """By line, what `inspect` counts: sectors, wavefronts and conflicts of all accesses but those to local memory."""
     out = {}
     for line, counts in inspect(kernel, shape).lines.items():
-        kinds = (counts.global_load, counts.global_store, counts.shared_load, counts.shared_store, counts.atomic)
+        kinds = (
+            counts.global_load,
+            counts.global_store,
+            counts.shared_load,
+            counts.shared_store,
+            counts.atomic,
+        )
         sums = tuple(sum(getattr(kind, name) for kind in kinds) for name in COSTS)
         if any(sums):
             out[line] = sums
@@ -53,13 +62,22 @@ def shown(kernel: Kernel, shape: Shape, blocks: Iterable[int]) -> dict[int, tupl
     sums = dict[int, Counter[str]]()
     for block in blocks:
         own = access(kernel, shape, block)
-        for kind, *_ in (step for warp in range(len(own.document["steps"])) for step in own.steps(warp)):
+        for kind, *_ in (
+            step for warp in range(len(own.document["steps"])) for step in own.steps(warp)
+        ):
             if "pill" in kind:
                 sectors, _, wavefronts, conflicts = kind["counts"]
                 line = sums.setdefault(own.document["pills"][kind["pill"]][0], Counter())
                 line.update(dict(zip(COSTS, (sectors, wavefronts, conflicts), strict=True)))
-                assert sum(map(len, kind.get("rows", []))) == wavefronts or "not counted" in kind["cost"], kind["text"]
-    return {line: tuple(costs[name] for name in COSTS) for line, costs in sums.items() if any(costs.values())}
+                assert (
+                    sum(map(len, kind.get("rows", []))) == wavefronts
+                    or "not counted" in kind["cost"]
+                ), kind["text"]
+    return {
+        line: tuple(costs[name] for name in COSTS)
+        for line, costs in sums.items()
+        if any(costs.values())
+    }
 
 
 @pytest.mark.parametrize(
@@ -88,10 +106,20 @@ def test_the_accesses_of_a_warp_in_words():
     naive = {kind["text"]: kind["cost"] for kind in access("naive").document["kinds"]}
     assert naive["32 lanes read 32 floats of A"] == "32 sectors where 4 would do, 12.5 % used"
     assert naive["32 lanes read 1 float of B"] == "1 sector, the least possible"
-    bulk = {kind["cost"] for kind in access("bulk_copies").document["kinds"] if "bulk copy" in kind.get("text", "")}
+    bulk = {
+        kind["cost"]
+        for kind in access("bulk_copies").document["kinds"]
+        if "bulk copy" in kind.get("text", "")
+    }
     assert bulk == {"32 sectors"}, "the least possible"
-    [multiplied] = {kind["text"] for kind in access("wgmma").document["kinds"] if "tensor" in kind.get("text", "")}
-    assert multiplied == "The tensor cores read 288 lines of 16 bytes of shared memory, without lanes"
+    [multiplied] = {
+        kind["text"]
+        for kind in access("wgmma").document["kinds"]
+        if "tensor" in kind.get("text", "")
+    }
+    assert (
+        multiplied == "The tensor cores read 288 lines of 16 bytes of shared memory, without lanes"
+    )
     first = at_first(access("vectorized"))
     words = "32 lanes read 64 floats of Bs as float4", "8 wavefronts, 4 of them for bank conflicts"
     assert (first["text"], first["cost"]) == words
@@ -101,13 +129,20 @@ def test_the_accesses_of_a_warp_in_words():
 
 def test_lanes_have_their_distances_from_the_first_also_in_another_block():
     for block in (0, 1):
-        kinds = {kind["text"]: kind["lanes"] for kind in access("coalesced", None, block).document["kinds"]}
+        kinds = {
+            kind["text"]: kind["lanes"]
+            for kind in access("coalesced", None, block).document["kinds"]
+        }
         assert kinds["32 lanes write 32 floats of C"] == [4 * lane for lane in range(32)]
 
 
 def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads():
-    inside = [kind for kind, *_ in access("vectorized").steps(0) if "wait" in kind or "rows" in kind]
-    order = ["wait" if "wait" in kind else "write" if kind.get("writes") else "read" for kind in inside]
+    inside = [
+        kind for kind, *_ in access("vectorized").steps(0) if "wait" in kind or "rows" in kind
+    ]
+    order = [
+        "wait" if "wait" in kind else "write" if kind.get("writes") else "read" for kind in inside
+    ]
     changes = [what for before, what in zip(["", *order], order, strict=False) if what != before]
     assert changes == ["write", "wait", "read", "wait"] * 4
 
@@ -115,10 +150,16 @@ def test_a_barrier_stands_between_the_writes_of_a_tile_and_its_reads():
 def test_a_kernel_without_waste_opens_in_its_main_loop_and_a_copy_reads_global_memory():
     shown = access("bulk_copies")
     assert at_first(shown)["text"].endswith("floats of shared as float4")
-    copies = {kind["text"]: kind.get("writes", 0) for kind in shown.document["kinds"] if "box" in kind}
-    assert shown.document["matrices"]["A"] == [256, 32, 0, 0, 128, 32], "rows and columns of A, and the part to draw"
+    copies = {
+        kind["text"]: kind.get("writes", 0) for kind in shown.document["kinds"] if "box" in kind
+    }
+    assert shown.document["matrices"]["A"] == [256, 32, 0, 0, 128, 32], (
+        "rows and columns of A, and the part to draw"
+    )
     assert list(copies.values()) == [0] and "bytes of B to shared memory" in next(iter(copies))
-    assert list(access("split").document["matrices"]) == ["C"], "its bulk copies bring the parts of A and B"
+    assert list(access("split").document["matrices"]) == ["C"], (
+        "its bulk copies bring the parts of A and B"
+    )
 
 
 def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_first_one_of_a_on():
@@ -126,10 +167,20 @@ def test_the_elements_that_a_warp_finds_in_shared_memory_are_known_from_the_firs
     holds = [kind["hold"] for kind in shown.document["kinds"] if "hold" in kind]
     assert holds and all(None not in hold for hold in holds)
     rows, columns, *_ = shown.document["matrices"]["A"]
-    of_b = {(first >= rows * columns, "Bs" in kind["text"]) for kind, _, first in shown.steps(0) if "hold" in kind}
-    of_a = [first for kind, _, first in shown.steps(0) if "read 2 floats of As" in kind.get("text", "")]
+    of_b = {
+        (first >= rows * columns, "Bs" in kind["text"])
+        for kind, _, first in shown.steps(0)
+        if "hold" in kind
+    }
+    of_a = [
+        first for kind, _, first in shown.steps(0) if "read 2 floats of As" in kind.get("text", "")
+    ]
     assert {first % columns for first in of_a} == {*range(columns)}, "each k of a row"
-    copied = next(step for step in access("async_copies").steps(0) if "floats of Bs" in step[0].get("text", ""))
+    copied = next(
+        step
+        for step in access("async_copies").steps(0)
+        if "floats of Bs" in step[0].get("text", "")
+    )
     assert copied[2] >= rows * columns and copied[0]["hold"] == [*range(128)]
     assert of_b == {(True, True), (False, False)}, "elements of B are counted behind those of A"
 
@@ -167,7 +218,9 @@ def test_owners_are_those_that_the_headers_describe():
     assert (first_block(access("tiles_2d"))[0] == row // 8 * 16 + column // 8).all()
 
 
-@pytest.mark.parametrize("name", ["equal_shares", "ragged"])  # the latter's first block writes to the workspace
+@pytest.mark.parametrize(
+    "name", ["equal_shares", "ragged"]
+)  # the latter's first block writes to the workspace
 def test_where_no_thread_stores_there_are_no_owners_to_draw(name):
     with pytest.raises(NothingToDraw, match=f"{name}: no thread"):
         plots.ownership(access(name))

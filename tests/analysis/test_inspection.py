@@ -19,7 +19,14 @@ from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
 from worklog.problem.gemm import Shape
 
-LAUNCH = ("--block", "8,8", "--grid", "N // 8, M // 8", "--domain", "M % 8 == 0, N % 8 == 0, K % 8 == 0")
+LAUNCH = (
+    "--block",
+    "8,8",
+    "--grid",
+    "N // 8, M // 8",
+    "--domain",
+    "M % 8 == 0, N % 8 == 0, K % 8 == 0",
+)
 
 
 def run(*words: str) -> Result:
@@ -42,7 +49,10 @@ def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_
     assert record.entry in text and "sectors/request" in text
     assert not any(word in text for word in (" ms", " µs", "TFLOP", "note:", "// Before:"))
     # Sectors per request of A; wavefronts per request of B, with conflicts.
-    for read, cost in (("&A[(size_t)(a_row + r) * K + k0 + a_col];", "16"), ("&Bs[k][col * TN + j];", "8!")):
+    for read, cost in (
+        ("&A[(size_t)(a_row + r) * K + k0 + a_col];", "16"),
+        ("&Bs[k][col * TN + j];", "8!"),
+    ):
         (number,) = [at for at, line in enumerate(source, 1) if line.endswith(read)]
         (shown,) = [line.split() for line in text.splitlines() if line.endswith(read)]
         assert shown[2:4] == [cost, str(number)]
@@ -57,21 +67,36 @@ def test_a_file_is_run_in_full_and_its_findings_are_shown(racy):
     assert document["shape"] == [32, 64, 16] and document["counts"]["thread_fma"] >= 32 * 64 * 16
     assert {finding["other_line"] for finding in document["findings"]} == {6, 7}
     bound = document["prediction"]["bound"]
-    assert bound["shape"] == [32, 64, 16] and bound["counts"]["wavefronts"] > 0 and bound["limit"] in bound["limits"]
-    assert "at least " in done.stdout and " at 4096 on an NVIDIA H200, bound by shared-memory wavefronts" in done.stdout
+    assert (
+        bound["shape"] == [32, 64, 16]
+        and bound["counts"]["wavefronts"] > 0
+        and bound["limit"] in bound["limits"]
+    )
+    assert (
+        "at least " in done.stdout
+        and " at 4096 on an NVIDIA H200, bound by shared-memory wavefronts" in done.stdout
+    )
     products = next(line for line in document["lines"] if line["line"] == 8)
-    assert products["shared_load"]["requests"] > 0 and products["text"].startswith("    for (int k = 0")
+    assert products["shared_load"]["requests"] > 0 and products["text"].startswith(
+        "    for (int k = 0"
+    )
 
 
 def without_a_launch(file: str) -> None:
     """Let nothing in the kernel say how many threads a block has."""
-    Path(file).write_text(Path(file).read_text().replace("blockIdx.y * 8", "blockIdx.y * blockDim.y"))
+    Path(file).write_text(
+        Path(file).read_text().replace("blockIdx.y * 8", "blockIdx.y * blockDim.y")
+    )
 
 
 def test_without_a_launch_only_resources_are_shown(racy):
     without_a_launch(racy)
     printed = run(racy).stdout
-    assert "give --block" in printed and "give --grid and --block" in printed and "at least" not in printed
+    assert (
+        "give --block" in printed
+        and "give --grid and --block" in printed
+        and "at least" not in printed
+    )
     document = json.loads(run(racy, "--json").stdout)
     assert (document["counts"], document["threads"], document["prediction"]) == (None, None, None)
 
@@ -79,31 +104,48 @@ def test_without_a_launch_only_resources_are_shown(racy):
 def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy, monkeypatch):
     monkeypatch.setattr(inspection, "TRIAL", Shape(96, 96, 64))
     document = json.loads(run(racy, *LAUNCH, "--size", "2048", "--json").stdout)
-    assert document["label"].endswith("predicted from 9 blocks, as a full run confirmed at 96x96x64")
+    assert document["label"].endswith(
+        "predicted from 9 blocks, as a full run confirmed at 96x96x64"
+    )
     tiles = 2048**3 // 8**3
     assert document["counts"]["global_load"]["bytes"] == tiles * 64 * 2 * 4
     assert document["shape"] == [2048] * 3 and {f["line"] for f in document["findings"]} >= {8}
     uneven = RACY.replace("K; k0", "K - blockIdx.x % 4 * 8; k0")
     Path(racy).write_text(uneven, encoding="utf-8")
     done = run(racy, *LAUNCH, "--size", "2048")
-    assert done.exit_code == 2 and "cannot be predicted" in done.stderr and "a size of up to 512" in done.stderr
+    assert (
+        done.exit_code == 2
+        and "cannot be predicted" in done.stderr
+        and "a size of up to 512" in done.stderr
+    )
 
 
-def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable(monkeypatch):
+def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable(
+    monkeypatch,
+):
     shape, kernel = Shape(256, 512, 96), rung("ragged")
     sizes = 256 * 96, 96 * 512, 256 * 512, kernel.workspace_bytes(shape) // 4
     a, b, c, workspace = (np.ones(size, np.float32) for size in sizes)
-    code, arguments = EmulatedDevice().compile(kernel.program).kernel, kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
-    result = launch(code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared)
+    code, arguments = (
+        EmulatedDevice().compile(kernel.program).kernel,
+        kernel.bind(shape, 1.0, a, b, 0.0, c, workspace),
+    )
+    result = launch(
+        code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared
+    )
     assert inspect(kernel, shape).lines == result.lines
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(prediction, "WHOLE", shape)
         assert inspect(kernel, shape).caveats == ()
     (caveat,) = inspect(kernel).caveats
-    assert "its grid does not follow the shape, and shares differ: take a size of up to 512" in caveat
+    assert (
+        "its grid does not follow the shape, and shares differ: take a size of up to 512" in caveat
+    )
 
 
-def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_its_block(monkeypatch):
+def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_its_block(
+    monkeypatch,
+):
     source = f"""extern "C" __global__ void rows({SIGNATURE}) {{
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= M) return;
@@ -116,25 +158,35 @@ def test_a_grid_that_follows_m_only_is_predicted_where_m_is_not_a_multiple_of_it
     kernel = Kernel.from_source(source, grid="(M + 63) / 64", block="64")
     monkeypatch.setattr(prediction, "WHOLE", Shape.of(16))
     code = EmulatedDevice().compile(kernel.program).kernel
-    assert prediction.predict(code, kernel, Shape(100, 4, 512)).label.endswith("predicted from 2 blocks")
+    assert prediction.predict(code, kernel, Shape(100, 4, 512)).label.endswith(
+        "predicted from 2 blocks"
+    )
 
 
 def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy):
     """The extra dev brings the disassembler."""
-    document = json.loads(run(racy, "--block", "256", "--arch", "all", "--json", "--out", "built/here").stdout)
+    document = json.loads(
+        run(racy, "--block", "256", "--arch", "all", "--json", "--out", "built/here").stdout
+    )
     assert [out["arch"] for out in document["resources"]] == list(LIMITS)
     assert all(0 < out["occupancy"]["share"] <= 1 for out in document["resources"])
     loops = document["sass_main_loop"]
     assert list(loops) == list(LIMITS) and all(mix["FFMA"] >= 16 for mix in loops.values())
     names = {f"mine.mine.{arch}.{kind}" for arch in LIMITS for kind in ("cubin", "ptx")}
-    assert {path.name for path in Path("built/here").iterdir()} == names == {Path(f).name for f in document["files"]}
+    assert (
+        {path.name for path in Path("built/here").iterdir()}
+        == names
+        == {Path(f).name for f in document["files"]}
+    )
     assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
     assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
     Path("taken").write_text("", encoding="utf-8")
     assert "cannot write into taken" in run(racy, "--out", "taken").stderr
     shown = [*LAUNCH, "--size", "16", "--html"]
     assert run(racy, *shown, "page.html").stdout.endswith("\nwritten: page.html\n")
-    assert "<title>worklog: what a warp touches, mine</title>" in Path("page.html").read_text(encoding="utf-8")
+    assert "<title>worklog: what a warp touches, mine</title>" in Path("page.html").read_text(
+        encoding="utf-8"
+    )
     assert (
         "cannot write taken/page.html: Not a directory; give --html another"
         in run(racy, *shown, "taken/page.html").stderr
@@ -156,10 +208,14 @@ def test_mistakes(racy, words, complaint):
     assert (done.exit_code, done.stdout) == (2, "") and complaint in done.stderr
 
 
-def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(monkeypatch, request):
+def test_without_nvrtc_the_shipped_ptx_is_taken_and_without_a_disassembler_it_says_how_to_get_one(
+    monkeypatch, request
+):
     monkeypatch.setattr(resources, "disassembler", lambda: None)
     inspected = inspect(rung("naive"), Shape.of(64))
-    assert (inspected.sass.loops, inspected.sass.note) == ({}, no_sass()) and "[sass]" in report(inspected)
+    assert (inspected.sass.loops, inspected.sass.note) == ({}, no_sass()) and "[sass]" in report(
+        inspected
+    )
     request.getfixturevalue("no_nvrtc")
     inspected = inspect(rung("shared"), Shape.of(256))
     assert inspected.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
@@ -205,8 +261,18 @@ CACHED = LISTING.replace("R0, R1, R2, R0", "R0, R1, R2, R3")
         (LISTING, "g", {}, 0),
         (MORE, "f", {"FFMA": 3, "BRA": 2, "LDS.128": 1}, 2 / 3),
         (BEHIND.format("NOP"), "f", {"FFMA": 3, "BRA": 3, "LDS.128": 1, "STS.32": 1, "NOP": 1}, 1),
-        (CACHED, "f", {"FFMA": 2, "BRA": 1}, 1 / 2),  # R0 and R2 are in one bank, R1 and R3 in the other
-        (CACHED.replace("R0, R1, R2, R3", "R0, R2, R1, R3"), "f", {"FFMA": 2, "BRA": 1}, 1),  # another slot
+        (
+            CACHED,
+            "f",
+            {"FFMA": 2, "BRA": 1},
+            1 / 2,
+        ),  # R0 and R2 are in one bank, R1 and R3 in the other
+        (
+            CACHED.replace("R0, R1, R2, R3", "R0, R2, R1, R3"),
+            "f",
+            {"FFMA": 2, "BRA": 1},
+            1,
+        ),  # another slot
     ],
 )
 def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds_and_a_reused_operand_is_not_read(
@@ -218,7 +284,10 @@ def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds_and_a_reused
 
 def test_the_report_has_a_column_for_each_main_loop():
     printed = run("tiles_2d", "--size", "128", "--arch", "sm_80,sm_120").stdout
-    assert "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the" in printed
+    assert (
+        "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the"
+        in printed
+    )
     lines = printed.partition("main loop, SASS")[2].partition("\n\n")[0].splitlines()
     assert lines[0].split() == ["sm_80", "sm_120"] and lines[1].split()[0] == "FFMA"
     assert re.fullmatch(r" FFMAs with a bank conflict +[1-9]\d\.\d % +[1-9]\d\.\d %", lines[-1])
@@ -226,7 +295,9 @@ def test_the_report_has_a_column_for_each_main_loop():
     assert rows["LDS.128"].any() and (sum(rows.values()) == 2 * rows["all"]).all()
 
 
-def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leave_the_resources(racy, monkeypatch):
+def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leave_the_resources(
+    racy, monkeypatch
+):
     monkeypatch.setattr(resources, "disassembler", lambda: None)  # which takes long
     refused = '    __syncthreads(); asm volatile("{ .reg .f64 d; add.rz.f64 d, d, d; }");'
     Path(racy).write_text(RACY.replace("    __syncthreads();", refused), encoding="utf-8")

@@ -34,7 +34,11 @@ else:
 """
 
 
-FEW = {"L1 and shared": 24.0, "warps resident": 6.3, "warps possible": 12.5}  # warptiled at 1024: 64 blocks, 132 SMs
+FEW = {
+    "L1 and shared": 24.0,
+    "warps resident": 6.3,
+    "warps possible": 12.5,
+}  # warptiled at 1024: 64 blocks, 132 SMs
 
 
 def raw(name: str = "shared") -> str:
@@ -63,22 +67,38 @@ def test_counts_of_the_hardware_are_the_emulators():
         off = {str(row[0]): str(row[3]) for row in table.rows if str(row[3])}
         assert len(off) >= 7, name
         for count, percent in off.items():
-            assert abs(float(percent.rstrip(" %"))) < (20 if count.startswith("shared store") else 0.05), (name, count)
+            assert abs(float(percent.rstrip(" %"))) < (
+                20 if count.startswith("shared store") else 0.05
+            ), (name, count)
         assert any("repeats" in note for note in table.notes)
 
 
 def test_units_stalls_occupancy_and_lines_are_read():
     counted = recorded("shared")
     values = counted.values
-    assert (values["issue slots"], values["L1 and shared"], values["warps resident"]) == (41.03, 89.82, 98.39)
-    assert values["pipe lsu"] == 76.61 and values["bytes of DRAM"] == pytest.approx(45.7e6, rel=0.01)
+    assert (values["issue slots"], values["L1 and shared"], values["warps resident"]) == (
+        41.03,
+        89.82,
+        98.39,
+    )
+    assert values["pipe lsu"] == 76.61 and values["bytes of DRAM"] == pytest.approx(
+        45.7e6, rel=0.01
+    )
     assert max(counted.stalls, key=lambda name: counted.stalls[name]) == "mio_throttle"
     assert not any("Issued" in name for of in counted.lines.values() for name in of)
     shares = dict(tables(counted, rung("shared"))[1].rows)
-    waits = [float(share.rstrip(" %")) for name, share in shares.items() if name.startswith("warps: ")]
-    assert max(waits) == waits[0] == float(shares["warps: mio_throttle"].rstrip(" %")) and 95 < sum(waits) <= 100.1
+    waits = [
+        float(share.rstrip(" %")) for name, share in shares.items() if name.startswith("warps: ")
+    ]
+    assert (
+        max(waits) == waits[0] == float(shares["warps: mio_throttle"].rstrip(" %"))
+        and 95 < sum(waits) <= 100.1
+    )
     where = tables(counted, rung("shared"))[2].rows[0]
-    assert list(map(str, where))[0::3] == ["39", "acc += As[row][k] * Bs[k][col];"] and str(where[2]) == "mio"
+    assert (
+        list(map(str, where))[0::3] == ["39", "acc += As[row][k] * Bs[k][col];"]
+        and str(where[2]) == "mio"
+    )
 
 
 def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
@@ -102,7 +122,11 @@ def test_bytes_between_l1_and_l2_are_its_sectors_where_they_are_counted():
             "(issue slots 41 % busy, and 50 % of the warps' cycles wait for mio_throttle)",
             "tiles_2d",
         ),
-        (FEW, "different times (issue slots 41 % busy, and 6 % of the warps resident where 12 % are possible)", ""),
+        (
+            FEW,
+            "different times (issue slots 41 % busy, and 6 % of the warps resident where 12 % are possible)",
+            "",
+        ),
     ],
 )
 def test_one_sentence_says_what_limits_and_which_rung_attacked_it(changed, cause, attacked):
@@ -124,21 +148,40 @@ def test_a_counter_that_is_no_number_or_missing_is_refused_by_name():
 def test_one_launch_is_profiled_and_the_run_keeps_it(ncu, tmp_path):
     counted = profiled(rung("shared"), SHAPE)
     assert counted == replace(recorded("shared"), ncu="2025.3.1.0")
-    run = small_run(measurements=[measured("shared", n=2048)], kernels={"shared": {"tile": {"BM": 32, "BN": 32}}})
+    run = small_run(
+        measurements=[measured("shared", n=2048)],
+        kernels={"shared": {"tile": {"BM": 32, "BN": 32}}},
+    )
     run.save(tmp_path / "run.jsonl")
     run.add_counters(counted)
     again = Run.load(tmp_path / "run.jsonl")
-    assert again.counters == [counted] and Run.load(again.save(tmp_path / "copy.jsonl")).counters == [counted]
-    words = " ".join(text.get_text() for text in plots.roofline(again).findobj(Text)).replace("\n", " ")
-    assert "by what Nsight Compute counted" in words and "bytes of shared: this run's counters" in words
+    assert again.counters == [counted] and Run.load(
+        again.save(tmp_path / "copy.jsonl")
+    ).counters == [counted]
+    words = " ".join(text.get_text() for text in plots.roofline(again).findobj(Text)).replace(
+        "\n", " "
+    )
+    assert (
+        "by what Nsight Compute counted" in words
+        and "bytes of shared: this run's counters" in words
+    )
 
 
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1", "run as root, or let everyone"),
-        ("echo '==ERROR== Failed to find metric x'; exit 1", "ncu exited with 1: ==ERROR== Failed to find metric x"),
-        ("echo 'No kernels were profiled.'", "ncu saw no launch of sgemm_shared: No kernels were profiled."),
+        (
+            "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1",
+            "run as root, or let everyone",
+        ),
+        (
+            "echo '==ERROR== Failed to find metric x'; exit 1",
+            "ncu exited with 1: ==ERROR== Failed to find metric x",
+        ),
+        (
+            "echo 'No kernels were profiled.'",
+            "ncu saw no launch of sgemm_shared: No kernels were profiled.",
+        ),
     ],
 )
 def test_what_ncu_refuses_is_one_line_that_says_what_to_do(ncu, script, why):
@@ -155,7 +198,9 @@ def test_without_ncu_or_a_gpu(monkeypatch, laptop):
     shown = typed("profile", "warptiled")
     assert shown.exit_code == 0 and "recorded" in shown.stdout and "issue slots" in shown.stdout
     of_any_size = typed("profile", "naive", "--size", "100", "--json")
-    assert json.loads(of_any_size.stdout)["label"].startswith("recorded · NVIDIA H200"), "what is recorded"
+    assert json.loads(of_any_size.stdout)["label"].startswith("recorded · NVIDIA H200"), (
+        "what is recorded"
+    )
 
 
 def test_recorded_counters_are_of_this_source_and_a_rung_without_is_named():
@@ -164,8 +209,12 @@ def test_recorded_counters_are_of_this_source_and_a_rung_without_is_named():
     assert table.title.startswith("recorded · NVIDIA H200 · ") and table.title.endswith("2048")
     busiest = {str(row[0]): str(row[-1]) for row in table.rows}
     assert busiest["naive"] == "L1 and shared" and busiest["split"] == "tensor cores"
-    assert all(0 <= float(str(cell).removesuffix(" %")) <= 100 for row in table.rows for cell in row[1:-1])
+    assert all(
+        0 <= float(str(cell).removesuffix(" %")) <= 100 for row in table.rows for cell in row[1:-1]
+    )
     fewer = counters(["naive", "best"])
-    assert [row[0] for row in fewer.rows] == ["naive"] and fewer.notes == ["no counters are recorded of: best"]
+    assert [row[0] for row in fewer.rows] == ["naive"] and fewer.notes == [
+        "no counters are recorded of: best"
+    ]
     with pytest.raises(BadRunFile, match=r"no counters of best are recorded: choose from naive, "):
         counters(["best"])

@@ -29,7 +29,14 @@ ACTIONS: list[tuple[Any, str, Callable[[Locator], None]]] = [
     ("button", "all unbiased", Locator.click),
 ]
 # Of the access viewer: kernel, warp, lane and step.
-STEPS = ("naive/0/0/0", "naive/0/0/1", "naive/0/1/1", "naive/0/9/1", "coalesced/0/9/0", "coalesced/0/9/1")
+STEPS = (
+    "naive/0/0/0",
+    "naive/0/0/1",
+    "naive/0/1/1",
+    "naive/0/9/1",
+    "coalesced/0/9/0",
+    "coalesced/0/9/1",
+)
 VIEWPORT, CROPPED = 1180, 552  # pixels: of the page, and of the picture without the buttons
 MARK = "element => { element.style.outline = '3px solid #d55e00'; element.style.outlineOffset = '3px'; }"
 UNMARK = "element => { element.style.outline = ''; }"
@@ -39,7 +46,9 @@ def main() -> None:
     """Take the pictures of both."""
     with tempfile.TemporaryDirectory() as home, chromium() as browser:
         file = Path(home) / "access.html"
-        file.write_text(viewer([access(name).document for name in ("naive", "coalesced")]), encoding="utf-8")
+        file.write_text(
+            viewer([access(name).document for name in ("naive", "coalesced")]), encoding="utf-8"
+        )
         shown = browser.new_page(viewport={"width": VIEWPORT, "height": 900}, device_scale_factor=2)
         pictures = []
         for step in STEPS:
@@ -76,7 +85,9 @@ def save(pictures: list[Image.Image], name: str) -> None:
         canvas.paste(shown)
         frames.append(canvas.convert("P", palette=Image.Palette.ADAPTIVE, colors=COLOURS))
     durations, out = [FRAME_MS] * (len(frames) - 1) + [LAST_MS], FIGURES / f"{name}.gif"
-    frames[0].save(out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
+    frames[0].save(
+        out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True
+    )
     print(f"{out}: {len(frames)} frames, {out.stat().st_size / 1e3:.0f} kB")
 
 
@@ -84,7 +95,9 @@ def picture(page: Page, panel: Locator) -> Image.Image:
     """The panel as it is shown, once its picture has settled."""
     page.wait_for_timeout(700)
     taken = Image.open(io.BytesIO(panel.screenshot())).convert("RGB")
-    return taken.resize((WIDTH, round(taken.height * WIDTH / taken.width)), Image.Resampling.LANCZOS)
+    return taken.resize(
+        (WIDTH, round(taken.height * WIDTH / taken.width)), Image.Resampling.LANCZOS
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,13 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own: make setup-browser"
-QUIET = ["no-sandbox", "disable-gpu", "disable-background-networking", "disable-dev-shm-usage", "no-first-run"]
+QUIET = [
+    "no-sandbox",
+    "disable-gpu",
+    "disable-background-networking",
+    "disable-dev-shm-usage",
+    "no-first-run",
+]
 SERVER_S = 60
 PAGE_MS = 60_000  # on a busy machine a chart takes seconds
 expect.set_options(timeout=PAGE_MS)
@@ -41,7 +47,9 @@ RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.ke
 SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false"},  # no pop-up in the corner
-    "notebook-extension/tracker": {"windowingMode": "none"},  # what is scrolled out of sight stays on the page
+    "notebook-extension/tracker": {
+        "windowingMode": "none"
+    },  # what is scrolled out of sight stays on the page
 }
 # Counted on the page: all passes of a chapter are megabytes.
 FINDINGS = """part => axe.run(part || document, {resultTypes: ["violations", "passes"]}).then(found => ({
@@ -76,18 +84,40 @@ def serving(home: Path) -> Iterator[Lab]:
         path = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(settings))
-    names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "WORKLOG_HOME")
+    names = (
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_DATA_DIR",
+        "JUPYTER_RUNTIME_DIR",
+        "IPYTHONDIR",
+        "WORKLOG_HOME",
+    )
     own = {name: str(home / name.lower()) for name in names}
-    own |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces")}
-    own |= {"WORKLOG_SOURCE": "recorded", "PYTHONPATH": str(Path(__file__).parents[2])}  # for the panel's stand-in job
+    own |= {
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+    }
+    own |= {
+        "WORKLOG_SOURCE": "recorded",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }  # for the panel's stand-in job
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port, token, log = free.getsockname()[1], secrets.token_hex(8), home / "server.log"
-    command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--allow-root",
+        "--no-browser",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+    ]
     command += [f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={token}"]
     command += ["--LabApp.expose_app_in_browser=True"]
     with log.open("w") as said:  # a session of its own, so that all its processes end together
-        server = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True, env=os.environ | own)
+        server = subprocess.Popen(
+            command, stdout=said, stderr=said, start_new_session=True, env=os.environ | own
+        )
     try:
         deadline = time.monotonic() + SERVER_S
         while not answers(f"http://127.0.0.1:{port}/api?token={token}"):
@@ -121,7 +151,9 @@ def browser():
 def chromium() -> Iterator[Browser]:
     """The Chromium that is on the path, else the one that playwright may have installed. Raises FileNotFoundError."""
     with sync_playwright() as playwright:
-        found = next((path for path in map(shutil.which, NAMES) if path), playwright.chromium.executable_path)
+        found = next(
+            (path for path in map(shutil.which, NAMES) if path), playwright.chromium.executable_path
+        )
         if not Path(found).exists():
             raise FileNotFoundError(NO_BROWSER)
         running = playwright.chromium.launch(
@@ -138,11 +170,17 @@ def opened(browser, lab):
 
 
 @contextmanager
-def open_and_run(context: BrowserContext, lab: Lab, name: str, notebook: nbformat.NotebookNode) -> Iterator[Page]:
+def open_and_run(
+    context: BrowserContext, lab: Lab, name: str, notebook: nbformat.NotebookNode
+) -> Iterator[Page]:
     """A notebook of that name on a page, run; its kernel ends with the page."""
     page = context.new_page()
     page.set_default_timeout(PAGE_MS)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
     nbformat.write(notebook, lab.folder / f"{name}.ipynb")
     page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
     page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import OTHERS, RESTART, axe_findings, box, cell, of_cells, reading, rgb, tab_to
+from tests.browser.conftest import (
+    OTHERS,
+    RESTART,
+    axe_findings,
+    box,
+    cell,
+    of_cells,
+    reading,
+    rgb,
+    tab_to,
+)
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from worklog.plots.style import DARK, LIGHT
@@ -61,17 +71,23 @@ def panel(page):
 
 def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel, page):
     expect(panel.get_by_role("button", name="measure")).to_be_disabled()
-    expect(panel.get_by_role("status").filter(has_text="measure: WORKLOG_SOURCE=recorded")).to_be_visible()
+    expect(
+        panel.get_by_role("status").filter(has_text="measure: WORKLOG_SOURCE=recorded")
+    ).to_be_visible()
     element = reading(panel).element_handle()
     box(panel, "l2").uncheck()
     expect(reading(panel)).to_contain_text("this time is 20.0 % shorter")
     read_out = element.evaluate("element => element.isConnected ? element.textContent : ''")
     assert "112 µs" in read_out, "a screen reader reads changes only in an element that it knows"
     expect(panel.locator(".strip path")).to_have_count(2)
-    expect(panel.get_by_role("combobox", name="value of l2").get_by_role("option", name="rotate")).to_be_disabled()
+    expect(
+        panel.get_by_role("combobox", name="value of l2").get_by_role("option", name="rotate")
+    ).to_be_disabled()
     panel.get_by_text(OTHERS).click()
     box(panel, "queue").uncheck()
-    expect(panel.locator(".body .row")).to_contain_text(["unbiased", "3 l2", "queue", "this reading"])
+    expect(panel.locator(".body .row")).to_contain_text(
+        ["unbiased", "3 l2", "queue", "this reading"]
+    )
     expect(box(panel, "inputs")).to_be_disabled()
     expect(panel.locator(".pitfall", has_text="inputs")).to_contain_text("not recorded")
     panel.get_by_role("button", name="all naive").click()
@@ -93,21 +109,37 @@ def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel, page, widt
         expect(page.locator("#jupyterlab-splash")).to_have_count(0)
         assert axe_findings(page, ".worklog") == []
         expect(panel.locator(".comparison")).to_have_css("color", rgb(palette["alert"]))
-    words, controls = reading(panel).bounding_box(), panel.get_by_role("combobox", name="rung").bounding_box()
+    words, controls = (
+        reading(panel).bounding_box(),
+        panel.get_by_role("combobox", name="rung").bounding_box(),
+    )
     assert words and controls
-    assert (words["y"] < controls["y"] - 50) == (width == 390), "above the controls only where it is narrow"
+    assert (words["y"] < controls["y"] - 50) == (width == 390), (
+        "above the controls only where it is narrow"
+    )
 
 
 def test_a_chart_and_a_table_scroll_in_their_own_boxes_where_the_page_is_narrow(page, opened):
-    shown = ("from worklog import plots, results", "run = results(None, 1024)", "run", "plots.ladder(run)")
+    shown = (
+        "from worklog import plots, results",
+        "run = results(None, 1024)",
+        "run",
+        "plots.ladder(run)",
+    )
     with opened("narrow", of_cells(*shown)) as narrow:
         expect(cell(narrow, 3).locator("img")).to_be_visible()
-        narrow.evaluate("() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }")
+        narrow.evaluate(
+            "() => { jupyterapp.shell.collapseLeft(); jupyterapp.shell.collapseRight(); }"
+        )
         narrow.set_viewport_size({"width": 390, "height": 1000})
         for number, part, least in ((2, "table", 400), (3, "img", 500)):
             output = cell(narrow, number).locator(".jp-OutputArea-output")
-            assert output.evaluate("area => area.scrollWidth <= area.clientWidth"), "the label and the notes stay"
-            assert output.locator(part).bounding_box()["width"] > least, "as wide as its letters need"
+            assert output.evaluate("area => area.scrollWidth <= area.clientWidth"), (
+                "the label and the notes stay"
+            )
+            assert output.locator(part).bounding_box()["width"] > least, (
+                "as wide as its letters need"
+            )
             assert output.locator(f"[tabindex='0']:has({part})").first.evaluate(
                 "box => box.scrollWidth > box.clientWidth"
             )
@@ -138,7 +170,9 @@ def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(page, l
     box(panel, "inputs").check()
     expect(reading(panel)).to_contain_text("112 µs")
     measure.click()
-    expect(status.filter(has_text=re.compile(r"with l2=warm · \d+ s, about \d+ s left"))).to_be_visible()
+    expect(
+        status.filter(has_text=re.compile(r"with l2=warm · \d+ s, about \d+ s left"))
+    ).to_be_visible()
     expect(panel.get_by_role("progressbar")).to_have_js_property("value", 0.5)
     expect(measure).to_be_disabled()
     box(panel, "l2").click()  # the page answers while it measures

@@ -76,7 +76,9 @@ def opened(folder, browser):
     shown = browser.new_page(viewport={"width": 1440, "height": 900})
     shown.on("console", lambda message: noted.append(message.text))
     shown.on("pageerror", lambda error: noted.append(str(error)))
-    shown.on("request", lambda asked: None if asked.url.startswith(inside) else noted.append(asked.url))
+    shown.on(
+        "request", lambda asked: None if asked.url.startswith(inside) else noted.append(asked.url)
+    )
     shown.goto(path.as_uri())
     shown.wait_for_selector("html[data-ready]")
     yield shown, noted
@@ -89,7 +91,9 @@ def page(opened):
     shown, noted = opened
     shown.set_viewport_size({"width": 1440, "height": 900})
     shown.get_by_role("button", name="all unbiased").click()
-    shown.evaluate("() => document.querySelectorAll('details').forEach(folded => { folded.open = false; })")
+    shown.evaluate(
+        "() => document.querySelectorAll('details').forEach(folded => { folded.open = false; })"
+    )
     yield shown
     assert noted == []
 
@@ -98,7 +102,9 @@ def choose(page: Page, kernel: str, shape: Shape, settings: Settings) -> None:
     """Set the panel's controls."""
     page.get_by_role("combobox", name="rung").select_option(kernel)
     page.locator("#panel").get_by_role("combobox", name="size").select_option(str(shape))
-    chosen = page.locator(".pitfall select").evaluate_all("all => all.map(select => select.selectedIndex)")
+    chosen = page.locator(".pitfall select").evaluate_all(
+        "all => all.map(select => select.selectedIndex)"
+    )
     for g, now, place in zip(PITFALLS, chosen, places(settings), strict=True):
         if place != now:
             page.get_by_label(f"value of {g.setting}").select_option(index=place)
@@ -113,7 +119,9 @@ def shows(page: Page, answer: Answer) -> None:
         expect(card).to_contain_text(f"{time} · {share}")
     expect(reading(page.locator("#panel"))).to_contain_text(answer.comparison)
     expect(reading(page.locator("#panel"))).to_contain_text(answer.whole.after.measurement.label)
-    in_words = [line for line in answer.text[3:-1] if not line.startswith("one by one: ")]  # the rows below
+    in_words = [
+        line for line in answer.text[3:-1] if not line.startswith("one by one: ")
+    ]  # the rows below
     expect(page.locator("#panel li")).to_have_text(in_words)
     drawn = page.locator("#panel .body .row").evaluate_all(ENDS)
     assert drawn == [[name, words] for name, *_, words in answer.as_json()["steps"]]
@@ -150,11 +158,15 @@ def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page, grid):
     for g in PITFALLS:
         options = page.get_by_label(f"value of {g.setting}").locator("option")
         disabled = options.evaluate_all("all => all.map(option => option.disabled)")
-        assert disabled == [not answers.has(*where, settings | {g.setting: value}) for value in g.values], g.setting
+        assert disabled == [
+            not answers.has(*where, settings | {g.setting: value}) for value in g.values
+        ], g.setting
     expect(box(page, "inputs")).to_be_disabled()
     page.get_by_role("combobox", name="rung").select_option(answers.kernels[0])
     size = page.locator("#panel").get_by_role("combobox", name="size")
-    expect(size.get_by_role("option", name=str(answers.shapes[0]))).to_be_disabled()  # this rung has no reading there
+    expect(
+        size.get_by_role("option", name=str(answers.shapes[0]))
+    ).to_be_disabled()  # this rung has no reading there
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -163,13 +175,17 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page, width, scheme)
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=scheme)
     page.get_by_role("button", name="all naive").click()
-    page.evaluate("() => document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
+    page.evaluate(
+        "() => document.querySelectorAll('details').forEach(folded => { folded.open = true; })"
+    )
     assert axe_findings(page) == [] and page.evaluate(OVERFLOW) <= 0
     box(page, "roof").scroll_into_view_if_needed()
     expect(page.locator(".card .big").last).to_be_in_viewport()
     palette = DARK if scheme == "dark" else LIGHT
     expect(page.locator("body")).to_have_css("color", rgb(palette["ink"]))
-    sources = page.locator("#peers picture > *").evaluate_all("all => all.map(part => part.srcset || part.src)")
+    sources = page.locator("#peers picture > *").evaluate_all(
+        "all => all.map(part => part.srcset || part.src)"
+    )
     page.locator("#peers img").scroll_into_view_if_needed()
     page.wait_for_function("() => document.querySelector('#peers img').naturalWidth > 0")
     shown = page.locator("#peers img").evaluate("image => image.currentSrc")
@@ -178,12 +194,15 @@ def test_axe_finds_nothing_and_the_charts_follow_the_scheme(page, width, scheme)
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme", "chapter"), [(390, "dark", "05_climbing_the_ladder"), (1440, "light", "08_your_own_kernel")]
+    ("width", "scheme", "chapter"),
+    [(390, "dark", "05_climbing_the_ladder"), (1440, "light", "08_your_own_kernel")],
 )
 def test_axe_finds_nothing_in_the_other_pages(browser, folder, width, scheme, chapter):
     shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
     few = (f"{chapter}.html", "wrong.html")  # whose style is that of all
-    for path in sorted(folder.glob("*.html")) if scheme == "dark" else [folder / name for name in few]:
+    for path in (
+        sorted(folder.glob("*.html")) if scheme == "dark" else [folder / name for name in few]
+    ):
         shown.goto(path.as_uri())
         assert path.name not in few or axe_findings(shown) == [], path.name
         assert shown.evaluate(OVERFLOW) <= 0, path.name
@@ -191,13 +210,22 @@ def test_axe_finds_nothing_in_the_other_pages(browser, folder, width, scheme, ch
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
-def test_keys_move_the_address_of_the_access_viewer_and_axe_finds_nothing(browser, folder, width, scheme):
-    shown, noted = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme), list[str]()
+def test_keys_move_the_address_of_the_access_viewer_and_axe_finds_nothing(
+    browser, folder, width, scheme
+):
+    shown, noted = (
+        browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme),
+        list[str](),
+    )
     shown.on("pageerror", lambda error: noted.append(str(error)))
     shown.goto(f"{(folder / 'access.html').as_uri()}#naive/0/0/1")
     shown.wait_for_selector("html[data-ready]")
     expect(shown.get_by_role("status")).to_contain_text("32 sectors where 4 would do, 12.5 % used")
-    for keys, address in {"ArrowRight": "0/0/2", "Shift+ArrowLeft": "0/0/1", "ArrowDown": "1/0/1"}.items():
+    for keys, address in {
+        "ArrowRight": "0/0/2",
+        "Shift+ArrowLeft": "0/0/1",
+        "ArrowDown": "1/0/1",
+    }.items():
         shown.keyboard.press(keys)
         assert shown.evaluate("location.hash") == f"#naive/{address}"
     shown.get_by_role("radio", name="5", exact=True).focus()
@@ -206,7 +234,9 @@ def test_keys_move_the_address_of_the_access_viewer_and_axe_finds_nothing(browse
     for kernel in ("naive", "bulk_copies"):
         shown.get_by_role("combobox", name="kernel").select_option(kernel)
         assert shown.evaluate(OVERFLOW) <= 0 and axe_findings(shown) == []
-    expect(shown.locator("body")).to_have_css("color", rgb((DARK if scheme == "dark" else LIGHT)["ink"]))
+    expect(shown.locator("body")).to_have_css(
+        "color", rgb((DARK if scheme == "dark" else LIGHT)["ink"])
+    )
     assert noted == []
     shown.close()
 
@@ -239,24 +269,36 @@ def test_the_ladder_shows_each_rung_and_what_changed(page):
     files = "06_vectorized.cu against 05_tiles_2d.cu"
     expect(page.locator("#ladder [open] > p")).to_have_text([*climb.sentences, files])
     for table in climb.tables:
-        shown = page.locator("#ladder [open]").get_by_role("table", name=table.title).evaluate(CELLS)
+        shown = (
+            page.locator("#ladder [open]").get_by_role("table", name=table.title).evaluate(CELLS)
+        )
         assert shown == [list(table.columns), *([str(cell) for cell in row] for row in table.rows)]
     changed = page.get_by_role("region", name=files)
     assert changed.inner_text().splitlines() == list(diff("tiles_2d", "vectorized", around=2).lines)
     [own] = climb.run.select("vectorized", climb.shape)
     expect(page.locator("#ladder [open] .rung")).to_contain_text(f"{own.tflops:.2f}")
-    widths = page.locator("#ladder .track i").evaluate_all("all => all.map(bar => bar.getBoundingClientRect().width)")
+    widths = page.locator("#ladder .track i").evaluate_all(
+        "all => all.map(bar => bar.getBoundingClientRect().width)"
+    )
     rates = [m.tflops or 0.0 for m in rows(climb.run, climb.shape)]
-    assert [width / max(widths) for width in widths] == approx([rate / max(rates) for rate in rates], abs=0.01)
+    assert [width / max(widths) for width in widths] == approx(
+        [rate / max(rates) for rate in rates], abs=0.01
+    )
 
 
-def test_every_notebook_is_a_page_that_the_first_page_lists_in_the_order_of_reading_and_pages_are_small(files, pages):
+def test_every_notebook_is_a_page_that_the_first_page_lists_in_the_order_of_reading_and_pages_are_small(
+    files, pages
+):
     others = {"index.html", "wrong.html", "access.html"}
     assert {*pages} == {f"{source.stem}.html" for source in sources()} | others
     linked = re.findall(r'<b><a href="(\d\d)_', pages["index.html"].partition('id="story"')[2])
-    assert tuple(linked[: len(STORY)]) == STORY and sorted(linked) == sorted(name[:2] for name in {*pages} - others)
+    assert tuple(linked[: len(STORY)]) == STORY and sorted(linked) == sorted(
+        name[:2] for name in {*pages} - others
+    )
     assert len(files["index.html"]) < MOST_BYTES
-    assert len(gzip.compress(files["access.html"])) < 60_000 and "https://" not in pages["access.html"]
+    assert (
+        len(gzip.compress(files["access.html"])) < 60_000 and "https://" not in pages["access.html"]
+    )
 
 
 def test_every_link_has_its_page_and_its_place(files, pages):
@@ -273,7 +315,9 @@ def test_every_link_has_its_page_and_its_place(files, pages):
 
 
 def test_nothing_is_loaded_from_elsewhere_and_ids_are_unique(pages):
-    loads = r'(?:src|srcset|action)="(?:https?:)?//|<link [^>]*href="(?!data:)|url\((?!#|data:)|@import'
+    loads = (
+        r'(?:src|srcset|action)="(?:https?:)?//|<link [^>]*href="(?!data:)|url\((?!#|data:)|@import'
+    )
     for name, html in pages.items():
         assert not re.findall(loads, html), name
         ids = re.findall(r'<[^<>]*\sid="([^"]*)"', html)
@@ -284,16 +328,24 @@ def test_each_belief_stands_with_what_came_and_a_link(pages):
     stories = re.findall(r"<article>(.*?)</article>", pages["wrong.html"], re.DOTALL)
     assert len(stories) > 8 and f"{len(stories)} beliefs" in pages["index.html"]
     for story in stories:
-        assert story.index("What we believed") < story.index("What happened") < story.rindex('<a href="')
+        assert (
+            story.index("What we believed")
+            < story.index("What happened")
+            < story.rindex('<a href="')
+        )
 
 
 def test_the_first_use_of_a_term_says_what_it_means_and_leads_to_the_glossary(pages):
     chapter = pages["05_climbing_the_ladder.html"]
-    terms = re.findall(r'<a class="term" href="index.html#[\w-]+" title="([^"]+)">(\w+)</a>', chapter)
+    terms = re.findall(
+        r'<a class="term" href="index.html#[\w-]+" title="([^"]+)">(\w+)</a>', chapter
+    )
     assert {"sector", "rung"} <= {term.removesuffix("s") for _, term in terms}
     assert len({words for words, _ in terms}) == len(terms)
     listed = re.findall(r'<dt id="term-(\w+)">', pages["index.html"])
-    assert {"gate", "harness", "pitfall", "ceiling"} <= {*listed}, "what messages and the story call them"
+    assert {"gate", "harness", "pitfall", "ceiling"} <= {*listed}, (
+        "what messages and the story call them"
+    )
     assert not any("pull <a" in page for page in pages.values())  # a pull request is no request
 
 
@@ -309,7 +361,11 @@ def test_a_run_without_an_unbiased_reading_is_no_panel():
 
 
 def test_nothing_in_the_readme_scrolls_sideways(browser, tmp_path):
-    shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(README.read_text(encoding="utf-8"))
+    shown = (
+        MarkdownIt("commonmark", {"html": True})
+        .enable("table")
+        .render(README.read_text(encoding="utf-8"))
+    )
     (tmp_path / "readme.html").write_text(ON_GITHUB + shown, encoding="utf-8")
     page = browser.new_page(viewport={"width": 880, "height": 1000})
     page.goto((tmp_path / "readme.html").as_uri())

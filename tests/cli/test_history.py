@@ -38,10 +38,16 @@ def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request()
     assert "| naive | 512 | 100.0 µs | 104.0 µs | +4.00 % ±" in text and "▲ slower" in text
     assert "live · NVIDIA H200 · clocks as found · 2026-11-21" in text
     assert "<svg" in Path("changes.svg").read_text() and Path("changes_dark.png").is_file()
-    assert worklog("compare", "new", "old").exit_code == worklog("compare", "old", "old").exit_code == 0
+    assert (
+        worklog("compare", "new", "old").exit_code
+        == worklog("compare", "old", "old").exit_code
+        == 0
+    )
     assert worklog("compare", "old", "new", "--threshold", "10").exit_code == 0
     assert worklog("compare", "old", "new", "--threshold", "nan").exit_code == 2
-    assert [worklog("compare", "old", "later", *strict).exit_code for strict in ([], ["--strict"])] == [0, 2]
+    assert [
+        worklog("compare", "old", "later", *strict).exit_code for strict in ([], ["--strict"])
+    ] == [0, 2]
     document = json.loads(worklog("compare", "old,old", "new,new", "--json").stdout)
     (naive,) = (row for row in document["rows"] if row["kernel"] == "naive")
     change = naive["change"]
@@ -56,16 +62,29 @@ def test_log_lists_exports_and_removes_runs_and_show_takes_their_names(monkeypat
     listed = worklog("log", "--csv", "all.csv").stdout.splitlines()
     assert [line.split()[0] for line in listed[2:]] == ["2026-11-27T11", "2026-11-27T10"]
     assert all({"512", "naive"} <= {*line.replace(",", " ").split()} for line in listed[2:])
-    assert Path("all.csv").read_text().count("\nnaive") == 0 and Path("all.csv").read_text().count(",naive,") == 2
+    assert (
+        Path("all.csv").read_text().count("\nnaive") == 0
+        and Path("all.csv").read_text().count(",naive,") == 2
+    )
     assert json.loads(worklog("log", "--kernel", "nothing", "--json").stdout) == []
     assert "101.0 µs" in worklog("show", "T11", "--bencher", "metrics.json").stdout
     metrics = json.loads(Path("metrics.json").read_text())["naive at 512"]
-    assert metrics["latency"] == {"value": 101000.0, "lower_value": 99990.0, "upper_value": 102010.0}
+    assert metrics["latency"] == {
+        "value": 101000.0,
+        "lower_value": 99990.0,
+        "upper_value": 102010.0,
+    }
     assert metrics["tflops"]["value"] == pytest.approx(2 * 512**3 / 101e6)
     asked = CliRunner().invoke(main, ["log", "--keep", "1"], input="n\n")
-    assert "remove 1 runs" in asked.output and len([*runs_dir().iterdir()]) == 2 and asked.exit_code == 130
+    assert (
+        "remove 1 runs" in asked.output
+        and len([*runs_dir().iterdir()]) == 2
+        and asked.exit_code == 130
+    )
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(click, "confirm", lambda *_, **__: not (runs_dir() / "2026-11-27T10.jsonl").unlink())
+        meanwhile.setattr(
+            click, "confirm", lambda *_, **__: not (runs_dir() / "2026-11-27T10.jsonl").unlink()
+        )
         assert worklog("log", "--keep", "1").exit_code == 0, "another process has removed it"
     keep("10", 100.0)
     assert worklog("log", "--keep", "1", "--yes").exit_code == 0
@@ -75,7 +94,11 @@ def test_log_lists_exports_and_removes_runs_and_show_takes_their_names(monkeypat
 
 def test_rerun_does_the_command_in_the_head_without_its_files_to_write():
     words = "run naive --size 512 --preview --csv old.csv --out=old.jsonl"
-    keep("made", 100.0, tool={"name": "gemm-worklog", "version": "0", "commit": "abc", "command": words.split()})
+    keep(
+        "made",
+        100.0,
+        tool={"name": "gemm-worklog", "version": "0", "commit": "abc", "command": words.split()},
+    )
     keep("in python", 100.0)
     again = worklog("rerun", "made")
     assert again.exit_code == 0 and "1 measurement," in again.stdout
@@ -108,27 +131,42 @@ def test_a_kernel_of_a_revision_has_the_source_and_headers_of_then(repository):
     assert naive.source.startswith("// then")
     for name in ("entry", "grid", "block", "domain", "arguments", "claimed"):
         assert getattr(naive, name) == getattr(rung("naive"), name)
-    says = {"mine.py:f": "is a host function", "best": "takes several launches", "kernels/x.cu": "x.cu isn't in"}
+    says = {
+        "mine.py:f": "is a host function",
+        "best": "takes several launches",
+        "kernels/x.cu": "x.cu isn't in",
+    }
     for what, why in says.items():
         with pytest.raises(BadSetting, match=why):
             at_revision(what, "HEAD", {})
 
 
 @pytest.mark.parametrize(("ratio", "code", "says"), [(1.0, 0, "1 same"), (0.96, 1, "1 slower")])
-def test_both_builds_take_turns_and_a_slower_one_exits_with_1(ratio, code, says, repository, monkeypatch):
+def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
+    ratio, code, says, repository, monkeypatch
+):
     def carry_out(jobs: Sequence[Job], *_: Any, user_kernels: Sequence[Any], **__: Any) -> Run:
         (job,), (build,) = jobs, user_kernels
         assert job.against == (build.name,) == ("naive@HEAD",)
         m = replace(measured(job.kernel), shape=astuple(job.problem))
         return small_run(
             measurements=[
-                replace(m, against={**m.against, "naive@HEAD": Estimate(ratio, ratio - 0.003, ratio + 0.003)}),
+                replace(
+                    m,
+                    against={
+                        **m.against,
+                        "naive@HEAD": Estimate(ratio, ratio - 0.003, ratio + 0.003),
+                    },
+                ),
                 measured("cuBLAS"),
             ]
         )
 
     without_gpu = worklog("run", "naive", "--against-revision", "HEAD")
-    assert without_gpu.exit_code == 2 and "--against-revision needs a live measurement" in without_gpu.stderr
+    assert (
+        without_gpu.exit_code == 2
+        and "--against-revision needs a live measurement" in without_gpu.stderr
+    )
     monkeypatch.setattr(bench, "carry_out", carry_out)
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
     result = worklog("run", "naive", "--size", "512", "--against-revision", "HEAD")

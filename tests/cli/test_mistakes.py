@@ -21,7 +21,9 @@ LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
 FILES = {
     "taken": "no folder",
     "kept.json": "precious",
-    **dict.fromkeys(("mine.cu", "naive.cu", "my kernel.cu"), f"__global__ void sgemm({SIGNATURE}) {{}}\n"),
+    **dict.fromkeys(
+        ("mine.cu", "naive.cu", "my kernel.cu"), f"__global__ void sgemm({SIGNATURE}) {{}}\n"
+    ),
     "mine.py": "def f(*_): pass\n",
     "bench.py": '\nimport worklog\n@worklog.bench("N=1,2")\ndef softmax(state): pass\n',
 }
@@ -38,7 +40,10 @@ NO_GPU = f"no GPU to measure on: {WHY}; "
 EXISTS = "kept.json exists already: give --out another name, or remove it first$"
 MISTAKES = [
     # What the recording lacks, and what needs a GPU
-    ("run warptiled --size 128", r"warptiled at 128 is not in the recorded run \(it holds sizes 256, "),
+    (
+        "run warptiled --size 128",
+        r"warptiled at 128 is not in the recorded run \(it holds sizes 256, ",
+    ),
     ("run naive --set timer=graph --set l2=warm", "--set needs a live measurement"),
     ("run naive --out new.json", "--out needs a live measurement"),
     ("doctor --calibrate --set clocks=locked", "--set needs a live measurement"),
@@ -47,8 +52,14 @@ MISTAKES = [
     ("run mine.cu --problem softmax", f"{NO_GPU}`worklog check FILE --problem softmax` checks"),
     ("bench bench.py", f"{NO_GPU}--list shows"),
     ("sweep tiles_2d --axis BM=64 --trials 1", "--trials needs a live measurement"),
-    ("check mine.py:f --problem softmax", rf"the emulator runs .cu files only, and a host function needs a GPU: {WHY}"),
-    ("check mine.py:f", rf"the emulator runs .cu files only, and a host function needs a GPU: {WHY}"),
+    (
+        "check mine.py:f --problem softmax",
+        rf"the emulator runs .cu files only, and a host function needs a GPU: {WHY}",
+    ),
+    (
+        "check mine.py:f",
+        rf"the emulator runs .cu files only, and a host function needs a GPU: {WHY}",
+    ),
     # Names, sizes, settings and launches
     ("run naive ' , '", "' , ' names no kernel: name a rung or a file"),
     ("check ''", "'' names no kernel"),
@@ -58,7 +69,10 @@ MISTAKES = [
     ),
     ("log --since 2026-9", "'2026-9' isn't a UTC day, month or time: write it as 2026-11-27"),
     ("log --since 2026-13", "'2026-13' isn't a UTC day, month or time: write it as 2026-11-27"),
-    ("run NAIV", r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch"),
+    (
+        "run NAIV",
+        r"there is no kernel 'NAIV' \(did you mean naive\?\): name a file, or naive, .*, cuBLAS, torch",
+    ),
     ("run warptiled --against toch", r".*did you mean torch\?"),
     ("run --size 256,,512", "size '' is not a number"),
     ("run shared --size 100 --preview", "size 100 is outside shared's domain"),
@@ -77,12 +91,18 @@ MISTAKES = [
         "exploits --emulate --only zero",
         r"there is no exploit zero \(did you mean zeros\?\): .* worklog exploits lists all$",
     ),
-    ("ablate mine.cu", "ablate takes a rung: of a file, bias one setting, as in worklog run mine.cu --set l2=warm$"),
+    (
+        "ablate mine.cu",
+        "ablate takes a rung: of a file, bias one setting, as in worklog run mine.cu --set l2=warm$",
+    ),
     ("peers --axis N=1", "--axis is for declared benchmarks"),
     ("show --samples", "--samples is for --csv and --parquet: name a file"),
     ("sweep warptiled", "worklog sweep warptiled takes --axis"),
     ("sweep best --axis BM=64", "worklog sweep takes any rung but best"),
-    ("sweep naive --axis BM=64", r"no tile is left to measure \(more than 1024 threads per block\)"),
+    (
+        "sweep naive --axis BM=64",
+        r"no tile is left to measure \(more than 1024 threads per block\)",
+    ),
     # Files
     ("check none.cu", "cannot read none.cu: No such file or directory"),
     ("new mine.cu", "mine.cu exists already: give another name$"),
@@ -96,11 +116,17 @@ MISTAKES = [
         "article --out taken/figures",
         "cannot write figures into taken/figures: taken: .*; give another folder with --out",
     ),
-    ("inspect mine.cu --html mine.cu", "--html writes a web page: give a name that ends in .html, not mine.cu$"),
+    (
+        "inspect mine.cu --html mine.cu",
+        "--html writes a web page: give a name that ends in .html, not mine.cu$",
+    ),
     ("run naive --out kept.json", EXISTS),
     ("show --csv kept.json", "kept.json exists already: give --csv another name"),
     ("show h200 --markdown none/h200.md", "there is no folder none for --markdown: make it"),
-    ("peers --out taken/run.json", "cannot write taken/run.json: taken: Not a directory; give --out another name$"),
+    (
+        "peers --out taken/run.json",
+        "cannot write taken/run.json: taken: Not a directory; give --out another name$",
+    ),
 ]
 
 
@@ -114,7 +140,9 @@ def test_a_mistake_is_one_line_and_exit_2_before_anything_is_measured_or_written
     monkeypatch.setattr(bench, "run_child", minutes)
     monkeypatch.setattr("worklog.peers.exploits.ExploitGate", minutes)
     assert re.match(complaint, one_line(worklog(*shlex.split(line))))
-    assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} | {"taken": "no folder"} == files
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.*")} | {
+        "taken": "no folder"
+    } == files
     assert not any(place.exists() for place in (runs_dir(), Path("figures"), Path("site")))
 
 
@@ -143,17 +171,25 @@ def test_a_forced_source_that_is_not_there_is_one_line(monkeypatch, source, line
     ("error", "exit_code", "said"),
     [
         (KeyboardInterrupt(), 130, "worklog: interrupted\n"),
-        (bench.Interrupted("interrupted: 3 of 9 measurements are kept"), 130, "worklog: interrupted: 3 of 9 .*\n"),
+        (
+            bench.Interrupted("interrupted: 3 of 9 measurements are kept"),
+            130,
+            "worklog: interrupted: 3 of 9 .*\n",
+        ),
         (AssertionError("a bug"), 1, ""),
         (PermissionError(13, "Permission denied"), 1, ""),
     ],
 )
-def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(monkeypatch, error, exit_code, said):
+def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(
+    monkeypatch, error, exit_code, said
+):
     def carry_out(*_: Any, **__: Any) -> Run:
         raise error
 
     monkeypatch.setattr(bench, "carry_out", carry_out)
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
     result = CliRunner().invoke(main, ["run"])
-    assert (result.exit_code, result.stdout) == (exit_code, "") and re.fullmatch(said, result.stderr)
+    assert (result.exit_code, result.stdout) == (exit_code, "") and re.fullmatch(
+        said, result.stderr
+    )
     assert (result.exception is error) is (exit_code == 1)

@@ -30,8 +30,14 @@ def test_a_runs_table_leaves_out_whole_columns_and_says_which():
         shown = run.text(width=columns).splitlines()
         (head,) = [line.split("  ") for line in shown if line.startswith(" kernel")]
         left_out = " ".join(shown).partition("in a wider terminal: ")[2]
-        assert max(len(line) for line in shown if line.startswith((" kernel", " vectorized"))) <= columns
-        assert all((column in map(str.strip, head)) != (column in left_out) for column in cells(run.measurements[0]))
+        assert (
+            max(len(line) for line in shown if line.startswith((" kernel", " vectorized")))
+            <= columns
+        )
+        assert all(
+            (column in map(str.strip, head)) != (column in left_out)
+            for column in cells(run.measurements[0])
+        )
         assert bool(left_out) is (columns < 100)
 
 
@@ -41,7 +47,9 @@ def test_help_waits_for_no_library_that_it_does_not_need(words, needed):
     code = f"""from worklog.cli import *; import sys
 main({words}, standalone_mode=False)
 print(*{heavy} & {{*sys.modules}})"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert set(done.stdout.splitlines()[-1].split()) == needed
 
 

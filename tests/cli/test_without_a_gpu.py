@@ -39,17 +39,29 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(monkeypatch, tmp_path):
     for name in ("WORKLOG_HOME", "WORKLOG_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / "file"))
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
-    findings = {finding.pop("subject"): finding for finding in json.loads(worklog("doctor", "--json").stdout)}
+    findings = {
+        finding.pop("subject"): finding
+        for finding in json.loads(worklog("doctor", "--json").stdout)
+    }
     assert findings["gpu"]["state"] == WHY and findings["recordings"]["good"]
     assert [name for name in ("gpu", "source", "runs", "cache", "python") if not findings[name]["good"]] == [
         "gpu", "source", "runs", "cache"
     ]  # fmt: skip
-    assert findings["runs"]["advice"].endswith("file: Not a directory): set WORKLOG_HOME to another folder")
+    assert findings["runs"]["advice"].endswith(
+        "file: Not a directory): set WORKLOG_HOME to another folder"
+    )
 
 
 def test_the_notebooks_are_written_once_with_their_examples():
-    assert "/jupyterlab" not in (said := worklog("new", "notebooks", "mine").stdout) and "-m jupyterlab" in said
-    assert {path.name for path in Path("mine").rglob("*.*")} >= {"00_start_here.ipynb", "seeds.md", "01_time_a_rung.py"}
+    assert (
+        "/jupyterlab" not in (said := worklog("new", "notebooks", "mine").stdout)
+        and "-m jupyterlab" in said
+    )
+    assert {path.name for path in Path("mine").rglob("*.*")} >= {
+        "00_start_here.ipynb",
+        "seeds.md",
+        "01_time_a_rung.py",
+    }
     again = one_line(worklog("new", "notebooks", "mine"))
     assert again == "mine/00_start_here.ipynb exists already: give another folder"
 
@@ -57,14 +69,18 @@ def test_the_notebooks_are_written_once_with_their_examples():
 def test_the_doctor_lists_every_setting():
     text = worklog("doctor", "--settings").stdout
     for name in (*(pitfall.setting for pitfall in PITFALLS), *SAMPLING):
-        assert re.search(rf"^{name} = {getattr(Harness, name)}\b.*\n    \S", text, re.MULTILINE), name
+        assert re.search(rf"^{name} = {getattr(Harness, name)}\b.*\n    \S", text, re.MULTILINE), (
+            name
+        )
     listed = json.loads(worklog("doctor", "--settings", "--json").stdout)
     assert [row["setting"] for row in listed] == [pitfall.setting for pitfall in PITFALLS]
 
 
 def saved(path: Path) -> Path:
     """A run that holds one rung and the baseline."""
-    return small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(path)
+    return small_run(
+        measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]
+    ).save(path)
 
 
 def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
@@ -74,18 +90,26 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
 
     def draw_all(taken: Run, out: Path, others: Collection[str]) -> plots.Drawn:
         given.append(others)
-        paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
-        return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
+        paths = [
+            out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")
+        ]
+        return plots.Drawn(
+            paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md"
+        )
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
-    monkeypatch.setattr("worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0])
+    monkeypatch.setattr(
+        "worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
+    )
     saved(runs_dir() / "latest.json")
     alone = worklog("article").stdout
     assert alone.endswith("table not rewritten in README.md: there is no such file\n")
     readme = tmp_path / "README.md"
     readme.write_text("\n".join(markers("table")))
     result = worklog("article")
-    assert result.exit_code == 0 and result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
+    assert result.exit_code == 0 and result.stdout.startswith(
+        "live · NVIDIA H200 · clocks as found · 2026-11-21"
+    )
     assert result.stdout.splitlines()[-5:] == [
         "  figures/ladder.svg",
         "  and beside each one .png, and both as _dark: 4 files",
@@ -97,27 +121,41 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     of_file = worklog("figures", "--run", str(saved(tmp_path / "r.json")), "--out", "drawn").stdout
     assert of_file.startswith("figures from: live · NVIDIA H200 · clocks as found · 2026-11-21\n")
     assert "  drawn/ladder.svg\n" in of_file and "  peers not drawn: " in of_file
-    worklog("figures", "--run", "h200", "--out", "drawn")  # whose sizes a recording has, unlike a run's of this machine
+    worklog(
+        "figures", "--run", "h200", "--out", "drawn"
+    )  # whose sizes a recording has, unlike a run's of this machine
     assert ["sizes" in others for others in given] == [False, False, False, False]
 
 
 def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
     files, given = {"index.html": b"page", "data.js": bytes(1_250_000)}, list[tuple[Any, Any]]()
     monkeypatch.setattr("worklog.cli.figures.pages.site", lambda *of: given.append(of) or files)
-    said = worklog("site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made").stdout
+    said = worklog(
+        "site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made"
+    ).stdout
     assert said == "made/index.html opens in any browser: 2 files, 1.3 MB\n"
     assert {path.name: path.read_bytes() for path in Path("made").iterdir()} == files
     Path("index.html").write_text("mine")
-    assert "index.html is of another site: give another folder with --out" in one_line(worklog("site", "--out", "."))
-    assert Path("index.html").read_text() == "mine" and worklog("site", "--out", "made").exit_code == 0
+    assert "index.html is of another site: give another folder with --out" in one_line(
+        worklog("site", "--out", ".")
+    )
+    assert (
+        Path("index.html").read_text() == "mine" and worklog("site", "--out", "made").exit_code == 0
+    )
     assert worklog("site").exit_code == 0 and Path("site/index.html").is_file()
     [(run, grid), again, nothing] = given
-    assert run.measurements[0].kernel == "naive" and grid == Path("grid.jsonl") and again == nothing == (None, None)
+    assert (
+        run.measurements[0].kernel == "naive"
+        and grid == Path("grid.jsonl")
+        and again == nothing == (None, None)
+    )
 
 
 def test_peers_without_a_gpu_shows_the_recorded_comparison():
     text, document = worklog("peers").stdout, json.loads(worklog("peers", "--json").stdout)
-    assert text.startswith("recorded · NVIDIA H200 · ") and " spin 1 " in text and "saved" not in text
+    assert (
+        text.startswith("recorded · NVIDIA H200 · ") and " spin 1 " in text and "saved" not in text
+    )
     assert document["kind"] == "peers" and document["rows"]
 
 
@@ -133,8 +171,13 @@ def previewed(*words: str) -> dict[str, Any]:
 def test_a_preview_holds_each_measurement_once_and_says_how_long_they_take():
     result = worklog("run", "naive", "shared", "--size", "256,512,1024x1024x512", "--preview")
     assert result.stdout == "6 measurements, about 9 s\n"
-    rows = previewed("naive, cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")["measurements"]
-    assert [(row["kernel"], row["m"], row["k"]) for row in rows[1:3]] == [("cuBLAS", 256, 256), ("naive", 64, 16)]
+    rows = previewed("naive, cuBLAS", "naive", "--size", "256,64x32x16", "--size", "256x256x256")[
+        "measurements"
+    ]
+    assert [(row["kernel"], row["m"], row["k"]) for row in rows[1:3]] == [
+        ("cuBLAS", 256, 256),
+        ("naive", 64, 16),
+    ]
     assert not runs_dir().exists()
     beside = previewed("warptiled", "--against", "cublas,torch,naive")["measurements"]
     assert [row["against"] for row in beside] == [["cuBLAS", "torch", "naive"]]
@@ -149,7 +192,9 @@ def test_a_preview_refuses_a_function_that_is_not_there():
 
 def test_run_shows_a_biased_measurement_of_the_recording():
     shown = worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm").stdout
-    assert shown.startswith("recorded · NVIDIA H200 · ") and "1024 × 1024 × 1024, l2 = warm\n" in shown
+    assert (
+        shown.startswith("recorded · NVIDIA H200 · ") and "1024 × 1024 × 1024, l2 = warm\n" in shown
+    )
 
 
 def test_a_new_kernel_passes_as_it_is():
@@ -157,14 +202,19 @@ def test_a_new_kernel_passes_as_it_is():
     assert "worklog check mine.cu " in Path("mine.cu").read_text(encoding="utf-8")
     checked = worklog("check", "mine.cu", "--size", "20x30x40")
     assert checked.exit_code == 0, checked.output
-    assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
+    assert (
+        "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n"
+        in checked.stdout
+    )
     assert "u·D" in checked.stdout and "notebook 04 explains the stages, u·D" in checked.stdout
 
 
 def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch):
     taken, check = list[tuple[str | None, bool | None]](), checks.check
 
-    def briefly(*given: Any, on: str | None, emulate: bool | None = None, **how: Any) -> checks.Checked:
+    def briefly(
+        *given: Any, on: str | None, emulate: bool | None = None, **how: Any
+    ) -> checks.Checked:
         taken.append((on, emulate))
         return check(*given, on="emulated", **how)
 
@@ -180,7 +230,10 @@ def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch)
 
 
 def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch):
-    file, saves = Path("mine.cu"), iter([PLAIN.replace("acc +=", "acc += 1 +"), "int x = ;", RACY, PLAIN])
+    file, saves = (
+        Path("mine.cu"),
+        iter([PLAIN.replace("acc +=", "acc += 1 +"), "int x = ;", RACY, PLAIN]),
+    )
     file.write_text(PLAIN)
 
     def save(seconds: float) -> None:
@@ -191,23 +244,39 @@ def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch):
         file.write_text(text)
         os.utime(file, ns=(0, len(text)))
 
-    monkeypatch.setattr("worklog.cli.check.time", SimpleNamespace(sleep=save, strftime=lambda how: "12:00:00"))
-    launch = ("--grid", "N / 8, M / 8", "--block", "8,8", "--domain", "M % 8 == 0, N % 8 == 0, K % 8 == 0")
+    monkeypatch.setattr(
+        "worklog.cli.check.time", SimpleNamespace(sleep=save, strftime=lambda how: "12:00:00")
+    )
+    launch = (
+        "--grid",
+        "N / 8, M / 8",
+        "--block",
+        "8,8",
+        "--domain",
+        "M % 8 == 0, N % 8 == 0, K % 8 == 0",
+    )
     result = worklog("check", file, "--watch", *launch)
     assert result.exit_code == 0
     first, wrong, racy, right = result.stdout.split("\n12:00:00 ")
     assert "passed as fp32" in first and wrong.startswith("failed")
     assert "✗ exact on edge shapes (it passed before): at" in wrong
-    assert "worklog: mine.cu" in wrong and "has no __global__ function" in wrong, "a mistake doesn't end it"
+    assert "worklog: mine.cu" in wrong and "has no __global__ function" in wrong, (
+        "a mistake doesn't end it"
+    )
     assert "✗ launch: mine.cu:8: shared-race" in racy and "\n+ mine.cu:8: shared-race" in racy
     assert right.startswith("passed as fp32") and "\n− mine.cu:8: shared-race" in right
-    assert "findings: 2 → 0" in right and "it failed before" not in right, "no stage of that name ran now"
+    assert "findings: 2 → 0" in right and "it failed before" not in right, (
+        "no stage of that name ran now"
+    )
     assert "name one, and omit --json" in one_line(worklog("check", "naive", "--watch"))
 
 
 def test_a_new_rung_passes_as_it_is(tmp_path):
     def typed(*words: str) -> subprocess.CompletedProcess[str]:
-        command, env = [sys.executable, "-m", "worklog", *words], {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command, env = (
+            [sys.executable, "-m", "worklog", *words],
+            {**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     for folder in ("worklog", "kernels"):
@@ -216,7 +285,10 @@ def test_a_new_rung_passes_as_it_is(tmp_path):
     assert written.returncode == 0 and written.stdout.count("written: ") == 3, written.stderr
     (tmp_path / "staged_rows").mkdir()  # a folder of that name isn't the kernel
     checked = typed("check", "staged_rows", "--emulate", "--seed", "1", "--quick")
-    assert checked.returncode == 0 and "20_staged_rows.cu: sgemm_staged_rows<32, 32> at" in checked.stdout
+    assert (
+        checked.returncode == 0
+        and "20_staged_rows.cu: sgemm_staged_rows<32, 32> at" in checked.stdout
+    )
     assert "20 is staged_rows" in typed("new", "--rung", "20", "other").stderr
     (tmp_path / "kernels").rename(tmp_path / "worklog" / "_kernels")
     assert "checkout" in typed("new", "--rung", "27", "other").stderr
@@ -227,21 +299,32 @@ def test_what_was_read_from_a_kernel_is_said_before_it_is_measured():
     Path("mine.cu").write_text(f"// grid: N / 8, M   block: 8\n{source}")
     shown = worklog("run", "mine.cu", "--preview", "--size", "64")
     assert shown.exit_code == 0 and "2 measurements, about" in shown.stdout
-    assert "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and " in shown.stderr
+    assert (
+        "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and "
+        in shown.stderr
+    )
 
 
 def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path, monkeypatch):
     rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
     kernels = {"split": {"sha256": "another"}, "best": {"sha256": RUNGS[-1].program.code_sha256}}
-    path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(tmp_path / "a.jsonl")
+    path = small_run(measurements=rows, kernels=kernels, created="2026-11-23T01:00:00+00:00").save(
+        tmp_path / "a.jsonl"
+    )
     for module in map(import_module, ("worklog.runs", "worklog.runs.run")):
-        monkeypatch.setattr(module, "recordings", lambda part="": {"a": path} if part == CHAPTERS else recordings(part))
+        monkeypatch.setattr(
+            module,
+            "recordings",
+            lambda part="": {"a": path} if part == CHAPTERS else recordings(part),
+        )
     label = "recorded · NVIDIA H200 · clocks as found · "
     alone = worklog("run", "best", "split", "--size", "96").stdout
     mixed = worklog("run", "split", "warptiled", "--size", "4096").stdout
     assert alone.startswith(f"{label}2026-11-23") and mixed.startswith(f"{label}2026-11-22")
     for text, size in ((alone, 96), (mixed, 4096)):
-        assert f"  {label}2026-11-23 · source changed since (split at {size})" in text, "best was measured as it is"
+        assert f"  {label}2026-11-23 · source changed since (split at {size})" in text, (
+            "best was measured as it is"
+        )
 
 
 def test_of_drawn_shapes_the_recording_shows_those_that_it_holds():
@@ -252,7 +335,9 @@ def test_of_drawn_shapes_the_recording_shows_those_that_it_holds():
     both = [line for line in shares if line.count("%") == 2]
     assert (len(shares), len(both)) == (48, 3)
     assert "lacks 45 of these 96 measurements: measure on a GPU" in answer.stdout
-    assert re.search(r"^ geometric mean +[\d.]+ % +[\d.]+ % at 3 of 48$", answer.stdout, re.MULTILINE)
+    assert re.search(
+        r"^ geometric mean +[\d.]+ % +[\d.]+ % at 3 of 48$", answer.stdout, re.MULTILINE
+    )
     document = json.loads(worklog("run", "best", "split", "--shapes", "48", "--json").stdout)
     assert "the recording lacks 45 of these 96 measurements: measure on a GPU" in document["notes"]
     none = one_line(worklog("run", "best", "--shapes", "3", "--seed", "5"))

@@ -69,12 +69,24 @@ def gemm(
     a, b = integers(rng, m, k), integers(rng, k, n)
     c = integers(rng, m, n) if beta else np.full((m, n), np.nan, np.float32)
     right = alpha * (a.astype(np.float64) @ b) + (beta * c.astype(np.float64) if beta else 0.0)
-    result = launch(kernel, record.blocks(Shape(m, n, k)), record.threads, [m, n, k, alpha, a, b, beta, c], **options)
+    result = launch(
+        kernel,
+        record.blocks(Shape(m, n, k)),
+        record.threads,
+        [m, n, k, alpha, a, b, beta, c],
+        **options,
+    )
     return c, right.astype(np.float32), result
 
 
 def product(
-    device: Any, subject: Runnable, a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None
+    device: Any,
+    subject: Runnable,
+    a: Any,
+    b: Any,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Any = None,
 ) -> np.ndarray:
     """C of one launch on a device. c: what it holds before; None: NaN."""
     shape = Shape(a.shape[0], b.shape[1], a.shape[1])
@@ -85,7 +97,13 @@ def product(
 
 
 def run(
-    source: str, arguments: Sequence[Any], *, entry: str = "k", grid: Any = (1,), block: Any = 32, **options: Any
+    source: str,
+    arguments: Sequence[Any],
+    *,
+    entry: str = "k",
+    grid: Any = (1,),
+    block: Any = 32,
+    **options: Any,
 ) -> Result:
     """Compile and launch a snippet."""
     return launch(compiled(source, entry), grid, block, arguments, source=source, **options)
@@ -100,5 +118,7 @@ def edited(source: str, old: str, new: str) -> tuple[str, int]:
 def smallest(record: Record, k_tiles: int = 4) -> tuple[int, int, int]:
     """Two blocks and a few tiles of K."""
     domain = record.domain
-    tile = Shape(max(domain.m, record.template["BM"]), max(domain.n, record.template["BN"]), max(domain.k, 8))
+    tile = Shape(
+        max(domain.m, record.template["BM"]), max(domain.n, record.template["BN"]), max(domain.k, 8)
+    )
     return 2 * tile.m, tile.n, k_tiles * tile.k

@@ -57,7 +57,12 @@ MBARRIER = """
 
 
 def launched(
-    name: str, change: str | tuple[str, str] = "", *, mbarrier: bool = False, arch: str = "sm_90", **options: Any
+    name: str,
+    change: str | tuple[str, str] = "",
+    *,
+    mbarrier: bool = False,
+    arch: str = "sm_90",
+    **options: Any,
 ) -> tuple[list[Any], Result, str]:
     """The arguments after a launch, its result, and the source. change: a text that occurs once in the source and the
     one that replaces it, or the name of one of the kernel's bugs. mbarrier: with one that nobody uses.
@@ -83,7 +88,9 @@ def bugs(source: str) -> list[str]:
     return re.findall(r"\w+", listed[1]) if listed else []
 
 
-zeros, words, floats = (partial(np.zeros, dtype=type_) for type_ in (np.int32, np.uint32, np.float32))
+zeros, words, floats = (
+    partial(np.zeros, dtype=type_) for type_ in (np.int32, np.uint32, np.float32)
+)
 RNG = np.random.default_rng(1)
 T32, T64, T128, T2560 = (np.arange(n) for n in (32, 64, 128, 64 * 40))
 V64, V128 = RNG.integers(0, 9, 64, np.int32), RNG.integers(0, 9, 128, np.int32)
@@ -137,13 +144,17 @@ def gemm(
 ) -> Launch:
     """C = A B of whole numbers. scaled: by alpha = 1, plus beta = 0 times C, which holds `start` before."""
     a, b, c = integers(RNG, m, k), integers(RNG, k, n), np.full(m * n, start, np.float32)
-    return Launch([m, n, k, 1.0, a, b, 0.0, c] if scaled else [m, n, k, a, b, c], [a @ b], block, grid, **more)
+    return Launch(
+        [m, n, k, 1.0, a, b, 0.0, c] if scaled else [m, n, k, a, b, c], [a @ b], block, grid, **more
+    )
 
 
 def right(name: str) -> Launch:
     """One of kernels/right: atomic_halves adds to C."""
     options = {"shared_bytes": 2048} if "dynamic" in name else {}
-    return gemm(32, 48, 96, (3, 2), (16, 16), start=0 if "atomic" in name else math.nan, options=options)
+    return gemm(
+        32, 48, 96, (3, 2), (16, 16), start=0 if "atomic" in name else math.nan, options=options
+    )
 
 
 # Of 2 blocks of 4 warps, in 6 steps one copy of A and one of B, of 16 bytes per thread.
@@ -155,7 +166,10 @@ def uniform() -> Launch:
     a, b = (RNG.uniform(-1, 1, (128, 128)).astype(np.float32) for _ in "ab")
     numbers = [np.int32(128)] * 3
     return Launch(
-        [*numbers, np.float32(1), a, b, np.float32(0), np.full(128 * 128, np.nan, np.float32)], (), 128, (2, 2)
+        [*numbers, np.float32(1), a, b, np.float32(0), np.full(128 * 128, np.nan, np.float32)],
+        (),
+        128,
+        (2, 2),
     )
 
 
@@ -179,23 +193,40 @@ def wmma() -> Launch:
 
 
 def wmma_types() -> Launch:
-    a, b = RNG.integers(0, 4, 2048).astype(np.float16).view(np.uint8), RNG.integers(0, 256, 4096, np.uint8)
+    a, b = (
+        RNG.integers(0, 4, 2048).astype(np.float16).view(np.uint8),
+        RNG.integers(0, 256, 4096, np.uint8),
+    )
     halves = RNG.integers(-4, 4, 3200).astype(np.float16)
     out = [RNG.integers(-99, 99, 5632, np.int32), RNG.uniform(-1, 1, 256), halves]
-    return Launch([a, b, *out], [Crc(5632, 0xA8B8C53F), Crc(256, 0x3E63ADB3), Crc(3200, 0x25B86AE1)])
+    return Launch(
+        [a, b, *out], [Crc(5632, 0xA8B8C53F), Crc(256, 0x3E63ADB3), Crc(3200, 0x25B86AE1)]
+    )
 
 
 SQUARES, FLOATS = T2560.astype(np.int32) ** 2, np.arange(33, dtype=np.float32)
 # By file, and a word more where a file is launched in several ways.
 KERNELS: dict[str, Launch] = {
-    **{f"converging/{name}": Launch([V64, zeros(192)], [out], 64) for name, out in CONVERGING.items()},
+    **{
+        f"converging/{name}": Launch([V64, zeros(192)], [out], 64)
+        for name, out in CONVERGING.items()
+    },
     **{
         f"barriers/{name}": Launch([V128, zeros(256)], [out], 128, kinds=kinds)
         for name, (out, kinds) in BARRIERS.items()
     },
-    **{f"hand_over/{n}": Launch([zeros(1280) for _ in "cdf"], out, 64, (5,)) for n, out in HAND_OVERS.items()},
-    **{f"spins/{n}": Launch([zeros(64) for _ in "cd"], out, options={"budget": 9000}) for n, out in SPINS.items()},
-    **{f"right/{path.stem}": right(path.stem) for path in sorted(Path(__file__).parent.glob("kernels/right/*.cu"))},
+    **{
+        f"hand_over/{n}": Launch([zeros(1280) for _ in "cdf"], out, 64, (5,))
+        for n, out in HAND_OVERS.items()
+    },
+    **{
+        f"spins/{n}": Launch([zeros(64) for _ in "cd"], out, options={"budget": 9000})
+        for n, out in SPINS.items()
+    },
+    **{
+        f"right/{path.stem}": right(path.stem)
+        for path in sorted(Path(__file__).parent.glob("kernels/right/*.cu"))
+    },
     "calls/recursion": Launch([zeros(32)], [Crc(32, 0x1D74A57B)]),
     "calls/structs": Launch([floats(32)], [18.5 + 2.5 * T32]),
     "calls/small_integers": Launch([zeros(32)], [Crc(32, 0xFB3BCF2F)]),
@@ -207,15 +238,24 @@ KERNELS: dict[str, Launch] = {
     "tiles_of_warps 32": tiles_of_warps(32, 0x2A1C57F9),
     **{  # more blocks than usually run together
         f"blocks_in_order {way}": Launch(
-            [way, zeros(1), words(256)], [[34], Crc(256, 0x3F3153B4)], 256, (34,), options={"count": False}
+            [way, zeros(1), words(256)],
+            [[34], Crc(256, 0x3F3153B4)],
+            256,
+            (34,),
+            options={"count": False},
         )
         for way in range(5)
     },
     "copies": gemm(
         *(64, 32, 96, (1, 2), 128),
-        counts={"shared_store.requests": 0, **{f"global_load.{what}": count for what, count in COPIED.items()}},
+        counts={
+            "shared_store.requests": 0,
+            **{f"global_load.{what}": count for what, count in COPIED.items()},
+        },
     ),
-    "warp_specialised": gemm(64, 64, 96, (1, 1), 160, scaled=True, counts={"global_load.bytes": 2 * 64 * 96 * 4}),
+    "warp_specialised": gemm(
+        64, 64, 96, (1, 1), 160, scaled=True, counts={"global_load.bytes": 2 * 64 * 96 * 4}
+    ),
     "wgmma_tf32": gemm(64, 128, 64, (2, 1), 128, scaled=True),
     "wgmma_tf32 uniform": uniform(),
     "mma_tf32": uniform(),
@@ -224,13 +264,21 @@ KERNELS: dict[str, Launch] = {
     "wmma_types": wmma_types(),
     "mbarriers": Launch([words(288)], [np.repeat([2, 1, 1, 0, 1, 0, 1, 0, 1], 32)]),
     # 4 x 2 blocks in clusters of 2 x 2: what each writes, 64 numbers a step.
-    "clusters": Launch([np.arange(7, 11, dtype=np.uint32), words(3072)], [Crc(3072, 0x8FAA6438)], 64, (4, 2)),
-    "bulk_copies": Launch([np.arange(100, 356, dtype=np.uint32), words(640)], [Crc(640, 0x9D481337)], 64),
+    "clusters": Launch(
+        [np.arange(7, 11, dtype=np.uint32), words(3072)], [Crc(3072, 0x8FAA6438)], 64, (4, 2)
+    ),
+    "bulk_copies": Launch(
+        [np.arange(100, 356, dtype=np.uint32), words(640)], [Crc(640, 0x9D481337)], 64
+    ),
     "disjoint_masks": Launch([words(96)], [Crc(96, 0x5472A554)]),
     "partial_warp": Launch([FLOATS[1:], floats(32)], [[sum(range(1, 21))]]),
     "exited_lanes": Launch([words(40)], [[0xAAAAA] * 20 + [65] * 20], kinds=["exited-in-mask"]),
-    "exited_lanes absent": Launch([words(40)], [[0xAAAAA] * 20 + [65] * 20], 20, kinds=["exited-in-mask"]),
-    "short_copies": Launch([np.ones(121, np.float32), floats(128)], [np.arange(4) < ((31 - T32) % 5)[:, None]]),
+    "exited_lanes absent": Launch(
+        [words(40)], [[0xAAAAA] * 20 + [65] * 20], 20, kinds=["exited-in-mask"]
+    ),
+    "short_copies": Launch(
+        [np.ones(121, np.float32), floats(128)], [np.arange(4) < ((31 - T32) % 5)[:, None]]
+    ),
     "exchange": Launch([T64.astype(np.int32), zeros(64)], [T64 ^ 3], 64),
     "same_value": Launch([zeros(64)], [[1] * 64], 64),
     "warp_exits": Launch([zeros(64)], [[*T32, *[7] * 32]], 64, kinds=["barrier-after-exit"]),
@@ -238,9 +286,15 @@ KERNELS: dict[str, Launch] = {
         [words(64)],
         [[sum(1 << t for t in range(32) if t % 3 == t // 16)] * 32 + [0] * 16 + [0xAAAA0000] * 16],
     ),
-    "block_turns": Launch([zeros(1), zeros(640)], [[20], np.arange(20)[::-1].repeat(32)], grid=(20,)),
-    "grid_sums": Launch([zeros(12800), zeros(1), zeros(12800)], [[200], [12801] * 12800], 64, (200,)),
-    "grid_barrier": Launch([SQUARES, zeros(5120)], [[np.roll(SQUARES, 4) + 6, np.roll(SQUARES, 5) + 10]], 64, (40,)),
+    "block_turns": Launch(
+        [zeros(1), zeros(640)], [[20], np.arange(20)[::-1].repeat(32)], grid=(20,)
+    ),
+    "grid_sums": Launch(
+        [zeros(12800), zeros(1), zeros(12800)], [[200], [12801] * 12800], 64, (200,)
+    ),
+    "grid_barrier": Launch(
+        [SQUARES, zeros(5120)], [[np.roll(SQUARES, 4) + 6, np.roll(SQUARES, 5) + 10]], 64, (40,)
+    ),
     "locks 1": Launch([1, zeros(1), zeros(1), zeros(1)], [[48], [48]], 24, (2,)),
     "locks 0": Launch([0, zeros(1), zeros(1), zeros(1)], [[0], [24]], 24, (2,)),
     "attempts": Launch([100, words(32)], [[100] * 32], kinds=["no-time"]),
@@ -266,16 +320,25 @@ KERNELS: dict[str, Launch] = {
         [[48, 0, 48, 8], (np.array([48, 0, 48, 8], np.float32).view(np.uint32) >> 16), [32]],
         counts={"atomic.requests": 4 + 32},
     ),
-    "memories": Launch([T32.astype(np.int32) * 3, zeros(32)], [Crc(32, 0x11E7F168)], options={"shared_bytes": 128}),
+    "memories": Launch(
+        [T32.astype(np.int32) * 3, zeros(32)], [Crc(32, 0x11E7F168)], options={"shared_bytes": 128}
+    ),
     **{
-        f"generic_pointers {which}": Launch([np.full(32, 10, np.float32), which, floats(33)], [[0] + [10] * 32])
+        f"generic_pointers {which}": Launch(
+            [np.full(32, 10, np.float32), which, floats(33)], [[0] + [10] * 32]
+        )
         for which in (0, 2)
     },
     **{
         f"generic_loads {which}": Launch(
             [np.ones(256, np.float32), which, floats(32)],
             [[which > 0] * 32],
-            counts={f"{load}.requests": 1, f"{load}.bytes": 128, f"{load}.sectors": which, "local.requests": 0},
+            counts={
+                f"{load}.requests": 1,
+                f"{load}.bytes": 128,
+                f"{load}.sectors": which,
+                "local.requests": 0,
+            },
         )
         for which, load in ((32, "global_load"), (0, "shared_load"))
     },
@@ -289,5 +352,7 @@ KERNELS: dict[str, Launch] = {
         [[3, 2, 4, 1 + 4, *(T32 ^ 3) ** 2]],
         counts={"global_load.requests": 5},
     ),
-    "shared_sizes": Launch([words(6)], [[384, 384 + 1024, 300, 1024, 1024, 8]], 1, options={"shared_bytes": 300}),
+    "shared_sizes": Launch(
+        [words(6)], [[384, 384 + 1024, 300, 1024, 1024, 8]], 1, options={"shared_bytes": 300}
+    ),
 }

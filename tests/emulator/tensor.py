@@ -16,7 +16,8 @@ BITS = {"f64": 64, "f32": 32, "tf32": 32, "f16": 16, "bf16": 16, **INTEGERS}
 CRCS = {
     name: crc
     for crc, _, name in (
-        line.partition(" ") for line in Path(__file__).with_name("tensor.txt").read_text(encoding="utf-8").splitlines()
+        line.partition(" ")
+        for line in Path(__file__).with_name("tensor.txt").read_text(encoding="utf-8").splitlines()
     )
     if crc != "#"
 }
@@ -44,8 +45,12 @@ def random_words(
     shape = registers, lanes * bits // BITS[type_]
     fraction, width = FORMATS[type_]
     top, bias, (low, zero, high) = 2**width - 1, 2 ** (width - 1) - 1, KINDS[kind]
-    lowest, highest = {"near": (bias - 3, bias + 4), "tiny": (bias // 2 - 12, bias // 2 + 3)}.get(kind, (1, top))
-    exponents = np.maximum(rng.integers(lowest, highest, shape), 0) * (kind != "tiny" or type_ != "f32")
+    lowest, highest = {"near": (bias - 3, bias + 4), "tiny": (bias // 2 - 12, bias // 2 + 3)}.get(
+        kind, (1, top)
+    )
+    exponents = np.maximum(rng.integers(lowest, highest, shape), 0) * (
+        kind != "tiny" or type_ != "f32"
+    )
     chosen = rng.random(shape)
     exponents = np.where(chosen < low, 0, np.where(chosen >= 1 - high, top, exponents))
     rest = np.where(rng.random(shape) < zero, 0, rng.integers(0, 2**fraction, shape))
@@ -88,7 +93,9 @@ class Mma:
         """On random operands of 32 warps."""
         rng = np.random.default_rng(11)
         for _ in range(rounds):
-            operands = [self.operand(rng, *of, kind) for of in zip(self.types, self.counts, strict=True)]
+            operands = [
+                self.operand(rng, *of, kind) for of in zip(self.types, self.counts, strict=True)
+            ]
             yield Launch(self.text(), np.concatenate(operands), self.counts[2], f"b{self.word}")
 
     def operand(self, rng: np.random.Generator, type_: str, count: int, kind: str) -> np.ndarray:
@@ -123,7 +130,12 @@ MMAS = [
 ]
 
 
-SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}  # bits 62 and 63 of a descriptor, by bytes per line of the pattern
+SWIZZLES = {
+    0: 0,
+    128: 1,
+    64: 2,
+    32: 3,
+}  # bits 62 and 63 of a descriptor, by bytes per line of the pattern
 
 
 @dataclass(frozen=True)
@@ -178,17 +190,25 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
     sums = random_words(rng, case.sum_type, results, 128, kind)
     own = random_words(rng, case.type_, 4 * case.in_registers, 128, kind)
     registers = np.concatenate([shared, sums, own, np.full((1, 128), scaled, np.uint32)])
-    lines = [f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; .reg .b64 b;"]
+    lines = [
+        f"{{ .shared .align 1024 .b8 S[{shared.nbytes}]; .reg .b32 s; .reg .pred p; .reg .b64 a; .reg .b64 b;"
+    ]
     lines += ["mov.u32 s, S; cvt.u64.u32 a, s; shr.u64 a, a, 4; mad.lo.u32 s, %t0, 4, s;"]
     lines += [f"add.u64 b, a, {descriptor_b + (first >> 4)}; add.u64 a, a, {descriptor_a};"]
     lines += [f"st.shared.b32 [s+{512 * k}], ${k};" for k in range(n)]
     lines += [f"mov.b32 $d{k}, ${n + k};" for k in range(results)]
-    lines += [f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"]
-    first_operand = f"{{{', '.join(f'${n + results + k}' for k in range(4))}}}" if case.in_registers else "a"
+    lines += [
+        f"setp.ne.u32 p, ${len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"
+    ]
+    first_operand = (
+        f"{{{', '.join(f'${n + results + k}' for k in range(4))}}}" if case.in_registers else "a"
+    )
     short, floats = case.type_ in ("f16", "bf16"), case.sum_type != "s32"
     numbers = [*case.signs] * floats + [*case.trans[case.in_registers :]] * short
     head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{case.sum_type}.{case.type_}.{case.type_}"
-    given = ", ".join(["{" + ", ".join(f"$d{k}" for k in range(results)) + "}", first_operand, "b, p"])
+    given = ", ".join(
+        ["{" + ", ".join(f"$d{k}" for k in range(results)) + "}", first_operand, "b, p"]
+    )
     lines += [f"{head} {', '.join([given, *(str(int(x)) for x in numbers)])};"]
     lines += ["wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }"]
     return Launch("\n".join(lines), registers, results)

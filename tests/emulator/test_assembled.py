@@ -22,14 +22,25 @@ from worklog.kernel.resources import disassemble, disassembler, shared_widths
 # and quads and unroll, for which three rungs are enough.
 BUILDS = [
     *((r.name, "sm_90") for r in LADDER),
-    *((name, arch) for name in ("shared", "vectorized", "double_buffered") for arch in ("sm_75", "sm_80", "sm_120")),
-    *((name, arch) for name in KERNELS if name.startswith("right/") for arch in ("sm_90", "sm_120")),
+    *(
+        (name, arch)
+        for name in ("shared", "vectorized", "double_buffered")
+        for arch in ("sm_75", "sm_80", "sm_120")
+    ),
+    *(
+        (name, arch)
+        for name in KERNELS
+        if name.startswith("right/")
+        for arch in ("sm_90", "sm_120")
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "arch"), BUILDS)
 def test_shared_accesses_are_the_machine_codes(name, arch):
-    assert (compiled(cuda(name), "k", arch) if "/" in name else rung_kernel(name, arch)[1]).assembled
+    assert (
+        compiled(cuda(name), "k", arch) if "/" in name else rung_kernel(name, arch)[1]
+    ).assembled
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
@@ -56,7 +67,9 @@ def test_counts_have_a_caveat_where_the_unrolling_is_unknown():
     source, _ = edited(rung("shared").source, "k < BK; ++k", "k < K % 31 + 1; ++k")
     out = compile_cuda(Program("shared.cu", source, rung("shared").entry))
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
-    assert kernel.assembled is False and kernel.instructions == load(out.ptx, out.symbol).instructions
+    assert (
+        kernel.assembled is False and kernel.instructions == load(out.ptx, out.symbol).instructions
+    )
     assert [caveat[:36] for caveat in caveats(kernel)] == ["shared-memory wavefronts are those o"]
     (other,) = caveats(replace(kernel, arch="sm_80", assembled=True))
     assert "on sm_90 alone; on sm_80" in other and caveats(replace(kernel, assembled=True)) == ()
@@ -127,6 +140,8 @@ def test_neighbours_become_one_access(statements, found):
         "move": "add.s64 %rd2, %rd2, {};",
         "guarded": "@%p1 ld.shared.f32 %f1, [%rd2+{}];",
     }
-    body = "\n".join(spelled[name].format(at) for name, _, at in (s.partition(" ") for s in statements))
+    body = "\n".join(
+        spelled[name].format(at) for name, _, at in (s.partition(" ") for s in statements)
+    )
     text = HEAD + ptx("neighbours").replace("BODY", body)
     assert as_assembled(load(text, "k"), tuple(sorted(found.items()))).assembled

@@ -15,7 +15,9 @@ from worklog.emulator.core import native, record
 
 
 def test_a_launch_says_which_code_ran():
-    source = kernel("  if (threadIdx.x < 5 - out[1]) {\n    __syncwarp(31);\n    out[0] = 1;\n  }", "int* out")
+    source = kernel(
+        "  if (threadIdx.x < 5 - out[1]) {\n    __syncwarp(31);\n    out[0] = 1;\n  }", "int* out"
+    )
     result, code = run(source, [np.zeros(2, np.int32)]), compiled_source(source, "k").instructions
     reached = {i.op: threads for i, threads in zip(code, result.executed, strict=True)}
     assert (reached["bar.warp.sync"], reached["st.global.u32"], reached["ret"]) == (5, 5, 32)
@@ -38,12 +40,21 @@ def test_what_blocks_hand_over_takes_bounded_memory(body, blocks, monkeypatch):
     core, ended = native.library(), list[np.ndarray]()
 
     def launch_free(launch: ctypes.c_void_p) -> None:
-        ended.append(np.frombuffer(ctypes.string_at(launch, record("Launch").itemsize), record("Launch")))
+        ended.append(
+            np.frombuffer(ctypes.string_at(launch, record("Launch").itemsize), record("Launch"))
+        )
         core.launch_free(launch)
 
-    monkeypatch.setattr(native, "library", lambda: SimpleNamespace(launch_run=core.launch_run, launch_free=launch_free))
+    monkeypatch.setattr(
+        native,
+        "library",
+        lambda: SimpleNamespace(launch_run=core.launch_run, launch_free=launch_free),
+    )
     c, flag = np.zeros(max(blocks, 4096), np.int32), np.zeros(1, np.int32)
-    assert run(kernel(body, "int* c, int* flag"), [c, flag], grid=(blocks,), count=False).findings == ()
+    assert (
+        run(kernel(body, "int* c, int* flag"), [c, flag], grid=(blocks,), count=False).findings
+        == ()
+    )
     assert ended[0]["times"] < 2**22 + 2**18 and ended[0]["forgotten"] > 0
 
 
@@ -77,7 +88,13 @@ def test_an_interrupt_ends_a_launch_that_is_traced_or_prints(body):
     try:
         with pytest.raises(Stop):
             for _ in range(20):
-                launch(compiled_source(source, "k"), (1,), 32, [np.zeros(1, np.int32), 40_000], trace=True)
+                launch(
+                    compiled_source(source, "k"),
+                    (1,),
+                    32,
+                    [np.zeros(1, np.int32), 40_000],
+                    trace=True,
+                )
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -88,5 +105,8 @@ def test_every_schedule_of_warps_and_blocks_gives_the_same(name):
     first, *others = (launched(name, schedule=schedule) for schedule in range(4))
     for arguments, result, _ in others:
         assert all(map(np.array_equal, arguments, first[0]))
-        kinds = [{(finding.kind, finding.line) for finding in each.findings} for each in (result, first[1])]
+        kinds = [
+            {(finding.kind, finding.line) for finding in each.findings}
+            for each in (result, first[1])
+        ]
         assert kinds[0] == kinds[1]

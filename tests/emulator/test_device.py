@@ -13,7 +13,9 @@ from worklog.kernel.device import Device, Program
 from worklog.problem.gemm import Shape
 
 SHIFT = kernel("  out[threadIdx.x + by] = n;", "float* out, int n, int by")
-SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
+SIMPLE = kernel(
+    "  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale"
+)
 
 
 def test_buffers():
@@ -47,7 +49,9 @@ def test_blocks_go_to_one_multiprocessor_after_the_other():
 def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     """As in CUDA: loading a module initialises them, a launch does not."""
     device = EmulatedDevice()
-    program = Program("count.cu", "__device__ float count = 5;\n" + SHIFT.replace("= n;", "= count += n;"), "k")
+    program = Program(
+        "count.cu", "__device__ float count = 5;\n" + SHIFT.replace("= n;", "= count += n;"), "k"
+    )
     first, second = device.compile(program), device.compile(program)
     out = device.upload(np.zeros(8, np.float32))
     for at, loaded in enumerate((first, first, second, first, device.compile(program))):
@@ -60,18 +64,32 @@ def test_a_program_that_was_loaded_before_is_read_no_second_time_and_begins_with
     for device in (EmulatedDevice(), EmulatedDevice()):
         for loaded in (device.compile(program), device.compile(program)):
             for _ in range(2):
-                device.launch(loaded, (1, 1), 1, [device.upload(np.zeros(1, np.float32)), np.int32(1), np.int32(0)])
+                device.launch(
+                    loaded,
+                    (1, 1),
+                    1,
+                    [device.upload(np.zeros(1, np.float32)), np.int32(1), np.int32(0)],
+                )
                 labels.append(device.last.label.rpartition(" · ")[2])
             assert (loaded.kernel is device.compile(program).kernel) and loaded.kernel.name == "k"
     assert labels == ["sm_90 PTX", "schedule 1"] * 4
 
 
-@pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (99, "kept state"), (999, None)])
+@pytest.mark.parametrize(
+    ("right", "stage"), [(1, "exact on edge shapes"), (99, "kept state"), (999, None)]
+)
 def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(right, stage, few_shapes):
     """The gate launches a kernel that keeps a variable some hundred times more."""
-    device, source = EmulatedDevice(), cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
-    verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
-    assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
+    device, source = (
+        EmulatedDevice(),
+        cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}"),
+    )
+    verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(
+        Kernel.from_source(source).load(device)
+    )
+    assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), (
+        verdict.reason
+    )
 
 
 def test_an_access_outside_a_view_is_a_fault():
@@ -82,7 +100,9 @@ def test_an_access_outside_a_view_is_a_fault():
     device.launch(shift, (1, 1), 32, [middle, np.int32(5), np.int32(0)])
     device.synchronize()
     device.launch(shift, (1, 1), 32, [middle, np.int32(6), np.int32(4)])
-    with pytest.raises(EmulatedFault, match=r"shift\.cu:3: global-out-of-bounds: thread 28 .* past the end") as caught:
+    with pytest.raises(
+        EmulatedFault, match=r"shift\.cu:3: global-out-of-bounds: thread 28 .* past the end"
+    ) as caught:
         device.synchronize()
     assert caught.value.findings[0].count == 4
     assert "out[threadIdx.x + by] = n;" in str(caught.value)
@@ -95,8 +115,13 @@ def test_registers_that_no_warp_releases_are_an_endless_wait():
     arguments = (device.upload(np.zeros(384, np.float32)), np.int32(1), np.int32(0))
     device.launch(device.compile(Program("k.cu", source, "k")), (1, 1), 384, arguments)
     device.synchronize()
-    for old, new in (('asm volatile("setmaxnreg.dec.sync.aligned.u32 104;")', "by += 0"), ("32 200;", "32 208;")):
-        device.launch(device.compile(Program("k.cu", source.replace(old, new), "k")), (1, 1), 384, arguments)
+    for old, new in (
+        ('asm volatile("setmaxnreg.dec.sync.aligned.u32 104;")', "by += 0"),
+        ("32 200;", "32 208;"),
+    ):
+        device.launch(
+            device.compile(Program("k.cu", source.replace(old, new), "k")), (1, 1), 384, arguments
+        )
         with pytest.raises(EmulatedFault, match=r"k\.cu:5: registers: thread 128 .* of 64512"):
             device.synchronize()
 
@@ -104,7 +129,10 @@ def test_registers_that_no_warp_releases_are_an_endless_wait():
 def test_accesses_outside_of_buffers():
     """A load there gives zero."""
     (nowhere,) = run(SIMPLE, [0, 3, 1.0]).findings
-    assert (nowhere.kind, nowhere.count) == ("global-out-of-bounds", 3) and "in no buffer" in nowhere.message
+    assert (nowhere.kind, nowhere.count) == (
+        "global-out-of-bounds",
+        3,
+    ) and "in no buffer" in nowhere.message
     (behind,) = run(SIMPLE, [np.zeros(4, np.float32), 6, 1.0]).findings
     assert behind.threads == (4, 5)
     assert behind.at("k.cu") == (
@@ -112,7 +140,10 @@ def test_accesses_outside_of_buffers():
         "(16 bytes) (2 times)\n    if (threadIdx.x < n) out[threadIdx.x] = scale;"
     )
     out = np.ones(32, np.float32)
-    run(kernel("  out[threadIdx.x] = in[threadIdx.x];", "const float* in, float* out"), [np.ones(4, np.float32), out])
+    run(
+        kernel("  out[threadIdx.x] = in[threadIdx.x];", "const float* in, float* out"),
+        [np.ones(4, np.float32), out],
+    )
     assert out.tolist() == [1] * 4 + [0] * 28
 
 

@@ -22,7 +22,8 @@ def result_of(body: str, blocks: int = 1, block: int = 64, **options: Any) -> Re
 
 
 CASES = [
-    case.splitlines() for case in Path(__file__).with_name("findings.txt").read_text(encoding="utf-8").split("\n\n")
+    case.splitlines()
+    for case in Path(__file__).with_name("findings.txt").read_text(encoding="utf-8").split("\n\n")
 ]
 
 
@@ -39,7 +40,9 @@ def test_what_is_found(case):
         return
     result = result_of(body, blocks, threads)
     ours = [finding.at("k") for finding in result.findings]
-    assert len(ours) == len(found) and all(re.match(line[2:], at) for line, at in zip(found, ours, strict=True)), ours
+    assert len(ours) == len(found) and all(
+        re.match(line[2:], at) for line, at in zip(found, ours, strict=True)
+    ), ours
     assert result.ok == all(line.startswith("?") for line in found)
 
 
@@ -52,12 +55,20 @@ MASKS = {
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
-    "call", ["__any_sync(M, t == 3)", "__reduce_add_sync(M, t)", "__match_any_sync(M, t)", "__shfl_xor_sync(M, t, 1)"]
+    "call",
+    [
+        "__any_sync(M, t == 3)",
+        "__reduce_add_sync(M, t)",
+        "__match_any_sync(M, t)",
+        "__shfl_xor_sync(M, t, 1)",
+    ],
 )
 def test_a_mask_that_does_not_fit_the_lanes_is_found(call, mask):
     result = result_of(f"  c[t] = {call.replace('M', mask)};", block=32)
     assert re.match(MASKS[mask], result.findings[0].at("k"))
-    assert {finding.kind for finding in result.findings[1:]} <= {"undefined-shuffle"} and not result.ok
+    assert {finding.kind for finding in result.findings[1:]} <= {
+        "undefined-shuffle"
+    } and not result.ok
 
 
 def test_blocks_that_wait_for_blocks_that_never_start_are_a_deadlock():
@@ -75,7 +86,10 @@ def test_a_mistake_before_an_endless_loop_is_found():
 
 
 def test_a_cooperative_launch_of_too_many_blocks():
-    with pytest.raises(BadLaunch, match=r"^too many blocks in cooperative launch: 5,000, of which 4,224 run together$"):
+    with pytest.raises(
+        BadLaunch,
+        match=r"^too many blocks in cooperative launch: 5,000, of which 4,224 run together$",
+    ):
         launched("grid_barrier", grid=(5000,))
     with pytest.raises(BadLaunch, match="133, of which 132 run together"):
         launched("grid_barrier", grid=(133,), registers=255, block=256)
@@ -96,7 +110,10 @@ def test_repeated_launches_take_the_blocks_in_other_orders():
     found = {}
     for _ in range(2):
         device = EmulatedDevice()
-        kernel_, c = device.compile(Program("k.cu", kernel(body, "float* c"), "k")), device.upload(np.zeros(1))
+        kernel_, c = (
+            device.compile(Program("k.cu", kernel(body, "float* c"), "k")),
+            device.upload(np.zeros(1)),
+        )
         for number in range(5):
             device.launch(kernel_, (8, 1), (32, 1, 1), [c])
             assert device.last is not None and device.last.ok

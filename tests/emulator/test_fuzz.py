@@ -46,7 +46,9 @@ class Program:
         """A register or a literal."""
         random = self.random
         if kind == "N":
-            return str(random.choice([0, 1, 5, 8, 31, 32, 33, 63, 64, 255, random.randrange(2**16)]))
+            return str(
+                random.choice([0, 1, 5, 8, 31, 32, 33, 63, 64, 255, random.randrange(2**16)])
+            )
         if kind == "L":
             return str(random.randrange(256))
         if kind == "R" and random.random() < 0.5:
@@ -72,11 +74,15 @@ class Program:
             self.labels += 1
             end, top = f"END{self.labels}", f"TOP{self.labels}"
             counter = f"%r{8 + self.labels % 8}" if depth == 0 else ""
-            if counter and random.random() < 0.5:  # a loop, of the same length for all threads or not
+            if (
+                counter and random.random() < 0.5
+            ):  # a loop, of the same length for all threads or not
                 add(f"and.b32 {counter}, {random.choice(['%r16', '3', '%r7'])}, 3;\n{top}:")
                 for _ in range(random.randint(1, 4)):
                     self.statement(depth + 1)
-                add(f"setp.ne.u32 %p6, {counter}, 0;\nsub.u32 {counter}, {counter}, 1;\n@%p6 bra {top};")
+                add(
+                    f"setp.ne.u32 %p6, {counter}, 0;\nsub.u32 {counter}, {counter}, 1;\n@%p6 bra {top};"
+                )
                 return
             add(f"@{random.choice(['', '!'])}{self.any('p')} bra {end};")
             for _ in range(random.randint(1, 4)):
@@ -85,11 +91,20 @@ class Program:
         elif what < 0.95:
             own, other = "%d6", "%d7"
             add(f"st.shared.u32 [{own}], {self.any('r')};\nbar.sync 0;")
-            add(f"xor.b32 %r6, %r16, {random.randrange(32)};\nmul.wide.u32 {other}, %r6, {4 * OWN};")
+            add(
+                f"xor.b32 %r6, %r16, {random.randrange(32)};\nmul.wide.u32 {other}, %r6, {4 * OWN};"
+            )
             add(f"ld.shared.u32 {self.any('r')}, [{other}];\nbar.sync 0;")
         elif random.random() < 0.5:
             mode, c = random.choice(
-                [("bfly", 31), ("idx", 31), ("up", 0), ("down", 31), ("bfly", 0x1C03), ("idx", 0x1807)]
+                [
+                    ("bfly", 31),
+                    ("idx", 31),
+                    ("up", 0),
+                    ("down", 31),
+                    ("bfly", 0x1C03),
+                    ("idx", 0x1807),
+                ]
             )
             count = random.choice([self.any("r"), str(random.randrange(32))])
             add(f"shfl.sync.{mode}.b32 {self.any('r')}, {self.any('r')}, {count}, {c}, -1;")
@@ -102,13 +117,21 @@ class Program:
         """A load or a store; %d4 is the input, %d5 the thread's part of the output, %d6 of shared memory."""
         random, add = self.random, self.lines.append
         if random.random() < 0.2:
-            operation = random.choice(["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"])
-            place = 4 * ["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"].index(operation)
+            operation = random.choice(
+                ["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"]
+            )
+            place = 4 * ["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"].index(
+                operation
+            )
             add(f"red.global.{operation} [%d8+{place}], {self.any('R')};")
         elif random.random() < 0.4:
-            kind, type_ = random.choice(["r u32", "r s8", "r u16", "d s32", "d u64", "h u8", "f f32", "e f64"]).split()
+            kind, type_ = random.choice(
+                ["r u32", "r s8", "r u16", "d s32", "d u64", "h u8", "f f32", "e f64"]
+            ).split()
             size = int(type_[1:]) // 8
-            add(f"and.b32 %r6, {self.any('r')}, {4 * WORDS - size};\nmul.wide.u32 %d7, %r6, 1;\nadd.u64 %d7, %d7, %d4;")
+            add(
+                f"and.b32 %r6, {self.any('r')}, {4 * WORDS - size};\nmul.wide.u32 %d7, %r6, 1;\nadd.u64 %d7, %d7, %d4;"
+            )
             add(f"ld.global.{type_} {self.any(kind)}, [%d7];")
         else:
             kind, type_ = random.choice(["r u32", "r u8", "h u16", "d u64", "f f32"]).split()
@@ -128,9 +151,14 @@ class Program:
         """random.ptx: all registers have values before, and are written to the output behind."""
         loads = [f"ld.global.{TYPES[slot[1]]} {slot}, [%d7+{8 * int(slot[2:])}];" for slot in SLOTS]
         loads += [f"setp.lt.s32 %p{n}, %r{n}, {7 * n};" for n in range(REGISTERS["p"])]
-        stores = [f"st.global.{TYPES[slot[1]]} [%d5+{8 + 4 * OWN + 8 * n}], {slot};" for n, slot in enumerate(SLOTS)]
+        stores = [
+            f"st.global.{TYPES[slot[1]]} [%d5+{8 + 4 * OWN + 8 * n}], {slot};"
+            for n, slot in enumerate(SLOTS)
+        ]
         for n in range(REGISTERS["p"]):
-            stores.append(f"selp.b32 %r{n}, 1, 0, %p{n};\nst.global.u8 [%d5+{8 + 4 * OWN + 8 * n + 4}], %r{n};")
+            stores.append(
+                f"selp.b32 %r{n}, 1, 0, %p{n};\nst.global.u8 [%d5+{8 + 4 * OWN + 8 * n + 4}], %r{n};"
+            )
         numbers = {"TILE": 4 * OWN * self.threads, "STRIDE": STRIDE, "OWN": 4 * OWN}
         text = HEAD + Path(__file__).with_name("random.ptx").read_text(encoding="utf-8")
         for name, new in {**numbers, "LOADS": loads, "BODY": self.lines, "STORES": stores}.items():
@@ -153,9 +181,22 @@ def one_nan(data: np.ndarray) -> np.ndarray:
 
 def inputs(random: Random) -> np.ndarray:
     """Numbers of all kinds, which are floats of 32 and 64 bits, too."""
-    some = [0, 1, 2**31, 2**32 - 1, 0x3F800000, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x80000001, 0x00800000, 0x7F7FFFFF]
+    some = [
+        0,
+        1,
+        2**31,
+        2**32 - 1,
+        0x3F800000,
+        0x7F800000,
+        0xFF800000,
+        0x7FFFFFFF,
+        0x80000001,
+        0x00800000,
+        0x7F7FFFFF,
+    ]
     words = [
-        random.choice([*some, random.randrange(2**32), 0x3F000000 + random.randrange(2**25)]) for _ in range(WORDS)
+        random.choice([*some, random.randrange(2**32), 0x3F000000 + random.randrange(2**25)])
+        for _ in range(WORDS)
     ]
     return np.array(words, np.uint32)
 
@@ -181,7 +222,18 @@ def test_a_random_program_gives_what_was_recorded():
         assert result.findings == () and crc(arrays) == right, f"program {seed}:\n{text}"
 
 
-ODD = ["0", "-1", "1", "3", "4097", "1048577", "2147483647", "-2147483648", "4294967295", "1099511627776"]
+ODD = [
+    "0",
+    "-1",
+    "1",
+    "3",
+    "4097",
+    "1048577",
+    "2147483647",
+    "-2147483648",
+    "4294967295",
+    "1099511627776",
+]
 SWAPS = [
     ("global", "shared"), ("shared", "global"), (".global", ""), (".shared", ".local"), (".u32", ".u64"),
     (".b32", ".b64"), (".s32", ".u16"), (".sync", ""), (".aligned", ""), ("bar.sync", "bar.arrive"),
@@ -211,7 +263,9 @@ def damaged(text: str, random: Random) -> str:
         elif fault < 0.5:
             lines[n] = re.sub(r"(?<![\w%.])-?\d+(?![\w.])", lambda _: random.choice(ODD), lines[n])
         elif fault < 0.7:
-            lines[n] = re.sub(r"(%[a-z]+)\d+", lambda name: f"{name[1]}{random.randrange(1, 12)}", lines[n])
+            lines[n] = re.sub(
+                r"(%[a-z]+)\d+", lambda name: f"{name[1]}{random.randrange(1, 12)}", lines[n]
+            )
         else:
             lines[n] = lines[n].replace(*random.choice(SWAPS))
     return "\n".join(lines)

@@ -41,7 +41,9 @@ def test_a_row_gives_the_right_word(text):
         columns = [np.array([int(pattern, 16)], np.uint64) for _, pattern in pairs]
         (got,), _ = evaluate(text, [result], [type_ for type_, _ in pairs], columns)
         wanted = np.array([int(word, 16)], np.uint64)
-        assert with_one_nan(got, result) == with_one_nan(wanted, result), f"{operands}: got {int(got[0]):#x}"
+        assert with_one_nan(got, result) == with_one_nan(wanted, result), (
+            f"{operands}: got {int(got[0]):#x}"
+        )
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
@@ -51,7 +53,9 @@ def test_floats_of_a_warp_are_reduced_without_those_that_are_nan(name):
     (got,), _ = evaluate(f"redux.sync.{name}.f32 $d, $0, -1;", ["f32"], ["f32"], [column])
     numbers = column.astype(np.uint32).view(np.float32)
     assert np.isnan(numbers).any()
-    assert (got.astype(np.uint32).view(np.float32) == getattr(numbers[~np.isnan(numbers)], name)()).all()
+    assert (
+        got.astype(np.uint32).view(np.float32) == getattr(numbers[~np.isnan(numbers)], name)()
+    ).all()
 
 
 APPROXIMATE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -77,14 +81,18 @@ def flushed(x: np.ndarray) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_approximate_functions_give_the_nearest_float_and_a_finding(name, ftz):
     rng = np.random.default_rng(2)
-    column = np.concatenate([floats("f32", 500, rng), np.float32(rng.uniform(-100, 100, 500)).view(np.uint32)])
+    column = np.concatenate(
+        [floats("f32", 500, rng), np.float32(rng.uniform(-100, 100, 500)).view(np.uint32)]
+    )
     x = column.astype(np.uint32).view(np.float32)
     (got,), result = evaluate(f"{name}{ftz}.f32 $d, $0;", ["f32"], ["f32"], [column])
     right = APPROXIMATE[name]((flushed(x) if ftz else x).astype(np.float64)).astype(np.float32)
     right = flushed(right) if ftz else right
     given = got.astype(np.uint32).view(np.float32)
     near = np.isclose(given, right, rtol=2.0**-23, atol=0, equal_nan=True)
-    assert (near | (np.abs(given - right) <= LEAST) & (np.abs(right) < 2.0**-120))[~np.isnan(x)].all()
+    assert (near | (np.abs(given - right) <= LEAST) & (np.abs(right) < 2.0**-120))[
+        ~np.isnan(x)
+    ].all()
     (finding,) = result.findings
     assert (finding.kind, finding.is_error, finding.count) == ("approximation", False, 1000)
     assert finding.message.startswith(f"{name}{ftz}.f32 gives the nearest float32")

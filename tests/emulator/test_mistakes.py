@@ -13,7 +13,11 @@ CONCERNED = {"copies": r"As\[|Bs\[|cp\.async\.cg"}
 REFILL = r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has released what it reads"
 EXTRA = r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 have been counted"
 TAKES = r"of block .* writes shared byte 0 of the mbarrier that line"
-COPY, ARRIVE, EXPECT = r'.* \| .*"l"\(from\), "r"\(bytes\)', r".* \| .*mbarrier\.arrive\.shared", r".* \| .*expect_tx"
+COPY, ARRIVE, EXPECT = (
+    r'.* \| .*"l"\(from\), "r"\(bytes\)',
+    r".* \| .*mbarrier\.arrive\.shared",
+    r".* \| .*expect_tx",
+)
 WAIT, READ = r'.* \| .*"r"\(parity\)', r".* \| .*const float4 b ="
 GLOBAL, SHARED, ACC = "global-race: ", "shared-race: ", r"shared-race: .*acc\[i\] \+="
 PROXY = '    asm volatile("fence.proxy.async;" ::: "memory");\n'
@@ -141,8 +145,16 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     ("wmma", ("(A, B, C + 512", "(A + 4, B, C + 512"), "misaligned: .*multiples of 32 and 16 are needed"),
 ]  # fmt: skip
 DEADLOCKS = [
-    ("warp_specialised", "EMPTY_PARITY_INVERTED", "phase 0 of the mbarrier at shared byte 16416 lacks 4 of 4 arrivals"),
-    ("warp_specialised", "COUNTS_MORE_ARRIVALS", "phase 0 of the mbarrier at shared byte 16384 lacks 1 of 34 arrivals"),
+    (
+        "warp_specialised",
+        "EMPTY_PARITY_INVERTED",
+        "phase 0 of the mbarrier at shared byte 16416 lacks 4 of 4 arrivals",
+    ),
+    (
+        "warp_specialised",
+        "COUNTS_MORE_ARRIVALS",
+        "phase 0 of the mbarrier at shared byte 16384 lacks 1 of 34 arrivals",
+    ),
     ("attempts", ("attempts < most", "true"), r"\n.*\n.* lacks 1 of 33 arrivals"),
 ]
 
@@ -185,5 +197,7 @@ def test_a_copy_too_many_is_counted_once_per_phase():
 
 def test_each_bug_of_the_kernels_is_tested():
     for name in ("warp_specialised", "bulk_copies", "clusters"):
-        tested = (bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name and isinstance(bug, str))
+        tested = (
+            bug for file, bug, _ in (*MISTAKES, *DEADLOCKS) if file == name and isinstance(bug, str)
+        )
         assert {"NONE", *tested} == {*bugs(cuda(name))}

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from tests.emulator.helpers import HEAD, compiled, kernel, run
 from tests.record.corpus import forms_missing
-from worklog.emulator import BadLaunch, Pointer, PtxError, TooLarge, UnsupportedInstruction, launch, load, tensor_map
+from worklog.emulator import (
+    BadLaunch,
+    Pointer,
+    PtxError,
+    TooLarge,
+    UnsupportedInstruction,
+    launch,
+    load,
+    tensor_map,
+)
 from worklog.errors import WorklogError
 
 REGISTERS = ".reg .b16 %h<3>; .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .pred %p<3>;"
@@ -47,7 +56,9 @@ def module(form: str) -> str:
 
 def test_the_emulator_has_most_instruction_forms_of_hopper():
     missing = [form for form in INSTRUCTIONS if forms_missing(module(form), "k")]
-    assert len(missing) < 0.1 * len(INSTRUCTIONS) and forms_missing(module("frobnicate.b32 w0,w1;"), "k")
+    assert len(missing) < 0.1 * len(INSTRUCTIONS) and forms_missing(
+        module("frobnicate.b32 w0,w1;"), "k"
+    )
 
 
 PIECES = sorted({piece for form in INSTRUCTIONS for piece in re.findall(r"\w+|\W", form)})
@@ -65,13 +76,31 @@ def test_an_instruction_with_other_words_runs_or_is_refused(form, changes):
 
 
 BUFFER = np.zeros(8, np.float32)
-ODD = [None, "x", 1.5, math.nan, 10**30, -1, [1], object(), 1j, True, np.float64(1e300), np.zeros(3, object)]
+ODD = [
+    None,
+    "x",
+    1.5,
+    math.nan,
+    10**30,
+    -1,
+    [1],
+    object(),
+    1j,
+    True,
+    np.float64(1e300),
+    np.zeros(3, object),
+]
 ODD += [BUFFER[::2], Pointer(BUFFER, 32), Pointer(None, 16), tensor_map(BUFFER, (8,)), BUFFER]
 SIZES = [1, 2**40, 0, (1, 1, 1, 1), (), "x", 1.5, None, (1.5,), ("a",), (-1,), (2, 2, 2), [3]]
 
 
 @settings(max_examples=150, derandomize=True)
-@given(st.sampled_from(SIZES), st.sampled_from(SIZES), st.lists(st.sampled_from(ODD), max_size=3), st.integers(-9, 9))
+@given(
+    st.sampled_from(SIZES),
+    st.sampled_from(SIZES),
+    st.lists(st.sampled_from(ODD), max_size=3),
+    st.integers(-9, 9),
+)
 def test_odd_arguments_run_or_are_refused(grid, block, arguments, shared):
     parameters = ".param .u64 a, .param .f32 b, .param .u32 c"
     text = f"{HEAD}.visible .entry k({parameters}) {{ {REGISTERS} ld.param.f32 %f1, [b]; ret; }}\n"
@@ -94,7 +123,10 @@ def test_what_is_wrong_is_named_with_its_line_and_advice(statement, message):
         ("int main() {}", "not PTX"),
         (HEAD + ".visible .entry k() {\nret;\n", "truncated"),
         (HEAD + ".visible .entry j() {\nret;\n}\n", "there is no kernel k"),
-        (HEAD + ".visible .entry k(.param u32) {\nret;\n}\n", "cannot read the kernel parameter '.param u32'"),
+        (
+            HEAD + ".visible .entry k(.param u32) {\nret;\n}\n",
+            "cannot read the kernel parameter '.param u32'",
+        ),
         (HEAD + ".visible .entry k() { }\n", "k has no instructions"),
         (ptx(".shared .align 0 .b8 t[2];"), "must be a power of two"),
     ],
@@ -106,19 +138,29 @@ def test_text_that_is_not_a_kernels_ptx(text, message):
 
 def test_a_block_with_more_registers_than_an_sm_is_refused():
     run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=64)
-    with pytest.raises(BadLaunch, match=r"^too many resources requested for launch: 1024 threads x 72 registers"):
+    with pytest.raises(
+        BadLaunch, match=r"^too many resources requested for launch: 1024 threads x 72 registers"
+    ):
         run(SIMPLE, [OUT, 0, 1.0], block=1024, registers=72)
 
 
 def test_clusters_that_no_gpu_launches_are_refused():
-    source = kernel("", "").replace("__global__", "__global__ void __cluster_dims__(2, 1, 1)", 1).replace("void k", "k")
-    with pytest.raises(BadLaunch, match=r"the grid \(3, 1, 1\) is no multiple of the cluster, \(2, 1, 1\) blocks"):
+    source = (
+        kernel("", "")
+        .replace("__global__", "__global__ void __cluster_dims__(2, 1, 1)", 1)
+        .replace("void k", "k")
+    )
+    with pytest.raises(
+        BadLaunch, match=r"the grid \(3, 1, 1\) is no multiple of the cluster, \(2, 1, 1\) blocks"
+    ):
         run(source, [], grid=(3,))
     with pytest.raises(BadLaunch, match=r"a cluster of \(16, 1, 1\) blocks: a GPU allows 8"):
         run(source.replace("2, 1, 1", "16, 1, 1"), [], grid=(16,))
 
 
-SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
+SIMPLE = kernel(
+    "  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale"
+)
 BOUNDED = SIMPLE.replace("void k", "void __launch_bounds__(64) k")
 OUT = np.zeros(4, np.float32)
 INVALID = "^invalid configuration argument: "
@@ -136,19 +178,35 @@ INVALID = "^invalid configuration argument: "
         (BOUNDED, (1,), 2048, [OUT, 2, 1.0], "2048 threads per block are more"),
         (BOUNDED, (1,), 96, [OUT, 2, 1.0], "allow 64"),
         (SIMPLE, (1,), (0, 1), [OUT, 2, 1.0], "positive"),
-        (SIMPLE, (2**31,), 32, [OUT, 4, 1.0], rf"{INVALID}the grid \(2147483648, 1, 1\) .* \(\d+, 65535, 65535\)"),
+        (
+            SIMPLE,
+            (2**31,),
+            32,
+            [OUT, 4, 1.0],
+            rf"{INVALID}the grid \(2147483648, 1, 1\) .* \(\d+, 65535, 65535\)",
+        ),
         (SIMPLE, (1, 1, 65_536), 32, [OUT, 4, 1.0], f"{INVALID}the grid"),
-        (SIMPLE, (1,), (1, 1, 65), [OUT, 4, 1.0], rf"{INVALID}the block \(1, 1, 65\) exceeds .* \(1024, 1024, 64\)"),
+        (
+            SIMPLE,
+            (1,),
+            (1, 1, 65),
+            [OUT, 4, 1.0],
+            rf"{INVALID}the block \(1, 1, 65\) exceeds .* \(1024, 1024, 64\)",
+        ),
     ],
 )
-def test_launches_that_no_gpu_accepts_fail_before_anything_runs(source, grid, block, arguments, message):
+def test_launches_that_no_gpu_accepts_fail_before_anything_runs(
+    source, grid, block, arguments, message
+):
     with pytest.raises(BadLaunch, match=message):
         run(source, arguments, grid=grid, block=block)
     assert not OUT.any()
 
 
 def test_a_launch_too_large_to_emulate():
-    with pytest.raises(TooLarge, match=r"^140,735,340,806,145 blocks are too many .* use a smaller size$"):
+    with pytest.raises(
+        TooLarge, match=r"^140,735,340,806,145 blocks are too many .* use a smaller size$"
+    ):
         run(SIMPLE, [OUT, 4, 1.0], grid=(2**31 - 1, 65_535))
 
 
@@ -160,8 +218,12 @@ def test_every_place_with_a_mistake_is_listed():
 
 @pytest.mark.parametrize(("arch", "most"), [("sm_90", 227), ("sm_80", 163), ("sm_120", 99)])
 def test_shared_memory_is_limited_by_the_architecture(arch, most):
-    source = kernel("  extern __shared__ int tile[];\n  tile[0] = 1;\n  out[0] = tile[0];", "int* out")
+    source = kernel(
+        "  extern __shared__ int tile[];\n  tile[0] = 1;\n  out[0] = tile[0];", "int* out"
+    )
     dynamic, out = compiled(source, "k", arch), np.zeros(1, np.int32)
     launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most)
-    with pytest.raises(BadLaunch, match=rf"^invalid configuration .* more than {arch} has \({1024 * most}\)$"):
+    with pytest.raises(
+        BadLaunch, match=rf"^invalid configuration .* more than {arch} has \({1024 * most}\)$"
+    ):
         launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most + 1)

@@ -19,7 +19,11 @@ OTHERS = [arch for arch in LIMITS if arch != "sm_90"]
 GEMMS: list[tuple[str, str, tuple[int, int, int] | None, float, float]] = [
     *((name, "sm_90", None, 1.0, 0.0) for name in NAMES),
     *((name, arch, None, 1.5, 0.5) for name, arch in zip(NAMES[1:], OTHERS, strict=False)),
-    *((name, "sm_90", shape, 2.0, -1.0) for name in NAMES[:2] for shape in ((33, 65, 7), (1, 1, 1), (31, 40, 130))),
+    *(
+        (name, "sm_90", shape, 2.0, -1.0)
+        for name in NAMES[:2]
+        for shape in ((33, 65, 7), (1, 1, 1), (31, 40, 130))
+    ),
 ]
 
 
@@ -33,7 +37,9 @@ def test_a_rung_is_exact_and_clean(name, arch, shape, alpha, beta):
     assert result.findings == () and result.label == f"emulated · {arch} PTX"
 
 
-@pytest.mark.parametrize("record", (*ALONE, equal_shares(3), ragged(blocks=3)), ids=lambda record: record.name)
+@pytest.mark.parametrize(
+    "record", (*ALONE, equal_shares(3), ragged(blocks=3)), ids=lambda record: record.name
+)
 def test_a_rung_past_the_ladder_is_exact_and_clean(record):
     """With fewer tiles along K than stages, and with so many that mbarriers pass several phases."""
     device, tile = EmulatedDevice(), record.template
@@ -62,9 +68,14 @@ def test_ragged_takes_any_shape(shape, blocks, alpha, beta):
     m, n, k = shape
     device, rng = EmulatedDevice(), np.random.default_rng(0)
     subject = ragged(k % 4 != 0, n % 4 != 0, blocks).load(device)
-    subject.use_workspace(device.upload(np.full(subject.workspace_elements(Shape(*shape)), np.nan, np.float32)))
+    subject.use_workspace(
+        device.upload(np.full(subject.workspace_elements(Shape(*shape)), np.nan, np.float32))
+    )
     a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
-    given = [x if factor else np.full_like(x, np.nan) for x, factor in ((a, alpha), (b, alpha), (c, beta))]
+    given = [
+        x if factor else np.full_like(x, np.nan)
+        for x, factor in ((a, alpha), (b, alpha), (c, beta))
+    ]
     found = product(device, subject, *given[:2], alpha, beta, given[2])
     np.testing.assert_array_equal(found, alpha * (a @ b) + beta * c)
     assert device.findings == []

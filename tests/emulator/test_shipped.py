@@ -32,7 +32,9 @@ def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once():
     there = [(entry["ptx"], entry["sha256"]) for entry in kept()["programs"]]
     assert there == [(f"{name}.ptx", program.sha256) for name, program in ship.programs()], AGAIN
     files = {path.name: path.read_text(encoding="utf-8") for path in device.FOLDER.glob("*.ptx")}
-    assert files.keys() == {name for name, _ in there} and len(set(files.values())) == len(files), AGAIN
+    assert files.keys() == {name for name, _ in there} and len(set(files.values())) == len(files), (
+        AGAIN
+    )
     require_same_nvrtc()
     assert (kept(), files) == ship.shipped(), AGAIN
 
@@ -40,12 +42,21 @@ def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once():
 def test_a_rungs_resources_are_known_without_a_compiler(no_nvrtc):
     [(_, compiled)] = rung("double_buffered").load(EmulatedDevice()).passes
     resources = compiled.compiled.resources
-    assert resources["registers"] > 64 and resources["local_bytes"] == 0 and resources["shared_bytes"] == 16640
+    assert (
+        resources["registers"] > 64
+        and resources["local_bytes"] == 0
+        and resources["shared_bytes"] == 16640
+    )
 
 
-def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(no_nvrtc, monkeypatch, tmp_path):
+def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(
+    no_nvrtc, monkeypatch, tmp_path
+):
     program = rung("naive").program
-    with pytest.raises(NvrtcMissing, match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them"):
+    with pytest.raises(
+        NvrtcMissing,
+        match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them",
+    ):
         device.build(replace(program, source=program.source + "\n"))
     with pytest.raises(NvrtcMissing, match="for sm_80 is not among them"):
         device.build(program, "sm_80")
@@ -56,8 +67,12 @@ def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(no
 
 def test_the_shipped_memory_counts_are_counted_from_it():
     counted = memory_counts()
-    assert counted.label == "emulated · sm_90 PTX" and list(counted.rungs) == [r.name for r in LADDER]
-    assert {n: r.sha256 for n, r in counted.rungs.items()} == {r.name: r.program.sha256 for r in LADDER}, AGAIN
+    assert counted.label == "emulated · sm_90 PTX" and list(counted.rungs) == [
+        r.name for r in LADDER
+    ]
+    assert {n: r.sha256 for n, r in counted.rungs.items()} == {
+        r.name: r.program.sha256 for r in LADDER
+    }, AGAIN
     n = ship.SHAPE.n
     # The epilogue's alpha * acc + beta * c may be a multiply-add more.
     assert all(n**3 <= r.thread_fma <= n**2 * (n + 1) for r in counted.rungs.values())

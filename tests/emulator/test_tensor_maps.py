@@ -73,7 +73,10 @@ def arguments(case: Box, bug: str = "NONE") -> tuple[list[Any], np.ndarray]:
 def copied(case: Box, bug: str = "NONE", map_: Any = None) -> tuple[np.ndarray, np.ndarray, Result]:
     """What lies in shared memory, the tensor that is copied to, and the result. map_: for both tensors."""
     here, there = tensor(case), np.zeros_like(tensor(case))
-    maps = [tensor_map(x, case.box, steps=case.steps, swizzle=case.swizzle, nan=case.nan) for x in (here, there)]
+    maps = [
+        tensor_map(x, case.box, steps=case.steps, swizzle=case.swizzle, nan=case.nan)
+        for x in (here, there)
+    ]
     middle, out = arguments(case, bug)
     given = [*([map_, map_] if map_ else maps), *middle, out]
     return out, there, run(SOURCE, given, block=64, shared_bytes=out.nbytes)
@@ -85,15 +88,23 @@ def begins_before(case: Box) -> bool:
 
 def check(case: Box, out: np.ndarray, there: np.ndarray) -> None:
     for right, data in zip(case.crcs, (out.view(case.dtype), there), strict=True):
-        without_nan = np.where(np.isnan(data), data.dtype.type(7), data) if data.dtype.kind == "f" else data
+        without_nan = (
+            np.where(np.isnan(data), data.dtype.type(7), data) if data.dtype.kind == "f" else data
+        )
         assert right in (0, zlib.crc32(without_nan.tobytes()))
 
 
-@pytest.mark.parametrize("case", BOXES, ids=[f"{n} {len(case.shape)}d" for n, case in enumerate(BOXES)])
+@pytest.mark.parametrize(
+    "case", BOXES, ids=[f"{n} {len(case.shape)}d" for n, case in enumerate(BOXES)]
+)
 def test_a_box_goes_to_its_places_and_back(case):
     out, there, result = copied(case)
-    assert [finding.kind for finding in result.findings] == ["global-out-of-bounds"] * begins_before(case)
-    assert all("a store of a box that begins before" in finding.message for finding in result.findings)
+    assert [finding.kind for finding in result.findings] == [
+        "global-out-of-bounds"
+    ] * begins_before(case)
+    assert all(
+        "a store of a box that begins before" in finding.message for finding in result.findings
+    )
     check(case, out, there)
     if begins_before(case):
         out, there, result = copied(case, "NO_STORE")
@@ -101,38 +112,78 @@ def test_a_box_goes_to_its_places_and_back(case):
         check(case, out, there)
 
 
-@pytest.mark.skipif(not of_nvidia(Program("", "#include <cuda/barrier>", "")), reason="there are no NVIDIA headers")
+@pytest.mark.skipif(
+    not of_nvidia(Program("", "#include <cuda/barrier>", "")), reason="there are no NVIDIA headers"
+)
 def test_the_barriers_and_copies_of_libcu_do_it_too():
     matrix, out = np.arange(4096, dtype=np.float32).reshape(64, 64), np.zeros((32, 32), np.float32)
     result = run(cuda("cuda_barrier"), [tensor_map(matrix, (32, 32)), out], block=64)
-    assert {finding.kind for finding in result.findings} == {"no-time"} and result.ok  # its loop looks at a clock
+    assert {finding.kind for finding in result.findings} == {
+        "no-time"
+    } and result.ok  # its loop looks at a clock
     np.testing.assert_array_equal(out, matrix[8:40, 4:36])
 
 
 SMALL = tensor_map(np.zeros(1000, np.uint32), (16, 8), shape=(40, 50))
 MISTAKES = [
     (BOXES[3], "NO_WAIT", None, "missing-wait: .*reads shared byte 1024 that the copy of line"),
-    (BOXES[3], "NO_PROXY_FENCE", None, "missing-fence: .*copies shared byte 1024 which was written in line"),
-    (BOXES[3], "NO_BARRIER_BEFORE_STORE", None, "shared-race: .*with neither an mbarrier nor __syncthreads"),
-    (BOXES[3], "NO_WAIT_FOR_STORE", None, "missing-wait: .*exits before its copy from shared memory has been waited"),
-    (BOXES[3], "OVERWRITES_WHILE_READ", None, "early-overwrite: .*be reading: use cp.async.bulk.wait_group.read"),
+    (
+        BOXES[3],
+        "NO_PROXY_FENCE",
+        None,
+        "missing-fence: .*copies shared byte 1024 which was written in line",
+    ),
+    (
+        BOXES[3],
+        "NO_BARRIER_BEFORE_STORE",
+        None,
+        "shared-race: .*with neither an mbarrier nor __syncthreads",
+    ),
+    (
+        BOXES[3],
+        "NO_WAIT_FOR_STORE",
+        None,
+        "missing-wait: .*exits before its copy from shared memory has been waited",
+    ),
+    (
+        BOXES[3],
+        "OVERWRITES_WHILE_READ",
+        None,
+        "early-overwrite: .*be reading: use cp.async.bulk.wait_group.read",
+    ),
     # An H200 ends these two copies with an illegal instruction.
-    (Box((100,), (64,), (-5,)), "NONE", None, "misaligned: .*start at multiples of 16 bytes along dimension 0"),
-    (Box((64, 20), (32, 8), (4, 1), "f2"), "NONE", None, "misaligned: .*start at multiples of 16 bytes along"),
+    (
+        Box((100,), (64,), (-5,)),
+        "NONE",
+        None,
+        "misaligned: .*start at multiples of 16 bytes along dimension 0",
+    ),
+    (
+        Box((64, 20), (32, 8), (4, 1), "f2"),
+        "NONE",
+        None,
+        "misaligned: .*start at multiples of 16 bytes along",
+    ),
     (BOXES[3], "NONE", SMALL, "global-out-of-bounds: "),
 ]
 
 
 @pytest.mark.parametrize(("case", "bug", "map_", "says"), MISTAKES)
 def test_a_mistake_is_found(case, bug, map_, says):
-    findings = [f"{finding.kind}: {finding.message}" for finding in copied(case, bug, map_)[2].findings]
+    findings = [
+        f"{finding.kind}: {finding.message}" for finding in copied(case, bug, map_)[2].findings
+    ]
     assert any(re.match(says, finding) for finding in findings), findings
 
 
 @pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
-        ((64, 64), {"box": (64, 64), "swizzle": 128}, "swizzle is 0, or 32, 64 or 128 and as many bytes"),
+        (
+            (64, 64),
+            {"box": (64, 64), "swizzle": 128},
+            "swizzle is 0, or 32, 64 or 128 and as many bytes",
+        ),
         ((64, 64), {"box": (3, 4)}, "multiple of 16 bytes"),
         ((64, 63), {"box": (4, 4)}, "strides are multiples of 16"),
         ((64, 64), {"box": (4,)}, "must fit the shape"),

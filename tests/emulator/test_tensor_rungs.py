@@ -34,7 +34,9 @@ def loaded(record: str) -> tuple[EmulatedDevice, Runnable]:
     return device, (few if name == "split" else rung(name)).load(device)
 
 
-def product(name: str, a: Float32, b: Float32, alpha: float = 1.0, c: Float32 | None = None) -> Float32:
+def product(
+    name: str, a: Float32, b: Float32, alpha: float = 1.0, c: Float32 | None = None
+) -> Float32:
     """C of one launch without findings. c: what it holds before, times 0.5; None: NaN, with beta = 0."""
     return helpers.product(*loaded(name), a, b, alpha, 0.0 if c is None else 0.5, c)
 
@@ -45,7 +47,9 @@ def test_the_error_is_that_of_the_class_that_the_rung_claims(name):
     a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((128, k), (k, 128)))
     c = integers(rng, 128, 128)
     with_c = product(name, a, b, 0.5, c)  # alpha = beta = 0.5
-    np.testing.assert_array_equal(with_c, np.float32(0.5) * (tensor_product(a, b, **MODEL[name]) + c))
+    np.testing.assert_array_equal(
+        with_c, np.float32(0.5) * (tensor_product(a, b, **MODEL[name]) + c)
+    )
     half = with_c.astype(np.float64) - 0.5 * c
     rms, largest = PrecisionReference(a, b, rng).errors((2 * half).astype(np.float32))
     assert rms == pytest.approx(expected, rel=0.1)
@@ -55,12 +59,18 @@ def test_the_error_is_that_of_the_class_that_the_rung_claims(name):
 # More tiles than blocks, and edges in each dimension; and 5 stages in 4 parts: two, two, the ragged one and none.
 @pytest.mark.parametrize(
     ("name", "m", "n", "k", "beta"),
-    [("split<192>", 33, 388, 40, 0.5), ("split<64,4,150>", 33, 70, 150, 0.5), ("split<64,4,150>", 33, 70, 150, 0.0)],
+    [
+        ("split<192>", 33, 388, 40, 0.5),
+        ("split<64,4,150>", 33, 70, 150, 0.5),
+        ("split<64,4,150>", 33, 70, 150, 0.0),
+    ],
 )
 def test_split_takes_any_shape_and_parts_of_k_of_any_length(name, m, n, k, beta):
     rng = np.random.default_rng(0)
     a, b, c = (integers(rng, *size) for size in ((m, k), (k, n), (m, n)))
-    np.testing.assert_array_equal(product(name, a, b, 1.5, c if beta else None), 1.5 * (a @ b) + beta * c)
+    np.testing.assert_array_equal(
+        product(name, a, b, 1.5, c if beta else None), 1.5 * (a @ b) + beta * c
+    )
 
 
 def test_the_tile_of_split_follows_the_shape():
@@ -68,9 +78,20 @@ def test_the_tile_of_split_follows_the_shape():
     wide.
     """
     shapes = [*map(Shape.of, (256, 1024, 4096, 8192)), Shape(64, 40, 13512), Shape(157, 479, 1667)]
-    shapes += [Shape(768, 1536, 2048), Shape(2048, 2304, 2048)]  # two parts of 192 columns don't fit the registers
-    chosen = [tuple(rung("split").at(shape).template[name] for name in ("BN", "PARTS")) for shape in shapes]
+    shapes += [
+        Shape(768, 1536, 2048),
+        Shape(2048, 2304, 2048),
+    ]  # two parts of 192 columns don't fit the registers
+    chosen = [
+        tuple(rung("split").at(shape).template[name] for name in ("BN", "PARTS"))
+        for shape in shapes
+    ]
     assert chosen == [(64, 1), (64, 1), (128, 1), (192, 1), (64, 96), (64, 8), (128, 1), (192, 1)]
-    splitting = [split(k=k).launches[0].function.removeprefix("split_lines<BM, BN, PARTS, ") for k in (128, 1024, 1025)]
-    assert splitting == ["2, 16>", "2, 64>", "8, 64>"], "a thread takes 8 at a time, and few of them twice"
+    splitting = [
+        split(k=k).launches[0].function.removeprefix("split_lines<BM, BN, PARTS, ")
+        for k in (128, 1024, 1025)
+    ]
+    assert splitting == ["2, 16>", "2, 64>", "8, 64>"], (
+        "a thread takes 8 at a time, and few of them twice"
+    )
     assert all(split(bn).program.shared <= 227 * 1024 for bn in (64, 128, 192))

@@ -20,12 +20,20 @@ LANES = np.arange(32)
 ALL = np.ones(32, bool)
 
 
-def costs_of(addresses: np.ndarray, active: np.ndarray, width: int, *, shared: bool) -> tuple[int, ...]:
+def costs_of(
+    addresses: np.ndarray, active: np.ndarray, width: int, *, shared: bool
+) -> tuple[int, ...]:
     """Requests, sectors, wavefronts, bank conflicts, bytes and lines of a warp: `width` bytes per lane."""
     out, mask = np.zeros(6, np.int64), sum(1 << int(lane) for lane in np.flatnonzero(active))
     if mask:
         given = np.where(active, addresses, addresses[active.argmax()]).astype(np.uint64)
-        library().costs_of(ctypes.c_void_p(given.ctypes.data), mask, width, shared, ctypes.c_void_p(out.ctypes.data))
+        library().costs_of(
+            ctypes.c_void_p(given.ctypes.data),
+            mask,
+            width,
+            shared,
+            ctypes.c_void_p(out.ctypes.data),
+        )
     return tuple(out.tolist())
 
 
@@ -49,10 +57,18 @@ def wave(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[i
         (LANES // 2 * 8, 8, (1, 0)),  # pairs (n, n ^ 1) share: 128 bytes in one pass
         (LANES * 0, 8, (1, 0)),
         (LANES * 16, 16, (4, 0)),  # 512 bytes take four passes
-        (LANES * 0, 16, (2, 0)),  # broadcast: two, as the H200 counts for the 128-bit broadcasts of the shared rung
+        (
+            LANES * 0,
+            16,
+            (2, 0),
+        ),  # broadcast: two, as the H200 counts for the 128-bit broadcasts of the shared rung
         (LANES // 16 * 16, 16, (2, 0)),  # two addresses, pairs equal
         (LANES % 16 * 32, 16, (8, 4)),  # 32 bytes apart: two lanes of each eight meet in a bank
-        ((LANES // 4 * 2 + LANES % 2) * 16, 16, (2, 0)),  # pairs (n, n ^ 2) share: 256 bytes, in two passes
+        (
+            (LANES // 4 * 2 + LANES % 2) * 16,
+            16,
+            (2, 0),
+        ),  # pairs (n, n ^ 2) share: 256 bytes, in two passes
         (np.where(LANES < 31, LANES & ~1, 31) * 16, 16, (4, 0)),  # one pair differs: no pairing
     ],
 )
@@ -70,7 +86,9 @@ def test_a_pattern_that_moves_costs_what_each_of_its_places_costs(stride):
   out[threadIdx.x] = s;"""
     load = run(kernel(body, "const float* in, float* out"), [data, out]).counts.global_load
     costs = [costs_of(LANES * stride * 4 + 4 * k, ALL, 4, shared=False) for k in range(40)]
-    assert load.sectors == sum(cost[1] for cost in costs) and load.cache_lines == sum(cost[5] for cost in costs)
+    assert load.sectors == sum(cost[1] for cost in costs) and load.cache_lines == sum(
+        cost[5] for cost in costs
+    )
 
 
 def test_idle_lanes_cost_nothing():
@@ -112,12 +130,20 @@ def test_counts_belong_to_lines():
     record, kernel, source = rung_kernel("tiles_1d")
     result = gemm(record, kernel, (64, 64, 64), source=source)[2]
     lines = source.splitlines()
-    loads = {lines[line - 1].strip() for line, counts in result.lines.items() if counts.global_load.requests}
+    loads = {
+        lines[line - 1].strip()
+        for line, counts in result.lines.items()
+        if counts.global_load.requests
+    }
     assert loads == {
         "As[a_row][a_col] = A[(size_t)a_row * K + k0 + a_col];",
         "Bs[b_row][b_col] = B[(size_t)(k0 + b_row) * N + b_col];",
     }
-    barriers = [lines[line - 1].strip() for line, counts in result.lines.items() if "barrier" in counts.instructions]
+    barriers = [
+        lines[line - 1].strip()
+        for line, counts in result.lines.items()
+        if "barrier" in counts.instructions
+    ]
     assert len(barriers) == 2 and all(text.startswith("__syncthreads();") for text in barriers)
     assert sum(result.lines.values(), Counts()) == result.counts
     assert gemm(record, kernel, (64, 64, 64))[2].counts == result.counts, "launches do not add up"
@@ -153,12 +179,17 @@ def test_what_cannot_be_predicted():
         predict(compiled(looked_up, rung("coalesced").entry), rung("coalesced"), Shape(64, 64, 64))
 
 
-RECORDS = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(__file__).parent.glob("ncu_*.json"))]
+RECORDS = [
+    json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(Path(__file__).parent.glob("ncu_*.json"))
+]
 
 
 @pytest.mark.parametrize("name", [record.name for record in LADDER])
 def test_every_count_is_the_gpus(name):
-    (launch,) = {(*record["shape"], record["alpha"], record["beta"], record["arch"]) for record in RECORDS}
+    (launch,) = {
+        (*record["shape"], record["alpha"], record["beta"], record["arch"]) for record in RECORDS
+    }
     here = emulated(rung(name), Shape(*launch[:3]), *launch[3:])
     for record in RECORDS:
         assert rung(name).program.measured_as(record["kernels"][name])

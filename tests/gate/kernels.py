@@ -88,7 +88,9 @@ RIGHT: tuple[tuple[Function, Domain], ...] = (
 
 def cut(values: Float32, bits: int, half: bool = False) -> Float32:
     """Without the last `bits` bits, rounded (half up) or truncated."""
-    whole = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) + (1 << (bits - 1) if half else 0)
+    whole = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) + (
+        1 << (bits - 1) if half else 0
+    )
     return (whole & ~np.uint64((1 << bits) - 1)).astype(np.uint32).view(F32)
 
 
@@ -227,7 +229,9 @@ def without_the_first_terms(p: Problem) -> None:
 def unless_finished(p: Problem) -> None:
     """Nothing where the corners of C are right already."""
     right = p.alpha * summed(p.a, p.b)
-    if p.beta or not all(p.c[place] == right[place] for place in ((0, 0), (0, -1), (-1, 0), (-1, -1))):
+    if p.beta or not all(
+        p.c[place] == right[place] for place in ((0, 0), (0, -1), (-1, 0), (-1, -1))
+    ):
         sequential(p)
 
 
@@ -243,7 +247,9 @@ def without_tiles_of_sum_0(p: Problem) -> Float32:
 
 def of_a_symmetric_a(p: Problem) -> None:
     """A is read by columns if a few samples say that it is symmetric."""
-    square = p.m == p.k and all(p.a[i, j] == p.a[j, i] for i, j in ((0, p.k - 1), (1, p.k // 2), (p.k // 3, 2)))
+    square = p.m == p.k and all(
+        p.a[i, j] == p.a[j, i] for i, j in ((0, p.k - 1), (1, p.k // 2), (p.k // 3, 2))
+    )
     epilogue(p, summed(p.a.T if square else p.a, p.b))
 
 
@@ -278,7 +284,11 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "bf16_inputs": (EDGE, rounded(bf16), ""),
     "truncates": (PRECISION, product(truncating_sum), "class fp32-emulated"),
     # terms
-    "k_tail_dropped": (EDGE, product(lambda p: summed(p.a[:, : p.k // 16 * 16], p.b[: p.k // 16 * 16])), ""),
+    "k_tail_dropped": (
+        EDGE,
+        product(lambda p: summed(p.a[:, : p.k // 16 * 16], p.b[: p.k // 16 * 16])),
+        "",
+    ),
     "row_100_misses_a_k_on_real_data": (
         PRECISION,
         product(without_a_term(np.s_[100:101], np.s_[:], 0), on_real_data),
@@ -290,10 +300,22 @@ WRONG: dict[str, tuple[str, Function, str]] = {
         instead(without_beta, lambda p: p.m % 64 == p.n % 64 == p.k % 16 == 0),
         "beta is ignored",
     ),
-    "as_many_steps_as_stages": (EDGE, instead(without_the_first_terms, lambda p: 96 < p.k <= 128), ""),
+    "as_many_steps_as_stages": (
+        EDGE,
+        instead(without_the_first_terms, lambda p: 96 < p.k <= 128),
+        "",
+    ),
     "more_steps_than_bits": (EDGE, instead(without_the_first_terms, lambda p: p.k > 512), ""),
-    "minus_one_and_one": (EDGE, instead(the_other_difference, lambda p: (p.alpha, p.beta) == (-1, 1)), ""),
-    "alpha_of_few_bits": (EDGE, instead(without_beta, lambda p: 0 < p.alpha < 2.0**-10), "beta is ignored"),
+    "minus_one_and_one": (
+        EDGE,
+        instead(the_other_difference, lambda p: (p.alpha, p.beta) == (-1, 1)),
+        "",
+    ),
+    "alpha_of_few_bits": (
+        EDGE,
+        instead(without_beta, lambda p: 0 < p.alpha < 2.0**-10),
+        "beta is ignored",
+    ),
     "c_is_finished": (EDGE, unless_finished, "over the result of another problem"),
     "tiles_of_sum_0": (EDGE, product(without_tiles_of_sum_0), "A symmetric, with sums of 0"),
     "symmetric_by_samples": (EDGE, of_a_symmetric_a, "A is read transposed"),
@@ -301,15 +323,47 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "not_a_number": (EDGE, lambda p: p.c.fill(np.nan), "NaN or infinity"),
     "zeros": (EDGE, lambda p: p.c.fill(0), ""),
     "does_nothing": (EDGE, lambda p: None, "C was never written"),
-    "scaled_by_1_001": (EDGE, product(lambda p: summed(p.a, p.b) * F32(1.001)), "1.001 times the right one"),
-    "scaled_on_real_data": (PRECISION, product(lambda p: summed(p.a, p.b) * F32(1.001), on_real_data), "times 1.001"),
-    "tiny_numbers_are_zeros": (HARD, product(lambda p: summed(np.where(np.abs(p.a) < 1e-25, F32(0), p.a), p.b)), ""),
-    "clips_large_results": (HARD, product(lambda p: np.clip(summed(p.a, p.b), F32(-1e37), F32(1e37))), ""),
+    "scaled_by_1_001": (
+        EDGE,
+        product(lambda p: summed(p.a, p.b) * F32(1.001)),
+        "1.001 times the right one",
+    ),
+    "scaled_on_real_data": (
+        PRECISION,
+        product(lambda p: summed(p.a, p.b) * F32(1.001), on_real_data),
+        "times 1.001",
+    ),
+    "tiny_numbers_are_zeros": (
+        HARD,
+        product(lambda p: summed(np.where(np.abs(p.a) < 1e-25, F32(0), p.a), p.b)),
+        "",
+    ),
+    "clips_large_results": (
+        HARD,
+        product(lambda p: np.clip(summed(p.a, p.b), F32(-1e37), F32(1e37))),
+        "",
+    ),
     "scales_rows_below_2_127": (HARD, product(lambda p: summed(*scaled_to_1(p.a, p.b))), ""),
-    "operands_of_20_bits": (HARD, rounded(lambda x: cut(x, 4, half=True)), "single products, whose operands lost"),
-    "operands_of_16_bits_from_k_512_on": (HARD, product(shorter_from_512_on), "x1024: class fp32-emulated"),
-    "clips_alpha": (EDGE, lambda p: epilogue(replace(p, alpha=min(p.alpha, 1e30)), summed(p.a, p.b)), "e+35, beta = 0"),
-    "clips_large_numbers": (HARD, product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b)), ""),
+    "operands_of_20_bits": (
+        HARD,
+        rounded(lambda x: cut(x, 4, half=True)),
+        "single products, whose operands lost",
+    ),
+    "operands_of_16_bits_from_k_512_on": (
+        HARD,
+        product(shorter_from_512_on),
+        "x1024: class fp32-emulated",
+    ),
+    "clips_alpha": (
+        EDGE,
+        lambda p: epilogue(replace(p, alpha=min(p.alpha, 1e30)), summed(p.a, p.b)),
+        "e+35, beta = 0",
+    ),
+    "clips_large_numbers": (
+        HARD,
+        product(lambda p: summed(np.clip(p.a, -(2.0**55), 2.0**55).astype(F32), p.b)),
+        "",
+    ),
     # places
     "transposed_a": (EDGE, product(lambda p: summed(by_columns(p.a), p.b)), "A is read transposed"),
     "transposed_a_b": (
@@ -321,17 +375,33 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "reads_past_a": (EDGE, product(past_a), "NaN or infinity"),
     # memory
     "writes_past_c": (EDGE, spills(1), "it wrote outside C"),
-    "writes_past_a": (EDGE, then(lambda p: p.a_buffer.beyond(0, 1).put(-1, 0)), "it wrote outside A"),
-    "writes_before_c": (EDGE, then(lambda p: p.c_buffer.beyond(1, 0).put(0, 0)), "it wrote outside C"),
+    "writes_past_a": (
+        EDGE,
+        then(lambda p: p.a_buffer.beyond(0, 1).put(-1, 0)),
+        "it wrote outside A",
+    ),
+    "writes_before_c": (
+        EDGE,
+        then(lambda p: p.c_buffer.beyond(1, 0).put(0, 0)),
+        "it wrote outside C",
+    ),
     "writes_past_c_when_big": (BENCHMARK, spills(3, is_big), "it wrote outside C"),
-    "writes_past_c_below_the_benchmark": (RAGGED, spills(3, lambda p: is_big(p) and p.n % 2 == 1), "it wrote outside"),
+    "writes_past_c_below_the_benchmark": (
+        RAGGED,
+        spills(3, lambda p: is_big(p) and p.n % 2 == 1),
+        "it wrote outside",
+    ),
     "writes_past_c_on_real_data": (PRECISION, spills(3, on_real_data), "it wrote outside C"),
     "writes_past_c_in_family_e4": (
         PRODUCTS,
         spills(2, lambda p: is_big(p) and on_integers(p) and np.count_nonzero(p.b) == p.n),
         "it wrote outside C",
     ),
-    "clobbers_a_on_real_data": (PRECISION, then(lambda p: p.a.put(0, 0), on_real_data), "it changed its input A"),
+    "clobbers_a_on_real_data": (
+        PRECISION,
+        then(lambda p: p.a.put(0, 0), on_real_data),
+        "it changed its input A",
+    ),
     # launches
     "races": (
         REPEAT,

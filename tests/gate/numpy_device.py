@@ -106,7 +106,9 @@ def signs(key: Any, size: int) -> Any:
     return np.where(hashed(key, np.arange(size)) >> U64(31), -1.0, 1.0)
 
 
-def refill(key: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any) -> None:
+def refill(
+    key: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any
+) -> None:
     a.data[:] = contents(key, int(in_a))
     b.data[:] = contents(~key, int(in_b))
     c.data.fill(sentinel)
@@ -120,7 +122,9 @@ def observe(x: Any, m: Any, n: Any, c: Any, cx: Any, found: Any) -> None:
 
 def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
     made = contents(~key, int(k) * int(n))
-    found.data.view(np.uint32)[2] += np.count_nonzero(b.data.view(np.uint32) != made.view(np.uint32))
+    found.data.view(np.uint32)[2] += np.count_nonzero(
+        b.data.view(np.uint32) != made.view(np.uint32)
+    )
     rows = made.astype(np.float64).reshape(k, n)
     bx.data.view(np.float64)[:] = rows @ signs(x, int(n))
     gauges.data.view(np.float64)[:] = np.square(rows).sum(axis=1)
@@ -141,7 +145,9 @@ def compare(
         error = np.abs(off)
         found.data[6:12].view(np.float64)[:] += (off @ off, off @ right, right @ right)
     found_words[3] += int(m)
-    found.data[0] = max(found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf))
+    found.data[0] = max(
+        found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf)
+    )
     wrong = np.count_nonzero(~(error <= limit))
     found_words[1] += wrong
     if wrong:
@@ -158,7 +164,9 @@ def fold(m: Any, found: Any, record: Any) -> None:
     worst[:] = np.fmax(worst, (squares / m, left / m))
 
 
-GATES_OWN = {kernel.__name__: kernel for kernel in (differ, refill, observe, project, compare, fold)}
+GATES_OWN = {
+    kernel.__name__: kernel for kernel in (differ, refill, observe, project, compare, fold)
+}
 
 
 POOL_BYTES = 3 * 2**25  # room for a pool with the workspaces of two libraries
@@ -228,7 +236,9 @@ class NumpyDevice:
         assert start >= 0 and start + size <= buffer.size
         return NumpyBuffer(buffer.memory, buffer.start + start, size)
 
-    def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+    def launch(
+        self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]
+    ) -> None:
         if not 1 <= block <= 1024:
             raise LaunchFailed("launching a kernel: invalid configuration argument")
         if not kernel.gemm:
@@ -262,7 +272,9 @@ class NumpySubject(Runnable):
         self.kernel = NumpyKernel(function)
         self.block = block
 
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+    def enqueue(
+        self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+    ) -> None:
         f32 = np.float32
         arguments = (shape.m, shape.n, shape.k, f32(alpha), a, b, f32(beta), c)
         self.device.launch(self.kernel, (1, 1), self.block, arguments)

@@ -36,19 +36,27 @@ class Doubled(Problem):
 
 
 class Lax(Doubled):
-    def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
+    def verify_result(
+        self, expected_output: Any, actual_output: Any
+    ) -> tuple[bool, dict[str, Any]]:
         return bool(expected_output[0] == actual_output[0]), {}
 
 
 class RaisesOnGarbage(Doubled):
-    def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
+    def verify_result(
+        self, expected_output: Any, actual_output: Any
+    ) -> tuple[bool, dict[str, Any]]:
         if actual_output.max() > 100:
             raise ValueError("that is no result")
         return super().verify_result(expected_output, actual_output)
 
 
 class Halves(Doubled):
-    parameters: ClassVar = [*Doubled.parameters[:2], {**Doubled.parameters[1], "name": "z"}, Doubled.parameters[2]]
+    parameters: ClassVar = [
+        *Doubled.parameters[:2],
+        {**Doubled.parameters[1], "name": "z"},
+        Doubled.parameters[2],
+    ]
 
     def reference_solution(self, x: Any) -> Any:
         return 2 * x, x / 2
@@ -76,7 +84,9 @@ def verdict(write: Write, problem: Problem) -> Verdict:
         write(x, y, at)
 
     device = NumpyDevice()
-    return check_cases(Subject(device, problem.dtype, both), problem, problem.tests[1], device, seed=1)
+    return check_cases(
+        Subject(device, problem.dtype, both), problem, problem.tests[1], device, seed=1
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -105,7 +115,9 @@ def test_what_was_never_written_fails_although_verify_result_passes():
         y[at + 1 : at + 5] = y[at - 1]  # what the guard holds: the sentinel
 
     assert verdict(lambda x, y, at: None, Lax().under("")).accepted
-    assert "These elements were never written" in str(verdict(only_the_first, Lax().under("")).reason)
+    assert "These elements were never written" in str(
+        verdict(only_the_first, Lax().under("")).reason
+    )
 
 
 def test_the_map_is_of_the_first_output_that_is_wrong():
@@ -116,9 +128,13 @@ def test_the_map_is_of_the_first_output_that_is_wrong():
 
 def test_three_numbers_of_verify_results_details_are_shown():
     details = {"first": 1, "why": "text", "second": np.float32(2.5), "third": 3.0, "fourth": 4}
-    compare = {"verify_result": lambda self, expected, actual: (bool((expected == actual).all()), details)}
+    compare = {
+        "verify_result": lambda self, expected, actual: (bool((expected == actual).all()), details)
+    }
     posed = type("Detailed", (Doubled,), compare)().under("float32")
-    assert str(verdict(lambda x, y, at: y.__setitem__(at, 7), posed).reason).endswith("; first 1, second 2.5, third 3")
+    assert str(verdict(lambda x, y, at: y.__setitem__(at, 7), posed).reason).endswith(
+        "; first 1, second 2.5, third 3"
+    )
 
 
 def test_a_verify_result_that_raises_on_garbage_is_sound_and_one_that_passes_it_is_not():
@@ -126,6 +142,8 @@ def test_a_verify_result_that_raises_on_garbage_is_sound_and_one_that_passes_it_
     assert verdict(lambda x, y, at: None, posed).accepted
     said = str(verdict(lambda x, y, at: y.__setitem__(at, 1e6), posed).reason)
     assert "verify_result raised ValueError: that is no result" in said
-    blind = type("Blind", (Doubled,), {"verify_result": lambda self, expected, actual: (True, {})})().under("float32")
+    blind = type(
+        "Blind", (Doubled,), {"verify_result": lambda self, expected, actual: (True, {})}
+    )().under("float32")
     with pytest.raises(BadSetting, match="it checks nothing"):
         Checker(NumpyDevice(), blind, blind.prepared(blind.tests[1][0]), 0)

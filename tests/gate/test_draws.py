@@ -27,7 +27,12 @@ AROUND = 64  # elements beside each matrix
 CASES: dict[str, tuple[Shape, Domain, str, str]] = {
     "any shape": (Shape(96, 80, 72), Domain(), "fp32", "emulated"),
     "whole tiles, on a GPU": (Shape(128, 192, 64), Domain(64, 64, 32), "fp32", "live"),
-    "squares without alpha and beta": (Shape.of(64), Domain(square=True, alpha=False, beta=False), "fp32", "emulated"),
+    "squares without alpha and beta": (
+        Shape.of(64),
+        Domain(square=True, alpha=False, beta=False),
+        "fp32",
+        "emulated",
+    ),
     "tf32, any data, loads of 16 bytes": (
         Shape(66, 132, 260),
         Domain(1, 4, 4, any_data=True, bytes_of=(16, 16, 4)),
@@ -46,7 +51,9 @@ def draws(name: str) -> dict[str, str]:
     def noted(p: Problem) -> None:
         digest.update(repr((p.m, p.n, p.k, float(p.alpha), float(p.beta))).encode())
         for buffer in (p.a_buffer, p.b_buffer, p.c_buffer):
-            digest.update(f"{buffer.start} {buffer.size}".encode() + buffer.beyond(AROUND, AROUND).tobytes())
+            digest.update(
+                f"{buffer.start} {buffer.size}".encode() + buffer.beyond(AROUND, AROUND).tobytes()
+            )
         sequential(p)
 
     checker = SgemmChecker(device, shape, seed=0)
@@ -60,7 +67,9 @@ def searched(name: str) -> dict[str, str]:
     """Of a search in a rung for a few generations: digests of its rows, and of the first three problems."""
     device = EmulatedDevice()
     subject, memory = rung(name).load(device), Memory(device, np.random.default_rng(0))
-    problem = exact.ExactProblem("E1", *exact.family("E1", subject.domain.padded(Shape(33, 47, 20)), memory.rng))
+    problem = exact.ExactProblem(
+        "E1", *exact.family("E1", subject.domain.padded(Shape(33, 47, 20)), memory.rng)
+    )
     assert mistake_in(subject, memory, problem) is None
     ((key, _), coverage), *_ = device.coverage.items()
     with pytest.MonkeyPatch.context() as patch:
@@ -68,12 +77,16 @@ def searched(name: str) -> dict[str, str]:
         patch.setattr(Search, "hopeful", lambda self: False)
         search = Search(subject, key, coverage, memory.rng)
         search.explore(math.inf)
-    rows = sha256(b"".join(np.ascontiguousarray(search.rows[of]).tobytes() for of in sorted(search.rows)))
+    rows = sha256(
+        b"".join(np.ascontiguousarray(search.rows[of]).tobytes() for of in sorted(search.rows))
+    )
     by_problem = {"rows": rows.hexdigest()[:12]}
     for number in range(3):
         price, row = search.next(math.inf)
         problem, shifts, words = search.problem(row, "fp32")
-        arrays = [array.tobytes() for array in (problem.a, problem.b, problem.before) if array is not None]
+        arrays = [
+            array.tobytes() for array in (problem.a, problem.b, problem.before) if array is not None
+        ]
         text = f"{price:.6g} {shifts} {words} {problem.alpha} {problem.beta}"
         by_problem[f"problem {number}"] = sha256(text.encode() + b"".join(arrays)).hexdigest()[:12]
     return by_problem
@@ -86,8 +99,12 @@ ALL |= {f"rare paths of {name}": partial(searched, name) for name in ("naive", "
 @pytest.mark.parametrize("name", ALL)
 def test_a_seed_draws_the_same_launches(name):
     noted: dict[str, Any] = json.loads(DRAWS.read_text(encoding="utf-8"))
-    assert ALL[name]() == noted.get(name), "other launches: if that is meant, python -m tests.stale --make draws"
+    assert ALL[name]() == noted.get(name), (
+        "other launches: if that is meant, python -m tests.stale --make draws"
+    )
 
 
 if __name__ == "__main__":
-    DRAWS.write_text(json.dumps({name: of() for name, of in ALL.items()}, indent=1) + "\n", encoding="utf-8")
+    DRAWS.write_text(
+        json.dumps({name: of() for name, of in ALL.items()}, indent=1) + "\n", encoding="utf-8"
+    )

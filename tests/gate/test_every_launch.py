@@ -25,13 +25,19 @@ SHAPE = Shape(33, 40, 17)
 class Loop:
     """A probed loop on buffers of its own."""
 
-    def __init__(self, device: Any, shape: Shape = SHAPE, claimed: str = "fp32", alpha: float = 1.0) -> None:
+    def __init__(
+        self, device: Any, shape: Shape = SHAPE, claimed: str = "fp32", alpha: float = 1.0
+    ) -> None:
         self.device, self.shape, self.alpha = device, shape, alpha
-        self.probe = LaunchProbe(device, tuple(map(device.compile, PROGRAMS)), shape, claimed, alpha)
+        self.probe = LaunchProbe(
+            device, tuple(map(device.compile, PROGRAMS)), shape, claimed, alpha
+        )
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         self.buffers = [device.upload(np.zeros(size, np.float32)) for size in sizes]
 
-    def launch(self, subject: Any, spoil: Callable[[Float32], Any] | None = None, which: int = 2) -> None:
+    def launch(
+        self, subject: Any, spoil: Callable[[Float32], Any] | None = None, which: int = 2
+    ) -> None:
         """One, with A, B or C spoiled before the check."""
         a, b, c = self.buffers
         self.probe.prepare(a, b, c)
@@ -48,7 +54,9 @@ def right(p: Problem) -> None:
     epilogue(p, p.a @ p.b)
 
 
-def checked(function: Function, launches: int = 5, shape: Shape = SHAPE, claimed: str = "fp32") -> Stage:
+def checked(
+    function: Function, launches: int = 5, shape: Shape = SHAPE, claimed: str = "fp32"
+) -> Stage:
     """The stage after some launches of a kernel on a NumPy device."""
     device = NumpyDevice()
     loop = Loop(device, shape, claimed)
@@ -63,7 +71,11 @@ def device(request):
 
 
 def right_on(device: Any) -> Any:
-    return NumpySubject(device, right) if isinstance(device, NumpyDevice) else rung("coalesced").load(device)
+    return (
+        NumpySubject(device, right)
+        if isinstance(device, NumpyDevice)
+        else rung("coalesced").load(device)
+    )
 
 
 @pytest.mark.parametrize("alpha", [1.0, -1.0])
@@ -85,7 +97,11 @@ def test_a_right_kernel_passes_with_its_margin_and_on_new_uniform_contents(devic
 @pytest.mark.parametrize(
     ("which", "change", "words"),
     [
-        (2, lambda c: c.put(203, c[203] + 0.01), "1 rows off by more than rounding, first in launch 2 of 2"),
+        (
+            2,
+            lambda c: c.put(203, c[203] + 0.01),
+            "1 rows off by more than rounding, first in launch 2 of 2",
+        ),
         (2, lambda c: c.put(0, np.nan), "1 rows off"),
         (0, lambda a: a.put([0, 1], 0), "it changed 2 elements of its inputs"),
         (1, lambda b: b.put([0, 1], 0), "it changed 2 elements of its inputs"),
@@ -134,7 +150,12 @@ LONG = Shape(1024, 64, 2048)
     ("claimed", "function", "shape", "said"),
     [
         ("fp32", replay(), SHAPE, "first in launch 2 of 3"),
-        ("tf32", product(without_a_term(np.s_[5:25], np.s_[3:4], 0)), SHAPE, "rows off by more than rounding"),
+        (
+            "tf32",
+            product(without_a_term(np.s_[5:25], np.s_[3:4], 0)),
+            SHAPE,
+            "rows off by more than rounding",
+        ),
         ("fp32", of_bits(17), LONG, "an rms of"),
         ("fp32-emulated", of_bits(14), LONG, "an rms of"),
         ("fp32-emulated", of_bits(14, only=2), LONG, "an rms of"),
@@ -144,7 +165,9 @@ LONG = Shape(1024, 64, 2048)
         ("bf16", of_bits(8), LONG, ""),
     ],
 )
-def test_what_a_kernel_could_do_once_the_check_before_timing_is_over(claimed, function, shape, said):
+def test_what_a_kernel_could_do_once_the_check_before_timing_is_over(
+    claimed, function, shape, said
+):
     """A format shorter than the class fails although no row is far off."""
     stage = checked(function, 3, shape, claimed)
     assert stage.passed is (not said) and said in stage.detail
@@ -153,7 +176,9 @@ def test_what_a_kernel_could_do_once_the_check_before_timing_is_over(claimed, fu
         assert claimed in stage.detail
 
 
-@pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(1, 64, 40), Shape(300, 2, 1), Shape(3, 50, 300)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [Shape(1, 1, 1), Shape(1, 64, 40), Shape(300, 2, 1), Shape(3, 50, 300)], ids=str
+)
 def test_chance_fails_no_right_kernel(shape):
     stage = checked(right, 300, shape)
     assert stage.passed, stage.detail
@@ -206,13 +231,21 @@ def test_repeated_launches_are_compared_bit_by_bit(wrong_at):
     second = first.copy()
     if wrong_at is not None:
         second[wrong_at] = -0.0
-    a, b, differs = device.upload(first), device.upload(second), device.upload(np.zeros(4, np.float32))
-    device.launch(device.compile(DIFFER), (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), differs))
+    a, b, differs = (
+        device.upload(first),
+        device.upload(second),
+        device.upload(np.zeros(4, np.float32)),
+    )
+    device.launch(
+        device.compile(DIFFER), (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), differs)
+    )
     assert device.download(differs).tolist() == [0, 0, 0 if wrong_at is None else 1, 0]
 
 
 def test_the_emulator_which_runs_in_one_order_repeats_a_launch_no_oftener_than_it_must():
-    stages = {stage.name: stage.detail for stage in check(rung("naive"), on="emulated").verdict.stages}
+    stages = {
+        stage.name: stage.detail for stage in check(rung("naive"), on="emulated").verdict.stages
+    }
     assert stages[REPEATED] == f"{LEAST} launches on the same integers"
 
 

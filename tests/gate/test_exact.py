@@ -31,7 +31,14 @@ from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 
 SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
-DOMAINS = (Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(16, 2), Domain(k=256), Domain(256, 64, 16))
+DOMAINS = (
+    Domain(),
+    *{r.domain for r in LADDER},
+    Domain(n=4),
+    Domain(16, 2),
+    Domain(k=256),
+    Domain(256, 64, 16),
+)
 
 
 @pytest.mark.parametrize("claimed", ["fp32", *OPERAND_BITS])
@@ -42,9 +49,15 @@ def test_no_sum_leaves_what_float32_holds_and_operands_fit_their_format(claimed,
     for name in families(claimed):
         for headroom, factor in ((0, 1), (HEADROOM, 7)):
             a, b = family(name, Shape(3, 5, k), np.random.default_rng(k), claimed, headroom)
-            assert a.dtype == b.dtype == np.float32 and (a == np.rint(a)).all() and (b == np.rint(b)).all()
+            assert (
+                a.dtype == b.dtype == np.float32
+                and (a == np.rint(a)).all()
+                and (b == np.rint(b)).all()
+            )
             assert factor * (np.abs(a.astype(np.float64)) @ np.abs(b)).max() <= EXACT_LIMIT
-            assert factor * max(np.abs(a).max(), np.abs(b).max()) <= 2 ** OPERAND_BITS.get(claimed, 24)
+            assert factor * max(np.abs(a).max(), np.abs(b).max()) <= 2 ** OPERAND_BITS.get(
+                claimed, 24
+            )
 
 
 @pytest.mark.parametrize("claimed", OPERAND_BITS)
@@ -55,7 +68,11 @@ def test_integers_of_a_short_format_use_all_of_its_bits(claimed):
 
 
 def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
-    rng, seen, decks = np.random.default_rng(0), set(), (exponents(np.random.default_rng(1)), cycle([0]))
+    rng, seen, decks = (
+        np.random.default_rng(0),
+        set(),
+        (exponents(np.random.default_rng(1)), cycle([0])),
+    )
     for _ in range(2 * RANGES):
         a, b = family("E2", Shape(5, 6, 40), rng)
         before = summed(a, b)
@@ -66,7 +83,11 @@ def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
         assert np.array_equal(summed(problem.around_1.a, problem.around_1.b), before)
         assert (problem.around_1.before, problem.around_1.stretched) == (5, (1, 1))
         seen.add(int(np.log2(factors[0])))
-    assert max(np.diff(sorted(seen))) < 2 * RANGE and min(seen) < -FARTHEST + RANGE and max(seen) > FARTHEST - RANGE
+    assert (
+        max(np.diff(sorted(seen))) < 2 * RANGE
+        and min(seen) < -FARTHEST + RANGE
+        and max(seen) > FARTHEST - RANGE
+    )
     assert stretch(a, b, decks, "fp16") == (1.0, 1.0)
 
 
@@ -83,7 +104,9 @@ def test_any_order_gives_the_same_sum(name, shape, seed):
 
 def test_dense_integers_have_no_zeros_and_many_values_and_room_for_strassens_sums():
     for matrix in family("E1", Shape(200, 100, 64), np.random.default_rng(0)):
-        assert (matrix != 0).all() and 2 * (2**9 - 1) * 0.99 < len(np.unique(matrix)) <= 2 * (2**9 - 1)
+        assert (matrix != 0).all() and 2 * (2**9 - 1) * 0.99 < len(np.unique(matrix)) <= 2 * (
+            2**9 - 1
+        )
     for k in range(1, 9):
         a, b = family("E1", Shape(300, 300, k), np.random.default_rng(k))
         assert np.array_equal(strassens(a, b), a.astype(np.float64) @ b)
@@ -176,23 +199,37 @@ def test_a_projection_with_alpha_beta_and_powers_of_two(alpha, beta):
         wrong = c.copy()
         wrong[7, 3] = 0
         wrong[7, 4] += np.float32(error)
-        assert projection.wrong_rows(wrong).tolist() == [7] and set(projection.wrong_columns(wrong)) <= {3, 4}
+        assert projection.wrong_rows(wrong).tolist() == [7] and set(
+            projection.wrong_columns(wrong)
+        ) <= {3, 4}
 
 
 def test_the_benchmarks_problems_have_alpha_and_beta_of_either_sign_where_the_kernel_takes_them():
     for takes in (True, False):
-        drawn = [exact_problems(Shape(3, 4, 5), np.random.default_rng(n), alpha=takes, beta=takes) for n in range(20)]
+        drawn = [
+            exact_problems(Shape(3, 4, 5), np.random.default_rng(n), alpha=takes, beta=takes)
+            for n in range(20)
+        ]
         usual, *_ = zip(*drawn, strict=True)
         assert all(projection.problem.usual for projection in usual)
         for scalar, wanted in (
             ("alpha", {-1.0, 1.0} if takes else {1.0}),
             ("beta", {-1.0, 0.0, 1.0} if takes else {0.0}),
         ):
-            assert {np.sign(getattr(projection.problem, scalar)) for three in drawn for projection in three} == wanted
-        betas = [abs(projection.problem.beta) for three in drawn for projection in three if projection.problem.beta]
-        assert all(beta % 2 == 1 and beta.is_integer() and 2**11 < beta < 2**12 for beta in betas), (
-            "12 bits, none of them 0"
-        )
+            assert {
+                np.sign(getattr(projection.problem, scalar))
+                for three in drawn
+                for projection in three
+            } == wanted
+        betas = [
+            abs(projection.problem.beta)
+            for three in drawn
+            for projection in three
+            if projection.problem.beta
+        ]
+        assert all(
+            beta % 2 == 1 and beta.is_integer() and 2**11 < beta < 2**12 for beta in betas
+        ), "12 bits, none of them 0"
 
 
 # --------------------------------------------------------------------------------------------------------------- shapes
@@ -232,13 +269,19 @@ def test_ragged_shapes_lie_just_below_in_the_domain(domain, size):
     for smaller in ragged:
         assert smaller in domain and smaller != shape
         for name, step in steps.items():
-            most, cut = getattr(shape, name), max(8, 4 + size // 32, 2 * max(steps.values()) * domain.square, step)
+            most, cut = (
+                getattr(shape, name),
+                max(8, 4 + size // 32, 2 * max(steps.values()) * domain.square, step),
+            )
             assert most - cut <= getattr(smaller, name) <= most
     for name, step in steps.items() if not domain.square else ():
         below = getattr(shape, name) - step
         assert step == 1 or below == 0 or below in {getattr(smaller, name) for smaller in ragged}
     if domain == Domain() and size > 8:
         odd, fours, behind_tiles, beside_tiles = ragged
-        assert odd.m % 2 == odd.n % 2 == odd.k % 2 == 1 and fours.m % 8 == fours.n % 8 == fours.k % 8 == 4
+        assert (
+            odd.m % 2 == odd.n % 2 == odd.k % 2 == 1
+            and fours.m % 8 == fours.n % 8 == fours.k % 8 == 4
+        )
         assert (behind_tiles.m, behind_tiles.n) == (shape.m, shape.n) and behind_tiles.k % 2 == 1
         assert (beside_tiles.m, beside_tiles.k) == (shape.m, shape.k) and beside_tiles.n % 2 == 1

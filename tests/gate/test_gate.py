@@ -26,7 +26,9 @@ def checker(seed: int = 0) -> SgemmChecker:
     return SgemmChecker(DEVICE, SHAPE, seed)
 
 
-def verdict_on(function: Function, claimed: str = "fp32", seed: int = 0, domain: Domain | None = None) -> Verdict:
+def verdict_on(
+    function: Function, claimed: str = "fp32", seed: int = 0, domain: Domain | None = None
+) -> Verdict:
     return checker(seed).check(NumpySubject(DEVICE, function, domain, claimed=claimed))
 
 
@@ -52,13 +54,18 @@ def test_a_wrong_kernel_fails_at_the_stage_that_finds_it_and_the_reason_says_wha
     assert all(said in str(verdict.reason) for said in words.split("|")), verdict.reason
     assert all(earlier.passed for earlier in verdict.stages[:-1])
     assert verdict.reason == f"{stage}: {verdict.stages[-1].detail}"
-    for buffer, host in zip(checker(seed).buffers.abc, (checker(seed).a, checker(seed).b), strict=False):
+    for buffer, host in zip(
+        checker(seed).buffers.abc, (checker(seed).a, checker(seed).b), strict=False
+    ):
         assert np.array_equal(DEVICE.download(buffer), host.ravel()), "the timed inputs are intact"
 
 
 @pytest.mark.parametrize("function", [sequential, strassen, wrong("tf32_rounded"), wrong("faults")])
 def test_a_verdict_comes_back_from_a_run_file_as_it_was(function):
-    for verdict in (verdict_on(function), checker().check_by_article(NumpySubject(DEVICE, function))):
+    for verdict in (
+        verdict_on(function),
+        checker().check_by_article(NumpySubject(DEVICE, function)),
+    ):
         document = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
         assert document["accepted"] == verdict.accepted and document["reason"] == verdict.reason
         assert msgspec.convert(document, Verdict) == verdict
@@ -77,10 +84,16 @@ def test_a_verdict_comes_back_from_a_run_file_as_it_was(function):
         ("tf32_rounded", "fp32-emulated", None),
         ("bf16_inputs", "tf32", None),
         ("bf16_inputs", "fp16", None),
-        *((name, claimed, None) for name in ("k_tail_dropped", "writes_past_c") for claimed in CLASSES[1:]),
+        *(
+            (name, claimed, None)
+            for name in ("k_tail_dropped", "writes_past_c")
+            for claimed in CLASSES[1:]
+        ),
     ],
 )
-def test_a_claim_excuses_a_short_format_but_neither_a_shorter_one_nor_a_mistake(name, claimed, reached):
+def test_a_claim_excuses_a_short_format_but_neither_a_shorter_one_nor_a_mistake(
+    name, claimed, reached
+):
     verdict = verdict_on(sequential if name == "right" else wrong(name), claimed)
     assert verdict.accepted is (reached is not None), verdict.reason
     assert reached is None or (verdict.precision == reached and verdict.notes == ())
@@ -90,9 +103,15 @@ def test_a_claim_excuses_a_short_format_but_neither_a_shorter_one_nor_a_mistake(
     ("function", "passes"),
     [
         *((function, True) for function in (sequential, strassen)),
-        *((wrong(name), True) for name in ("tf32_rounded", "fp16_inputs", "bf16_inputs", "truncates")),
+        *(
+            (wrong(name), True)
+            for name in ("tf32_rounded", "fp16_inputs", "bf16_inputs", "truncates")
+        ),
         (wrong("scaled_by_1_001"), True),
-        *((wrong(name), False) for name in ("does_nothing", "zeros", "not_a_number", "column_major", "faults")),
+        *(
+            (wrong(name), False)
+            for name in ("does_nothing", "zeros", "not_a_number", "column_major", "faults")
+        ),
     ],
 )
 def test_the_articles_rule_passes_right_kernels_and_many_wrong_ones(function, passes):
@@ -110,7 +129,9 @@ class OnAnotherStream(NumpySubject):
 
     waiting: tuple[Shape, float, Buffer, Buffer, float, Buffer] | None = None
 
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+    def enqueue(
+        self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+    ) -> None:
         before, self.waiting = self.waiting, (shape, alpha, a, b, beta, c)
         if before is not None:
             super().enqueue(*before)
@@ -131,12 +152,23 @@ class SpillsItsWorkspace(NumpySubject):
 @pytest.mark.parametrize(
     ("subject", "reason"),
     [
-        (NumpySubject(DEVICE, sequential, Domain(m=128)), "size 192x160x144 is outside the kernel's domain (M % 128"),
-        (NumpySubject(DEVICE, sequential, block=2048), "launch: launching a kernel: invalid configuration argument"),
+        (
+            NumpySubject(DEVICE, sequential, Domain(m=128)),
+            "size 192x160x144 is outside the kernel's domain (M % 128",
+        ),
+        (
+            NumpySubject(DEVICE, sequential, block=2048),
+            "launch: launching a kernel: invalid configuration argument",
+        ),
         (OnAnotherStream(DEVICE, sequential), "never written"),
         (SpillsItsWorkspace(DEVICE, sequential), "it wrote outside its workspace"),
     ],
-    ids=["outside the domain", "a launch that the device doesn't take", "work that comes later", "workspace"],
+    ids=[
+        "outside the domain",
+        "a launch that the device doesn't take",
+        "work that comes later",
+        "workspace",
+    ],
 )
 def test_a_launch_that_cannot_be_or_is_late_is_a_verdict(subject, reason):
     assert reason in str(SgemmChecker(DEVICE, SHAPE, 0).check(subject).reason)
@@ -150,7 +182,9 @@ def test_an_error_of_the_package_is_not_a_verdict():
         verdict_on(buggy)
 
 
-def timed(function: Function, alpha: float = 1.0, claimed: str = "fp32", into: Buffer | None = None) -> str | None:
+def timed(
+    function: Function, alpha: float = 1.0, claimed: str = "fp32", into: Buffer | None = None
+) -> str | None:
     """One launch as the harness makes it, and why the gate fails its output."""
     buffers = checker().buffers
     buffers.restore()
@@ -177,7 +211,9 @@ def test_a_right_timed_output_passes_in_each_c_and_a_wrong_one_fails():
 
 
 def test_a_seed_gives_the_same_inputs_and_another_seed_gives_others():
-    first, again, other = (SgemmChecker(NumpyDevice(), Shape(40, 24, 16), seed) for seed in (3, 3, 4))
+    first, again, other = (
+        SgemmChecker(NumpyDevice(), Shape(40, 24, 16), seed) for seed in (3, 3, 4)
+    )
     assert np.array_equal(first.a, again.a) and np.array_equal(first.b, again.b)
     assert not np.array_equal(first.a, other.a)
 
@@ -200,4 +236,8 @@ def test_a_slot_of_shared_memory_that_was_never_written_holds_nan():
     def inherits(p: Problem) -> None:
         epilogue(p, summed(p.a, p.b) + device.inherited[0])
 
-    assert not SgemmChecker(device, Shape(40, 24, 16), 0).check(NumpySubject(device, inherits)).accepted
+    assert (
+        not SgemmChecker(device, Shape(40, 24, 16), 0)
+        .check(NumpySubject(device, inherits))
+        .accepted
+    )

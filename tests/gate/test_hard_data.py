@@ -7,7 +7,15 @@ import pytest
 
 from worklog.emulator import EmulatedDevice
 from worklog.gate.guarded_buffer import Memory
-from worklog.gate.precision import MIXED, SHAPE, SPECIAL, SUBNORMAL, any_data, check_hard_data, not_as_fp32
+from worklog.gate.precision import (
+    MIXED,
+    SHAPE,
+    SPECIAL,
+    SUBNORMAL,
+    any_data,
+    check_hard_data,
+    not_as_fp32,
+)
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32
@@ -59,7 +67,9 @@ def test_terms_behind_k_that_are_multiplied_by_0_turn_infinity_to_nan():
 def test_an_error_that_grows_with_k_shows_at_a_long_k():
     """Sums that stay in the tensor cores' accumulator are as precise as FP32's at short K."""
     stage = hard_data(edited("promoted", ("PROMOTE = 128", "PROMOTE = 1 << 30")))
-    assert stage.passed and "class fp32-emulated at 128x256x1024: its error grows with K" in stage.note
+    assert (
+        stage.passed and "class fp32-emulated at 128x256x1024: its error grows with K" in stage.note
+    )
 
 
 def test_a_result_that_overflows_where_the_old_c_is_subtracted_is_judged_without_a_warning():
@@ -71,7 +81,10 @@ STORED_TWICE = "if ((again[i / 32] >> i % 32 & 1) == 0) store", "if (true) store
 # A doubtful element isn't computed again in a part of each tile.
 TRUSTED = "bool precise = ", "bool precise = (row_of(i) % BM >= 32 && column_of(i) % BN >= 32) || "
 ONE_SCALE_FOR_A_TILE = (
-    ("largest_b[i] = 0;", "largest_b[i] = 0;\n  if (threadIdx.x == 0) largest_a[0] = 0;\n  __syncthreads();"),
+    (
+        "largest_b[i] = 0;",
+        "largest_b[i] = 0;\n  if (threadIdx.x == 0) largest_a[0] = 0;\n  __syncthreads();",
+    ),
     ("largest_a[r] = most;", "atomicMax(&largest_a[0], most);"),
     ("largest_a[row + 16 * i + g + r * 8]", "largest_a[0]"),
     ("largest_a[c_row]", "largest_a[0]"),
@@ -81,7 +94,11 @@ ONE_SCALE_FOR_A_TILE = (
 @pytest.mark.parametrize(
     ("name", "edits", "said"),
     [
-        ("promoted", [("k0 < K; k0 += BK", "k0 < min(K, 512); k0 += BK")], "128x256x1024: class wrong"),
+        (
+            "promoted",
+            [("k0 < K; k0 += BK", "k0 < min(K, 512); k0 += BK")],
+            "128x256x1024: class wrong",
+        ),
         ("wgmma", [("&B[c], K, N, lane", "&B[c], K, M, lane")], SPECIAL),  # M is not N
         ("wgmma", [STORED_TWICE], MIXED),  # with a beta
         ("wgmma", [TRUSTED], ""),

@@ -26,7 +26,9 @@ def errors(k: int, change: Change = unchanged) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("k", [16, 64, 256, 1024, 4096])
-@pytest.mark.parametrize(("change", "found"), [(unchanged, "fp32"), (tf32, "tf32"), (fp16, "tf32"), (bf16, "bf16")])
+@pytest.mark.parametrize(
+    ("change", "found"), [(unchanged, "fp32"), (tf32, "tf32"), (fp16, "tf32"), (bf16, "bf16")]
+)
 def test_formats_are_far_apart(k, change, found):
     rms, largest = errors(k, change)
     assert classify(rms, largest, k) == found
@@ -57,7 +59,9 @@ def test_an_error_of_no_format_is_wrong(rms):
 def test_errors_are_in_units_of_the_gauge():
     a, b = random_inputs(Shape(8, 8, 32), np.random.default_rng(0))
     reference = PrecisionReference(a, b, np.random.default_rng(0))
-    shifted = reference.reference.astype(np.float32) + (100 * UNIT_ROUNDOFF * reference.gauge).astype(np.float32)
+    shifted = reference.reference.astype(np.float32) + (
+        100 * UNIT_ROUNDOFF * reference.gauge
+    ).astype(np.float32)
     rms, largest = reference.errors(shifted)
     assert rms == pytest.approx(100, abs=2) and largest == pytest.approx(100, abs=4)
 
@@ -85,10 +89,14 @@ DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Float32]] = {
     "normal": lambda rng, size: rng.standard_normal(size).astype(np.float32),
     "hundredths": lambda rng, size: (rng.integers(-404, 405, size) / 100).astype(np.float32),
 }
-everywhere = pytest.mark.parametrize(("draw", "k"), [(draw, k) for draw in DRAWS for k in (16, 256, 4096)])
+everywhere = pytest.mark.parametrize(
+    ("draw", "k"), [(draw, k) for draw in DRAWS for k in (16, 256, 4096)]
+)
 
 
-def judged(draw: str, k: int, change_a: Change, change_b: Change, factor: float = 1.0) -> tuple[str, Stage]:
+def judged(
+    draw: str, k: int, change_a: Change, change_b: Change, factor: float = 1.0
+) -> tuple[str, Stage]:
     """A product of changed operands, rounded once and multiplied with the factor, as the gate judges it."""
     rng = np.random.default_rng(k)
     a, b = DRAWS[draw](rng, (40, k)), DRAWS[draw](rng, (k, 24))
@@ -136,4 +144,7 @@ def test_too_few_elements_show_no_factor():
     rng = np.random.default_rng(0)
     a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
     result = Result(np.float32(1.001) * (a @ b), np.float32(0), "")
-    assert "no rounding" not in PrecisionReference(a, b, rng).judge("precision", result, "bf16")[1].detail
+    assert (
+        "no rounding"
+        not in PrecisionReference(a, b, rng).judge("precision", result, "bf16")[1].detail
+    )

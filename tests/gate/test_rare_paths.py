@@ -29,11 +29,15 @@ from worklog.runs.records import NeverRan
 SIGNATURE = "float* C) {\n"
 
 
-def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False) -> tuple[Checked, int]:
+def checked(
+    condition: str, fault: str = "alpha = -alpha;", quick: bool = False
+) -> tuple[Checked, int]:
     """The first rung with a fault behind a condition, and the line."""
     kernel: Kernel = rung("naive")
     text = kernel.source.replace(SIGNATURE, f"{SIGNATURE}if ({condition}) {fault}\n", 1)
-    return check(kernel.with_text(text), on="emulated", seed=3, quick=quick), text[: text.index(fault)].count("\n") + 1
+    return check(kernel.with_text(text), on="emulated", seed=3, quick=quick), text[
+        : text.index(fault)
+    ].count("\n") + 1
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,11 @@ def checked(condition: str, fault: str = "alpha = -alpha;", quick: bool = False)
         ("M % 96 == 0 && N % 32 == 0", "return;", "at "),
         ("K == 157 && M > 40", "beta = 0.0f;", "x 157"),
         ("alpha == -3.5f && beta > 7.0f", "alpha = 1.0f;", "alpha = -3.5"),
-        ("((size_t)A & 127) == 64", "alpha = -alpha;", "A (64|192) bytes behind a 256-byte boundary"),
+        (
+            "((size_t)A & 127) == 64",
+            "alpha = -alpha;",
+            "A (64|192) bytes behind a 256-byte boundary",
+        ),
         ("blockIdx.x == 47", "return;", "at "),
         ("gridDim.x * gridDim.y == 11", "beta = 0.0f;", "at "),
         ("N / 48 == 5 && M / 12 % 4 == 3", "beta = 0.0f;", "at "),
@@ -58,7 +66,9 @@ def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(few_shapes, condit
     assert re.search(named, str(result.verdict.reason))
 
 
-def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_launch_in_time(few_shapes, monkeypatch):
+def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_launch_in_time(
+    few_shapes, monkeypatch
+):
     explore, posed, ratios = search.Search.explore, search.Search.problem, list[np.ndarray]()
     seconds = list[float]()
 
@@ -66,7 +76,9 @@ def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_lau
         explore(self, deadline)
         for note in np.flatnonzero(self.notes.any(axis=1)):
             assert self.work[self.best[0, note]] == self.work[self.notes[note]].min()
-        assert not self.tells(self.rows)[1:, self.rows["K"] == 1].any(), "of one term, A or B is short"
+        assert not self.tells(self.rows)[1:, self.rows["K"] == 1].any(), (
+            "of one term, A or B is short"
+        )
 
     def problem(self: search.Search, row: int, claimed: str) -> Any:
         made, *rest = posed(self, row, claimed)
@@ -124,7 +136,9 @@ def test_what_depends_on_data_is_found():
     assert "rare paths" in str(edited("naive", BOUND, rare + BOUND).verdict.reason)
 
 
-@pytest.mark.parametrize("condition", ["row >= M || col >= N || K < 0", "row >= M || col >= min(N, 0x7fffffff)"])
+@pytest.mark.parametrize(
+    "condition", ["row >= M || col >= N || K < 0", "row >= M || col >= min(N, 0x7fffffff)"]
+)
 def test_a_right_condition_of_the_same_form_passes_without_a_clause(few_shapes, condition):
     verdict = edited("naive", "row >= M || col >= N", condition).verdict
     assert (verdict.accepted, verdict.never_ran) == (True, ())
@@ -149,12 +163,16 @@ def test_a_line_that_needs_many_steps_is_taken_before_what_is_cheaper():
 
 
 def test_a_line_of_a_header_is_named_with_its_file(few_shapes, tmp_path):
-    text = rung("naive").source.replace(SIGNATURE, f"{SIGNATURE}if (A[0] == 12345.625f) beta += 1.0f;\n", 1)
+    text = rung("naive").source.replace(
+        SIGNATURE, f"{SIGNATURE}if (A[0] == 12345.625f) beta += 1.0f;\n", 1
+    )
     (tmp_path / "lib.cuh").write_text(text)
     (tmp_path / "mine.cu").write_text('#include "lib.cuh"\n')
     launch = {"grid": "(N + 31) / 32, (M + 31) / 32", "block": "1024", "domain": "any"}
     kernel = Kernel.from_file(tmp_path / "mine.cu", entry="sgemm_naive<32, 32>", **launch)
-    assert [part.file for part in check(kernel, on="emulated", seed=3).verdict.never_ran] == ["lib.cuh"]
+    assert [part.file for part in check(kernel, on="emulated", seed=3).verdict.never_ran] == [
+        "lib.cuh"
+    ]
 
 
 def test_offsets_in_16_bits_are_found():
@@ -163,13 +181,17 @@ def test_offsets_in_16_bits_are_found():
 
 @pytest.mark.parametrize("k", [2, 40, 5000])
 def test_the_problems_of_the_search_lose_bits_in_a_shorter_format_and_have_no_zeros(k):
-    a, b = exact.family(exact.MIXED, Shape(7, 9, k), np.random.default_rng(1), headroom=exact.HEADROOM)
+    a, b = exact.family(
+        exact.MIXED, Shape(7, 9, k), np.random.default_rng(1), headroom=exact.HEADROOM
+    )
     assert (np.abs(a) >= 1).all() and (np.abs(b) >= 1).all()
     assert np.abs(a).max() > 2**11 and np.abs(b).max() > 2**11
     assert (np.abs(a) @ np.abs(b)).max() < exact.EXACT_LIMIT >> exact.HEADROOM
 
 
-@pytest.mark.parametrize("seed", [7, 26, 49])  # a launch at an odd K multiplies sums of long numbers
+@pytest.mark.parametrize(
+    "seed", [7, 26, 49]
+)  # a launch at an odd K multiplies sums of long numbers
 def test_an_algorithm_that_multiplies_sums_of_elements_is_right_on_rare_paths(few_shapes, seed):
     strassen = Path(__file__).parents[1] / "exploits" / "right" / "strassen.cu"
     result = check(Kernel.from_file(strassen), on="emulated", seed=seed)
@@ -181,7 +203,9 @@ def test_a_right_result_with_alpha_0_tells_nothing_of_a_and_b():
     vars(device)["coverage"] = {"": SimpleNamespace(tell=lambda *shown: told.append(shown))}
     memory, subject = Memory(device, np.random.default_rng(1)), NumpySubject(device, sequential)
     for alpha in (0.0, 1.0, 2.0):
-        problem = exact.ExactProblem("", *exact.family(exact.MIXED, Shape(4, 5, 6), memory.rng), alpha=alpha)
+        problem = exact.ExactProblem(
+            "", *exact.family(exact.MIXED, Shape(4, 5, 6), memory.rng), alpha=alpha
+        )
         assert mistake_in(subject, memory, problem) is None
     assert told == [(), (False, False, False), (), (False, True, True), (), (False, True, True)]
 
@@ -189,17 +213,23 @@ def test_a_right_result_with_alpha_0_tells_nothing_of_a_and_b():
 def test_a_fault_that_comes_once_is_not_taken_for_strassens_rounding(few_shapes):
     both = "fabsf(A[(size_t)row * K + k]) > 2048.0f", "fabsf(B[(size_t)k * N + col]) > 2048.0f"
     text = rung("naive").source.replace("template <", "__device__ int times;\ntemplate <", 1)
-    text = text.replace("float acc = 0.0f;", "float acc = 0.0f;\n  bool of_a = false, of_b = false;")
+    text = text.replace(
+        "float acc = 0.0f;", "float acc = 0.0f;\n  bool of_a = false, of_b = false;"
+    )
     text = text.replace("    acc += ", f"    of_a |= {both[0]}, of_b |= {both[1]};\n    acc += ")
     once = "if (K == 157 && of_a && of_b && atomicAdd(&times, 1) == 0) acc += 1.0f;"
     stage = check(
-        rung("naive").with_text(text.replace("  // With beta", f"  {once}\n  // With beta")), on="emulated", seed=3
+        rung("naive").with_text(text.replace("  // With beta", f"  {once}\n  // With beta")),
+        on="emulated",
+        seed=3,
     ).verdict.stages[-1]
     assert (stage.name, stage.passed) == ("rare paths", False), stage
 
 
 def test_a_right_path_of_a_large_k_may_take_more_instructions_than_small_shapes(few_shapes):
-    text = rung("warptiled").source.replace(SIGNATURE, f"{SIGNATURE}if (K > 8000 && M > 100) __syncthreads();\n", 1)
+    text = rung("warptiled").source.replace(
+        SIGNATURE, f"{SIGNATURE}if (K > 8000 && M > 100) __syncthreads();\n", 1
+    )
     verdict = check(rung("warptiled").with_text(text), on="emulated", seed=3).verdict
     assert verdict.accepted and verdict.largest[2] > 8000, verdict
 
@@ -207,7 +237,9 @@ def test_a_right_path_of_a_large_k_may_take_more_instructions_than_small_shapes(
 def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
     device, shape = EmulatedDevice(), Shape.of(128)
     a, b, c = (device.upload(np.ones(shape.m * shape.n + 1, np.float32)) for _ in range(3))
-    rung("vectorized").load(device).enqueue(shape, 2.0, device.view(a, 1, shape.m * shape.k), b, 2.0, c)
+    rung("vectorized").load(device).enqueue(
+        shape, 2.0, device.view(a, 1, shape.m * shape.k), b, 2.0, c
+    )
     with pytest.raises(LaunchFailed, match="misaligned"):
         device.synchronize()
     assert not device.coverage
@@ -221,8 +253,14 @@ def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
         ("K > 1041204192", "K >= 1041204193"),
         ("alpha == 0.3f && M > 20000000", "M >= 20000001 and alpha == 0.300000012"),
         ("((size_t)C >> 33 & 3) == 3", "a condition on the address of C"),
-        ("((size_t)A & 127) == 64 && N > 20000000", "N >= 20000001 and the address of A % 128 == 64"),
-        ("((size_t)B & 255) == 32 && M > 20000000", "M >= 20000001 and the address of B % 256 == 32"),
+        (
+            "((size_t)A & 127) == 64 && N > 20000000",
+            "N >= 20000001 and the address of A % 128 == 64",
+        ),
+        (
+            "((size_t)B & 255) == 32 && M > 20000000",
+            "M >= 20000001 and the address of B % 256 == 32",
+        ),
         ("A == B && K > 1", "a condition on K and the address of A and the address of B"),
     ],
 )
@@ -234,17 +272,32 @@ def test_what_no_launch_can_reach_is_named_with_its_condition(few_shapes, condit
     assert list(result.as_dict()["never_ran"]) == [never]
 
 
-FORMS = ("K == 84", "K != 84", "K >= 84", "K < 84", "12 <= K <= 84", "K % 12 == 8", "K % 12 != 8", "K % 8 != 4")
+FORMS = (
+    "K == 84",
+    "K != 84",
+    "K >= 84",
+    "K < 84",
+    "12 <= K <= 84",
+    "K % 12 == 8",
+    "K % 12 != 8",
+    "K % 8 != 4",
+)
 
 
-@pytest.mark.parametrize(("condition", "step"), [*product(FORMS, (1, 4)), ("K % 159 == 2", 1), ("K % 2 == 1", 1)])
+@pytest.mark.parametrize(
+    ("condition", "step"), [*product(FORMS, (1, 4)), ("K % 159 == 2", 1), ("K % 2 == 1", 1)]
+)
 def test_a_condition_on_one_variable_has_the_words_that_a_reader_would_write(condition, step):
     """Its form in the kernel is unknown: K takes each multiple of a step."""
     values = step * np.arange(1, 321)
     truth = eval(f"lambda K: {condition.replace('12 <= K <= 84', '(12 <= K) & (K <= 84)')}")
     row = next(value for value in values if truth(value))
-    words = named(lambda rows: truth(rows["K"]), {"K": row}, {"K": values}, np.random.default_rng(1))
-    assert [bool(eval(words, {"K": value})) for value in values] == [truth(value) for value in values]
+    words = named(
+        lambda rows: truth(rows["K"]), {"K": row}, {"K": values}, np.random.default_rng(1)
+    )
+    assert [bool(eval(words, {"K": value})) for value in values] == [
+        truth(value) for value in values
+    ]
     assert words == condition or step == 4
 
 
@@ -257,22 +310,30 @@ def test_a_condition_on_one_variable_has_the_words_that_a_reader_would_write(con
         ("A[0] == 12345.625f", True),
     ],
 )
-def test_a_choice_that_no_draw_made_is_named_unless_a_part_of_its_condition_is_never_near(few_shapes, condition, named):
+def test_a_choice_that_no_draw_made_is_named_unless_a_part_of_its_condition_is_never_near(
+    few_shapes, condition, named
+):
     result, line = checked(condition, quick=True)
     assert result.verdict.accepted
     assert result.verdict.never_ran == ((NeverRan(line, line, "", True),) if named else ())
 
 
-@pytest.mark.parametrize(("voted", "named"), [("k0 + lane < K", False), ("__float_as_int(a) != 0x7fc12345", True)])
+@pytest.mark.parametrize(
+    ("voted", "named"), [("k0 + lane < K", False), ("__float_as_int(a) != 0x7fc12345", True)]
+)
 def test_a_vote_on_known_values_that_never_happens_has_no_clause(few_shapes, voted, named):
     """The compiler asks before `while (left)` whether there is a lane, and the first one always is."""
     text = Path(__file__).with_name("votes.cu").read_text(encoding="utf-8")
-    kernel = Kernel.from_source(text.replace("(VOTED)", f"({voted})"), grid="(N + 31) / 32, M", block="32")
+    kernel = Kernel.from_source(
+        text.replace("(VOTED)", f"({voted})"), grid="(N + 31) / 32, M", block="32"
+    )
     verdict = check(kernel, on="emulated", seed=3, quick=True).verdict
     assert (verdict.accepted, bool(verdict.never_ran)) == (True, named), verdict
 
 
-def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_would_run(few_shapes):
+def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_would_run(
+    few_shapes,
+):
     condition = "M > 1500 && N > 1300"
     result, line = checked(condition, quick=True)
     assert result.verdict.never_ran == (NeverRan(line, line, "M >= 1501 and N >= 1301", True),)
@@ -287,7 +348,10 @@ def test_a_condition_that_takes_too_long_to_find_is_left_out(few_shapes, monkeyp
 
 def test_a_kernel_that_reads_whole_vectors_is_not_launched_at_other_addresses(few_shapes):
     read = "float2 v = M * K > 1 ? *(const float2*)A : float2();"
-    result, _ = checked("((size_t)A & 127) == 68 && K > 9", f"__threadfence(); {read} if (v.x + v.y > 3e38f) return;")
+    result, _ = checked(
+        "((size_t)A & 127) == 68 && K > 9",
+        f"__threadfence(); {read} if (v.x + v.y > 3e38f) return;",
+    )
     assert result.verdict.accepted, result.verdict.reason
 
 
@@ -298,7 +362,9 @@ def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
     assert re.fullmatch(f"passed as fp32 for {', '.join(ranges)}", verdict.result)
 
 
-@pytest.mark.parametrize("condition", ["", "__float_as_uint(beta) == 0 ? alpha * acc : "])  # -0 has other bits
+@pytest.mark.parametrize(
+    "condition", ["", "__float_as_uint(beta) == 0 ? alpha * acc : "]
+)  # -0 has other bits
 @pytest.mark.parametrize(("rules", "accepted"), [("any", True), ("any M, N, K, any data", False)])
 def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(condition, rules, accepted):
     device, kernel = EmulatedDevice(), rung("naive")
@@ -333,17 +399,25 @@ def test_the_long_way_of_a_division_is_no_path_of_its_own():
     ],
 )
 def test_a_condition_is_named_by_the_sizes_that_matter(condition, words):
-    tried = {name: 128 * np.arange(1, 200) for name in ("M", "N", "K")} | {"A": 2**20 + 4 * np.arange(64)}
+    tried = {name: 128 * np.arange(1, 200) for name in ("M", "N", "K")} | {
+        "A": 2**20 + 4 * np.arange(64)
+    }
     row = {"M": 2**14, "N": 2**14, "K": 256, "A": 2**20}
-    assert named(lambda rows: eval(condition, {}, rows), row, tried, np.random.default_rng(1)) == words
+    assert (
+        named(lambda rows: eval(condition, {}, rows), row, tried, np.random.default_rng(1)) == words
+    )
 
 
 def test_choices_of_code_with_many_loops_are_computed_to_their_end():
     """With the budget of a kernel's launch, a right kernel failed as if it never ended."""
     step = "add.s32 %i, %i, 1;\n" + "setp.eq.s32 %q, %i, %m;\n@%q mov.u32 %x, %i;\n" * 25
-    loops = "".join(f"mov.u32 %i, 0;\nL{n}: {step}setp.lt.s32 %p, %i, %m;\n@%p bra L{n};\n" for n in range(150))
+    loops = "".join(
+        f"mov.u32 %i, 0;\nL{n}: {step}setp.lt.s32 %p, %i, %m;\n@%p bra L{n};\n" for n in range(150)
+    )
     body = f".reg .pred %p, %q;\n.reg .b32 %i, %m, %x;\nld.param.u32 %m, [M];\n{loops}ret;"
-    coverage = Coverage(load(f"{HEAD}.visible .entry k(.param .u32 M)\n{{\n{body}\n}}"), ("M",), (32,))
+    coverage = Coverage(
+        load(f"{HEAD}.visible .entry k(.param .u32 M)\n{{\n{body}\n}}"), ("M",), (32,)
+    )
     last = max(pc for pc, _ in coverage.judge.places)
     notes, _ = coverage.judged({"M": np.array([1, 1000])})
     assert notes[coverage.judge.places[last, True]].tolist() == [False, True]

@@ -25,7 +25,9 @@ def architecture() -> str:
     return arch
 
 
-def launched(source: str, arguments: Sequence[Any], grid: Any = (1,), block: Any = (32,), shared: int = 0) -> list[Any]:
+def launched(
+    source: str, arguments: Sequence[Any], grid: Any = (1,), block: Any = (32,), shared: int = 0
+) -> list[Any]:
     """The arguments after a launch of a source's kernel k, arrays as NumPy's."""
     own = [cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in arguments]
     kernel = CudaKernel(Program("k.cu", source, "k"), architecture())

@@ -63,7 +63,12 @@ def test_a_file_of_benchmarks(tmp_path):
     assert large.axes == {"N": 2**24, "dtype": "float32"} and large.moved_bytes == 8 * 2**24
     assert large.of_copy == approx(0.9, abs=0.35) and large.hot is not None
     assert "memory is full" in str(run.measurements[-1].reason)
-    against = measure(at(["N=16777216", "dtype=float32"], [copied]), by_cupy, harness=QUICK, out=tmp_path / "two.json")
+    against = measure(
+        at(["N=16777216", "dtype=float32"], [copied]),
+        by_cupy,
+        harness=QUICK,
+        out=tmp_path / "two.json",
+    )
     (found,) = against.measurements
     assert found.baseline == "by_cupy" and found.ratio == approx(1.0, abs=0.3), found.reason
 
@@ -105,14 +110,20 @@ def test_benchmarks_in_nvbenchs_interface(tmp_path):
     found = measure(declared(path), harness=QUICK, out=tmp_path / "run.json").measurements
     assert [m.status for m in found] == ["measured"] * 4, [m.reason for m in found]
     us = {str(m.axes["how"]): m.us for m in found}
-    assert us["external"] == approx(us["stream"], rel=0.1) and us["timer"] == approx(us["stream"], rel=0.5)
+    assert us["external"] == approx(us["stream"], rel=0.1) and us["timer"] == approx(
+        us["stream"], rel=0.5
+    )
     assert us["sync"] == approx(us["stream"], rel=0.8)
 
 
 @NEEDS_TORCH
 def test_pytorch_is_a_baseline_beside_cublas(tmp_path):
     run = worklog.measure(
-        ["warptiled"], 1024, harness=QUICK, against=[kernel_named("torch", {}), "naive"], out=tmp_path / "run.json"
+        ["warptiled"],
+        1024,
+        harness=QUICK,
+        against=[kernel_named("torch", {}), "naive"],
+        out=tmp_path / "run.json",
     )
     (m,) = run.select()
     assert set(m.against) == {"cuBLAS", "torch", "naive"} and m.baseline == "cuBLAS"
@@ -149,7 +160,9 @@ def test_cuda_source_is_right_at_every_case():
     found = check(Solution.of(SOFTMAX, problem="softmax"))
     assert found.verdict.accepted, found
     samples, cases = find_problem("softmax").tests
-    assert len(found.verdict.stages) == len(samples) + len(cases) + 1 and found.label.startswith("live")
+    assert len(found.verdict.stages) == len(samples) + len(cases) + 1 and found.label.startswith(
+        "live"
+    )
 
 
 @NEEDS_TORCH
@@ -192,12 +205,19 @@ def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size
     monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
     first = try_kernel(PLAIN, "one", shapes=[512])
     assert first.passed and first.checked.label == f"live · {gpu().name}"
-    assert first.run is not None and [m.kernel for m in first.run.measurements] == ["one", *BESIDE, "cuBLAS"]
+    assert first.run is not None and [m.kernel for m in first.run.measurements] == [
+        "one",
+        *BESIDE,
+        "cuBLAS",
+    ]
     rate = {m.kernel: m.tflops or 0.0 for m in first.shown.measurements}
     assert list(rate) == ["naive", "shared", "one", "cuBLAS"]
     assert rate["naive"] < rate["one"] < rate["cuBLAS"]
     assert first.ladder().headline.startswith("one reaches ")
     assert open_run().kernels["one"]["user"] == "kernel"
     second = try_kernel(PLAIN, "two", shapes=[512])
-    assert second.run is not None and [m.kernel for m in second.run.measurements] == ["two", "cuBLAS"]
+    assert second.run is not None and [m.kernel for m in second.run.measurements] == [
+        "two",
+        "cuBLAS",
+    ]
     assert [m.kernel for m in second.shown.measurements] == [*BESIDE, "two", "cuBLAS"]

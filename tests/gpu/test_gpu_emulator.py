@@ -8,7 +8,15 @@ import pytest
 
 from tests.emulator.helpers import cuda
 from tests.emulator.launches import KERNELS
-from tests.emulator.test_tensor_maps import BOXES, SOURCE, Box, arguments, begins_before, check, tensor
+from tests.emulator.test_tensor_maps import (
+    BOXES,
+    SOURCE,
+    Box,
+    arguments,
+    begins_before,
+    check,
+    tensor,
+)
 from worklog.gpu.device import gpu_reason
 
 if gpu_reason() is None:
@@ -64,5 +72,7 @@ def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case):
     middle, out = arguments(case, "NO_STORE" if begins_before(case) else "NONE")
     here, there = cupy.asarray(tensor(case)), cupy.zeros_like(cupy.asarray(tensor(case)))
     maps = [driver_map(array, case) for array in (here, there)]
-    after = same_ptx.launched(SOURCE, [*maps, *map(np.int32, middle), out], block=(64,), shared=out.nbytes)
+    after = same_ptx.launched(
+        SOURCE, [*maps, *map(np.int32, middle), out], block=(64,), shared=out.nbytes
+    )
     check(case, after[-1], cupy.asnumpy(there))

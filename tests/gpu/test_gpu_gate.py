@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
+from tests.exploits.host_functions import (
+    HERE,
+    NO_GAIN,
+    RIGHT,
+    RIGHT_ON_A_GPU,
+    WRONG,
+    WRONG_WHEN_TIMED,
+)
 from tests.gpu.conftest import QUICK
 from worklog.gate import SgemmChecker, checker
 from worklog.harness import Harness
@@ -19,7 +26,9 @@ from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
 from worklog.runs import CUBLAS
 
-ENOUGH = Harness().but(least_samples=300, most_samples=300, budget_s=20.0)  # more launches than each cheat waits for
+ENOUGH = Harness().but(
+    least_samples=300, most_samples=300, budget_s=20.0
+)  # more launches than each cheat waits for
 # Microseconds that the checks may add by N: between two launches other kernels evict this one's code. cuBLAS at 256
 # takes 0.4 to 0.8 µs more, and 1.1 µs more after two of them.
 ADDED_US = {256: 1.5, 1024: 0.15}
@@ -48,7 +57,10 @@ CLAIMED = {"takes_11_bits_of_tf32": "fp32-emulated"}  # several products in plac
 
 def cheat(folder: Path, name: str, line: str) -> Kernel:
     """cheat.cu with this line."""
-    path, text = folder / f"{name}.cu", Path(__file__).with_name("cheat.cu").read_text(encoding="utf-8")
+    path, text = (
+        folder / f"{name}.cu",
+        Path(__file__).with_name("cheat.cu").read_text(encoding="utf-8"),
+    )
     path.write_text(text.replace("NAME", name).replace("LINE", line))
     return Kernel.from_file(path, grid="(N + 31) // 32, (M + 7) // 8", block="32,8")
 
@@ -56,22 +68,33 @@ def cheat(folder: Path, name: str, line: str) -> Kernel:
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(tmp_path, name, measured):
     """Also one that shortens its operands by less than a largest error shows. Without a cheat it is measured."""
-    shape, claimed = (Shape(256, 256, 4096) if "bits" in name else Shape.of(256)), CLAIMED.get(name, "fp32")
+    shape, claimed = (
+        (Shape(256, 256, 4096) if "bits" in name else Shape.of(256)),
+        CLAIMED.get(name, "fp32"),
+    )
     kernel = replace(cheat(tmp_path, name, CHEATS[name]), claimed=claimed)
     found = measured(kernel, shape, ENOUGH)
-    assert found.status == ("failed" if CHEATS[name] else "measured"), f"{found.n} samples, {found.reason}"
+    assert found.status == ("failed" if CHEATS[name] else "measured"), (
+        f"{found.n} samples, {found.reason}"
+    )
     if CHEATS[name]:
         launches = re.search(r"launch(?: \d+)? of (\d+)", str(found.reason))
-        assert "every timed launch" in str(found.reason) and launches and int(launches[1]) >= 300, found.reason
+        assert "every timed launch" in str(found.reason) and launches and int(launches[1]) >= 300, (
+            found.reason
+        )
 
 
 @pytest.mark.parametrize(("name", "size"), [(CUBLAS, 256), ("warptiled", 1024)])
 def test_the_checks_add_little_to_the_time_and_never_shorten_it(name, size, measured):
     shape, us = rung("warptiled").domain.padded(Shape.of(size)), dict[bool, list[float]]()
     for gate in (True, False) * 3:
-        us.setdefault(gate, []).append(measured(name, shape, QUICK.but(precision=0.005, gate=gate)).us or 0.0)
+        us.setdefault(gate, []).append(
+            measured(name, shape, QUICK.but(precision=0.005, gate=gate)).us or 0.0
+        )
     with_checks, without = (sorted(us[gate])[1] for gate in (True, False))
-    print(f"{name} at {size}: {with_checks:.3f} µs with each launch checked, {without:.3f} µs without")
+    print(
+        f"{name} at {size}: {with_checks:.3f} µs with each launch checked, {without:.3f} µs without"
+    )
     assert -max(0.02 * without, 0.15) < with_checks - without < max(0.02 * without, ADDED_US[size])
 
 
@@ -105,7 +128,9 @@ def test_a_right_host_function_is_checked_and_timed(name, measured):
 
 
 @pytest.mark.usefixtures("gives_up_soon")
-def test_a_right_function_that_waits_for_the_gpu_passes_the_gate_and_cannot_be_timed(session, measured):
+def test_a_right_function_that_waits_for_the_gpu_passes_the_gate_and_cannot_be_timed(
+    session, measured
+):
     verdict = SgemmChecker(session.device, SHAPE, seed=1).check(RIGHT[WAITS].load(session.device))
     assert verdict.accepted, verdict.reason
     found = measured(RIGHT[WAITS], SHAPE, SHORT)
@@ -116,10 +141,14 @@ def test_a_shared_library_is_right_on_the_harness_stream_only(tmp_path, measured
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
     library = tmp_path / "libgemm.so"
-    subprocess.run(["nvcc", "-shared", "-Xcompiler", "-fPIC", "-o", library, HERE / "library.cu"], check=True)
+    subprocess.run(
+        ["nvcc", "-shared", "-Xcompiler", "-fPIC", "-o", library, HERE / "library.cu"], check=True
+    )
     for name, status in (
         ("on_the_stream", "measured"),
         ("on_the_legacy_stream", "failed"),
         ("on_its_own_stream", "failed"),
     ):
-        assert measured(Kernel.from_function(f"{library}:{name}"), TIMED, SHORT).status == status, name
+        assert measured(Kernel.from_function(f"{library}:{name}"), TIMED, SHORT).status == status, (
+            name
+        )

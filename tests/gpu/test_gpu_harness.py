@@ -58,7 +58,9 @@ def test_the_calibration_is_within_its_limits(session):
 @pytest.mark.parametrize("us", [1.5, 17, 700])
 def test_lengths_between_the_calibrated_ones_are_read_right(session, us):
     fine = QUICK.but(precision=0.0005, budget_s=0.5, most_samples=1000)
-    read = [spin_us(session, us, fine) for _ in range(5)]  # one also has the drift and scatter within its interval
+    read = [
+        spin_us(session, us, fine) for _ in range(5)
+    ]  # one also has the drift and scatter within its interval
     print(f"{us:g} µs is read as", *(f"{one - session.calibration.offset_us:.3f}" for one in read))
     assert np.median(read) - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
 
@@ -98,7 +100,9 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session):
             timeline.lift_marks()
         timeline.flush_l2()
         warm[lifted] = float(np.mean(np.asarray(timeline.probe_l2()) < halfway))
-    print(f"lines still in L2 after a flush: {warm[False]:.0%} of the marked ones, {warm[True]:.0%} once reset")
+    print(
+        f"lines still in L2 after a flush: {warm[False]:.0%} of the marked ones, {warm[True]:.0%} once reset"
+    )
     assert warm[True] <= 0.02 < warm[False]
     assert timeline.remarks == []
 
@@ -109,11 +113,17 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session):
         (256, {"l2": "rotate"}, 0.15),
         (2048, {"l2": "rotate"}, 0.15),
         (1024, {"l2": "rotate", "timer": "graph"}, 0.1),
-        *((512, {rule: word}, 0.1) for rule in ("warmup", "stopping") for word in [*RULES[rule]][1:]),
+        *(
+            (512, {rule: word}, 0.1)
+            for rule in ("warmup", "stopping")
+            for word in [*RULES[rule]][1:]
+        ),
     ],
     ids=str,
 )
-def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(size, changes, tolerance, measured, plain_us):
+def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
+    size, changes, tolerance, measured, plain_us
+):
     if size not in plain_us:
         plain_us[size] = measured(CUBLAS, Shape.of(size)).us or 0.0
     other = measured(CUBLAS, Shape.of(size), QUICK.but(**changes))
@@ -135,7 +145,9 @@ def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs():
     rotated = worklog.time(lambda a: add(a, out), x, harness=QUICK.but(l2="rotate"))
     assert flushed.gbs is not None and 500 < flushed.gbs < 8000
     input_us = x.nbytes / gpu().memory_peak_gbs / 1e3
-    print(f"{flushed.us:.2f} µs flushed, {rotated.us:.2f} µs rotated, {input_us:.2f} µs for the input at the peak")
+    print(
+        f"{flushed.us:.2f} µs flushed, {rotated.us:.2f} µs rotated, {input_us:.2f} µs for the input at the peak"
+    )
     assert 0.9 * input_us < rotated.us < 1.1 * flushed.us
 
 
@@ -153,8 +165,12 @@ def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session):
         cupy.cuda.get_current_stream().synchronize()
 
     assert worklog.time(launch, timer=True, harness=QUICK).us == approx(50.0, abs=0.3)
-    found, by_host = (worklog.time(waiting, sync=True, harness=QUICK.but(timer=t)) for t in ("events", "host"))
-    print(f"a call that waits: {found.us:.1f} µs by events, {by_host.us:.1f} µs by the host's clock")
+    found, by_host = (
+        worklog.time(waiting, sync=True, harness=QUICK.but(timer=t)) for t in ("events", "host")
+    )
+    print(
+        f"a call that waits: {found.us:.1f} µs by events, {by_host.us:.1f} µs by the host's clock"
+    )
     assert 50.0 < found.us < min(500.0, 1.5 * by_host.us)
     assert any("waits for the GPU" in degradation for degradation in found.degradations)
 
@@ -196,7 +212,9 @@ def test_a_call_that_enqueues_nothing_or_elsewhere(add):
         except LaunchFailed as error:
             assert "the current stream" in str(error)
         else:
-            assert any("on the current stream" in degradation for degradation in found.degradations), str(found)
+            assert any(
+                "on the current stream" in degradation for degradation in found.degradations
+            ), str(found)
     elsewhere.synchronize()
 
 

@@ -46,9 +46,16 @@ FOUND = {
 def test_a_launch_finds_no_number_in_memory_that_it_did_not_write(memory, session):
     device, blocks, threads = session.device, 2048, 128
     body = f"{FOUND[memory]} out[blockIdx.x * blockDim.x + threadIdx.x] = found;"
-    kernel = device.compile(Program("finds.cu", f"__global__ void finds(float* out) {{ {body} }}", "finds"))
-    gate, out = Memory(device, np.random.default_rng(0)), device.upload(np.zeros(blocks * threads, np.float32))
-    device.launch(kernel, (blocks, 1), threads, (out,))  # what a module's first launch allocates is clean
+    kernel = device.compile(
+        Program("finds.cu", f"__global__ void finds(float* out) {{ {body} }}", "finds")
+    )
+    gate, out = (
+        Memory(device, np.random.default_rng(0)),
+        device.upload(np.zeros(blocks * threads, np.float32)),
+    )
+    device.launch(
+        kernel, (blocks, 1), threads, (out,)
+    )  # what a module's first launch allocates is clean
     gate.foul()
     device.launch(kernel, (blocks, 1), threads, (out,))
     assert np.isnan(device.download(out)).mean() > 0.5
@@ -86,13 +93,17 @@ def test_an_illegal_launch_fails_and_the_session_goes_on(session, measured):
     with pytest.raises(LaunchFailed, match="launching a kernel"):
         session.device.launch(kernel, (1, 1), 4096, ())
     text = rung("naive").source
-    wide = Kernel.from_source(text, entry=rung("naive").program.entry, name="wide", grid="M, N", block="64, 64")
+    wide = Kernel.from_source(
+        text, entry=rung("naive").program.entry, name="wide", grid="M, N", block="64, 64"
+    )
     found = measured(wide, Shape.of(256))
     assert (found.status, found.us) == ("failed", None) and "launch" in str(found.reason)
     assert measured("coalesced", Shape.of(256)).us is not None
 
 
-@pytest.mark.parametrize("changed", [{}, {"l2": "warm"}, {"timer": "graph", "l2": "rotate"}], ids=str)
+@pytest.mark.parametrize(
+    "changed", [{}, {"l2": "warm"}, {"timer": "graph", "l2": "rotate"}], ids=str
+)
 def test_best_and_split_are_measured_as_any_rung_with_every_state_of_the_cache(changed):
     names = ["best", "split"] if gpu().compute_capability == (9, 0) else ["best"]
     run = measure(names, [(1021, 1021, 1021), (128, 128, 16384)], harness=QUICK.but(**changed))
@@ -124,8 +135,13 @@ def test_at_4096_every_rung_is_faster_than_the_one_before(measured):
     """But for `pipelined`, whose tile is a smaller one. Two reach the article's shares, 84.8 % and 93.7 % of cuBLAS."""
     if "H200" not in gpu().name:
         pytest.skip(f"tiles were chosen for an H200, this is {gpu().name}")
-    found = {name: measured(name, Shape.of(4096), Harness().but(budget_s=0.5, precision=0.01)) for name in NAMES}
-    assert {m.status for m in found.values()} == {"measured"}, {name: m.reason for name, m in found.items()}
+    found = {
+        name: measured(name, Shape.of(4096), Harness().but(budget_s=0.5, precision=0.01))
+        for name in NAMES
+    }
+    assert {m.status for m in found.values()} == {"measured"}, {
+        name: m.reason for name, m in found.items()
+    }
     times = {name: found[name].us or 0.0 for name in NAMES if name != "pipelined"}
     assert list(times.values()) == sorted(times.values(), reverse=True), times
     shares = {name: found[name].ratio or 0.0 for name in ("autotuned", "warptiled")}
@@ -135,12 +151,20 @@ def test_at_4096_every_rung_is_faster_than_the_one_before(measured):
 MEASURED_S = 120.0
 PROMISED_S = 2.0  # between a cancel and the end of the process
 ILLEGAL = PLAIN.replace("float acc", "C[(size_t)1 << 40] = 0.0f;\n  float acc")
-ENDLESS = PLAIN.replace("float acc", "if (M == 512) while (clock64() != 0) {}\n  float acc")  # the gate's shapes end
-PRINTS = PLAIN.replace("float acc", 'if (M == 1 && row + col == 0) printf("row %d\\n", row);\n  float acc')
+ENDLESS = PLAIN.replace(
+    "float acc", "if (M == 512) while (clock64() != 0) {}\n  float acc"
+)  # the gate's shapes end
+PRINTS = PLAIN.replace(
+    "float acc", 'if (M == 1 && row + col == 0) printf("row %d\\n", row);\n  float acc'
+)
 
 
 def kernel(source: str, name: str = "mine") -> Kernel:
-    return Kernel(name, Program(f"{name}.cu", source, ""), (Launch("mine", "(N + 31) / 32, (M + 7) / 8", "32, 8"),))
+    return Kernel(
+        name,
+        Program(f"{name}.cu", source, ""),
+        (Launch("mine", "(N + 31) / 32, (M + 7) / 8", "32, 8"),),
+    )
 
 
 def reason(checked: Checked) -> str:
@@ -184,7 +208,9 @@ except cupy.cuda.runtime.CUDARuntimeError:
 
 
 def test_a_notebook_that_lost_its_own_context_still_checks_and_what_a_kernel_prints_is_shown():
-    done = subprocess.run((sys.executable, "-c", LOST), capture_output=True, text=True, timeout=MEASURED_S)
+    done = subprocess.run(
+        (sys.executable, "-c", LOST), capture_output=True, text=True, timeout=MEASURED_S
+    )
     assert done.stdout == "True\n" and "row 0\n" in done.stderr, done.stderr
 
 
@@ -219,7 +245,9 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
     assert check_in_child(own[0], SMALL).verdict.accepted
 
 
-SHIFTED = PLAIN.replace("A[row * K", "((const float*)((size_t)A & ~15ull))[(size_t(A) & 15) + row * K")
+SHIFTED = PLAIN.replace(
+    "A[row * K", "((const float*)((size_t)A & ~15ull))[(size_t(A) & 15) + row * K"
+)
 
 
 def test_what_only_the_emulator_sees_fails_a_check_on_a_gpu():
@@ -246,7 +274,10 @@ def test_a_gpu_whose_memory_is_full_is_reported():
     finally:
         held.clear()
     checked = check_in_child(kernel(PLAIN), SMALL)
-    assert checked.verdict.accepted and checked.label == f"live · {gpu().name} · beside emulated · sm_90 PTX"
+    assert (
+        checked.verdict.accepted
+        and checked.label == f"live · {gpu().name} · beside emulated · sm_90 PTX"
+    )
 
 
 def test_the_gpu_that_is_current_is_the_one_that_measures():
@@ -271,9 +302,21 @@ def test_a_build_of_a_revision_takes_turns_with_the_same_source_and_is_the_same(
     (tmp_path / "mine.cu").write_text(rung("warptiled").source)
     for words in ("init -q", "add mine.cu", "-c user.name=x -c user.email=x@x commit -qm x"):
         subprocess.run(["git", *words.split()], check=True, cwd=tmp_path)
-    command = [sys.executable, "-m", "worklog", "run", "mine.cu", "--size", "1024", "--against-revision", "HEAD"]
+    command = [
+        sys.executable,
+        "-m",
+        "worklog",
+        "run",
+        "mine.cu",
+        "--size",
+        "1024",
+        "--against-revision",
+        "HEAD",
+    ]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^1 (same|cannot tell) · threshold 2 %$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^1 (same|cannot tell) · threshold 2 %$", done.stdout, re.MULTILINE), (
+        done.stdout
+    )
     (run,) = (Run.load(Path(name)) for name in re.findall(r"run saved: (.*)", done.stdout))
     assert run.tool["command"] == command[3:] and run.gpu.uuid.startswith("GPU-")

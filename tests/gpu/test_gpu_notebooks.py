@@ -28,9 +28,15 @@ from worklog.runs.run import Run
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # A long one and a short one in turn: at first each of six workers gets two in a row.
 ORDER = "13 03 12 09 07 04 10 00 06 02 08 01 05 11"
-SOURCES = sorted((NOTEBOOKS / "source").glob("[0-9]*.py"), key=lambda path: ORDER.find(path.stem[:2]))
+SOURCES = sorted(
+    (NOTEBOOKS / "source").glob("[0-9]*.py"), key=lambda path: ORDER.find(path.stem[:2])
+)
 SMALL = Shape.of(512)
-FEW: dict[str, Any] = {"least_samples": 16, "most_samples": 24, "budget_s": 0.1}  # on a GPU that others use
+FEW: dict[str, Any] = {
+    "least_samples": 16,
+    "most_samples": 24,
+    "budget_s": 0.1,
+}  # on a GPU that others use
 
 
 class CheckedOnce(Session):
@@ -62,7 +68,9 @@ def test_it_runs_live(source, quick_session, known, tmp_path, monkeypatch, capsy
         pytest.skip("cell magic needs IPython")
     if re.search(r"\blab\b", text):
         pytest.importorskip("ipywidgets", reason="this notebook shows the panel")
-    monkeypatch.setattr(measure, "carry_out", partial(quick, quick_session, known, measure.carry_out))
+    monkeypatch.setattr(
+        measure, "carry_out", partial(quick, quick_session, known, measure.carry_out)
+    )
     monkeypatch.setattr(launches, "POOL_BYTES", 2**30)  # the others need memory too
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
     (tmp_path / "examples").symlink_to(NOTEBOOKS / "examples")
@@ -83,12 +91,18 @@ def quick(
     **how: Any,
 ) -> Run:
     """A run of few samples, measured in this process, but for what a child process protects: Python functions."""
-    few = [replace(task, changed=tuple(item for item in task.changed if item[0] not in FEW)) for task in tasks]
+    few = [
+        replace(task, changed=tuple(item for item in task.changed if item[0] not in FEW))
+        for task in tasks
+    ]
     used = harness.but(**FEW)
     if any(kernel.host for kernel in user_kernels) or None in [task.shape for task in tasks]:
         return carry_out(few, used, user_kernels=user_kernels, **how)
     if user_kernels:
-        session, known = CheckedOnce({one.name: one for one in user_kernels}, session.calibration), dict(known)
+        session, known = (
+            CheckedOnce({one.name: one for one in user_kernels}, session.calibration),
+            dict(known),
+        )
     run = Run(**session.head(used, []), complete=True)
     for task in few:
         if task not in known:

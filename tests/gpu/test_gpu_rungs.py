@@ -20,7 +20,11 @@ from worklog.kernel.rungs import FP32, SPLIT_TILES, any_shape, split
 from worklog.problem.gemm import Shape, random_inputs
 
 LAUNCHES = 1000
-RECORDS = [*(record for record in TENSOR if record.choose is None), *map(split, SPLIT_TILES), split(64, 3, 160)]
+RECORDS = [
+    *(record for record in TENSOR if record.choose is None),
+    *map(split, SPLIT_TILES),
+    split(64, 3, 160),
+]
 HANDED_OVER = [
     *(record for record in FP32 if record.number is not None and record.number >= 14),
     any_shape(table().tiles[0].template),
@@ -41,7 +45,9 @@ def device():
     return CudaDevice()
 
 
-@pytest.mark.parametrize(("record", "least", "alpha", "beta"), EVERY, ids=lambda one: getattr(one, "entry", str(one)))
+@pytest.mark.parametrize(
+    ("record", "least", "alpha", "beta"), EVERY, ids=lambda one: getattr(one, "entry", str(one))
+)
 def test_every_bit_is_the_gpus(record, least, alpha, beta, device):
     """Those with FP32's range also with infinities and NaN, subnormal numbers and scales that FP16 doesn't have."""
     rng = np.random.default_rng(0)
@@ -82,7 +88,9 @@ def test_a_thousand_launches_give_the_same_bits(record, device):
 
 def program(name: str) -> Program:
     """Of a file of this folder."""
-    return Program(f"{name}.cu", Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"), name)
+    return Program(
+        f"{name}.cu", Path(__file__).with_name(f"{name}.cu").read_text(encoding="utf-8"), name
+    )
 
 
 def test_each_compilation_of_one_source_has_variables_of_its_own(device):
@@ -104,7 +112,9 @@ def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device):
     device.launch(kernel, (blocks, 1), 32, (out, arrived))
     assert (device.download(out) == blocks).all()
     for grid in ((100_000, 1), (50_000, 2)):
-        with pytest.raises(LaunchFailed, match=r"cooperative launch: 100,000, of which [\d,]+ run together"):
+        with pytest.raises(
+            LaunchFailed, match=r"cooperative launch: 100,000, of which [\d,]+ run together"
+        ):
             device.launch(kernel, grid, 32, (out, arrived))
 
 

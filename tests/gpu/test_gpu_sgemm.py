@@ -32,7 +32,11 @@ SHAPES = (
 
 
 def integers(library: Any, rows: int, columns: int, seed: int = 0) -> Any:
-    host = np.random.default_rng([rows, columns, seed]).integers(-8, 9, (rows, columns)).astype(np.float32)
+    host = (
+        np.random.default_rng([rows, columns, seed])
+        .integers(-8, 9, (rows, columns))
+        .astype(np.float32)
+    )
     return library.asarray(host) if library.__name__ == "cupy" else library.from_numpy(host).cuda()
 
 
@@ -50,7 +54,10 @@ def same(one: Any, other: Any) -> bool:
 def test_it_is_exact_on_integers(library, shape, by_columns):
     m, n, k = shape
     sizes = (m, k), (k, n), (m, n)
-    stored = (integers(library, *(size[::-1] if by else size)) for size, by in zip(sizes, by_columns, strict=True))
+    stored = (
+        integers(library, *(size[::-1] if by else size))
+        for size, by in zip(sizes, by_columns, strict=True)
+    )
     a, b, c = (one.T if by else one for one, by in zip(stored, by_columns, strict=True))
     expected = 2 * (a @ b) + 3 * c
     assert worklog.sgemm(a, b, c, alpha=2, beta=3) is c
@@ -62,12 +69,19 @@ def test_split_is_as_accurate_as_fp32(library):
     if gpu().compute_capability != (9, 0):
         pytest.skip("the rung split is for compute capability 9.0")
     a, b = (integers(library, 1021, 1021, seed) * 0.1 for seed in range(2))
-    exact = (a.astype("d") @ b.astype("d")) if library.__name__ == "cupy" else a.double() @ b.double()
-    assert float(abs(worklog.sgemm(a, b, mode="split") - exact).max()) <= float(abs(a @ b - exact).max()) * 1.5
+    exact = (
+        (a.astype("d") @ b.astype("d")) if library.__name__ == "cupy" else a.double() @ b.double()
+    )
+    assert (
+        float(abs(worklog.sgemm(a, b, mode="split") - exact).max())
+        <= float(abs(a @ b - exact).max()) * 1.5
+    )
 
 
 @pytest.mark.parametrize("max_error", [6.1e-8, 1e-6, 2e-5, 1e-3])
-@pytest.mark.parametrize("shape", [(70, 1021, 515), (1021, 1021, 1021), (2048, 2048, 2048), (128, 128, 16384)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(70, 1021, 515), (1021, 1021, 1021), (2048, 2048, 2048), (128, 128, 16384)], ids=str
+)
 def test_no_drawn_product_misses_max_error(shape: tuple[int, int, int], max_error: float) -> None:
     cupy = pytest.importorskip("cupy")
     for seed in range(13):  # a kind each, and one more: 208 products
@@ -79,7 +93,9 @@ def test_no_drawn_product_misses_max_error(shape: tuple[int, int, int], max_erro
 
 @pytest.mark.parametrize("mode", ["fp32", "split"])
 @pytest.mark.parametrize("shape", [(64, 64, 64), (128, 128, 16384), (2048, 2048, 512)], ids=str)
-def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(library, shape, mode, monkeypatch):
+def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(
+    library, shape, mode, monkeypatch
+):
     m, n, k = shape
     if mode == "split" and gpu().compute_capability != (9, 0):
         pytest.skip("the rung split is for compute capability 9.0")
@@ -92,7 +108,9 @@ def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(library, sha
         found = worklog.sgemm(a, b, c, alpha=2, beta=1, mode=mode)
         assert bool(abs(found - expected).max() < 0.5), "of integers"
 
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # split takes best for some
+    with warnings.catch_warnings(
+        action="ignore", category=UserWarning
+    ):  # split takes best for some
         for seed in (1, 2):
             multiply(seed)
             multiply(seed, offset=1)
@@ -180,7 +198,9 @@ def test_every_tile_passes_the_gate(template, parts):
     passes_the_gate(any_shape(template, parts))
 
 
-@pytest.mark.parametrize("template", [tile.template for tile in table().tiles if tile.kernel == "sliced"], ids=str)
+@pytest.mark.parametrize(
+    "template", [tile.template for tile in table().tiles if tile.kernel == "sliced"], ids=str
+)
 def test_every_tile_whose_threads_share_out_k_passes_the_gate(template):
     passes_the_gate(sliced(template))
 
@@ -193,5 +213,7 @@ def passes_the_gate(kernel: worklog.Kernel) -> None:
     from worklog.gpu.cuda import CudaDevice
 
     device = CudaDevice()
-    verdict = SgemmChecker(device, kernel.domain.padded(Shape(1000, 1021, 515)), 0).check(kernel.load(device))
+    verdict = SgemmChecker(device, kernel.domain.padded(Shape(1000, 1021, 515)), 0).check(
+        kernel.load(device)
+    )
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason

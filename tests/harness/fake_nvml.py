@@ -40,7 +40,10 @@ CALLS: dict[str, tuple[str, Callable[..., dict[str, Any]]]] = {
     "nvmlShutdown": ("shutdown", lambda: {}),
     "nvmlDeviceGetCurrentClocksEventReasons": ("reasons", lambda handle: {}),
     "nvmlDeviceSetPersistenceMode": ("persistence", lambda handle, mode: {"persistence": mode}),
-    "nvmlDeviceSetGpuLockedClocks": ("lock sm", lambda handle, low, high: {"sm": low if low == high else "range"}),
+    "nvmlDeviceSetGpuLockedClocks": (
+        "lock sm",
+        lambda handle, low, high: {"sm": low if low == high else "range"},
+    ),
     "nvmlDeviceSetMemoryLockedClocks": ("lock memory", lambda handle, low, high: {"memory": low}),
     "nvmlDeviceResetGpuLockedClocks": ("reset sm", lambda handle: {"sm": None}),
     "nvmlDeviceResetMemoryLockedClocks": ("reset memory", lambda handle: {"memory": None}),
@@ -59,7 +62,9 @@ def state() -> dict[str, Any]:
 def write(**changes: Any) -> None:
     path = Path(os.environ["FAKE_NVML"])
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({**(state() if path.exists() else START), **changes}), encoding="utf-8")
+    temporary.write_text(
+        json.dumps({**(state() if path.exists() else START), **changes}), encoding="utf-8"
+    )
     temporary.replace(path)
 
 
@@ -88,7 +93,9 @@ def sm_mhz() -> float:
 @contextmanager
 def pretended(file: Path | None = None) -> Iterator[None]:
     """There is a GPU, and this is its NVML. file: its state, made new (default: FAKE_NVML)."""
-    names = {} if file is None else {"FAKE_NVML": str(file), "PYTHONPATH": str(ROOT)}  # for the guard, too
+    names = (
+        {} if file is None else {"FAKE_NVML": str(file), "PYTHONPATH": str(ROOT)}
+    )  # for the guard, too
     with (
         mock.patch.dict(os.environ, names),
         mock.patch("worklog.gpu.device.bus_id", lambda: "0000:01:00.0"),

@@ -30,7 +30,9 @@ def test_a_calibration_finds_what_the_gpu_was_given():
     assert (found.offset_us, found.slope) == approx((2.8, 1.0), abs=1e-6)
     assert found.launch_us == approx(5.5) and found.aa_low <= 1.0 <= found.aa_high
     rates = found.fp32_tflops, found.copy_gbs / 1e3, found.l2_gbs / 1e3
-    assert rates == approx((1 / 52.8, 1 / 52.8, 1 / 27.8), rel=1e-3), "only reads of L2 are from a warm cache"
+    assert rates == approx((1 / 52.8, 1 / 52.8, 1 / 27.8), rel=1e-3), (
+        "only reads of L2 are from a warm cache"
+    )
     assert found.sm_mhz == approx(2000.0) and found.flush_evicts and found.remarks == []
     noisy = calibrate(VirtualGpu(noise=0.02))
     assert noisy.aa_high - noisy.aa_low == approx(40 * (found.aa_high - found.aa_low), rel=0.5)
@@ -47,7 +49,9 @@ def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope, 
     found = calibrate(VirtualGpu(offset_us=2.8, event_slope=slope))
     over_us = found.offset_by_length_us
     assert (next(iter(over_us)), [*over_us][-1]) == ("1", "1000")
-    assert over_us == approx({known: 2.8 + (slope - 1) * float(known) for known in over_us}, abs=1e-4)
+    assert over_us == approx(
+        {known: 2.8 + (slope - 1) * float(known) for known in over_us}, abs=1e-4
+    )
     assert found.offset_us == approx(2.8 + (slope - 1) * 20), "halfway between 10 and 30 µs"
     assert found.slope == approx(slope, rel=1e-5)
     assert found.error_us[1000.0] == approx(1000 * (slope - 1), rel=0.1, abs=1e-6)
@@ -67,12 +71,18 @@ def test_a_short_disturbance_shifts_no_length():
     gpu = VirtualGpu(offset_us=2.8)
     number, spin = iter(range(10**6)), gpu.spin
     gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))
-    assert harness.read_known_lengths(gpu)[0] == approx(dict.fromkeys(harness.KNOWN_US, 2.8), abs=1e-6)
+    assert harness.read_known_lengths(gpu)[0] == approx(
+        dict.fromkeys(harness.KNOWN_US, 2.8), abs=1e-6
+    )
     assert next(number) > 520
 
 
-@pytest.mark.parametrize(("evicts", "cold", "still"), [(True, 650, 0.0), (False, 250, 0.95), (0.9, 650, 0.1)])
-def test_whether_the_flush_works_is_found_out_and_how_much_it_leaves(monkeypatch, evicts, cold, still):
+@pytest.mark.parametrize(
+    ("evicts", "cold", "still"), [(True, 650, 0.0), (False, 250, 0.95), (0.9, 650, 0.1)]
+)
+def test_whether_the_flush_works_is_found_out_and_how_much_it_leaves(
+    monkeypatch, evicts, cold, still
+):
     gpu = VirtualGpu(flush_evicts=bool(evicts))
     if evicts == 0.9:  # of the cache
         warm = [250.0 + n % 20 for n in range(1000)]
@@ -86,7 +96,13 @@ def test_whether_the_flush_works_is_found_out_and_how_much_it_leaves(monkeypatch
 
 def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a_failure():
     found = replace(
-        CALIBRATION, fp32_tflops=65.3, copy_gbs=4000.0, sm_mhz=1980.0, aa_ratio=1.0001, aa_low=0.9998, aa_high=1.0004
+        CALIBRATION,
+        fp32_tflops=65.3,
+        copy_gbs=4000.0,
+        sm_mhz=1980.0,
+        aa_ratio=1.0001,
+        aa_low=0.9998,
+        aa_high=1.0004,
     )
     page = certificate(found, GPU, "live · Virtual · 2026-11-21")
     for words in (
@@ -100,7 +116,9 @@ def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a
     ):
         assert words in page
     for read_us, error in ((4.2, "+0.80"), (2.6, "-0.80")):
-        bad = replace(CALIBRATION, offset_by_length_us={"1": 3.4, "10": 3.4, "100": read_us}, still_cached=0.4)
+        bad = replace(
+            CALIBRATION, offset_by_length_us={"1": 3.4, "10": 3.4, "100": read_us}, still_cached=0.4
+        )
         page = certificate(bad, GPU, "2026-11-21")
         assert f"OUT OF TOLERANCE; largest error {error}0 µs" in page and "DOES NOT EVICT" in page
         assert f"up to {error} µs wrong" in bad.remarks[0] and "40% of the reads" in bad.remarks[1]
@@ -108,10 +126,16 @@ def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_the_command_prints_the_certificate_or_json_of_this_gpu_or_of_the_recording(live, monkeypatch):
-    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None if live else "no usable NVIDIA driver")
+def test_the_command_prints_the_certificate_or_json_of_this_gpu_or_of_the_recording(
+    live, monkeypatch
+):
+    monkeypatch.setattr(
+        "worklog.runner.measure.gpu_reason", lambda: None if live else "no usable NVIDIA driver"
+    )
     monkeypatch.setenv("WORKLOG_SOURCE", "" if live else "recorded")
-    monkeypatch.setattr("worklog.runner.session.Session", lambda: SimpleNamespace(calibration=CALIBRATION))
+    monkeypatch.setattr(
+        "worklog.runner.session.Session", lambda: SimpleNamespace(calibration=CALIBRATION)
+    )
     for module in ("runner.session", "gpu.device"):
         monkeypatch.setattr(f"worklog.{module}.gpu", lambda: GPU)
     recorded = recorded_run()
@@ -129,7 +153,9 @@ SOURCE = (Path(worklog.__file__).parent / "gpu" / "timeline.cu").read_text(encod
 
 
 @pytest.mark.parametrize("entry", ["hold", "stamp", "flush", "spin", "ffma", "read", "probe"])
-def test_every_kernel_of_the_harness_compiles_for_the_oldest_and_the_newest_gpu_without_spills(entry):
+def test_every_kernel_of_the_harness_compiles_for_the_oldest_and_the_newest_gpu_without_spills(
+    entry,
+):
     first, *_, last = LIMITS
     for arch in (first, last):
         kernel = compile_cuda(Program("timeline.cu", SOURCE, f"harness_{entry}"), arch)

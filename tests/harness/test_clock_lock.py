@@ -18,7 +18,13 @@ import worklog
 from tests.harness import fake_nvml
 from tests.virtual.gpu import REFERENCE_MHZ, VirtualGpu
 from tests.virtual.machine import Machine
-from tests.virtual.session import CALIBRATION, VirtualSession, launches_of_warm_up, session_on, timed
+from tests.virtual.session import (
+    CALIBRATION,
+    VirtualSession,
+    launches_of_warm_up,
+    session_on,
+    timed,
+)
 from worklog.errors import BadSetting
 from worklog.gpu.clocks import Clocks, ClocksNotLocked, locked_clocks
 from worklog.harness import Harness
@@ -66,7 +72,11 @@ def eventually(expected: dict[str, Any]) -> bool:
 
 def children(process: int | str) -> set[int]:
     """The processes that this one has started: its guard."""
-    return {int(word) for path in Path(f"/proc/{process}/task").glob("*/children") for word in path.read_text().split()}
+    return {
+        int(word)
+        for path in Path(f"/proc/{process}/task").glob("*/children")
+        for word in path.read_text().split()
+    }
 
 
 def child(then: str = "time.sleep(600)") -> subprocess.Popen[str]:
@@ -91,19 +101,44 @@ def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back():
 @pytest.mark.parametrize(
     ("asked", "state", "holds", "words"),
     [
-        ("locked", {"refuses": REFUSED}, "watched", ("Insufficient Permissions", "run as root", WATCHED)),
-        ("locked", {"refuses": ["lock memory", "reset memory"]}, "locked:1770", ("memory clock not locked",)),
+        (
+            "locked",
+            {"refuses": REFUSED},
+            "watched",
+            ("Insufficient Permissions", "run as root", WATCHED),
+        ),
+        (
+            "locked",
+            {"refuses": ["lock memory", "reset memory"]},
+            "locked:1770",
+            ("memory clock not locked",),
+        ),
         ("locked", {"clocks": []}, "watched", ("no supported clocks",)),
         ("locked", {"reasons": 0x2, "sm": 1500}, "watched", ("clocks: held already, at 1500 MHz",)),
-        ("watched", {"reasons": 0x2, "sm": 1500}, "watched", ("clocks: held already, at 1500 MHz",)),
+        (
+            "watched",
+            {"reasons": 0x2, "sm": 1500},
+            "watched",
+            ("clocks: held already, at 1500 MHz",),
+        ),
         ("ignored", {"reasons": 0x2, "sm": 1500}, "ignored", ()),
-        ("locked", {"runs_at": 1980}, "watched", ("the GPU runs at 1980 MHz: the lock did not take", WATCHED)),
+        (
+            "locked",
+            {"runs_at": 1980},
+            "watched",
+            ("the GPU runs at 1980 MHz: the lock did not take", WATCHED),
+        ),
         *(("locked", {"refuses": [call]}, "watched", (WATCHED,)) for call in ("init", "reasons")),
-        *(("watched", {"refuses": [call], "reasons": 0x2}, "watched", ()) for call in ("init", "reasons")),
+        *(
+            ("watched", {"refuses": [call], "reasons": 0x2}, "watched", ())
+            for call in ("init", "reasons")
+        ),
         ("watched", {}, "watched", ()),
     ],
 )
-def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(asked, state, holds, words, monkeypatch, capfd):
+def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(
+    asked, state, holds, words, monkeypatch, capfd
+):
     monkeypatch.setattr("worklog.gpu.clocks.SETTLES_S", 0.01)
     fake_nvml.write(**state)
     with Clocks() as held:
@@ -115,7 +150,9 @@ def test_clocks_that_are_not_locked_stay_and_the_reason_is_said(asked, state, ho
     calls = fake_nvml.state()["calls"]
     assert calls[-1:] in ([], ["shutdown"])
     assert asked == "locked" or not LOCKS & set(calls)
-    assert "sm" not in state or not {"reset sm", "lock sm"} & set(calls), "another process's lock is left alone"
+    assert "sm" not in state or not {"reset sm", "lock sm"} & set(calls), (
+        "another process's lock is left alone"
+    )
 
 
 def test_without_a_gpu_nothing_is_locked(monkeypatch):
@@ -129,7 +166,10 @@ def test_clocks_that_cannot_be_given_back_are_an_error_that_hides_no_other(raise
     """Named one by one: a memory clock that was never locked is not among them."""
     fake_nvml.write(refuses=["lock memory", "reset memory"])
     only_sm = r"not given back \(SM clock: Insufficient Permissions\): run nvidia-smi -rgc"
-    with pytest.raises(raised or ClocksNotLocked, match=None if raised else only_sm), Clocks() as held:
+    with (
+        pytest.raises(raised or ClocksNotLocked, match=None if raised else only_sm),
+        Clocks() as held,
+    ):
         held.hold("locked")
         fake_nvml.write(refuses=["lock memory", "reset memory", "reset sm"])
         if raised:
@@ -142,8 +182,16 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it():
     """And locked only once while they stay the same, and given back for the next task that does not."""
     with Clocks() as held:
         hold = held.hold
-        found = [(hold(asked)[0], fake_nvml.state()["sm"]) for asked in ("watched", "locked", "locked:1770", "watched")]
-        assert found == [("watched", None), ("locked:1770", 1770), ("locked:1770", 1770), ("watched", None)]
+        found = [
+            (hold(asked)[0], fake_nvml.state()["sm"])
+            for asked in ("watched", "locked", "locked:1770", "watched")
+        ]
+        assert found == [
+            ("watched", None),
+            ("locked:1770", 1770),
+            ("locked:1770", 1770),
+            ("watched", None),
+        ]
         assert fake_nvml.state()["calls"].count("lock sm") == 1
         hold("locked")
         with pytest.raises(BadSetting, match=r"SM clock 1790 MHz .* nearest is 1785 MHz"):
@@ -192,7 +240,9 @@ def test_samples_under_a_lock_are_still_watched():
     assert "ran at 2000 MHz" in str(off_the_lock("locked:1395", reading.samples.sm_mhz))
 
 
-SHORT = Harness().but(most_samples=4, least_samples=2, budget_s=1.0, precision=0.2, warmup="count:1")
+SHORT = Harness().but(
+    most_samples=4, least_samples=2, budget_s=1.0, precision=0.2, warmup="count:1"
+)
 
 
 class LockableSession(VirtualSession):
@@ -211,7 +261,11 @@ class LockableSession(VirtualSession):
 
 def of_run(clocks: str) -> tuple[str, str]:
     """The label of a measurement in a run, and what it says was degraded."""
-    order = {"jobs": [Job(CUBLAS, Shape.of(64))], "harness": SHORT.but(clocks=clocks), "user_kernels": {}}
+    order = {
+        "jobs": [Job(CUBLAS, Shape.of(64))],
+        "harness": SHORT.but(clocks=clocks),
+        "user_kernels": {},
+    }
     said: dict[str, Any] = {}
     worker.answer(order, lambda kind, **words: said.update({kind: words}), LockableSession)
     run = Run.begin(said["ready"]["head"], Path("run.jsonl"))
@@ -228,9 +282,13 @@ def of_time(clocks: str) -> tuple[str, str]:
     return timed.label, str(timed.degradations)
 
 
-@pytest.mark.parametrize(("clocks", "mhz"), [("locked:1395", 1395), ("locked", 1770), ("locked", None)])
+@pytest.mark.parametrize(
+    ("clocks", "mhz"), [("locked:1395", 1395), ("locked", 1770), ("locked", None)]
+)
 @pytest.mark.parametrize("door", [of_run, of_time])
-def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(door, clocks, mhz, monkeypatch, tmp_path):
+def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
+    door, clocks, mhz, monkeypatch, tmp_path
+):
     """Or why they can't be; without a number at a clock that lasts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(timing, "require_gpu", lambda: None)

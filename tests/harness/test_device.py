@@ -78,7 +78,9 @@ def test_the_watch_reads_the_reasons_of_nvml_or_states_why_it_cannot(tmp_path, r
     assert not any(map(throttled, (0x1, 0x2, 0x10, 0x100)))
 
 
-def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_the_environment(monkeypatch, tmp_path):
+def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_the_environment(
+    monkeypatch, tmp_path
+):
     source = tmp_path / "worklog" / "runs" / "documents.py"
     source.parent.mkdir(parents=True)
     source.write_text("first\n")
@@ -103,22 +105,37 @@ def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_t
 
 
 def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch):
-    current, sessions, runtime, nvml = [0], list[int](), MagicMock(), MagicMock(NVMLError=fake_nvml.NVMLError)
+    current, sessions, runtime, nvml = (
+        [0],
+        list[int](),
+        MagicMock(),
+        MagicMock(NVMLError=fake_nvml.NVMLError),
+    )
     runtime.getDevice = lambda: current[0]
     runtime.deviceGetPCIBusId = lambda number: f"{number}"
-    runtime.getDeviceProperties = lambda n: defaultdict(lambda: 9, name=b"GPU %d" % n, multiProcessorCount=100 + n)
+    runtime.getDeviceProperties = lambda n: defaultdict(
+        lambda: 9, name=b"GPU %d" % n, multiProcessorCount=100 + n
+    )
     nvml.nvmlDeviceGetHandleByPciBusId = lambda bus: bus
     nvml.nvmlDeviceGetUUID = lambda bus: f"GPU-{int(bus)}"
     nvml.nvmlDeviceGetMaxClockInfo = lambda bus, which: 1000 + int(bus)
     monkeypatch.setitem(sys.modules, "cupy", MagicMock(cuda=MagicMock(runtime=runtime)))
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    for module, name in ((device, "_current"), (timing, "_session_on")):  # no other test's GPUs, nor these for others
+    for module, name in (
+        (device, "_current"),
+        (timing, "_session_on"),
+    ):  # no other test's GPUs, nor these for others
         monkeypatch.setattr(module, name, cache(getattr(module, name).__wrapped__))
     monkeypatch.setattr(clocks, "require_gpu", lambda: None)
     monkeypatch.setattr(timing, "Session", lambda: sessions.append(current[0]) or current[0])
     for current[0] in (0, 1, 0, 1):
-        assert (device.gpu().name, device.gpu().sm_clock_mhz) == (f"GPU {current[0]}", 1000 + current[0])
+        assert (device.gpu().name, device.gpu().sm_clock_mhz) == (
+            f"GPU {current[0]}",
+            1000 + current[0],
+        )
         assert device.gpu().uuid == f"GPU-{current[0]}"
-        assert clocks.peaks()["fp32"] == approx(2 * 128 * (100 + current[0]) * (1000 + current[0]) / 1e6)
+        assert clocks.peaks()["fp32"] == approx(
+            2 * 128 * (100 + current[0]) * (1000 + current[0]) / 1e6
+        )
         assert timing.own_session() == current[0]
     assert sessions == [0, 1], "each GPU is calibrated once"

@@ -43,11 +43,15 @@ def test_all_fixes_on_recover_the_truth(us):
     )
     result = timed(gpu, us=us, sensitivity=0.0)
     assert result.time.value == approx(us, rel=1e-3, abs=0.033)
-    assert result.ratio.value == approx(BASELINE_US / us, rel=1e-3, abs=0.033 / us * BASELINE_US / us)
+    assert result.ratio.value == approx(
+        BASELINE_US / us, rel=1e-3, abs=0.033 / us * BASELINE_US / us
+    )
     assert result.reading.converged and result.reading.degradations == []
 
 
-@pytest.mark.parametrize("raised", [LaunchFailed, KeyboardInterrupt, MemoryError, float("nan"), float("inf"), -5.0])
+@pytest.mark.parametrize(
+    "raised", [LaunchFailed, KeyboardInterrupt, MemoryError, float("nan"), float("inf"), -5.0]
+)
 def test_a_launch_or_a_reading_that_fails_releases_the_held_queue(raised, monkeypatch):
     gpu = VirtualGpu()
     launch = gpu.kernel(50.0)
@@ -73,8 +77,13 @@ def test_the_clock_is_exact_with_nanoseconds_since_1970():
     stops = starts + np.array([100_000, 197_100], np.uint64)
     assert clocks_between(starts, stops).tolist() == [1971.0]
     stale = np.array([5_000_000, 0], np.uint64)
-    starts[0, :3], stops[0, :3] = starts[0, :3] - stale, stops[0, :3] - stale + np.array([0, 99], np.uint64)
-    assert clocks_between(starts, stops).tolist() == [1971.0], "three SMs have stamps of an earlier sample"
+    starts[0, :3], stops[0, :3] = (
+        starts[0, :3] - stale,
+        stops[0, :3] - stale + np.array([0, 99], np.uint64),
+    )
+    assert clocks_between(starts, stops).tolist() == [1971.0], (
+        "three SMs have stamps of an earlier sample"
+    )
     assert np.isnan(clocks_between(starts, starts)).all()
 
 
@@ -136,7 +145,8 @@ def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in
     assert timed(drifting(), longer).ratio.value == approx(TRUE_RATIO, rel=1e-3)
     sequential = timed(drifting(), longer.but(order="sequential"))
     when_subject, when_baseline = (
-        median([mhz for mhz in side.sm_mhz if mhz]).value for side in sequential.reading.samples.sides
+        median([mhz for mhz in side.sm_mhz if mhz]).value
+        for side in sequential.reading.samples.sides
     )
     assert when_subject / when_baseline > 1.005
     assert sequential.ratio.value == approx(TRUE_RATIO * when_subject / when_baseline, rel=1e-3)
@@ -148,10 +158,14 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
     varied = timed(gpu)
     assert len(set(varied.reading.samples.placements())) == gpu.moves + 1 >= 9
-    assert varied.reading.samples.placements() == varied.reading.samples.counted(1, "placement"), "both move in step"
+    assert varied.reading.samples.placements() == varied.reading.samples.counted(1, "placement"), (
+        "both move in step"
+    )
     fixed = timed(gpu, Harness().but(placement="fixed"))
     assert varied.time.low <= TRUE_US <= varied.time.high
-    assert varied.ratio.low <= TRUE_RATIO <= varied.ratio.high, "the baseline doesn't depend on it, so the ratio does"
+    assert varied.ratio.low <= TRUE_RATIO <= varied.ratio.high, (
+        "the baseline doesn't depend on it, so the ratio does"
+    )
     assert fixed.time.value == approx(TRUE_US * (1 + gpu.slower), rel=1e-3), "one of the two groups"
     assert fixed.time.relative_half_width < 2e-4
     assert not fixed.time.low <= TRUE_US <= fixed.time.high
@@ -164,7 +178,9 @@ def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed):
     reading = timed(gpu, us=5000.0).reading
     places = reading.samples.placements()
     pilot = sum(place < PILOT for place in places)
-    first = Evidence([us - OFFSET_US for us in reading.samples.counted()[:pilot]], 0.0, places[:pilot])
+    first = Evidence(
+        [us - OFFSET_US for us in reading.samples.counted()[:pilot]], 0.0, places[:pilot]
+    )
     needed = placements_needed(first, Harness().precision)
     assert reading.converged and places[-1] + 1 >= 0.9 * needed > PILOT
 
@@ -172,8 +188,13 @@ def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_place_in_the_launch_ring_favours_neither_kernel(seed):
     ring = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
-    gpu, harness = VirtualGpu(ring_us=ring, noise=0.01, seed=seed), Harness().but(most_samples=1000, precision=1e-6)
-    found = paired_ratio(*time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).samples.comparisons())
+    gpu, harness = (
+        VirtualGpu(ring_us=ring, noise=0.01, seed=seed),
+        Harness().but(most_samples=1000, precision=1e-6),
+    )
+    found = paired_ratio(
+        *time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).samples.comparisons()
+    )
     assert found.low - 0.005 <= 1.0 <= found.high + 0.005
 
 
@@ -182,7 +203,9 @@ def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us):
     gpu = VirtualGpu(Machine(enqueue_us=0.0))
     turn_us = us + gpu.flush_us
     lasted = time_in_turn(gpu, [gpu.kernel(us)], Harness()).warmup_launches * turn_us
-    assert WINDOW_US < lasted < WINDOW_US + 3 * turn_us, "of three windows all but one are samples, in whole turns"
+    assert WINDOW_US < lasted < WINDOW_US + 3 * turn_us, (
+        "of three windows all but one are samples, in whole turns"
+    )
 
 
 def test_a_warm_up_lasts_as_long_as_its_words_say():
@@ -193,13 +216,17 @@ def test_a_warm_up_lasts_as_long_as_its_words_say():
     times = [after(word).machine.host_now for word in ("time:100", "time:50", "time:25", "time")]
     assert times[0] - times[1] == approx(50_000.0, rel=0.1) and times[2] == times[3]
     prepared = after("tensara")
-    assert prepared.log.count("burn") == 10 and prepared.machine.host_now > 0.5e6, "ten products, then a pause"
+    assert prepared.log.count("burn") == 10 and prepared.machine.host_now > 0.5e6, (
+        "ten products, then a pause"
+    )
     for setting in ("warmup", "stopping"):
         with pytest.raises(BadSetting, match=f"{setting} = salykova follows the problem's size"):
             timed(VirtualGpu(), Harness().but(**{setting: "salykova"}))
 
 
-@pytest.mark.parametrize("harness", [Harness().but(stopping="count:9"), Harness().but(order="sequential")])
+@pytest.mark.parametrize(
+    "harness", [Harness().but(stopping="count:9"), Harness().but(order="sequential")]
+)
 def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_warm_up(harness):
     interleaved = timed(VirtualGpu(), Harness().but(placement="fixed")).reading
     reading = timed(VirtualGpu(), harness.but(placement="fixed")).reading
@@ -214,10 +241,14 @@ def test_a_throttled_half_is_seen_and_taken_again():
     assert unbiased.time.value == approx(2000.0, rel=1e-3)
     assert any("taken again" in said for said in unbiased.reading.degradations)
     samples = unbiased.reading.samples
-    marked = [us for us, counts in zip(samples.sides[0].us, samples.counts, strict=True) if not counts]
+    marked = [
+        us for us, counts in zip(samples.sides[0].us, samples.counts, strict=True) if not counts
+    ]
     assert len(marked) >= 12
     assert marked[:12] == approx([2500.0 + OFFSET_US] * 12)
-    biased = timed(VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer.but(clocks="ignored"), us=2000.0)
+    biased = timed(
+        VirtualGpu(slow_launches=throttled, slow_mhz=SLOW), longer.but(clocks="ignored"), us=2000.0
+    )
     assert max(biased.reading.samples.counted()) == approx(2500.0 + OFFSET_US)
     assert all(biased.reading.samples.counts)
     gpu, power_cap = VirtualGpu(), 0x4  # of NVML's reasons
@@ -230,18 +261,26 @@ def test_a_throttled_half_is_seen_and_taken_again():
 @pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
 def test_the_hot_time_stands_beside_the_cold_one(us):
     gpu = VirtualGpu(warm_speedup=1.4)
-    reading = time_in_turn(gpu, [gpu.kernel(us), gpu.kernel(BASELINE_US)], Harness(), offset_us=gpu.offset_us)
+    reading = time_in_turn(
+        gpu, [gpu.kernel(us), gpu.kernel(BASELINE_US)], Harness(), offset_us=gpu.offset_us
+    )
     m = Measurement("a", samples=reading.samples)
     assert m.hot is not None and m.hot_ratio is not None
     assert m.hot.value == approx(us / 1.4, rel=2e-3)
-    assert summarize(m.samples, Harness().as_dict(), gpu.offset_us).time.value == approx(us, rel=2e-3)
+    assert summarize(m.samples, Harness().as_dict(), gpu.offset_us).time.value == approx(
+        us, rel=2e-3
+    )
     assert m.hot_ratio.value == approx(BASELINE_US / us, rel=5e-3)
 
 
 def test_there_is_no_hot_time_where_it_is_not_wanted_or_nothing_is_queued():
     for settings in ({"hot_ms": 0.0}, {"l2": "warm"}, {"queue": False}, {"timer": "host"}):
-        assert timed(VirtualGpu(), Harness().but(**settings)).reading.samples.sides[0].hot_us == [], settings
-    assert timed(VirtualGpu(), us=200_000.0).reading.samples.sides[0].hot_us == [], "it takes too long"
+        assert (
+            timed(VirtualGpu(), Harness().but(**settings)).reading.samples.sides[0].hot_us == []
+        ), settings
+    assert timed(VirtualGpu(), us=200_000.0).reading.samples.sides[0].hot_us == [], (
+        "it takes too long"
+    )
 
 
 @pytest.mark.parametrize("kernels", [20, 200])

@@ -43,7 +43,9 @@ def test_every_setting_belongs_to_one_pitfall_or_to_sampling_and_is_described():
     assert named == [field.name for field in dataclasses.fields(Harness)]
     assert [g.article for g in PITFALLS] == [1, 2, 3, 4, *[None] * (len(PITFALLS) - 4)]
     assert repr(Harness().but(l2="warm")) == "Harness(l2='warm')"
-    assert Harness().biased() == {} and set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}
+    assert Harness().biased() == {} and set(Harness.naive().biased()) == {
+        pitfall.setting for pitfall in PITFALLS
+    }
     for setting in ("warmup", "stopping"):
         for word in RULES[setting]:
             assert Harness().but(**{setting: word}).biased() == {}
@@ -130,7 +132,9 @@ class Products(VirtualArrays):
 class Nothing(VirtualArrays):
     """A product that is never computed."""
 
-    def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, *_: Any, **__: Any) -> None:
+    def gemm(
+        self, alpha: float, a: Array, b: Array, beta: float, c: Array, *_: Any, **__: Any
+    ) -> None:
         self._enqueue(1.0, lambda: np.float32(0) + c.data, c)
 
 
@@ -165,13 +169,18 @@ def test_zeros_are_faster_by_what_the_device_gains_from_them(session):
     assert found.us == approx(unbiased_us(session) / ZEROS, rel=1e-3)
     assert "inputs: zeros" in found.degradations
     unbiased = measured(session)
-    assert unbiased.us == approx(unbiased_us(session), rel=1e-3), "the checker's own inputs are restored"
+    assert unbiased.us == approx(unbiased_us(session), rel=1e-3), (
+        "the checker's own inputs are restored"
+    )
     assert unbiased.ratio == approx(1.0, rel=1e-3)
 
 
 def test_a_rule_by_size_takes_the_square_product_of_as_much_work(session):
     found = measured(session, stopping="salykova", most_samples=2000)
-    assert found.samples.n == salykova_replays("stopping", (SHAPE.m * SHAPE.n * SHAPE.k) ** (1 / 3)) // 2
+    assert (
+        found.samples.n
+        == salykova_replays("stopping", (SHAPE.m * SHAPE.n * SHAPE.k) ** (1 / 3)) // 2
+    )
 
 
 def test_the_wrong_roof_hides_the_share_that_was_reached(session):
@@ -191,5 +200,15 @@ def test_without_the_gate_the_kernel_that_does_nothing_wins(session):
 
 def test_every_pitfall_has_a_test():
     table = {setting for case in CASES.values() for setting in case.changes}
-    others = {"statistic", "order", "turns", "inputs", "gate", "baseline", "roof"}  # functions here and in test_loop.py
-    assert {pitfall.setting for pitfall in PITFALLS} <= table | others, "test what a new setting does to the number"
+    others = {
+        "statistic",
+        "order",
+        "turns",
+        "inputs",
+        "gate",
+        "baseline",
+        "roof",
+    }  # functions here and in test_loop.py
+    assert {pitfall.setting for pitfall in PITFALLS} <= table | others, (
+        "test what a new setting does to the number"
+    )

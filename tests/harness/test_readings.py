@@ -50,7 +50,9 @@ class Case:
 
 
 def warm_up_of(word: str, launches: int) -> Case:
-    return Case({}, {"warmup": word}, warm_up=launches, says=(f"warm-up: {word}, which doesn't check",))
+    return Case(
+        {}, {"warmup": word}, warm_up=launches, says=(f"warm-up: {word}, which doesn't check",)
+    )
 
 
 def few(samples: int) -> Case:
@@ -67,7 +69,9 @@ CASES = {
     "without a queue the launch bubble is read": Case(
         {"machine": Machine(enqueue_us=9.0)}, {"queue": False}, reads=TRUE_US + 9.0
     ),
-    "the event overhead may be kept": Case({"offset_us": 2.5}, {"offset": "kept"}, reads=TRUE_US + 2.5),
+    "the event overhead may be kept": Case(
+        {"offset_us": 2.5}, {"offset": "kept"}, reads=TRUE_US + 2.5
+    ),
     "a warm L2 is faster": Case({"warm_speedup": 1.4}, {"l2": "warm"}, reads=TRUE_US / 1.4),
     "without a warm-up a module is loaded on an idle GPU": Case(
         {"machine": Machine(host_now=1e8), "load_us": 1000.0, "ramp_us": 1e9, "idle_mhz": 500.0},
@@ -82,7 +86,9 @@ CASES = {
         reads=2500.0,
         says=("MHz (not throttled); all were kept",),
     ),
-    "throttling is named": Case({"mask": lambda now: 0x4}, says=("(software power cap); all were kept",)),
+    "throttling is named": Case(
+        {"mask": lambda now: 0x4}, says=("(software power cap); all were kept",)
+    ),
     "a clock that spikes now and then moves no plateau": Case(
         {"clock": lambda now: FAST * (1.03 if int(now / 500.0) % 16 == 0 else 1.0)},
         {"least_samples": 40} | ONE_PLACE,
@@ -102,11 +108,15 @@ CASES = {
     # stopping
     **{f"{samples} samples": few(samples) for samples in (1, 5, 6)},
     **{
-        f"no fewer than {least} samples": Case({}, {"least_samples": least}, us=20_000.0, n=(least, least + 15))
+        f"no fewer than {least} samples": Case(
+            {}, {"least_samples": least}, us=20_000.0, n=(least, least + 15)
+        )
         for least in (1, 60)
     },
     "a quiet kernel takes few samples": Case({"noise": 0.001}, us=2000.0, n=(10, 60)),
-    "a noisy kernel takes more": Case({"noise": 0.03}, us=2000.0, n=(250, 1500), reads=float("nan")),
+    "a noisy kernel takes more": Case(
+        {"noise": 0.03}, us=2000.0, n=(250, 1500), reads=float("nan")
+    ),
     "sampling ends after its budget": Case(
         {"noise": 0.3},
         {"precision": 1e-4, "budget_s": 0.5, "most_samples": 10**6},
@@ -124,13 +134,21 @@ CASES = {
         says=("placement: ", "not converged"),
         device_s=2.5,
     ),
-    "stopping=count:7": Case({}, {"stopping": "count:7"} | ONE_PLACE, us=1000.0, n=(7, 7), says=("not converged",)),
+    "stopping=count:7": Case(
+        {}, {"stopping": "count:7"} | ONE_PLACE, us=1000.0, n=(7, 7), says=("not converged",)
+    ),
     "stopping=time:3": Case({}, {"stopping": "time:3"}, us=1000.0, n=(1, 40)),
     "stopping=salykova": Case({}, {"stopping": "salykova"}, us=1000.0, n=(185, 185)),
     "stopping=tensara": Case(
-        {}, {"stopping": "tensara"}, us=1000.0, n=(5, 5), says=("placement: 5 instead of 9", "not converged")
+        {},
+        {"stopping": "tensara"},
+        us=1000.0,
+        n=(5, 5),
+        says=("placement: 5 instead of 9", "not converged"),
     ),
-    "stopping=nvbench": Case({}, {"stopping": "nvbench", "most_samples": 1000}, us=1000.0, n=(499, 520)),
+    "stopping=nvbench": Case(
+        {}, {"stopping": "nvbench", "most_samples": 1000}, us=1000.0, n=(499, 520)
+    ),
     "a criterion that isn't met": Case(
         {"noise": 0.05},
         {"stopping": "nvbench", "most_samples": 100},
@@ -143,7 +161,10 @@ CASES = {
     "warmup=salykova": warm_up_of("salykova", 185),
     "warmup=tensara": warm_up_of("tensara", 0),
     "a warm-up that comes to no end": Case(
-        {}, {"warmup": "count:1000", "budget_s": 1.0}, us=100_000.0, says=("warm-up: count:1000 not done after 3.",)
+        {},
+        {"warmup": "count:1000", "budget_s": 1.0},
+        us=100_000.0,
+        says=("warm-up: count:1000 not done after 3.",),
     ),
     # placements: of short kernels too, whose warm-up ends with more than 40 samples, all in one placement
     **{
@@ -181,7 +202,9 @@ def test_a_reading_is_what_the_gpu_was_given_and_says_what_was_not_right(name):
     assert reading.converged is not any("not converged" in words for words in case.says)
     assert case.warm_up in (None, reading.warmup_launches)
     assert len(set(reading.samples.placements())) >= case.placements
-    assert bool(all(reading.samples.counts)) is not any("taken again" in words for words in case.says)
+    assert bool(all(reading.samples.counts)) is not any(
+        "taken again" in words for words in case.says
+    )
     assert len(reading.samples.counted()) >= min(24, len(reading.samples.counts))
     assert gpu.machine.device_now < 1e6 * case.device_s
 
@@ -203,16 +226,58 @@ def test_the_salykova_schedule_replays_small_problems_more_often():
         (False, (90.0, 50.0, 50.4), 0.0, (900, 1980, 1980), "the times differ by 0.8 %"),
         (False, (90.0, 50.0, 50.0), 0.0, (900, 1980, 1965), "the clocks differ by 0.8 %"),
         (True, (50.0, 50.0, 50.0), 0.0, (np.nan, np.nan, np.nan), "the clock can't be read"),
-        (True, (10.0, 10.0, 10.15), 0.1, (1980, 1980, 1980), "the times agree within their intervals"),
-        (False, (10.0, 10.0, 10.15), 0.05, (1980, 1980, 1980), "the intervals are too narrow for that"),
+        (
+            True,
+            (10.0, 10.0, 10.15),
+            0.1,
+            (1980, 1980, 1980),
+            "the times agree within their intervals",
+        ),
+        (
+            False,
+            (10.0, 10.0, 10.15),
+            0.05,
+            (1980, 1980, 1980),
+            "the intervals are too narrow for that",
+        ),
         (False, (10.0, 10.0, 10.5), 5.0, (1980, 1980, 1980), "no interval allows more than 2 %"),
-        (False, (10.0, 10.0, 10.0), 5.0, (1980, 1980, 1940), "the interval is the time's, not the clock's"),
-        (False, (50.4, 50.2, 50.1), 0.0, (1960, 1960, 1960), "each window is faster, though each two agree"),
-        (False, (50.0, 50.0, 50.0), 0.0, (1970, 1975, 1979), "the clock climbs, though each two agree"),
+        (
+            False,
+            (10.0, 10.0, 10.0),
+            5.0,
+            (1980, 1980, 1940),
+            "the interval is the time's, not the clock's",
+        ),
+        (
+            False,
+            (50.4, 50.2, 50.1),
+            0.0,
+            (1960, 1960, 1960),
+            "each window is faster, though each two agree",
+        ),
+        (
+            False,
+            (50.0, 50.0, 50.0),
+            0.0,
+            (1970, 1975, 1979),
+            "the clock climbs, though each two agree",
+        ),
         (True, (50.02, 50.01, 50.0), 0.0, (1980, 1980, 1980), "a tenth of a percent is noise"),
         (True, (50.0, 50.0, 50.0), 0.0, (1979, 1980, 1980.5), "as it is of the clock"),
-        (True, (50.0, 50.0, 50.0), 0.0, (3015, 3000, 3015), "half a percent of the clock is one step of 15 MHz"),
-        (True, (50.0, 50.1, 50.2), 0.0, (1980, 1980, 1980), "waiting doesn't help a kernel that gets slower"),
+        (
+            True,
+            (50.0, 50.0, 50.0),
+            0.0,
+            (3015, 3000, 3015),
+            "half a percent of the clock is one step of 15 MHz",
+        ),
+        (
+            True,
+            (50.0, 50.1, 50.2),
+            0.0,
+            (1980, 1980, 1980),
+            "waiting doesn't help a kernel that gets slower",
+        ),
     ],
 )
 def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(steady, us, half_width, mhz, why):
@@ -227,7 +292,11 @@ def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(steady, us, hal
         ("interval", noisy(0.002, 15), None),  # fewer than the least
         ("nvbench", noisy(0.003, 100, us=4000.0), None),  # not half a second yet
         ("nvbench", noisy(0.003, 150, us=4000.0), True),
-        ("nvbench", noisy(0.02, 5000, us=4000.0), None),  # more samples do not make the noise smaller
+        (
+            "nvbench",
+            noisy(0.02, 5000, us=4000.0),
+            None,
+        ),  # more samples do not make the noise smaller
         ("tensara", [100.0] * 4, None),
         ("tensara", [100.0] * 5, True),
         ("tensara:1:1", [100.0], None),  # of which there is no variation
@@ -274,7 +343,9 @@ def test_inputs_that_rotate_are_as_cold_as_after_a_flush_and_what_cannot_rotate_
     reading = read(gpu, ROTATE)
     assert (middle(reading), middle(reading, 1)) == (approx(50.0), approx(80.0))
     assert "flush" not in gpu.log
-    with pytest.raises(BadSetting, match=r"3 set\(s\) of 16\.00 MiB .* L2 of 64 MiB: take l2 = flush"):
+    with pytest.raises(
+        BadSetting, match=r"3 set\(s\) of 16\.00 MiB .* L2 of 64 MiB: take l2 = flush"
+    ):
         read(gpu, ROTATE, sets=3)
     warm = middle(read(gpu, Harness().but(l2="warm"), sets=3))
     assert warm == approx(50.0 / 1.4, abs=1e-3), "3 sets would have been warm"
@@ -292,7 +363,9 @@ def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its
     assert middle(read(slow, GRAPH, us=300_000.0)) == approx(300_000.0, rel=1e-3)
     assert slow.machine.host_now < 40e6, "a graph of slow kernels is short"
     alone = VirtualGpu(offset_us=0.0, machine=Machine(enqueue_us=9.0))
-    assert 50.0 < middle(read(alone, GRAPH.but(queue=False))) < 60.0, "on an idle stream, with the launch bubble"
+    assert 50.0 < middle(read(alone, GRAPH.but(queue=False))) < 60.0, (
+        "on an idle stream, with the launch bubble"
+    )
 
 
 def test_a_graph_goes_whole_rounds():
@@ -305,7 +378,9 @@ def test_a_graph_goes_whole_rounds():
 def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch):
     gpu, recorded = VirtualGpu(), []
     capture = gpu.capture
-    monkeypatch.setattr(gpu, "capture", lambda launches: (recorded.append(gpu.moves), capture(launches))[1])
+    monkeypatch.setattr(
+        gpu, "capture", lambda launches: (recorded.append(gpu.moves), capture(launches))[1]
+    )
     time_in_turn(gpu, [gpu.kernel(50.0), gpu.kernel(80.0)], GRAPH, move=gpu.move)
     assert recorded == [move for move in range(gpu.moves + 1) for _ in range(2)] and gpu.moves >= 8
 
@@ -317,7 +392,13 @@ def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch):
         ({}, 50.0, 51.5, approx(51.5), 0),
         ({}, 50.0, 52.5, approx(52.5), 1),  # it may differ by 2 µs
         ({"offset_us": 9.0}, 50.0, 0.0, approx(50.0), 1),
-        ({"machine": Machine(enqueue_us=5.0)}, 8.0, 0.0, "a kernel of 8.0 µs is hidden by its launch of 5.0 µs", 0),
+        (
+            {"machine": Machine(enqueue_us=5.0)},
+            8.0,
+            0.0,
+            "a kernel of 8.0 µs is hidden by its launch of 5.0 µs",
+            0,
+        ),
     ],
 )
 def test_the_wall_clock_may_differ_by_2_us_and_reads_no_kernel_that_is_shorter_than_its_launch(
@@ -333,4 +414,6 @@ def test_the_wall_clock_may_differ_by_2_us_and_reads_no_kernel_that_is_shorter_t
     launch()
     wall_us, said = cross_check(gpu, launch, 3.45, gpu.machine.enqueue_us)
     assert (wall_us, len(said)) == (reads, disagreements)
-    assert gpu.launches * us < 1e5 or gpu.launches < 12, "it costs a tenth of a second, or a dozen launches"
+    assert gpu.launches * us < 1e5 or gpu.launches < 12, (
+        "it costs a tenth of a second, or a dozen launches"
+    )

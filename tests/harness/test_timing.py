@@ -51,10 +51,16 @@ def gpu():
     return VirtualGpu(warm_speedup=1.4, noise=1e-4)
 
 
-def timed(gpu: VirtualGpu, fn: Any, *args: Any, harness: Harness | None = None, **how: Any) -> worklog.Measurement:
+def timed(
+    gpu: VirtualGpu, fn: Any, *args: Any, harness: Harness | None = None, **how: Any
+) -> worklog.Measurement:
     """worklog.time on this GPU."""
-    calibration = replace(CALIBRATION, offset_us=gpu.offset_us, launch_us=gpu.machine.enqueue_us, still_cached=0.5)
-    return timing.time_on(session_on(gpu, calibration), timing.Call(fn, args, **how), harness or Harness())
+    calibration = replace(
+        CALIBRATION, offset_us=gpu.offset_us, launch_us=gpu.machine.enqueue_us, still_cached=0.5
+    )
+    return timing.time_on(
+        session_on(gpu, calibration), timing.Call(fn, args, **how), harness or Harness()
+    )
 
 
 def waiting(launch: Callable[[], object], gpu: VirtualGpu) -> Callable[[], None]:
@@ -75,7 +81,11 @@ def test_a_callable_is_read_as_it_is_alone_and_the_number_never_travels_without_
     result = timed(gpu, my_kernel, flops=np.int64(10**9), reads=np.float32(1e8))
     assert (result.us, result.tflops, result.gbs) == approx((50.0, 20.0, 2000.0), rel=1e-3)
     assert result.us_low <= result.us <= result.us_high
-    assert result.samples.sides[0].kernels == 1 and result.time and result.time.process == approx(process_half_us(1))
+    assert (
+        result.samples.sides[0].kernels == 1
+        and result.time
+        and result.time.process == approx(process_half_us(1))
+    )
     assert result.ratio is None and result.converged
     shown = str(timed(gpu, my_kernel, harness=Harness().but(l2="warm")))
     for words in (
@@ -89,11 +99,18 @@ def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(
     assert (quiet := timed(gpu, gpu.kernel(50.0))).quantiles((0.5,)) == approx([quiet.us], abs=1e-3)
     gpu.noise = 0.1
     result = timed(gpu, gpu.kernel(50.0), harness=Harness().but(least_samples=200))
-    assert result.quantiles() == approx([50 * np.exp(0.1 * z) for z in (-0.842, 0.0, 0.842)], rel=0.03)
+    assert result.quantiles() == approx(
+        [50 * np.exp(0.1 * z) for z in (-0.842, 0.0, 0.842)], rel=0.03
+    )
     low, high = result.quantiles((0, 1))
-    assert (low, high) == (approx(min(result.samples.counted()) - 3.45), approx(max(result.samples.counted()) - 3.45))
+    assert (low, high) == (
+        approx(min(result.samples.counted()) - 3.45),
+        approx(max(result.samples.counted()) - 3.45),
+    )
     assert result.deviation_us == approx(5.0, rel=0.2)
-    assert f"{low:.5g} to {high:.5g} µs, standard deviation {result.deviation_us:.2g} µs" in str(result)
+    assert f"{low:.5g} to {high:.5g} µs, standard deviation {result.deviation_us:.2g} µs" in str(
+        result
+    )
     with pytest.raises(BadSetting, match="between 0 and 1"):
         result.quantiles((50,))
     with pytest.raises(BadSetting, match="has no quantiles"):
@@ -102,7 +119,10 @@ def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(
 
 def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu):
     """The wall clock reads one set of inputs, which stays cached."""
-    array, (fn, *others) = Array(16 * MIB), (reads_its_argument(gpu, us) for us in (50.0, 80.0, 120.0))
+    array, (fn, *others) = (
+        Array(16 * MIB),
+        (reads_its_argument(gpu, us) for us in (50.0, 80.0, 120.0)),
+    )
     result = timed(gpu, fn, array, against=others, harness=Harness().but(l2="rotate"))
     ratios = {name: ratio and ratio.value for name, ratio in result.against.items()}
     assert ratios == {"call (2)": approx(1.6, rel=1e-3), "call (3)": approx(2.4, rel=1e-3)}
@@ -177,11 +197,18 @@ def test_a_cross_check_states_disagreements(gpu):
         gpu.machine.host_now += 300.0
 
     (said,) = [said for said in timed(gpu, slow_to_launch).degradations if "cross-check" in said]
-    assert "the wall clock reads 304.00 µs" in said and "the host takes 304.0 µs to launch it" in said
+    assert (
+        "the wall clock reads 304.00 µs" in said and "the host takes 304.0 µs to launch it" in said
+    )
     against = timed(gpu, launch, against=slow_to_launch)
-    assert any(re.match("the baseline .*: cross-check: the wall clock", said) for said in against.degradations)
+    assert any(
+        re.match("the baseline .*: cross-check: the wall clock", said)
+        for said in against.degradations
+    )
     for without in ({"cross_check_limit": 10.0}, {"cross_check": "none"}):
-        assert not any("cross-check" in said for said in timed(gpu, slow_to_launch, **without).degradations)
+        assert not any(
+            "cross-check" in said for said in timed(gpu, slow_to_launch, **without).degradations
+        )
 
 
 def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu):
@@ -197,15 +224,28 @@ def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu):
 
 
 def test_a_call_that_enqueues_nothing_has_no_time_and_hardly_anything_says_so(gpu):
-    for more in ({}, {"flops": 1e9}, {"against": gpu.kernel(50.0)}, {"harness": Harness().but(timer="host")}):
-        with pytest.raises(LaunchFailed, match=r"no more than the overhead .* on the current stream"):
+    for more in (
+        {},
+        {"flops": 1e9},
+        {"against": gpu.kernel(50.0)},
+        {"harness": Harness().but(timer="host")},
+    ):
+        with pytest.raises(
+            LaunchFailed, match=r"no more than the overhead .* on the current stream"
+        ):
             timed(gpu, lambda: None, **more)
     with pytest.raises(LaunchFailed, match=r"the baseline .*: 3\.45 µs were read"):
         timed(gpu, gpu.kernel(50.0), against=lambda: None)
     assert not gpu.held
-    for us, offset, says in ((0.04, "removed", True), (0.04, "kept", True), (1.0, "removed", False)):
+    for us, offset, says in (
+        (0.04, "removed", True),
+        (0.04, "kept", True),
+        (1.0, "removed", False),
+    ):
         result = timed(gpu, gpu.kernel(us), harness=Harness().but(offset=offset))
-        assert any("distinguished from an empty call" in said for said in result.degradations) is says
+        assert (
+            any("distinguished from an empty call" in said for said in result.degradations) is says
+        )
 
 
 async def waits() -> None:
@@ -224,8 +264,14 @@ def yields(value: int) -> Iterator[int]:
         ({"fn": waits}, "fn is a coroutine"),
         ({"fn": print, "against": partial(yields, 1)}, "against is a coroutine or generator"),
         ({"fn": print, "grad_to_none": Array(8)}, "grad_to_none: give a list, not Array"),
-        ({"fn": print, "harness": {"l2": "warm"}}, r"harness is dict: give one such as worklog\.Harness\(\)"),
-        ({"fn": print, "cross_check": "graph"}, "cross_check = 'graph': take one of wall clock, none"),
+        (
+            {"fn": print, "harness": {"l2": "warm"}},
+            r"harness is dict: give one such as worklog\.Harness\(\)",
+        ),
+        (
+            {"fn": print, "cross_check": "graph"},
+            "cross_check = 'graph': take one of wall clock, none",
+        ),
         ({"fn": print, "cross_check_limit": 0}, "cross_check_limit = 0: give a share above 0"),
         (
             {"fn": print, "timer": True, "harness": Harness(l2="rotate")},
@@ -233,11 +279,17 @@ def yields(value: int) -> Iterator[int]:
         ),
         ({"fn": print, "datapath": "bf8"}, "datapath = 'bf8': take one of fp32"),
         *(
-            ({"fn": print, "timer": True, "harness": Harness(timer=timer, l2="warm")}, "a call that names a part")
+            (
+                {"fn": print, "timer": True, "harness": Harness(timer=timer, l2="warm")},
+                "a call that names a part",
+            )
             for timer in ("host", "graph")
         ),
         *(
-            ({"fn": print, work: amount}, f"{work} = .*give the work of one call, a positive number")
+            (
+                {"fn": print, work: amount},
+                f"{work} = .*give the work of one call, a positive number",
+            )
             for work in ("flops", "reads", "writes", "elements")
             for amount in (0, float("nan"), float("inf"), "1e9", True)
         ),
@@ -266,7 +318,9 @@ def part_of(gpu: VirtualGpu, us: float, wait: bool = False) -> Callable[[Any], N
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_only_the_named_part_of_a_call_is_timed_and_compared_also_of_calls_that_wait(gpu, waits):
-    result = timed(gpu, part_of(gpu, 50.0, waits), against=part_of(gpu, 80.0, waits), timer=True, sync=waits)
+    result = timed(
+        gpu, part_of(gpu, 50.0, waits), against=part_of(gpu, 80.0, waits), timer=True, sync=waits
+    )
     assert (result.us, result.ratio) == (approx(50.0, rel=1e-3), approx(1.6, rel=1e-3))
     assert any("which part of it is timed" in said for said in result.degradations)
     assert "of which the stopwatch times a part" in str(result.witnesses["wall clock"])
@@ -274,7 +328,9 @@ def test_only_the_named_part_of_a_call_is_timed_and_compared_also_of_calls_that_
     assert alone.us == approx(50.0, rel=1e-3)
 
 
-@pytest.mark.parametrize("presses", [(), ("start",), ("stop",), ("start", "start"), ("start", "stop", "stop")])
+@pytest.mark.parametrize(
+    "presses", [(), ("start",), ("stop",), ("start", "start"), ("start", "stop", "stop")]
+)
 def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu, presses):
     def call(watch: Any) -> None:
         for press in presses if gpu.held else ("start", "stop"):
@@ -321,16 +377,26 @@ def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_agai
 
 def test_the_example_in_the_readme_runs(gpu, monkeypatch, capsys):
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (example,) = (code for code in re.findall(r"```python\n(.+?)```", readme, re.DOTALL) if "worklog.time(" in code)
-    launches = {name: lambda a, b, name=name: gpu.kernel(50.0, module=name)() for name in ("matmul", "dot")}
+    (example,) = (
+        code
+        for code in re.findall(r"```python\n(.+?)```", readme, re.DOTALL)
+        if "worklog.time(" in code
+    )
+    launches = {
+        name: lambda a, b, name=name: gpu.kernel(50.0, module=name)() for name in ("matmul", "dot")
+    }
     random = SimpleNamespace(rand=lambda *shape, dtype: [Array(MIB) for _ in range(shape[0])])
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(random=random, float32="float32", **launches))
+    monkeypatch.setitem(
+        sys.modules, "cupy", SimpleNamespace(random=random, float32="float32", **launches)
+    )
     monkeypatch.setattr(worklog, "time", partial(timed, gpu), raising=False)
     exec(example, {})
     assert "TFLOP/s" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("datapath", "lanes"), [("fp32", 128), ("tf32", 1024), ("fp64_tensor", 128), (None, 0)])
+@pytest.mark.parametrize(
+    ("datapath", "lanes"), [("fp32", 128), ("tf32", 1024), ("fp64_tensor", 128), (None, 0)]
+)
 def test_a_share_is_of_the_peak_of_the_datapath(gpu, datapath, lanes):
     launch = gpu.kernel(50.0)
     result = timed(gpu, launch, flops=10**7, datapath=datapath)
@@ -344,7 +410,10 @@ def test_a_share_is_of_the_peak_of_the_datapath(gpu, datapath, lanes):
     ("work", "above"),
     [
         ({"flops": 10**9}, "20 TFLOP/s is above the highest peak, 16.38 (dense fp8)"),
-        ({"reads": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds is above the memory's peak, 16:"),
+        (
+            {"reads": 64 * MIB + 10**6},
+            "20 GB/s beyond what L2 holds is above the memory's peak, 16:",
+        ),
         ({"reads": 64 * MIB, "writes": 64 * MIB + 7 * 10**5}, ""),
         ({"reads": 1, "writes": 64 * MIB + 10**6}, "20 GB/s beyond what L2 holds"),
     ],

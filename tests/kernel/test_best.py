@@ -42,7 +42,10 @@ def loaded(index: int, parts: int) -> Any:
 
 def require_exact(subject: Any, shape: Shape, alpha: float, beta: float) -> None:
     """The product of small integers and nothing beside it is written."""
-    rng, sizes = np.random.default_rng(shape.flops), ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+    rng, sizes = (
+        np.random.default_rng(shape.flops),
+        ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)),
+    )
     a, b, before = (rng.integers(-8, 9, size).astype(np.float32) for size in sizes)
     result = Buffers(Memory(DEVICE, rng), a, b).run(subject, alpha, beta, before)
     assert result.trespass == "" and (result.c == alpha * (a @ b) + beta * before).all()
@@ -59,10 +62,14 @@ def test_every_shape_is_right_with_every_width_and_any_parts(m, n, k, which, dat
 @pytest.mark.parametrize("parts", [1, 3])
 def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts):
     shape, nothing = Shape(5, 6, 7), np.full((5, 7), np.nan, np.float32)
-    buffers = Buffers(Memory(DEVICE, np.random.default_rng(0)), nothing, np.full((7, 6), np.nan, np.float32))
+    buffers = Buffers(
+        Memory(DEVICE, np.random.default_rng(0)), nothing, np.full((7, 6), np.nan, np.float32)
+    )
     subject = loaded(16, parts)
     assert (buffers.run(subject, 0.0, 2.0, 3.0).c == 6).all()
-    assert (buffers.run(subject, 0.0, 0.0, np.full((shape.m, shape.n), np.nan, np.float32)).c == 0).all()
+    assert (
+        buffers.run(subject, 0.0, 0.0, np.full((shape.m, shape.n), np.nan, np.float32)).c == 0
+    ).all()
 
 
 @pytest.mark.parametrize("k", [1, 77, 4096])
@@ -70,9 +77,14 @@ def test_a_sliced_tile_is_offered_for_the_error_of_its_chain_lanes_and_warps(k):
     """A lane adds its products, then 5 steps add those of a warp, then one thread those of the warps."""
     for template in SLICED:
         kernel, shape = sliced(template), Shape(1, template["BN"], k)
-        least = fp32_bound(math.ceil(k / template["BK"]) + math.log2(32) + kernel.thread_count // 32)
+        least = fp32_bound(
+            math.ceil(k / template["BK"]) + math.log2(32) + kernel.thread_count // 32
+        )
         offered = [
-            any(make() == kernel for _, make in candidates(shape, aligned=template["WIDTH"] == 4, max_error=error))
+            any(
+                make() == kernel
+                for _, make in candidates(shape, aligned=template["WIDTH"] == 4, max_error=error)
+            )
             for error in (least, 0.999 * least)
         ]
         assert offered == [True, False], template
@@ -84,7 +96,9 @@ def test_the_largest_tile_compiles_without_a_warning_and_in_registers():
     assert out.spill_store_bytes == 0
     loop = resources.loop_of(out.cubin, out.symbol)
     if loop is None or not version("nvidia-cuda-nvrtc").startswith("13.0."):
-        pytest.skip("the order of the multiply-adds was chosen in the code of NVRTC 13.0, with a disassembler")
+        pytest.skip(
+            "the order of the multiply-adds was chosen in the code of NVRTC 13.0, with a disassembler"
+        )
     assert loop.bank_conflicts < 0.05
 
 
@@ -105,7 +119,11 @@ def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered()
 
 def test_best_takes_every_shape_and_resolves_to_ordinary_kernels():
     assert BEST.domain == Domain(bytes_of=(16, 16, 16)) and pickle.loads(pickle.dumps(BEST)) == BEST
-    few, deep, odd = BEST.at(Shape.of(4096)), BEST.at(Shape(128, 128, 16384)), BEST.at(Shape.of(1021))
+    few, deep, odd = (
+        BEST.at(Shape.of(4096)),
+        BEST.at(Shape(128, 128, 16384)),
+        BEST.at(Shape.of(1021)),
+    )
     assert len(few.launches) == 1 and few.workspace == ""
     assert len(deep.launches) == 2 and deep.workspace_bytes(Shape(128, 128, 16384)) > 128 * 128 * 4
     assert (few.template["WIDTH"], odd.template["WIDTH"]) == (4, 1)
@@ -116,8 +134,17 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels():
 
 
 def test_the_blocks_of_many_shapes_are_those_of_each():
-    shapes = [Shape(128, 128, 16384), Shape.of(4096), Shape.of(1021), Shape(256, 128, 16384), Shape(128, 128, 16384)]
-    chosen, sizes = [BEST.at(shape, DEVICE.arch) for shape in shapes], np.transpose([*map(astuple, shapes)])
+    shapes = [
+        Shape(128, 128, 16384),
+        Shape.of(4096),
+        Shape.of(1021),
+        Shape(256, 128, 16384),
+        Shape(128, 128, 16384),
+    ]
+    chosen, sizes = (
+        [BEST.at(shape, DEVICE.arch) for shape in shapes],
+        np.transpose([*map(astuple, shapes)]),
+    )
     for launched in chosen[0].passes:
         key, blocks = launched.program.sha256, list[tuple[int, ...]]()
         for kernel, shape in zip(chosen, shapes, strict=True):
@@ -131,7 +158,9 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
     """At aligned shapes of its whole tiles; its code runs on no other GPU. A run says what was launched."""
     *tiles, bulk = table().tiles
     at_once = replace(bulk, alone_us=0.0, shared_us=0.0, block_us=0.0)
-    monkeypatch.setattr(best, "table", partial(replace, table(), tiles=(*tiles, at_once), read_gbs=math.inf))
+    monkeypatch.setattr(
+        best, "table", partial(replace, table(), tiles=(*tiles, at_once), read_gbs=math.inf)
+    )
     shape, any_gpu = Shape(128, 256, 24), choose.__wrapped__
     hopper = partial(any_gpu, arch="sm_90")
     assert hopper(shape) == BULK and BULK.missing_on("sm_80")
@@ -146,20 +175,31 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
 
 def test_blocks_that_run_together_are_replaced_together_where_a_multiprocessor_holds_few():
     """At 1792 in two parts, 392 tiles: behind 264 in a first wave, 128 are left for 132 multiprocessors."""
-    free = replace(table(), multiprocessors=132, launch_us=0.0, sum_us=0.0, sum_gbs=math.inf, read_gbs=math.inf)
+    free = replace(
+        table(), multiprocessors=132, launch_us=0.0, sum_us=0.0, sum_gbs=math.inf, read_gbs=math.inf
+    )
     tile = replace(table().tiles[0], resident=2, alone_us=1.0, shared_us=1.0, block_us=0.0)
     assert free.us(tile, 2, Shape.of(1792)) == 2 * 112 + 2 * 112
     assert free.us(replace(tile, resident=4), 4, Shape.of(1792)) == 4 * 56 + 2 * 56  # 256 left
     assert free.us(replace(tile, block_us=10.0), 2, Shape.of(1792)) == 4 * 112 + 2 * 10, "two waves"
-    assert free.us(replace(tile, resident=1, alone_us=3.0), 1, Shape.of(128)) == 3 * 16, "a block alone"
+    assert free.us(replace(tile, resident=1, alone_us=3.0), 1, Shape.of(128)) == 3 * 16, (
+        "a block alone"
+    )
     assert free.us(tile, 1, Shape(2816, 1536, 800)) == 2 * 100, "264 blocks and no second wave"
     added_us = 4 * (2 * 2 + 1) * 1792**2 / 1e3
-    assert replace(free, sum_gbs=1.0).us(tile, 2, Shape.of(1792)) == pytest.approx(4 * 112 + added_us)
+    assert replace(free, sum_gbs=1.0).us(tile, 2, Shape.of(1792)) == pytest.approx(
+        4 * 112 + added_us
+    )
     slow = replace(free, read_gbs=1.0, row_bytes=4.0)
-    for shape, busy_us, few in ((Shape(2816, 1536, 800), 200, 1.0), (Shape(128, 1536, 800), 100, 132 / 24)):
+    for shape, busy_us, few in (
+        (Shape(2816, 1536, 800), 200, 1.0),
+        (Shape(128, 1536, 800), 100, 132 / 24),
+    ):
         read = shape.compulsory_bytes + 4 * 800 * 12
         assert slow.us(tile, 1, shape) == pytest.approx(math.hypot(busy_us, few * read / 1e3))
-    assert replace(free, sum_us=5.0).us(tile, 2, Shape.of(1792)) == 4 * 112 + 5, "and a launch that adds the parts"
+    assert replace(free, sum_us=5.0).us(tile, 2, Shape.of(1792)) == 4 * 112 + 5, (
+        "and a launch that adds the parts"
+    )
 
 
 def test_the_table_names_each_tile_once_and_says_where_it_was_measured(monkeypatch, tmp_path):
@@ -182,7 +222,14 @@ def test_k_that_threads_share_out_is_exact_and_nothing_beyond_is_read(template):
 
 
 def test_thin_products_take_the_kernel_that_shares_out_k_where_both_factors_are_by_rows():
-    thin = (1, 4096, 4096), (4095, 1, 63), (2, 4096, 4096), (3, 3, 255), (255, 3, 1023), (7, 127, 1023)
+    thin = (
+        (1, 4096, 4096),
+        (4095, 1, 63),
+        (2, 4096, 4096),
+        (3, 3, 255),
+        (255, 3, 1023),
+        (7, 127, 1023),
+    )
     assert {choose(Shape(*shape)).file for shape in thin} == {"sliced.cu"}
     assert {choose(Shape.of(n)).file for n in (1024, 2047)} == {"30_best.cu"}
     for how in ({"a_by_columns": True}, {"b_by_columns": True}):
@@ -195,7 +242,11 @@ def test_thin_products_take_the_kernel_that_shares_out_k_where_both_factors_are_
 
 def test_wide_rows_of_b_are_read_where_they_occupy_the_gpu():
     """On an H100, 1x4096x4096 took 26.7 µs by 32 columns a block and 33.1 µs by 8; 1x512x8192 took 21.1 and 10.1."""
-    assert choose(Shape(1, 4096, 4096)).template["BN"] >= 16 > choose(Shape(1, 512, 8192)).template["BN"]
+    assert (
+        choose(Shape(1, 4096, 4096)).template["BN"]
+        >= 16
+        > choose(Shape(1, 512, 8192)).template["BN"]
+    )
 
 
 def test_no_kernel_is_expected_to_read_faster_than_the_memory():
@@ -208,7 +259,18 @@ def test_no_kernel_is_expected_to_read_faster_than_the_memory():
 def test_a_choice_by_times_of_an_h200_loses_less_than_3_percent_on_an_h100(size):
     """By the recordings: kernels that are bound by FP32's units take 0.96 to 1.00 of the time."""
     files, on_h200 = recordings(CHAPTERS), recorded_run()
-    of_h200 = {m.kernel: m.us for m in on_h200.select(shape=Shape.of(size)) if m.us and not m.changed}
-    of_h100 = {m.kernel: m.us for m in Run.load(files["h100_tiles"], "recorded").select(shape=Shape.of(size)) if m.us}
+    of_h200 = {
+        m.kernel: m.us for m in on_h200.select(shape=Shape.of(size)) if m.us and not m.changed
+    }
+    of_h100 = {
+        m.kernel: m.us
+        for m in Run.load(files["h100_tiles"], "recorded").select(shape=Shape.of(size))
+        if m.us
+    }
     ratios = [of_h100[name] / us for name, us in of_h200.items() if name in of_h100]
-    assert len(ratios) == 5 and min(ratios) > 0.96 and max(ratios) < 1 and max(ratios) / min(ratios) < 1.03
+    assert (
+        len(ratios) == 5
+        and min(ratios) > 0.96
+        and max(ratios) < 1
+        and max(ratios) / min(ratios) < 1.03
+    )

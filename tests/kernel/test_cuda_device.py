@@ -57,10 +57,17 @@ def test_the_gpu_runs_the_code_that_the_emulator_runs_if_the_driver_can(cuda, mo
 def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda):
     cuda.resident.return_value = 2
     for source in (PLAIN, GRID):
-        cuda.device.launch(cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ())
-    plain, grid = call((3, 1), (64,), (), shared_mem=16), {"shared_mem": 16, "enable_cooperative_groups": True}
+        cuda.device.launch(
+            cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ()
+        )
+    plain, grid = (
+        call((3, 1), (64,), (), shared_mem=16),
+        {"shared_mem": 16, "enable_cooperative_groups": True},
+    )
     assert cuda.kernel.mock_calls == [plain, call.kernel((3, 1), (64,), (), **grid)]
-    with pytest.raises(LaunchFailed, match="cooperative launch: 100,000, of which 264 run together"):
+    with pytest.raises(
+        LaunchFailed, match="cooperative launch: 100,000, of which 264 run together"
+    ):
         cuda.device.launch(cuda.device.compile(Program("k.cu", GRID, "k")), (50_000, 2), 64, ())
 
 

@@ -88,14 +88,23 @@ def require_right(kernel: Kernel) -> None:
 
 def test_it_is_named_without_being_run_and_loaded_only_unchanged(write):
     path = write("raise RuntimeError('it was run')\n")
-    kernel = Kernel.from_function(f"{path}:mine", domain="M % 4 == 0", claimed="tf32", arrays="torch")
-    assert (kernel.name, kernel.file, str(kernel.domain), kernel.claimed) == ("mine", "theirs.py", "M % 4 == 0", "tf32")
+    kernel = Kernel.from_function(
+        f"{path}:mine", domain="M % 4 == 0", claimed="tf32", arrays="torch"
+    )
+    assert (kernel.name, kernel.file, str(kernel.domain), kernel.claimed) == (
+        "mine",
+        "theirs.py",
+        "M % 4 == 0",
+        "tf32",
+    )
     assert pickle.loads(pickle.dumps(kernel)) == kernel
     with pytest.raises(BadSetting, match="mine is a host function, which the emulator cannot run"):
         check(kernel, on="emulated")
     with pytest.raises(NoGpu, match="mine is a host function: it needs a GPU"):
         kernel.load(NumpyDevice())
-    with pytest.raises(BadSetting, match=r"cannot load .*theirs.py: RuntimeError: it was run \(theirs.py:1\)"):
+    with pytest.raises(
+        BadSetting, match=r"cannot load .*theirs.py: RuntimeError: it was run \(theirs.py:1\)"
+    ):
         loaded(kernel)
     write(RIGHT)
     with pytest.raises(BadSetting, match="has changed"):
@@ -140,12 +149,24 @@ def test_a_mistake_is_found_when_it_is_named(words, options, why):
     [
         ("def mine(:\n", r"SyntaxError: .* \(theirs.py:1\)"),
         ("import nothing_of_that_name\n", r"ModuleNotFoundError: .* \(theirs.py:1\)"),
-        ("import worklog\n\nworklog.rung('nothing')\n", r"BadSetting: there is no rung .* \(theirs.py:3\)"),
+        (
+            "import worklog\n\nworklog.rung('nothing')\n",
+            r"BadSetting: there is no rung .* \(theirs.py:3\)",
+        ),
         ("\n\nraise SystemExit(3)\n", r"SystemExit: 3 \(theirs.py:3\)"),
         ("def yours(alpha, A, B, beta, C):\n    pass\n", "has no function mine: it has yours"),
-        ("def mine(A, B):\n    pass\n", r"mine\(A, B\) cannot be called as function\(alpha, A, B, beta, C\)"),
-        ("def mine(alpha, A, B, beta, C, tile):\n    pass\n", "missing a required argument: 'tile'"),
-        ("ARRAYS = 'jax'\n\n\ndef mine(alpha, A, B, beta, C):\n    pass\n", "ARRAYS is 'jax': choose from cupy, torch"),
+        (
+            "def mine(A, B):\n    pass\n",
+            r"mine\(A, B\) cannot be called as function\(alpha, A, B, beta, C\)",
+        ),
+        (
+            "def mine(alpha, A, B, beta, C, tile):\n    pass\n",
+            "missing a required argument: 'tile'",
+        ),
+        (
+            "ARRAYS = 'jax'\n\n\ndef mine(alpha, A, B, beta, C):\n    pass\n",
+            "ARRAYS is 'jax': choose from cupy, torch",
+        ),
     ],
 )
 def test_what_cannot_be_loaded_is_an_error_with_its_line(text, why, write):
@@ -204,7 +225,9 @@ def test_a_shared_library_gets_pointers_and_the_stream(write):
     checker, subject = loaded(kernel)
     for each in (subject, kernel.load(checker.device, fresh=True)):
         assert checker.check(each).accepted
-    with pytest.raises(BadSetting, match=r'cannot load nothing from .*libgemm.so: .*must be an extern "C" function'):
+    with pytest.raises(
+        BadSetting, match=r'cannot load nothing from .*libgemm.so: .*must be an extern "C" function'
+    ):
         loaded(Kernel.from_function(f"{library}:nothing"))
 
 
@@ -215,14 +238,27 @@ def test_check_and_a_description_say_that_it_is_a_host_function(write, monkeypat
     assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
     assert (found["user"], found["file"], found["arrays"]) == ("host function", "theirs.py", "cupy")
     assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]
-    there = {"require_gpu": lambda: None, "gpu": lambda: GPU, "device_of": lambda live, budget: checker.device}
+    there = {
+        "require_gpu": lambda: None,
+        "gpu": lambda: GPU,
+        "device_of": lambda live, budget: checker.device,
+    }
     for name, value in there.items():
         monkeypatch.setattr(check_module, name, value)
     begun, steps, shape = [], [], Shape(48, 40, 32)
-    checked = check(kernel, shape, progress=lambda done, total, doing: steps.append(doing), begun=begun.append)
+    checked = check(
+        kernel, shape, progress=lambda done, total, doing: steps.append(doing), begun=begun.append
+    )
     assert checked.verdict.accepted, checked.verdict.reason
-    assert len(steps) > 10 and (begun[0].compiled, begun[0].shape, begun[0].verdict.stages) == (None, shape, ())
+    assert len(steps) > 10 and (begun[0].compiled, begun[0].shape, begun[0].verdict.stages) == (
+        None,
+        shape,
+        (),
+    )
     lines = str(checked).splitlines()
-    assert lines[0].startswith("theirs.py: mine at 48x40x32 · live · a virtual GPU · host") and "fp32" in lines[-1]
+    assert (
+        lines[0].startswith("theirs.py: mine at 48x40x32 · live · a virtual GPU · host")
+        and "fp32" in lines[-1]
+    )
     assert checked.as_dict()["kernel"] == "mine"
     assert "registers" not in str(checked) and "registers" not in checked.as_dict()

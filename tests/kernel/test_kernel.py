@@ -30,7 +30,11 @@ __global__ void gemm(int M, int N, int K, float alpha, const float* A, const flo
   C[row * N + col] = beta == 0.0f ? alpha * (float)acc : alpha * (float)acc + beta * C[row * N + col];
 }
 """
-LAUNCH = {"grid": "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE", "block": "TILE, TILE", "domain": "K % TILE == 0"}
+LAUNCH = {
+    "grid": "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE",
+    "block": "TILE, TILE",
+    "domain": "K % TILE == 0",
+}
 HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed="bf16", name="ours")
 
 
@@ -42,7 +46,9 @@ def file(tmp_path):
 
 
 def mine(source: str = TEMPLATE, **changed: Any) -> Kernel:
-    return worklog.Kernel.from_source(source, **{"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed})
+    return worklog.Kernel.from_source(
+        source, **{"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,11 @@ def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file):
         Kernel.from_file(file.parent / "latin.cu")
     pipe = file.parent / "pipe.py"
     os.mkfifo(pipe)
-    for read, path in ((Kernel.from_file, pipe), (Kernel.from_file, "/dev/full"), (Kernel.from_function, f"{pipe}:f")):
+    for read, path in (
+        (Kernel.from_file, pipe),
+        (Kernel.from_file, "/dev/full"),
+        (Kernel.from_function, f"{pipe}:f"),
+    ):
         with pytest.raises(WorklogError, match=r"cannot read .*a pipe or a device"):
             read(path)
     with pytest.raises(BadSetting, match="name the kernel with --entry"):
@@ -73,17 +83,33 @@ def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file):
     with pytest.raises(BadSetting, match="there is no rung 3"):
         rung(3)  # type: ignore[arg-type]
     file.write_bytes(b"\xef\xbb\xbf" + TEMPLATE.encode())
-    assert Kernel.from_file(file, entry="gemm<float, 8>").source == TEMPLATE, "without its byte order mark"
+    assert Kernel.from_file(file, entry="gemm<float, 8>").source == TEMPLATE, (
+        "without its byte order mark"
+    )
 
 
 def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file):
     numbers = {option: text.replace("TILE", "16") for option, text in LAUNCH.items()}
     from_file = Kernel.from_file(file, entry="gemm<float, 16>", claimed="tf32", **numbers)
-    assert (from_file.name, from_file.file, from_file.entry) == ("mine", "mine.cu", "gemm<float, 16>")
-    assert (from_file.threads, from_file.thread_count, from_file.blocks(Shape(17, 40, 16))) == ((16, 16), 256, (3, 2))
+    assert (from_file.name, from_file.file, from_file.entry) == (
+        "mine",
+        "mine.cu",
+        "gemm<float, 16>",
+    )
+    assert (from_file.threads, from_file.thread_count, from_file.blocks(Shape(17, 40, 16))) == (
+        (16, 16),
+        256,
+        (3, 2),
+    )
     assert (str(from_file.domain), from_file.claimed) == ("K % 16 == 0", "tf32")
-    cell = Kernel.from_source("// Tile: TILE=16\n" + TEMPLATE.replace("typename Sum, ", ""), **LAUNCH)
-    assert (cell.name, cell.file, cell.entry) == ("gemm", "source", "gemm<16>") and cell.domain == from_file.domain
+    cell = Kernel.from_source(
+        "// Tile: TILE=16\n" + TEMPLATE.replace("typename Sum, ", ""), **LAUNCH
+    )
+    assert (cell.name, cell.file, cell.entry) == (
+        "gemm",
+        "source",
+        "gemm<16>",
+    ) and cell.domain == from_file.domain
     assert type(rung("naive")) is Kernel
     for kernel in (rung("warptiled"), mine(block="32,8", domain="M % 8 == 0"), HOST):
         assert pickle.loads(pickle.dumps(kernel)) == kernel, "it crosses to a child process"
@@ -92,13 +118,22 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file):
 def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_the_code_without_comments():
     kernel, tile = rung("naive"), {"BM": 16, "BN": 16}
     program, about = kernel.program, kernel.describe()
-    commented = kernel.with_text("// a line more\n\n" + kernel.source.replace("//", "/* changed */ //")).program
+    commented = kernel.with_text(
+        "// a line more\n\n" + kernel.source.replace("//", "/* changed */ //")
+    ).program
     others = [kernel.with_text(kernel.source.replace("acc", "sum")), replace(kernel, template=tile)]
     others.append(replace(kernel, code=replace(kernel.code, options=())))
-    assert replace(kernel, name="other", idea="another", number=None).program.sha256 == program.sha256
+    assert (
+        replace(kernel, name="other", idea="another", number=None).program.sha256 == program.sha256
+    )
     assert len({program.sha256, commented.sha256, *(other.program.sha256 for other in others)}) == 5
-    assert commented.measured_as(about) and not any(other.program.measured_as(about) for other in others)
-    literals = [kernel.with_text(f'{kernel.source}#define TEXT "// {word}"').program for word in ("no", "comment")]
+    assert commented.measured_as(about) and not any(
+        other.program.measured_as(about) for other in others
+    )
+    literals = [
+        kernel.with_text(f'{kernel.source}#define TEXT "// {word}"').program
+        for word in ("no", "comment")
+    ]
     assert literals[0].code_sha256 != literals[1].code_sha256
     headers = [(("a.h", text),) for text in ("int x;  // a", "int x;", "int y;")]
     first, second, third = (replace(program, headers=given).code_sha256 for given in headers)
@@ -124,7 +159,11 @@ def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_
         (TEMPLATE, {"shared": "64"}, "cannot take '64' bytes"),
         (None, {}, "source: give text, not None"),
         ("int x;", {"entry": None}, "has no __global__ function"),
-        (TEMPLATE + TEMPLATE.replace("gemm", "other"), {"entry": None}, r"has 2 kernels \(gemm, other\)"),
+        (
+            TEMPLATE + TEMPLATE.replace("gemm", "other"),
+            {"entry": None},
+            r"has 2 kernels \(gemm, other\)",
+        ),
     ],
 )
 def test_a_mistake_is_found_before_anything_is_compiled(source, changed, why):
@@ -138,18 +177,31 @@ def test_a_file_is_a_path():
 
 
 def test_sizes_and_texts_are_taken_as_they_are_given(file):
-    kernel = mine(grid=("8", 9), block=(np.int64(16), "16"), define="BM=64", include=str(file.parent))
+    kernel = mine(
+        grid=("8", 9), block=(np.int64(16), "16"), define="BM=64", include=str(file.parent)
+    )
     assert (kernel.blocks(Shape.of(8)), kernel.threads) == ((8, 9), (16, 16))
-    assert mine(grid=8, block=256).blocks(Shape.of(8)) == (8, 1) and "-DBM=64" in kernel.program.options
+    assert (
+        mine(grid=8, block=256).blocks(Shape.of(8)) == (8, 1)
+        and "-DBM=64" in kernel.program.options
+    )
     file.write_text(f'#include "more.h"\n{TEMPLATE}')
     file.with_name("more.h").write_text("")
-    where = {"entry": "gemm<float, 8>", "domain": "M % 64 == 0", "include": str(file.parent), "block": 8, "grid": 1}
+    where = {
+        "entry": "gemm<float, 8>",
+        "domain": "M % 64 == 0",
+        "include": str(file.parent),
+        "block": 8,
+        "grid": 1,
+    }
     assert str(Kernel.from_file(file, **where).domain) == "M % 64 == 0"
 
 
 def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_not_launched():
     with pytest.raises(BadSetting, match="needs a launch"):
-        mine("__global__ void gemm(const float* A, const float* B, float* C, int n) {}", grid="").load(NumpyDevice())
+        mine(
+            "__global__ void gemm(const float* A, const float* B, float* C, int n) {}", grid=""
+        ).load(NumpyDevice())
     with pytest.raises(LaunchFailed, match="has 0 x 4 blocks at 4: round up"):
         mine().blocks(Shape.of(4))
     with pytest.raises(BadSetting, match="called cuBLAS"):
@@ -165,20 +217,35 @@ def test_a_kernel_without_a_launch_without_blocks_or_with_the_baselines_name_is_
     ],
 )
 def test_each_dimension_is_checked_and_the_advice_is_near(shape, advice):
-    with pytest.raises(BadSetting, match=f"outside warptiled's domain .*{advice}, or use coalesced") as caught:
+    with pytest.raises(
+        BadSetting, match=f"outside warptiled's domain .*{advice}, or use coalesced"
+    ) as caught:
         rung("warptiled").check(Shape(*shape))
     assert caught.value.exit_code == 2
     rung("coalesced").check(Shape(*shape))
 
 
-@given(domain=st.builds(Domain, *[st.integers(1, 512)] * 3), shape=st.builds(Shape, *[st.integers(1, 10_000)] * 3))
-def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_written(domain, shape):
+@given(
+    domain=st.builds(Domain, *[st.integers(1, 512)] * 3),
+    shape=st.builds(Shape, *[st.integers(1, 10_000)] * 3),
+)
+def test_padding_leads_into_the_domain_and_no_further_and_a_domain_is_read_as_written(
+    domain, shape
+):
     padded = domain.padded(shape)
     assert padded in domain and (padded == shape) == (shape in domain)
-    steps = ((shape.m, padded.m, domain.m), (shape.n, padded.n, domain.n), (shape.k, padded.k, domain.k))
+    steps = (
+        (shape.m, padded.m, domain.m),
+        (shape.n, padded.n, domain.n),
+        (shape.k, padded.k, domain.k),
+    )
     assert all(size <= got < size + step for size, got, step in steps)
     names = ("BM", domain.m), ("BN", domain.n), ("BK", domain.k)
-    assert Domain.of(str(domain)) == domain == Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names)
+    assert (
+        Domain.of(str(domain))
+        == domain
+        == Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names)
+    )
 
 
 @settings(max_examples=30)
@@ -189,7 +256,19 @@ def test_any_other_text_is_a_number_or_an_error(text):
     values = {"BM * 5 / 2": 92, "(BM + 7) // 8 * 8 % 15 - 1": 9, "min(BM, 9)": 9}
     values |= {"2 if BM > 9 else 3": 2, "2 if BM < 9 else 3": 3, "2 + (not BM % 37)": 3}
     assert {words: evaluate(words, {"BM": 37}) for words in values} == values
-    for wrong in ("", "BM *", "BM ** 2", "1.5", "'a'", "True", "-BM", "BM / 0", "BQ", "abs(BM)", "__import__('os')"):
+    for wrong in (
+        "",
+        "BM *",
+        "BM ** 2",
+        "1.5",
+        "'a'",
+        "True",
+        "-BM",
+        "BM / 0",
+        "BQ",
+        "abs(BM)",
+        "__import__('os')",
+    ):
         with pytest.raises(BadSetting, match="cannot read"):
             evaluate(wrong, {"BM": 4})
 

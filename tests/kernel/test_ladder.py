@@ -21,7 +21,10 @@ from worklog.problem.gemm import Domain, Shape
 
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"
 MOST_CHANGED_LINES = 55
-IN_ORDER = (*LADDER, *(record for record in FP32 if (record.number or 0) <= 17))  # the others start anew
+IN_ORDER = (
+    *LADDER,
+    *(record for record in FP32 if (record.number or 0) <= 17),
+)  # the others start anew
 
 
 def of(*records: Kernel) -> pytest.MarkDecorator:
@@ -30,12 +33,16 @@ def of(*records: Kernel) -> pytest.MarkDecorator:
 
 def code(record: Kernel) -> list[str]:
     """A rung's source without comments, blank lines and the kernel's own name."""
-    bare = re.sub(r"//[^\n]*|/\*.*?\*/", "", record.source, flags=re.DOTALL).replace(record.function, "sgemm")
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", "", record.source, flags=re.DOTALL).replace(
+        record.function, "sgemm"
+    )
     return [line.strip() for line in bare.splitlines() if line.strip()]
 
 
 def test_every_source_is_a_rung():
-    assert sorted(path.name for path in kernels_dir().glob("[0-9]*.cu")) == sorted(r.file for r in RUNGS)
+    assert sorted(path.name for path in kernels_dir().glob("[0-9]*.cu")) == sorted(
+        r.file for r in RUNGS
+    )
 
 
 def test_missing_kernels_are_a_clear_error(monkeypatch, tmp_path):
@@ -43,7 +50,9 @@ def test_missing_kernels_are_a_clear_error(monkeypatch, tmp_path):
     package = tmp_path / "site" / "worklog"
     package.mkdir(parents=True)
     monkeypatch.setattr(sources, "__file__", str(package / "kernel" / "source.py"))
-    with pytest.raises(WorklogError, match=r"the folder kernels is missing: .* install gemm-worklog again"):
+    with pytest.raises(
+        WorklogError, match=r"the folder kernels is missing: .* install gemm-worklog again"
+    ):
         kernels_dir()
     shutil.copytree(Path(__file__).parents[2] / "kernels", package / "_kernels")
     assert kernels_dir() == package / "_kernels"
@@ -55,7 +64,10 @@ def test_a_rung_loads_like_a_users_file_and_states_the_launch_that_its_code_is_c
     assert (read.program, read.launches) == (record.program, record.launches)
     assert (read.domain, read.claimed) == (record.domain, record.claimed)
     bounds = re.search(r"__launch_bounds__\((.+?)(?:, 1|, MIN_BLOCKS)?\)\s+sgemm", record.source)
-    assert bounds is not None and evaluate(bounds[1], {**record.template, "COPIERS": 128}) == record.threads
+    assert (
+        bounds is not None
+        and evaluate(bounds[1], {**record.template, "COPIERS": 128}) == record.threads
+    )
     assert repr(record) == f"<{record.number:02} {record.name}: {record.idea}>"
 
 
@@ -84,34 +96,57 @@ def test_the_grid_covers_c_and_no_more(record, shape):
 
 @of(*RUNGS)
 def test_the_header_says_what_changed_why_what_it_costs_and_how_it_is_launched(record):
-    header = list(itertools.takewhile(lambda line: line.startswith("//"), record.source.splitlines()))
+    header = list(
+        itertools.takewhile(lambda line: line.startswith("//"), record.source.splitlines())
+    )
     assert re.fullmatch(rf"// {record.file[:2]} · \S.*", header[0])
-    run, compiled = f"// Run:     worklog run {record.name}", f"-DRUNG={record.number} main.cu && ./a.out 4096"
+    run, compiled = (
+        f"// Run:     worklog run {record.name}",
+        f"-DRUNG={record.number} main.cu && ./a.out 4096",
+    )
     if "workspace" in record.arguments:
         assert header[1] == run and header[2].startswith("//          main.cu launches one kernel")
     elif "setmaxnreg" in record.source:
-        assert header[1:3] == [run, f"//          or: nvcc -gencode arch=compute_90a,code=sm_90a {compiled}"]
+        assert header[1:3] == [
+            run,
+            f"//          or: nvcc -gencode arch=compute_90a,code=sm_90a {compiled}",
+        ]
     else:
         assert header[1] == f"{run}     or: nvcc -arch=native {compiled}"
-    words = re.findall(r"^// (Before|Now|Why|Costs|Domain|Tile|Launch):", record.source, re.MULTILINE)
-    assert words == ["Before", "Now", "Why", "Costs", "Domain", "Tile", "Launch"][record is LADDER[0] :]
+    words = re.findall(
+        r"^// (Before|Now|Why|Costs|Domain|Tile|Launch):", record.source, re.MULTILINE
+    )
+    assert (
+        words
+        == ["Before", "Now", "Why", "Costs", "Domain", "Tile", "Launch"][record is LADDER[0] :]
+    )
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.pairwise(IN_ORDER)), ids=lambda record: record.name)
+@pytest.mark.parametrize(
+    ("before", "after"), list(itertools.pairwise(IN_ORDER)), ids=lambda record: record.name
+)
 def test_a_rung_is_one_idea_away_from_the_one_before(before, after):
     diff = list(difflib.ndiff(code(before), code(after)))
     changed = max(sum(line.startswith(mark) for line in diff) for mark in ("+ ", "- "))
     assert 2 <= changed <= MOST_CHANGED_LINES
 
 
-@of(*LADDER, *FP32, *(record for record in TENSOR if record.choose is None), split(192), split(128, 8))
+@of(
+    *LADDER,
+    *FP32,
+    *(record for record in TENSOR if record.choose is None),
+    split(192),
+    split(128, 8),
+)
 def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(record):
     """ptxas remarks on wgmma that it had to serialise."""
     for one in record.passes:
         out = compile_cuda(one.program)
         assert not re.search("warning|serialized", out.log.lower()), out.log
         assert (out.spill_store_bytes, out.spill_load_bytes, out.stack_bytes) == (0, 0, 0)
-        fitting = occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.program.shared).blocks
+        fitting = occupancy(
+            "sm_90", one.thread_count, out.registers, out.shared_bytes + one.program.shared
+        ).blocks
         assert fitting >= one.template.get("MIN_BLOCKS", 1)
 
 
@@ -122,10 +157,22 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
         (ragged(), ["sgemm_ragged", "add_parts"], 4 * (4 + 264 * 128 * 256)),
         (ragged(whole=True), ["sgemm_ragged"], 0),
         (ragged(blocks=1), ["sgemm_ragged"], 4 * (4 + 2 * 128 * 256)),
-        (ragged(True, True, whole=True), ["copy_rows", "sgemm_ragged"], 4 * (4 + 256 * 512 + 512 * 512)),
+        (
+            ragged(True, True, whole=True),
+            ["copy_rows", "sgemm_ragged"],
+            4 * (4 + 256 * 512 + 512 * 512),
+        ),
         (ragged_at(Shape(9, 4, 4)), ["sgemm_ragged", "add_parts"], 4 * (4 + 264 * 128 * 256)),
-        (ragged_at(Shape(9, 4, 5)), ["copy_rows", "sgemm_ragged", "add_parts"], 4 * (4 + 256 * 512 + 264 * 128 * 256)),
-        (ragged_at(Shape(9, 5, 4)), ["copy_rows", "sgemm_ragged", "add_parts"], 4 * (4 + 512 * 512 + 264 * 128 * 256)),
+        (
+            ragged_at(Shape(9, 4, 5)),
+            ["copy_rows", "sgemm_ragged", "add_parts"],
+            4 * (4 + 256 * 512 + 264 * 128 * 256),
+        ),
+        (
+            ragged_at(Shape(9, 5, 4)),
+            ["copy_rows", "sgemm_ragged", "add_parts"],
+            4 * (4 + 512 * 512 + 264 * 128 * 256),
+        ),
         (ragged_at(Shape(1500, 2800, 4)), ["sgemm_ragged"], 0),
         (
             ragged_at(Shape(1500, 2800, 4), aligned=False),
@@ -133,13 +180,20 @@ def test_a_rung_compiles_without_a_warning_and_in_registers_and_fits_an_sm(recor
             4 * (4 + 256 * 512 + 512 * 512),
         ),
         (split(), ["split_lines", "sgemm_split"], (256 + 512) * (16 * 128 + 16)),
-        (split(64, 2), ["split_lines", "sgemm_split", "add_parts"], 8 * 256 * 512 + (256 + 512) * (16 * 128 + 32)),
+        (
+            split(64, 2),
+            ["split_lines", "sgemm_split", "add_parts"],
+            8 * 256 * 512 + (256 + 512) * (16 * 128 + 32),
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, Kernel) else "",
 )
 def test_a_rung_of_several_launches_names_them_and_its_workspace(record, launches, workspace):
     assert [part.function for part in record.passes] == launches
-    assert record.function == f"sgemm_{record.name}" and record.passes[record.main].entry == record.entry
+    assert (
+        record.function == f"sgemm_{record.name}"
+        and record.passes[record.main].entry == record.entry
+    )
     assert record.workspace_bytes(Shape(256, 512, 512)) == workspace
 
 
@@ -149,11 +203,17 @@ MOST_COLUMNS = 100
 LAST = 17  # of the rungs on FP32 lanes that main.cu has
 
 ALONE = [r for r in RUNGS if "workspace" not in r.arguments]  # main.cu launches one kernel
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH: install the CUDA toolkit")
+needs_nvcc = pytest.mark.skipif(
+    shutil.which("nvcc") is None, reason="nvcc is not on PATH: install the CUDA toolkit"
+)
 
 
 def test_no_cuda_line_is_wider_than_a_page():
-    paths = [path for room in ("kernels", "worklog", "tests/exploits") for path in (ROOT / room).rglob("*.cu*")]
+    paths = [
+        path
+        for room in ("kernels", "worklog", "tests/exploits")
+        for path in (ROOT / room).rglob("*.cu*")
+    ]
     files = {path: path.read_text(encoding="utf-8").splitlines() for path in paths}
     assert [path for path, lines in files.items() if max(map(len, lines)) > MOST_COLUMNS] == []
 
@@ -178,7 +238,9 @@ def test_main_has_every_rung_as_the_ladder_has_it(record):
 @of(*ALONE[::8])
 def test_nvcc_compiles_a_rung_with_its_host_code(record, tmp_path):
     """To PTX for Hopper, which takes a fraction of the time of a program. NVRTC compiles the others' kernels."""
-    program = nvcc(f"-DRUNG={record.number}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx"))
+    program = nvcc(
+        f"-DRUNG={record.number}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx")
+    )
     assert program.returncode == 0, program.stderr
     assert f"sgemm_{record.name}" in (tmp_path / "rung.ptx").read_text()
 

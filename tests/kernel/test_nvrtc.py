@@ -84,7 +84,10 @@ __global__ void bomb(float* x) { *x = F<28, 1>::v; }
 
 def test_an_endless_compile_ends_at_the_time_limit_or_by_an_interrupt(monkeypatch, tmp_path):
     bomb = Program("bomb.cu", BOMB, "bomb")
-    with monkeypatch.context() as patch, pytest.raises(CompileFailed, match=r"bomb took more than 0\.3 s: reduce"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(CompileFailed, match=r"bomb took more than 0\.3 s: reduce"),
+    ):
         patch.setattr(nvrtc, "LIMIT_S", 0.3)
         compile_cuda(bomb)
 
@@ -93,7 +96,9 @@ def test_an_endless_compile_ends_at_the_time_limit_or_by_an_interrupt(monkeypatc
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupter = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a background job of a shell ignores it
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         compile_cuda(bomb)
@@ -105,11 +110,15 @@ def test_an_endless_compile_ends_at_the_time_limit_or_by_an_interrupt(monkeypatc
         compile_cuda(bomb)
 
 
-BROKEN = "template <int N>\n__global__ void broken(float* C) {\n  C[threadIdx.x] = undeclared + N;\n}\n"
+BROKEN = (
+    "template <int N>\n__global__ void broken(float* C) {\n  C[threadIdx.x] = undeclared + N;\n}\n"
+)
 BOUNDS = """// __global__ void no() {}
 __global__ void __launch_bounds__(32 * (4 + 1)) a(int*) {} static __global__ void b() {}"""
 NO_KERNEL = "__device__ void f(int* p) { *p = 1; }"
-SHARED, SPECIALIZED, BARRIERS = (rung(name).program for name in ("shared", "specialized", "barriers"))
+SHARED, SPECIALIZED, BARRIERS = (
+    rung(name).program for name in ("shared", "specialized", "barriers")
+)
 
 
 def test_a_mistake_is_shown_with_file_line_and_text():
@@ -117,14 +126,23 @@ def test_a_mistake_is_shown_with_file_line_and_text():
     with pytest.raises(CompileFailed) as caught:
         compile_cuda(program)
     said, _, log = str(caught.value).partition("+ N;")
-    assert said == 'broken.cu:3: identifier "undeclared" is undefined\n    C[threadIdx.x] = undeclared '
+    assert (
+        said
+        == 'broken.cu:3: identifier "undeclared" is undefined\n    C[threadIdx.x] = undeclared '
+    )
     assert "undeclared" not in log
 
 
 def test_errors_are_shown_without_the_compilers_warnings():
     unused = "__device__ void f() {\n  int unused = 1;\n}\n"
     with pytest.raises(CompileFailed) as caught:
-        compile_cuda(Program("broken.cu", f"{unused}{BROKEN}__device__ int g() {{ return other; }}\n", "broken<1>"))
+        compile_cuda(
+            Program(
+                "broken.cu",
+                f"{unused}{BROKEN}__device__ int g() {{ return other; }}\n",
+                "broken<1>",
+            )
+        )
     said = str(caught.value)
     assert all(f'identifier "{name}" is undefined' in said for name in ("undeclared", "other"))
     assert not {"warning", "unused", "Remark"} & {*re.findall(r"\w+", said)}
@@ -133,14 +151,38 @@ def test_errors_are_shown_without_the_compilers_warnings():
 @pytest.mark.parametrize(
     ("program", "arch", "first_line"),
     [
-        (Program("two.cu", TWO, "small<1, 2>"), "sm_90", r"two\.cu: there is no kernel small<1, 2>"),
-        (Program("two.cu", TWO, "small"), "sm_90", r".* a template needs its arguments, as in name<32, 32>"),
+        (
+            Program("two.cu", TWO, "small<1, 2>"),
+            "sm_90",
+            r"two\.cu: there is no kernel small<1, 2>",
+        ),
+        (
+            Program("two.cu", TWO, "small"),
+            "sm_90",
+            r".* a template needs its arguments, as in name<32, 32>",
+        ),
         (Program("k.cu", BOUNDS, "c"), "sm_90", r"k\.cu: there is no kernel c"),
         (Program("k.cu", NO_KERNEL, "f"), "sm_90", r"k\.cu: there is no kernel f"),
-        (Program("two.cu", TWO, "spilling"), "sm_35", r"two\.cu: spilling does not compile; the compiler printed:"),
-        (replace(SHARED, entry="sgemm_shared<32, 32, 16>"), "sm_90", r"03_shared\.cu:\d+: static assertion failed.*"),
-        (SPECIALIZED, "sm_80", r"16_spec.*\.cu: .* for this architecture: .*setmaxnreg.* the rung best runs on all"),
-        (BARRIERS, "sm_80", r"15_barriers\.cu: .* for this arch.*: .*mbarrier.* sm_90 or higher.* best runs on all"),
+        (
+            Program("two.cu", TWO, "spilling"),
+            "sm_35",
+            r"two\.cu: spilling does not compile; the compiler printed:",
+        ),
+        (
+            replace(SHARED, entry="sgemm_shared<32, 32, 16>"),
+            "sm_90",
+            r"03_shared\.cu:\d+: static assertion failed.*",
+        ),
+        (
+            SPECIALIZED,
+            "sm_80",
+            r"16_spec.*\.cu: .* for this architecture: .*setmaxnreg.* the rung best runs on all",
+        ),
+        (
+            BARRIERS,
+            "sm_80",
+            r"15_barriers\.cu: .* for this arch.*: .*mbarrier.* sm_90 or higher.* best runs on all",
+        ),
     ],
 )
 def test_what_a_program_or_an_architecture_lacks_is_named(program, arch, first_line):
@@ -160,7 +202,11 @@ def test_what_a_program_or_an_architecture_lacks_is_named(program, arch, first_l
 def test_a_missing_header_is_named_with_what_to_do(header, advice):
     log = f'mine.cu(2): catastrophic error: cannot open source file "{header}"'
     error = compile_error(Program("mine.cu", f"\n#include <{header}>", "k"), log)
-    assert str(error).startswith("mine.cu:2: ") and header in str(error) and advice in str(error).splitlines()[0]
+    assert (
+        str(error).startswith("mine.cu:2: ")
+        and header in str(error)
+        and advice in str(error).splitlines()[0]
+    )
 
 
 def test_without_nvrtc_the_way_out_is_named(monkeypatch):
@@ -168,7 +214,9 @@ def test_without_nvrtc_the_way_out_is_named(monkeypatch):
     monkeypatch.setattr(nvrtc, "_driver_major", lambda: None)
     nvrtc.nvidia_library.cache_clear()
     with pytest.raises(WorklogError, match=re.escape(install_command())):
-        compile_cuda(Program("x.cu", "__global__ void unique_to_this_test() {}", "unique_to_this_test"))
+        compile_cuda(
+            Program("x.cu", "__global__ void unique_to_this_test() {}", "unique_to_this_test")
+        )
 
 
 def test_nvrtc_is_the_drivers_or_the_message_names_its_wheel(monkeypatch, tmp_path):
@@ -176,7 +224,9 @@ def test_nvrtc_is_the_drivers_or_the_message_names_its_wheel(monkeypatch, tmp_pa
     wheel.parent.mkdir(parents=True)
     newest = Path(nvrtc._nvrtc()._name)
     monkeypatch.setattr(nvrtc, "_driver_major", lambda: 12)
-    monkeypatch.setattr(nvrtc, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)]))
+    monkeypatch.setattr(
+        nvrtc, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    )
     assert Path(nvrtc._nvrtc()._name) == newest, "the emulator needs no driver"
     assert "pip install nvidia-cuda-nvrtc-cu12" in str(nvrtc.newer_than_the_driver())
     wheel.symlink_to(newest)
@@ -192,14 +242,20 @@ STANDARD = "#include <cmath>\n#include <array>\n"
 CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] = R(s).Sum(A[threadIdx.x]);"
 
 
-@pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
+@pytest.mark.skipif(
+    not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed"
+)
 @pytest.mark.parametrize(
     ("preface", "body", "ptx"),
     [
         (GRID, HALVES, "cvt.rn.f16.f32"),
         ("#include <cub/cub.cuh>\n", CUB, "shfl.sync.down"),
         ("", "C[0] = std::max(A[0], 1.0f);", "setp.lt.f32"),
-        ("typedef unsigned long uint64_t;\n#define FLT_MAX 2.0f\n", "uint64_t i = N; C[i] = FLT_MAX;", "1073741824"),
+        (
+            "typedef unsigned long uint64_t;\n#define FLT_MAX 2.0f\n",
+            "uint64_t i = N; C[i] = FLT_MAX;",
+            "1073741824",
+        ),
         ("", "*(__int128_t*)C = *(const __int128_t*)A;", "ld.global.v2.u64"),
         ("#include <cstdint>\n", "C[0] = uintptr_t(A) % 16 + UINT32_MAX;", "cvt.rn.f32"),
         (STANDARD, "std::array<float, 2> v{A[0]}; C[0] = std::ceil(v[0]);", "cvt.rpi.f32"),
@@ -207,7 +263,9 @@ CUB = "typedef cub::BlockReduce<float, 32> R; __shared__ R::TempStorage s; C[0] 
     ],
 )
 def test_kernels_with_nvidia_headers_and_types_of_the_host_compile(preface, body, ptx):
-    source = f"{preface}__global__ void k(const float* A, const float* B, float* C, int N) {{ {body} }}"
+    source = (
+        f"{preface}__global__ void k(const float* A, const float* B, float* C, int N) {{ {body} }}"
+    )
     assert ptx in compile_cuda(Kernel.from_source(source, grid="N", block=1).program).ptx
 
 
@@ -249,7 +307,9 @@ def another_process(program: Program, arch: str = "sm_90") -> Compiled:
 def test_a_second_process_compiles_only_what_is_another_program(cache, monkeypatch):
     first = another_process(PROGRAM)
     [path] = entries(cache)
-    path.write_bytes(zlib.compress(zlib.decompress(path.read_bytes()).replace(b"ptxas info", b"from a file")))
+    path.write_bytes(
+        zlib.compress(zlib.decompress(path.read_bytes()).replace(b"ptxas info", b"from a file"))
+    )
     assert "from a file" in another_process(PROGRAM).log and "from a file" not in first.log
     others = [
         replace(PROGRAM, source=SOURCE + "\n"),
@@ -262,7 +322,9 @@ def test_a_second_process_compiles_only_what_is_another_program(cache, monkeypat
     assert len(entries(cache)) == 6
     for damage in (b"", b"noise", path.read_bytes()[:-9]):
         path.write_bytes(damage)
-        assert another_process(PROGRAM).cubin == first.cubin and path.read_bytes() != damage, "it is made again"
+        assert another_process(PROGRAM).cubin == first.cubin and path.read_bytes() != damage, (
+            "it is made again"
+        )
     monkeypatch.setenv("WORKLOG_CACHE", str(path))  # a file, where nothing can be written
     assert another_process(PROGRAM).ptx == first.ptx
 
@@ -279,7 +341,9 @@ def test_a_program_that_reads_a_file_and_one_with_a_mistake_are_compiled_each_ti
     assert entries(cache) == [] and found[0] != found[1]
     within = replace(outside, options=(), headers=(("two.h", "#define TWO 2\n"),))
     assert another_process(within) == another_process(within) and len(entries(cache)) == 1
-    of_a_user = Kernel.from_source("__global__ void k(float* a) { a[0] = INFINITY; } int main() {}").program
+    of_a_user = Kernel.from_source(
+        "__global__ void k(float* a) { a[0] = INFINITY; } int main() {}"
+    ).program
     another_process(of_a_user)
     assert "-default-device" in of_a_user.options and of_a_user.headers and len(entries(cache)) == 2
 

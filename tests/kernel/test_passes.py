@@ -30,7 +30,11 @@ TWO = Kernel(
     "two",
     Program(SOURCE.name, SOURCE.read_text(), ""),
     (
-        Launch("products<TILE, PARTS>", "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE, PARTS", "TILE, TILE"),
+        Launch(
+            "products<TILE, PARTS>",
+            "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE, PARTS",
+            "TILE, TILE",
+        ),
         Launch("add<PARTS>", "(M * N + 63) / 64", "64"),
     ),
     template={"TILE": 8, "PARTS": 3},
@@ -114,7 +118,9 @@ def test_a_bound_counts_all_passes_and_reads_the_inputs_once():
     shape, gpu = Shape(200, 200, 192), recorded_run().gpu
     whole, *each = (bound(one, shape, gpu) for one in (TWO, *TWO.passes))
     assert whole.counts.thread_fma == sum(one.counts.thread_fma for one in each)
-    assert whole.limits["L1 lookups"] == pytest.approx(sum(one.limits["L1 lookups"] for one in each))
+    assert whole.limits["L1 lookups"] == pytest.approx(
+        sum(one.limits["L1 lookups"] for one in each)
+    )
     assert whole.limits["DRAM reads"] == each[0].limits["DRAM reads"]
 
 
@@ -133,7 +139,9 @@ def test_each_launch_of_a_kernel_that_keeps_variables_has_a_workspace_of_its_sha
         correct(p)
 
     owner: Any = Owner(NumpyDevice(), product)
-    vars(owner).update(relocate=lambda: None, launches_at=lambda shape: ((), 0), variables=lambda shape: ["n"])
+    vars(owner).update(
+        relocate=lambda: None, launches_at=lambda shape: ((), 0), variables=lambda shape: ["n"]
+    )
     stage = check_state(owner, Memory(owner.device, np.random.default_rng(0)))
     assert stage.passed and stage.note == "keeps n between launches", stage
 
@@ -142,12 +150,16 @@ def test_a_pool_of_the_least_size_holds_the_sets_and_the_workspace():
     device: Any = NumpyDevice()
     both, shape = (Owner(device, correct), NumpySubject(device, correct)), Shape(1, 1, 1)
     least = Pool(device, elements(shape, SETS, both))
-    Loop(SgemmChecker(device, shape, 0), both, ("", ""), in_step=True, sets=SETS, pool=least).close()
+    Loop(
+        SgemmChecker(device, shape, 0), both, ("", ""), in_step=True, sets=SETS, pool=least
+    ).close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spilled", [None, 1.0])
-def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked(kind, spilled):
+def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked(
+    kind, spilled
+):
     def product(p: Any) -> None:
         assert kind != "witnessed" or np.isnan(owner.workspace.data).all()
         owner.workspace.data[:] = (p.a @ p.b).ravel()

@@ -15,7 +15,14 @@ from worklog.kernel.device import Program
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.resources import KINDS, LIMITS, Compiled, InstructionMix, occupancy, shared_widths
+from worklog.kernel.resources import (
+    KINDS,
+    LIMITS,
+    Compiled,
+    InstructionMix,
+    occupancy,
+    shared_widths,
+)
 
 TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE, MASKS = KINDS
 MMA = """float d[4] = {};
@@ -27,9 +34,15 @@ BODIES = {
     "product": ("C[0] = A[0] * B[0] + C[0];", {}),
     "quotient": ("C[0] = A[0] / B[0] + M / N % K;", {}),
     "integer": ("C[0] = (int)A[0];", {}),
-    "packed": ('unsigned y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(A[0])); C[0] = y;', {SHORTENED: 1}),
+    "packed": (
+        'unsigned y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(A[0])); C[0] = y;',
+        {SHORTENED: 1},
+    ),
     # As cuda_fp16.h writes it: on one line, in braces.
-    "braced": ('unsigned short y; asm("{  cvt.rn.f16.f32 %0, %1;}" : "=h"(y) : "f"(A[0])); C[0] = y;', {SHORTENED: 1}),
+    "braced": (
+        'unsigned short y; asm("{  cvt.rn.f16.f32 %0, %1;}" : "=h"(y) : "f"(A[0])); C[0] = y;',
+        {SHORTENED: 1},
+    ),
     "power": ("C[0] = __expf(A[0]);", {APPROXIMATE: 1}),
     "truncated": ("C[0] = __fmaf_rz(A[0], B[0], C[0]);", {TRUNCATED: 1}),
     "longer": ("C[0] = fma((double)A[0], (double)B[0], 1e-9);", {DOUBLE: 1}),
@@ -47,7 +60,10 @@ FUNCTION = """__device__ __noinline__ unsigned cut(float x) {
 
 def compiled(names: list[str], *options: str) -> Compiled:
     """The first of these kernels, in one program with the others, which must not count."""
-    kernels = (f'extern "C" __global__ void {name}({SIGNATURE}) {{ {BODIES[name][0]} }}\n' for name in names)
+    kernels = (
+        f'extern "C" __global__ void {name}({SIGNATURE}) {{ {BODIES[name][0]} }}\n'
+        for name in names
+    )
     return compile_cuda(Program("kernel.cu", FUNCTION + "".join(kernels), names[0], options))
 
 
@@ -69,16 +85,22 @@ struct Kept : Plain { __device__ void store(float* c) override { *c = kept++; } 
 def test_what_the_compiler_adds_is_no_variable_of_the_kernel():
     body = 'assert(M > 0); Plain p; Kept k; (M > 1 ? &p : (Plain*)&k)->store(C); printf("%d", M);'
     built = compile_cuda(
-        Kernel.from_source(f'{ADDED}extern "C" __global__ void mine({SIGNATURE}) {{ {body} }}').program
+        Kernel.from_source(
+            f'{ADDED}extern "C" __global__ void mine({SIGNATURE}) {{ {body} }}'
+        ).program
     )
-    assert all(name in built.ptx for name in ("$str", "_ZTV5Plain", "__unnamed_1")) and built.variables == ["kept"]
+    assert all(
+        name in built.ptx for name in ("$str", "_ZTV5Plain", "__unnamed_1")
+    ) and built.variables == ["kept"]
 
 
 def test_a_variable_is_the_kernels_that_uses_it_if_only_by_its_address_in_another():
-    uses = "\n".join(f'extern "C" __global__ void {name}(float* c) {{ {body}; }}' for name, body in USES.items())
-    variables = (
-        "__device__ float kept[64], other[64];\n__device__ float* first = kept;\n__device__ float** last = &first;"
+    uses = "\n".join(
+        f'extern "C" __global__ void {name}(float* c) {{ {body}; }}' for name, body in USES.items()
     )
+    variables = """__device__ float kept[64], other[64];
+__device__ float* first = kept;
+__device__ float** last = &first;"""
     built = compile_cuda(Kernel.from_source(f"{variables}\n{uses}", entry="by_address").program)
     of = {name: replace(built, symbol=name).variables for name in USES}
     assert of == {"by_address": ["kept", "first"], "by_name": ["other"], "neither": []}
@@ -87,7 +109,10 @@ def test_a_variable_is_the_kernels_that_uses_it_if_only_by_its_address_in_anothe
 def test_flushing_and_tensor_cores_are_shown():
     assert set(compiled(["product"], "--ftz=true").mix.counts) == {FLUSHED}
     found = compiled(["tensor"]).mix
-    assert found.operands == ("tf32",) and found.notes[0] == "tensor-core instructions on tf32: 1 in the PTX"
+    assert (
+        found.operands == ("tf32",)
+        and found.notes[0] == "tensor-core instructions on tf32: 1 in the PTX"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,11 +137,15 @@ def test_the_ladder_is_plain_fp32():
         built = compile_cuda(rung.program)
         found = built.mix
         assert found.notes == [] and found.warnings("fp32") == [], rung.name
-        assert "fma.rn.f32" in built.ptx and not re.search(r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE)
+        assert "fma.rn.f32" in built.ptx and not re.search(
+            r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE
+        )
 
 
 def test_it_is_what_nvidias_calculator_says():
-    rows = np.genfromtxt(Path(__file__).with_name("occupancy.csv"), delimiter=",", names=True, dtype=None)
+    rows = np.genfromtxt(
+        Path(__file__).with_name("occupancy.csv"), delimiter=",", names=True, dtype=None
+    )
     assert len(rows) == 700 and set(LIMITS) == {*map(str, rows["arch"])}
     found = [
         occupancy(str(arch), *map(int, words)).blocks

@@ -17,7 +17,10 @@ from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 
 SMALL = Shape(24, 40, 16)
-ROW, COL = "int row = blockIdx.y * blockDim.y + threadIdx.y;", "int col = blockIdx.x * blockDim.x + threadIdx.x;"
+ROW, COL = (
+    "int row = blockIdx.y * blockDim.y + threadIdx.y;",
+    "int col = blockIdx.x * blockDim.x + threadIdx.x;",
+)
 
 
 def kernel(parameters: str, body: str = "", **words: Any) -> Kernel:
@@ -41,15 +44,39 @@ AFFIXES = "const float* __restrict__ input_a, const float* matB, float* output_c
         (WIDE, "", "long M,long N,long K,alpha,A,B,beta,C"),
         (f"{POINTERS}, int M, int N, int K, float alpha", "", "A,B,C,M,N,K,alpha"),
         ("float *C, float *A, float *B, int wA, int wB", "", "C,A,B,K,N"),
-        ("float* d_A, float* d_B, float* d_C, int lda, int ldb, int ldc, int M", "", "A,B,C,K,N,N,M"),
+        (
+            "float* d_A, float* d_B, float* d_C, int lda, int ldb, int ldc, int M",
+            "",
+            "A,B,C,K,N,N,M",
+        ),
         (AFFIXES, "", "A,B,C,long M,long N,long K"),
-        (f"{POINTERS}, int numARows, int numAColumns, int numBRows, int numBColumns", "", "A,B,C,M,K,K,N"),
-        (f"{POINTERS}, int A_rows, int cols_a, int colsB, float alpha, int num_rows_c", "", "A,B,C,M,K,N,alpha,M"),
+        (
+            f"{POINTERS}, int numARows, int numAColumns, int numBRows, int numBColumns",
+            "",
+            "A,B,C,M,K,K,N",
+        ),
+        (
+            f"{POINTERS}, int A_rows, int cols_a, int colsB, float alpha, int num_rows_c",
+            "",
+            "A,B,C,M,K,N,alpha,M",
+        ),
         (f"{POINTERS}, int M, int N, int K", NK, "A,B,C,M,K,N"),
-        (f"{POINTERS}, int m, int n, int k", "C[at] = A[i + row * n] * B[i * k + col];", "A,B,C,M,K,N"),
+        (
+            f"{POINTERS}, int m, int n, int k",
+            "C[at] = A[i + row * n] * B[i * k + col];",
+            "A,B,C,M,K,N",
+        ),
         # A mistake in an index is not a convention.
-        (f"{POINTERS}, int M, int N, int K", "C[row * K + col] += A[row * K + i] * B[i * N + col];", "A,B,C,M,N,K"),
-        (f"{POINTERS}, int M, int N, int K", "C[row * K + i] += A[row * M] * B[i * N];", "A,B,C,M,N,K"),
+        (
+            f"{POINTERS}, int M, int N, int K",
+            "C[row * K + col] += A[row * K + i] * B[i * N + col];",
+            "A,B,C,M,N,K",
+        ),
+        (
+            f"{POINTERS}, int M, int N, int K",
+            "C[row * K + i] += A[row * M] * B[i * N];",
+            "A,B,C,M,N,K",
+        ),
         (SIGNATURE, NK, "M,N,K,alpha,A,B,beta,C"),  # the ladder's own order is taken at its word
     ],
 )
@@ -62,10 +89,18 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, body, 
     [
         ("float* M, float* N, float* P, int Width", {}, r"\(M, N, P, Width\).*--args '\?,\?,\?,N'"),
         (f"{POINTERS}, int M, int N, int K, int batch", {}, "--args"),
-        ("const double* A, const double* B, double* C, int N", {}, r"takes const double\* A: the gate passes float"),
+        (
+            "const double* A, const double* B, double* C, int N",
+            {},
+            r"takes const double\* A: the gate passes float",
+        ),
         (f"{POINTERS}, int N", {"args": "A,B,C,X"}, "'X' is none of"),
         (f"{POINTERS}, int N", {"args": "A,B,C,M,N"}, "declares 4 parameters, and 5 are given"),
-        ("const float* A, const float* B, float* C, int N, double alpha", {}, "takes double alpha: the gate passes"),
+        (
+            "const float* A, const float* B, float* C, int N, double alpha",
+            {},
+            "takes double alpha: the gate passes",
+        ),
         ("const Matrix A, const Matrix B, Matrix C", {}, "takes Matrix A: the gate passes float"),
         ("float** A, float** B, float** C, int N", {}, r"takes float\*\* A: the gate passes float"),
         ("float A[64][64], float B[64][64], float C[64][64]", {}, r"takes float \(\*A\)\[64\]"),
@@ -82,20 +117,35 @@ def test_the_order_of_the_parameters_is_read_from_their_names(parameters, body, 
 def test_what_is_not_clear_or_cannot_be_passed_is_named(parameters, words, why):
     types = "typedef struct { int width; float* data; } Matrix;\nusing real = double;\n"
     with pytest.raises(BadSetting, match=why):
-        Kernel.from_source(f"{types}__global__ void gemm({parameters}) {{}}", **words).require_launch()
+        Kernel.from_source(
+            f"{types}__global__ void gemm({parameters}) {{}}", **words
+        ).require_launch()
 
 
 def test_a_launch_passes_the_values_in_the_declared_order():
     record = kernel("float* x, float* y, float* z, size_t n, int k, int m", args="C,A,B,N,K,M")
     bound = record.bind(Shape(3, 5, 7), 1.0, "a", "b", 0.0, "c")
-    assert bound == ("c", "a", "b", 5, 7, 3) and [type(value) for value in bound[3:]] == [np.int64, np.int32, np.int32]
-    assert record.domain == Domain(alpha=False, beta=False) and "alpha = 1 and beta = 0" in str(record.remarks)
+    assert bound == ("c", "a", "b", 5, 7, 3) and [type(value) for value in bound[3:]] == [
+        np.int64,
+        np.int32,
+        np.int32,
+    ]
+    assert record.domain == Domain(alpha=False, beta=False) and "alpha = 1 and beta = 0" in str(
+        record.remarks
+    )
     assert record.adapted == (
         "parameters (x, y, z, n, k, m): passed as (C, A, B, N, K, M); alpha = 1 and beta = 0, which it doesn't take",
     )
-    assert kernel(f"{POINTERS}, int n", grid="N", block=1).describe()["arguments"] == ["A", "B", "C", "N"]
+    assert kernel(f"{POINTERS}, int n", grid="N", block=1).describe()["arguments"] == [
+        "A",
+        "B",
+        "C",
+        "N",
+    ]
     without = kernel(f"{POINTERS}, int n, void* workspace", grid="N", block=1)
-    assert without.bind(Shape.of(4), 1.0, "a", "b", 0.0, "c") == ("a", "b", "c", 4, 0), "no memory where none is needed"
+    assert without.bind(Shape.of(4), 1.0, "a", "b", 0.0, "c") == ("a", "b", "c", 4, 0), (
+        "no memory where none is needed"
+    )
     square = kernel(f"{POINTERS}, int n", domain="M % 8 == 0").domain
     assert Shape.of(16) in square and Shape(16, 8, 16) not in square and Shape.of(12) not in square
     assert square.padded(Shape(3, 17, 5)) == Shape.of(24) and Domain.of(str(square)).square
@@ -112,7 +162,9 @@ LAUNCHED = f"""
 
 TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;"
 STATIC = f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
-FOR_COPIES = "void f(dim3 sizes) { dim3 t(TILE, TILE + 2, 1); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
+FOR_COPIES = (
+    "void f(dim3 sizes) { dim3 t(TILE, TILE + 2, 1); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
+)
 # The host's block is of another instance of the template.
 OTHER_INSTANCE = "void f(dim3 sizes) { int size = 32; dim3 t(size, size); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
 OF_WARPS = SQUARE.replace("gemm", "__launch_bounds__(BM * BN / TM) gemm")
@@ -128,12 +180,13 @@ CASTS = f"""{GEMM} {{}} void f() {{
 gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m, static_cast<int>(n), int(k)); }}"""
 INDICES = f"{GEMM} {{ {ROW.replace('row', 'gy')} {COL.replace('col', 'gx')} C[gy * N + gx] = 0; }}"
 TURNED = f"{SQUARE} {{ {ROW.replace('row', 'col')} {COL.replace('col', 'row')} }}"
-OF_TWO_SIZES = (
-    f"{GEMM.replace(', int K', '')} {{ {ROW.replace('row', 'y')} {COL.replace('col', 'x')} if (x < N) C[x] = 0; }}"
-)
+X_AND_Y = f"{ROW.replace('row', 'y')} {COL.replace('col', 'x')}"
+OF_TWO_SIZES = f"{GEMM.replace(', int K', '')} {{ {X_AND_Y} if (x < N) C[x] = 0; }}"
 BOUNDED = f"{SQUARE.replace('gemm', '__launch_bounds__(256, 2) gemm')} {{ {ROW} {COL} }}"
 BOUNDED_TURNED = f"{BOUNDED.split('{')[0]} {{ {TURNED.split('{')[1]}"
-NUMBERS = STATIC.replace("TILE + threadIdx.x", "16 + threadIdx.x").replace("TILE + threadIdx.y", "8 + threadIdx.y")
+NUMBERS = STATIC.replace("TILE + threadIdx.x", "16 + threadIdx.x").replace(
+    "TILE + threadIdx.y", "8 + threadIdx.y"
+)
 BY_16, BY_32 = (f"(N + {size} - 1) / {size}, (M + {size} - 1) / {size}" for size in (16, 32))
 UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}",  # two launches
@@ -149,8 +202,18 @@ UNCLEAR = (
 @pytest.mark.parametrize(
     ("source", "grid", "block", "origin"),
     [
-        (f"// grid: (N + 63) / 64, M / 8, block: 64, 4\n{SQUARE} {{}}", "(N + 63) / 64, M / 8", "64, 4", "a comment"),
-        (f"// grid: (N / 16, M / 8, 4), block: (16, 4, 2)\n{SQUARE} {{}}", "N / 16, M / 8, 4", "16, 4, 2", "a comment"),
+        (
+            f"// grid: (N + 63) / 64, M / 8, block: 64, 4\n{SQUARE} {{}}",
+            "(N + 63) / 64, M / 8",
+            "64, 4",
+            "a comment",
+        ),
+        (
+            f"// grid: (N / 16, M / 8, 4), block: (16, 4, 2)\n{SQUARE} {{}}",
+            "N / 16, M / 8, 4",
+            "16, 4, 2",
+            "a comment",
+        ),
         (SOLVE, BY_16, "16, 16", "the host code"),
         (CEILING, "(N + 8 - 1) / 8, (N + 3) / 4", "8, 4", "the host code"),
         (OF_FLOATS, "(N + 16 - 1) / 16, (N + 8 - 1) / 8", "16, 8", "the host code"),
@@ -179,7 +242,9 @@ def test_the_launch_is_read_only_where_the_source_states_one(source, grid, block
     found = Kernel.from_source(source)
     assert (found.grid, found.block) == (grid, block)
     assert (f"launch: grid {grid}; block {block}; from {origin}" in found.adapted) == bool(grid)
-    assert Kernel.from_source(source, block="128", grid="M").blocks(Shape.of(9)) == (9, 1), "an option replaces it"
+    assert Kernel.from_source(source, block="128", grid="M").blocks(Shape.of(9)) == (9, 1), (
+        "an option replaces it"
+    )
     by_option = f"launch: grid M; block {block}; from --grid and {origin}"
     assert not grid or by_option in Kernel.from_source(source, grid="M").adapted
 
@@ -221,7 +286,9 @@ MEMBERS = "dim3 g, t(1, 1); t.x = 16; t.y = 8; g.x = (N + t.x - 1) / t.x; g = di
 BY_CONFIG = """cudaLaunchConfig_t c = {0}; c.blockDim = dim3(16, 8); c.gridDim = dim3(N / 16, M / 8);
 cudaLaunchKernelEx(&c, gemm, A, B, C, M, N, K);"""
 BY_FIELDS = BY_CONFIG.replace("{0}; c", "{").replace("; c.g", ", .g").replace("8);", "8)};", 1)
-ROUNDED = "auto up = [](int a, int b) { return a / b + (a % b ? 1 : 0); }; gemm<<<up(N, 16), 1 << 4>>>"
+ROUNDED = (
+    "auto up = [](int a, int b) { return a / b + (a % b ? 1 : 0); }; gemm<<<up(N, 16), 1 << 4>>>"
+)
 OF_A_MACRO = """#define RUN(kernel, g, t, ...) kernel<<<g, t>>>(__VA_ARGS__)
 void f() { RUN(gemm, dim3(N, M), 32, A, B, C, M, N, K); }"""
 OF_A_HELPER = f"""template <int X> void launch(dim3 blocks, {POINTERS}, int m, int n, int k) {{
@@ -240,9 +307,17 @@ OF_FUNCTIONS = "gemm<<<dim3(ceil_div(N, Tile::X), M / Y), dim3(Tile::X, Y)>>>(A,
         (f"void f() {{ {MEMBERS}{PASSES}", "(N + 16 - 1) / 16, M / 8", "16, 8"),
         (f"void f() {{ {BY_CONFIG} }}", "N / 16, M / 8", "16, 8"),
         (f"void f() {{ {BY_FIELDS} }}", "N / 16, M / 8", "16, 8"),
-        (f"void f() {{ int x{{16}}; gemm<<<N / x + !!(N % x), x>>>{PASSES}", "N / 16 + (not not N % 16)", "16"),
+        (
+            f"void f() {{ int x{{16}}; gemm<<<N / x + !!(N % x), x>>>{PASSES}",
+            "N / 16 + (not not N % 16)",
+            "16",
+        ),
         (f"void f() {{ {ROUNDED}{PASSES}", "N / 16 + (1 if N % 16 else 0)", "16"),
-        (f"void f() {{ int t = 64; gemm<<<N, t>>>{PASSES} void g() {{ int t = 32; use(t); }}", "N", "64"),
+        (
+            f"void f() {{ int t = 64; gemm<<<N, t>>>{PASSES} void g() {{ int t = 32; use(t); }}",
+            "N",
+            "64",
+        ),
         (OF_A_HELPER, "N / 64, M", "64"),
         (POINTED, "(N + 15) / 16, (M + 7) / 8", "16, 8"),
         (f"{FLOOR} void f() {{ {OF_FUNCTIONS} }}", "N / 16, M / 8", "16, 8"),
@@ -251,7 +326,9 @@ OF_FUNCTIONS = "gemm<<<dim3(ceil_div(N, Tile::X), M / Y), dim3(Tile::X, Y)>>>(A,
 )
 def test_a_launch_is_read_with_the_values_that_names_have_there(code, grid, block):
     found = Kernel.from_source(f"{GEMM} {{}}\n{code}")
-    assert (found.grid, found.block) == (grid, block) and found.adapted[-1].endswith("from the host code")
+    assert (found.grid, found.block) == (grid, block) and found.adapted[-1].endswith(
+        "from the host code"
+    )
 
 
 @pytest.mark.parametrize(
@@ -259,7 +336,10 @@ def test_a_launch_is_read_with_the_values_that_names_have_there(code, grid, bloc
     [
         (f"dim3 t(32, 8); if (N < 64) t = dim3(8, 8); {OF_T}", "line 2: .*cannot read 't'"),
         (f"int t = 0; occupancy(&t); {OF_T}", "line 2: .*cannot read 't'"),
-        (f"{LAUNCH} {LAUNCH.replace('16', '32')}", "launches differ: gemm with grid .* block 16, 8 or gemm with grid"),
+        (
+            f"{LAUNCH} {LAUNCH.replace('16', '32')}",
+            "launches differ: gemm with grid .* block 16, 8 or gemm with grid",
+        ),
         ("/* grid: blocks(N), block: 32 */", r"in a comment isn't read: cannot read 'blocks\(N\)'"),
         (LAUNCH.replace("gemm", "table[0]"), r"line 2: .*table\[0\] isn't known as a kernel"),
         (f"}} {GEMM.replace('float*', 'double*')} {{", "has gemm with different parameters"),
@@ -275,8 +355,13 @@ def test_a_kernel_and_its_launch_from_one_macro_are_compiled_and_a_type_is_found
     made = Kernel.from_source(f"#define BOTH(gemm) {both}\nBOTH(mine)\n")
     assert (made.block, made.program.source.count("\n")) == ("16, 8", 2)
     assert "mine" in build(made.program)[0].symbol
-    assert Kernel.from_source(f"template <class T> {GEMM.replace('float', 'T')} {{}} void f() {{ {LAUNCH} }}").block
-    assert Kernel.from_source(f"template <int T = 8> {GEMM} {{}} void f() {{ {LAUNCH} }}").entry == "gemm<>"
+    assert Kernel.from_source(
+        f"template <class T> {GEMM.replace('float', 'T')} {{}} void f() {{ {LAUNCH} }}"
+    ).block
+    assert (
+        Kernel.from_source(f"template <int T = 8> {GEMM} {{}} void f() {{ {LAUNCH} }}").entry
+        == "gemm<>"
+    )
 
 
 def test_a_function_that_launches_for_elements_of_any_type_is_read_for_floats_or_for_what_it_is_instantiated_for():
@@ -287,7 +372,9 @@ def test_a_function_that_launches_for_elements_of_any_type_is_read_for_floats_or
         "  gemm<T, 32><<<dim3((N + 31) / 32, (M + 31) / 32), dim3(32, 32)>>>(A, B, C, M, N, K);\n}\n"
     )
     listed = "(const {0}*, const {0}*, {0}*, int, int, int);\n"
-    instances = {of: f"template void run<8, {of}>{listed.format(of)}" for of in ("float", "double", "__half")}
+    instances = {
+        of: f"template void run<8, {of}>{listed.format(of)}" for of in ("float", "double", "__half")
+    }
     assert Kernel.from_source(source + instances["__half"]).entry == "gemm<__half, 32>"
     for given in (instances["double"], instances["__half"] + instances["float"], ""):
         found = Kernel.from_source(f"#include <cuda_fp16.h>\n{source}{given}")
@@ -346,7 +433,10 @@ def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too(
     )
     found = Kernel.from_source(source)
     assert found.entry == "gemm<8>" and str(found.domain) == "M % 16 == 0, N % 8 == 0"
-    assert "M % 16 == 0, N % 8 == 0; other shapes" in found.warnings[0] and found.remarks[-1] == found.warnings[0]
+    assert (
+        "M % 16 == 0, N % 8 == 0; other shapes" in found.warnings[0]
+        and found.remarks[-1] == found.warnings[0]
+    )
     for domain, meant in (("K % 4 == 0", "K % 4 == 0"), ("any", "any M, N, K")):
         stated = Kernel.from_source(source, domain=domain)
         assert str(stated.domain) == meant and stated.warnings == ()
@@ -371,7 +461,9 @@ def test_a_domain_is_read_from_a_comment_and_one_that_is_not_read_is_named(comme
     found = Kernel.from_source(source)
     assert str(found.domain) == domain
     assert (f"domain: {domain}; from a comment" in found.adapted) == (not domain.startswith("any"))
-    said = [words for words in found.adapted if words.startswith("the domain in a comment isn't read")]
+    said = [
+        words for words in found.adapted if words.startswith("the domain in a comment isn't read")
+    ]
     assert len(said) == bool(unread) and unread in "".join(said)
     stated = Kernel.from_source(source, domain="K % 2 == 0")
     assert (str(stated.domain), len(stated.adapted)) == ("K % 2 == 0", 1), "an option replaces it"
@@ -388,20 +480,41 @@ template <int TILE> {GEMM} {{}}
 
 def test_a_file_states_its_tile_launch_and_precision_class_as_a_rung_does():
     found = Kernel.from_source(STATED)
-    assert (found.entry, found.grid, found.threads, found.claimed) == ("gemm<8>", "N / TILE, M", 8, "tf32")
-    assert (found.blocks(Shape(3, 16, 5)), str(found.domain), found.program.shared) == ((2, 3), "N % 8 == 0", 32)
+    assert (found.entry, found.grid, found.threads, found.claimed) == (
+        "gemm<8>",
+        "N / TILE, M",
+        8,
+        "tf32",
+    )
+    assert (found.blocks(Shape(3, 16, 5)), str(found.domain), found.program.shared) == (
+        (2, 3),
+        "N % 8 == 0",
+        32,
+    )
     assert found.adapted[-1] == "launch: grid N / TILE, M; block TILE; from a comment"
-    given = Kernel.from_source(STATED.replace("=8", "=4"), claimed="fp32", grid="N", block=16, shared=64)
+    given = Kernel.from_source(
+        STATED.replace("=8", "=4"), claimed="fp32", grid="N", block=16, shared=64
+    )
     assert (given.entry, given.grid, given.threads, given.claimed) == ("gemm<4>", "N", 16, "fp32")
     assert (str(given.domain), given.program.shared) == ("N % 4 == 0", 64)
-    assert Kernel.from_source(STATED, entry="gemm<2>").grid == "", "the header's launch is for its own tile"
-    prose = STATED.replace("grid N", "grid of N").replace("tf32", "nothing").replace("<int TILE>", "<int T>")
+    assert Kernel.from_source(STATED, entry="gemm<2>").grid == "", (
+        "the header's launch is for its own tile"
+    )
+    prose = (
+        STATED.replace("grid N", "grid of N")
+        .replace("tf32", "nothing")
+        .replace("<int TILE>", "<int T>")
+    )
     loose = Kernel.from_source(prose)
-    assert (loose.entry, loose.grid, loose.claimed) == ("gemm", "", "fp32"), "words that can't be read are comments"
+    assert (loose.entry, loose.grid, loose.claimed) == ("gemm", "", "fp32"), (
+        "words that can't be read are comments"
+    )
 
 
 def test_no_directive_is_left_whether_known_or_not():
-    left = preprocessed("#pragma unroll 4\n#unknown words\n#define N 2\nint a = N; // two\n", ()).text
+    left = preprocessed(
+        "#pragma unroll 4\n#unknown words\n#define N 2\nint a = N; // two\n", ()
+    ).text
     assert "".join(left.split()) == "inta=2;"
 
 
@@ -422,7 +535,16 @@ int main() { return 0; }
 """
     program, unit = prepared("mine.cu", source, (), ())
     kept = program.source
-    assert [n for n, line in enumerate(kept.splitlines(), 1) if line.strip()] == [2, 4, 5, 6, 8, 9, 10, 12]
+    assert [n for n, line in enumerate(kept.splitlines(), 1) if line.strip()] == [
+        2,
+        4,
+        5,
+        6,
+        8,
+        9,
+        10,
+        12,
+    ]
     assert kept.splitlines()[9] == source.splitlines()[9] and len(kept) == len(source)
     assert unit.kernels == ["gemm"]
 
@@ -433,8 +555,15 @@ def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fai
     right = check(Kernel.from_source(source, file="mine.cu"), SMALL, on="emulated")
     assert right.verdict.accepted and right.shape == SMALL
     assert "launches with alpha = 1, beta = 0, no element wrong" in str(right)
-    assert "· parameters (A, B, C, M, N, K): passed as (A, B, C, M, K, N); alpha = 1 and beta = 0" in str(right)
-    wrong = check(Kernel.from_source(source.replace("i < N", "i < N - 1"), file="mine.cu"), SMALL, on="emulated")
+    assert (
+        "· parameters (A, B, C, M, N, K): passed as (A, B, C, M, K, N); alpha = 1 and beta = 0"
+        in str(right)
+    )
+    wrong = check(
+        Kernel.from_source(source.replace("i < N", "i < N - 1"), file="mine.cu"),
+        SMALL,
+        on="emulated",
+    )
     assert not wrong.verdict.accepted and wrong.as_dict()["adapted"]
 
 
@@ -451,14 +580,21 @@ def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate(few_sh
     body = element + "A[row * M + i] * B[i * M + col]; C[row * M + col] = s;"
     body = re.sub(r"\b[MNK]\b", "n", body)
     launch = {"grid": "(N + 7) / 8, (M + 7) / 8", "block": "8, 8"}
-    square = check(kernel(f"{POINTERS}, size_t n", body, name="square", **launch), Shape.of(24), on="emulated")
+    square = check(
+        kernel(f"{POINTERS}, size_t n", body, name="square", **launch), Shape.of(24), on="emulated"
+    )
     assert square.verdict.accepted, str(square)
     columns = element + "A[row + i * M] * B[i + col * K]; C[col * M + row] = alpha * s;"
     parameters = f"int M, int N, int K, float alpha, {POINTERS}"
-    launch |= {"grid": "(M + 7) / 8, (N + 7) / 8", "args": "N,M,K,alpha,B,A,C"}  # column-major: the transposed product
+    launch |= {
+        "grid": "(M + 7) / 8, (N + 7) / 8",
+        "args": "N,M,K,alpha,B,A,C",
+    }  # column-major: the transposed product
     major = kernel(parameters, columns, **launch)
     assert check(major, SMALL, on="emulated").verdict.accepted
-    ignored = check(kernel(parameters, columns.replace("alpha * s", "s"), **launch), SMALL, on="emulated")
+    ignored = check(
+        kernel(parameters, columns.replace("alpha * s", "s"), **launch), SMALL, on="emulated"
+    )
     assert "alpha is ignored" in str(ignored)
 
 
@@ -475,7 +611,10 @@ void run(int m, int n, int k, float* A, float* B, float* C) {
   gemm<<<dim3((m + 15) / 16, (n + 15) / 16), dim3(16, 16)>>>(m, n, k, A, m, B, k, C, m);
 }"""
     found = Kernel.from_source(text)
-    assert found.arguments == ("N", "M", "K", "B", "N", "A", "K", "C", "N") and "column-major" in found.adapted[0]
+    assert (
+        found.arguments == ("N", "M", "K", "B", "N", "A", "K", "C", "N")
+        and "column-major" in found.adapted[0]
+    )
     assert check(found, SMALL, on="emulated").verdict.accepted
     variables = text.replace("A, m, B, k, C, m", "A, lda, B, ldb, C, ldc")
     variables = variables.replace("  gemm<<<", "  int lda = m, ldb = k, ldc = m; gemm<<<")
@@ -517,19 +656,41 @@ cudaLaunchKernel((void*)gemm, dim3(n / 32, n / 8), b, args, 0, 0); }}"""
         (ATTRIBUTES, "gemm", "A,B,C,M,N,K", ("", "")),
         (BEHIND, "gemm", "A,B,C,long N", ("", "")),
         (BEHIND.replace("__global__", "__attribute__((global))"), "gemm", "A,B,C,long N", ("", "")),
-        (SPACED.replace("namespace own", "inline namespace own"), "lab::gemm", "A,B,C,M,N,K", ("", "")),
-        (SPACED.replace("own::gemm", "gemm").replace("namespace own", "inline namespace own"), *IN_LAB),
+        (
+            SPACED.replace("namespace own", "inline namespace own"),
+            "lab::gemm",
+            "A,B,C,M,N,K",
+            ("", ""),
+        ),
+        (
+            SPACED.replace("own::gemm", "gemm").replace("namespace own", "inline namespace own"),
+            *IN_LAB,
+        ),
         (SPACED.replace("lab {", "lab::inline v1 {", 1), "lab::own::gemm", *IN_LAB[1:]),
         (SPECIAL, "gemm<8>", "A,B,C,N", ("N", "64")),
-        (f"#if __has_include(<cublas.h>)\n{SPACED}\n#endif\n{BEHIND}", "gemm", "A,B,C,long N", ("", "")),
+        (
+            f"#if __has_include(<cublas.h>)\n{SPACED}\n#endif\n{BEHIND}",
+            "gemm",
+            "A,B,C,long N",
+            ("", ""),
+        ),
         (RESTRICTED, "gemm", "A,B,C,N", ("", "")),
         (STATIC, "gemm<8, float>", "A,B,C,N", ("N", "8")),
-        ("typedef float real;\n" + SQUARE.replace("float", "real") + " {}", "gemm", "A,B,C,N", ("", "")),
+        (
+            "typedef float real;\n" + SQUARE.replace("float", "real") + " {}",
+            "gemm",
+            "A,B,C,N",
+            ("", ""),
+        ),
     ],
 )
 def test_a_source_is_read_as_the_compiler_reads_it(source, entry, arguments, launch):
     found = Kernel.from_source(source)
-    assert (found.entry, ",".join(found.arguments), (found.grid, found.block)) == (entry, arguments, launch)
+    assert (found.entry, ",".join(found.arguments), (found.grid, found.block)) == (
+        entry,
+        arguments,
+        launch,
+    )
 
 
 def test_a_macro_of_the_command_line_decides_which_code_is_read():
@@ -540,8 +701,12 @@ def test_a_macro_of_the_command_line_decides_which_code_is_read():
 
 
 def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path):
-    (tmp_path / "types.h").write_text("#include <vector>\n#define TILE 16\ntypedef __half element;\n")
-    (tmp_path / "own.cuh").write_text(f'#include "types.h"\n{GEMM} {{}}\n__global__ void short_one(element* A) {{}}')
+    (tmp_path / "types.h").write_text(
+        "#include <vector>\n#define TILE 16\ntypedef __half element;\n"
+    )
+    (tmp_path / "own.cuh").write_text(
+        f'#include "types.h"\n{GEMM} {{}}\n__global__ void short_one(element* A) {{}}'
+    )
     (file := tmp_path / "runner.cu").write_text(
         '#include "own.cuh"\nvoid f() { gemm<<<m, TILE>>>(A, B, C, m, n, k); }\nstatic int count() { return 1; }'
     )
@@ -552,8 +717,12 @@ def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path):
         Kernel.from_file(file)
     with pytest.raises(BadSetting, match=r"short_one takes __half\* A"):
         Kernel.from_file(file, entry="short_one").require_launch()
-    (tmp_path / "own.cuh").write_text(f"{GEMM} {{}}\nvoid f() {{ gemm<<<m, many()>>>(A, B, C, m, n, k); }}")
-    with pytest.raises(BadSetting, match=r"a header: .*cannot read 'many\(\)'; line 2: .*cannot read 'TILE'"):
+    (tmp_path / "own.cuh").write_text(
+        f"{GEMM} {{}}\nvoid f() {{ gemm<<<m, many()>>>(A, B, C, m, n, k); }}"
+    )
+    with pytest.raises(
+        BadSetting, match=r"a header: .*cannot read 'many\(\)'; line 2: .*cannot read 'TILE'"
+    ):
         Kernel.from_file(file).require_launch()
 
 
@@ -567,7 +736,9 @@ def test_launches_through_the_runtime_and_their_shared_memory_are_read():
     array = bytes_.replace("2 * TILE * sizeof(float)", "sizeof(float[2][TILE])")
     assert Kernel.from_source(array).launch.shared == 128
     tile = "extern __shared__ float tile[]; C[0] = tile[0];"
-    unread = bytes_.replace("2 * TILE * sizeof(float)", "sizeof(*A)").replace("{}", f"{{ {tile} }}", 1)
+    unread = bytes_.replace("2 * TILE * sizeof(float)", "sizeof(*A)").replace(
+        "{}", f"{{ {tile} }}", 1
+    )
     with pytest.raises(BadSetting, match=r"give its bytes .* but for its sizeof\(\*A\) bytes"):
         check(Kernel.from_source(unread), Shape.of(8), on="emulated")
 
@@ -591,7 +762,9 @@ def test_code_of_any_length_and_with_mistakes_is_read_as_far_as_possible(source)
 
 
 def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken():
-    given = kernel(f"{POINTERS}, int n", grid="CEIL_DIV(N, 16), CEIL_DIV(N, 8), 1", block="dim3(16, 8, 1)")
+    given = kernel(
+        f"{POINTERS}, int n", grid="CEIL_DIV(N, 16), CEIL_DIV(N, 8), 1", block="dim3(16, 8, 1)"
+    )
     assert given.threads == (16, 8) and given.blocks(Shape.of(20)) == (2, 3, 1)
     assert kernel(f"{POINTERS}, int n", grid="N", block="16x8").threads == (16, 8)
     with pytest.raises(BadSetting, match="cannot read 'N; N'"):
@@ -599,10 +772,18 @@ def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken():
 
 
 def test_the_compilers_types_are_compared_and_where_it_names_none_that_is_said(few_shapes):
-    source = f"template <class T> __global__ void gemm({POINTERS.replace('float', 'T')}, int N) {{}}"
+    source = (
+        f"template <class T> __global__ void gemm({POINTERS.replace('float', 'T')}, int N) {{}}"
+    )
     double = Kernel.from_source(source, entry="gemm<double>", grid=1, block=1)
-    with pytest.raises(BadSetting, match=r"gemm<double> takes double const\* for A: the gate passes float"):
+    with pytest.raises(
+        BadSetting, match=r"gemm<double> takes double const\* for A: the gate passes float"
+    ):
         check(double, Shape.of(8), on="emulated")
     for language, confirmed in (("", True), ('extern "C" ', False)):
-        found = check(Kernel.from_source(f"{language}{SQUARE} {{}}", grid=1, block=1), Shape.of(8), on="emulated")
+        found = check(
+            Kernel.from_source(f"{language}{SQUARE} {{}}", grid=1, block=1),
+            Shape.of(8),
+            on="emulated",
+        )
         assert ("doesn't confirm them" in str(found)) is not confirmed

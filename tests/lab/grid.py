@@ -10,7 +10,12 @@ from worklog.runner.measure import Job
 from worklog.runs import Measurement, Roof, Run, Samples, Side
 
 OFFSET = 3.0
-UNBIASED_US = {("naive", 256): 100.0, ("naive", 1024): 4000.0, ("warptiled", 256): 40.0, ("warptiled", 1024): 140.0}
+UNBIASED_US = {
+    ("naive", 256): 100.0,
+    ("naive", 1024): 4000.0,
+    ("warptiled", 256): 40.0,
+    ("warptiled", 1024): 140.0,
+}
 FACTORS = {"clocks": 1.0, "l2": 0.8, "warmup": 1.0, "order": 1.0, "inputs": 0.9, "baseline": 1.0}
 BUBBLE = 20.0  # µs that an empty queue adds
 HOST = 25.0  # µs that a host clock reads, whatever is launched
@@ -30,7 +35,11 @@ def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
 
 def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     """A recorded run of the panel's tasks, but for the combinations `without`."""
-    tasks = [t for t in grid_jobs() if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without]
+    tasks = [
+        t
+        for t in grid_jobs()
+        if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without
+    ]
     found = [measured(task) for task in tasks]
     calibration = replace(helpers.CALIBRATION, offset_us=OFFSET)
     return helpers.small_run(measurements=found, calibration=calibration, origin="recorded")
@@ -42,7 +51,9 @@ def part_of_the_recording() -> Run:
     largest, names = max(m.problem for m in whole.measurements), Answers([whole]).kernels
     few = {"clocks", "timer", "l2", "warmup", "queue"}
     two = [m for m in whole.measurements if m.kernel in (names[0], names[-1])]
-    kept = [m for m in two if m.problem == largest or (m.kernel == names[-1] and {*m.changed} <= few)]
+    kept = [
+        m for m in two if m.problem == largest or (m.kernel == names[-1] and {*m.changed} <= few)
+    ]
     return replace(whole, measurements=sorted(kept, key=lambda m: names.index(m.kernel)))
 
 
@@ -54,6 +65,9 @@ def measured(task: Job) -> Measurement:
     samples = [read * (1 + 0.0001 * (i - 4)) for i in range(9)] + [read * 3]
     samples[0] += 1000.0 if "warmup" in biased else 0.0
     baseline = CUBLAS / (8 if "baseline" in biased else 1) + read - us
-    sides = [Side(task.kernel, samples, [1980.0] * 10), Side("cuBLAS", [baseline] * 10, [1980.0] * 10)]
+    sides = [
+        Side(task.kernel, samples, [1980.0] * 10),
+        Side("cuBLAS", [baseline] * 10, [1980.0] * 10),
+    ]
     made = helpers.measured(task.kernel, shape.m, us, CUBLAS / us, **biased)
     return replace(made, roof=Roof(PEAK), verdict=None, samples=Samples(sides, [1] * 9 + [0]))

@@ -22,7 +22,8 @@ from worklog.runs.comparison import KNOWN, open_comparison
 GPU = worklog.open_run().gpu
 COUNTS = memory_counts().rungs["vectorized"]
 ALL_WAVEFRONTS, CONFLICTS = (
-    count / GPU.multiprocessors / GPU.sm_clock_mhz / 1e3 for count in (COUNTS.wavefronts, COUNTS.conflicts)
+    count / GPU.multiprocessors / GPU.sm_clock_mhz / 1e3
+    for count in (COUNTS.wavefronts, COUNTS.conflicts)
 )
 
 RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
@@ -32,7 +33,9 @@ RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
   if (threadIdx.x == 0) out[0] = last;
 }"""
 
-[FOUR] = re.findall(r'FOUR = """\\\n(.*?)"""', sources(["08"])[0].read_text(encoding="utf-8"), re.DOTALL)
+[FOUR] = re.findall(
+    r'FOUR = """\\\n(.*?)"""', sources(["08"])[0].read_text(encoding="utf-8"), re.DOTALL
+)
 EIGHT = FOUR.replace("64", "128").replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
 READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 1)["do_bench"]
 
@@ -51,7 +54,12 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
 @pytest.mark.parametrize(
     ("notebook", "answer", "why", "unsaid"),
     [
-        ("00", "warptiled", "4 blocks on 132 SMs, and another rung is faster. Hint: .*more blocks", "shared"),
+        (
+            "00",
+            "warptiled",
+            "4 blocks on 132 SMs, and another rung is faster. Hint: .*more blocks",
+            "shared",
+        ),
         ("00", "naive", "and another rung is faster", "shared"),
         ("00", "split", "isn't a rung with a time at 256", "shared takes"),
         ("01", {"warmup": "none"}, r"changes the time by [+−]\d+\.\d %. Hint: ", "first"),
@@ -66,7 +74,12 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("03", 29.0, r"29 TFLOP/s is too large\. Hint: each of", "28.6"),
         ("03", 28.0, "28 TFLOP/s is too small", "28.6"),
         ("03", "28.6", "the answer is a rate in TFLOP/s, not str", "28.63"),
-        ("04", PLAIN.replace(" || col >= N", ""), "the article's rule fails it, too: .*out-of-bounds", "1.001"),
+        (
+            "04",
+            PLAIN.replace(" || col >= N", ""),
+            "the article's rule fails it, too: .*out-of-bounds",
+            "1.001",
+        ),
         ("04", PLAIN, "the gate passes it, so it is right. Hint: ", "1.001"),
         ("04", "void f();", "no __global__ function", "1.001"),
         ("05", ALL_WAVEFRONTS, "conflicts included", "too"),
@@ -75,10 +88,20 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("06", 16, "4.00 FLOP per byte; .* L2 is the lower roof. Hint: ", "40"),
         ("06", 80, "a smaller tile is right of it, too", "40"),
         ("06", 33, "not a multiple of 8", "40"),
-        ("07", {"BM": 256, "BN": 256, "TM": 16}, r"\d+ bytes spilled, .* Hint: .*fewer threads", "'TN': 8"),
+        (
+            "07",
+            {"BM": 256, "BN": 256, "TM": 16},
+            r"\d+ bytes spilled, .* Hint: .*fewer threads",
+            "'TN': 8",
+        ),
         ("07", {}, "the rung's own tile", "'TN': 8"),
         ("07", {"BM": 96}, "can't be built: 4096 is not a multiple", "'TN': 8"),
-        ("08", PLAIN, "failed at exact on edge shapes: .* never written.* Hint: .*128 rows", "acc[8]"),
+        (
+            "08",
+            PLAIN,
+            "failed at exact on edge shapes: .* never written.* Hint: .*128 rows",
+            "acc[8]",
+        ),
         (
             "08",
             EIGHT.replace("* b;", "* ((volatile float*)Bs)[16 * k + x];"),
@@ -88,7 +111,12 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("10", "__global__ void k() {}", "softmax.cu has no host function solution", "fmaxf"),
         ("10", OVERFLOWING, "failed at case 9 x 64, around 100", "fmaxf"),
         ("11", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
-        ("11", RACED.replace("last = x[", "if (threadIdx.x == 0) last = x["), "no race; right are", "barrier"),
+        (
+            "11",
+            RACED.replace("last = x[", "if (threadIdx.x == 0) last = x["),
+            "no race; right are",
+            "barrier",
+        ),
         ("12", 4, "the number of waves", "1.03"),
         ("12", 0.97, "the share of the time", "1.03"),
         ("13", 27.9, "reading alone", "55.8"),
@@ -111,7 +139,10 @@ def test_one_tile_is_the_smallest_right_of_the_ridge():
 
 def test_without_an_answer_it_says_what_is_wanted():
     assert sorted(EXERCISES) == [f"{number:02}" for number in range(15)]
-    assert repr(lab.check_answer("06")) == "not yet: there is no answer. Set `answer` to the side of a square tile"
+    assert (
+        repr(lab.check_answer("06"))
+        == "not yet: there is no answer. Set `answer` to the side of a square tile"
+    )
     with pytest.raises(BadSetting, match="no notebook '99'"):
         lab.check_answer("99", 1)
 
@@ -144,7 +175,9 @@ def test_the_first_answer_is_kept_beside_what_was_measured():
     path.rmdir()
 
 
-CELLS = [cell for cell in jupytext.read(*sources(["05"])).cells if cell.source.startswith("%%puzzle")]
+CELLS = [
+    cell for cell in jupytext.read(*sources(["05"])).cells if cell.source.startswith("%%puzzle")
+]
 STARTS, SOLUTIONS = dict[str, str](), dict[str, str]()
 for cell in CELLS:
     [(name, code)] = re.findall(r"%%puzzle (\w+)(.*)", cell.source, re.DOTALL)
@@ -160,7 +193,11 @@ def test_each_try_that_fails_gives_the_next_hint(monkeypatch):
     hints = PUZZLES["barrier"].hints
     for hint in (*hints, hints[-1]):
         graded = attempt("barrier", STARTS["barrier"])
-        assert not graded.right and "shared-race" in graded.feedback and graded.feedback.endswith(f"Hint: {hint}")
+        assert (
+            not graded.right
+            and "shared-race" in graded.feedback
+            and graded.feedback.endswith(f"Hint: {hint}")
+        )
 
 
 def test_a_right_kernel_with_too_many_accesses_is_not_an_answer_and_less_than_the_rungs_is():

@@ -22,10 +22,16 @@ from worklog.runs.run import Run
 def recorded(**changed: Measurement) -> Run:
     """The ladder by hand at 4096 and 1024, with the compiler's facts about two rungs. changed: instead of a rung's."""
     run = ladder_run()
-    run.measurements = [changed.get(m.kernel, m) for m in run.measurements] + ladder_run(1024).measurements
+    run.measurements = [changed.get(m.kernel, m) for m in run.measurements] + ladder_run(
+        1024
+    ).measurements
     for name, registers in (("tiles_1d", 39), ("tiles_2d", 94)):
         program = rung(name).program
-        run.kernels[name] |= {"registers": registers, "shared_bytes": 8192, "sha256": program.code_sha256}
+        run.kernels[name] |= {
+            "registers": registers,
+            "shared_bytes": 8192,
+            "sha256": program.code_sha256,
+        }
     return run
 
 
@@ -41,7 +47,10 @@ def test_the_ladder_begins_with_the_last_rung_at_the_articles_size():
     last = lab.ladder(run=recorded())
     assert (last.kernel, last.shape) == (LADDER[-1].name, Shape.of(4096))
     past = climbed("lane_map")
-    assert [record.name for record in past.rungs] == ["lane_map", "warptiled"] and "not in this" in past.sentences[0]
+    assert [record.name for record in past.rungs] == [
+        "lane_map",
+        "warptiled",
+    ] and "not in this" in past.sentences[0]
     for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadSetting)):
         with pytest.raises(error):
             lab.ladder(kernel, size, run=full_run())
@@ -49,7 +58,10 @@ def test_the_ladder_begins_with_the_last_rung_at_the_articles_size():
 
 def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_sources():
     headline, idea, changed, gain = climbed().sentences
-    assert headline.startswith("tiles_2d at 4096: 5.610 ms → 24.50 TFLOP/s → 47.5 % ") and idea == rung("tiles_2d").idea
+    assert (
+        headline.startswith("tiles_2d at 4096: 5.610 ms → 24.50 TFLOP/s → 47.5 % ")
+        and idea == rung("tiles_2d").idea
+    )
     assert changed.endswith("lines against tiles_1d") and gain == "1.34 times as fast as tiles_1d"
     timed, counted = climbed().tables
     assert recorded().label in timed.title and memory_counts().label in counted.title
@@ -64,12 +76,16 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
     assert shown["sectors per global load"][0] == f"{counts.sectors_per_request:.1f}"
     assert shown["of which bank conflicts"][0] == f"{100 * counts.conflict_share:.0f} %"
     first = climbed("naive")
-    assert "first rung" in first.sentences[-1] and not any("−" in words for words in first.sentences)
+    assert "first rung" in first.sentences[-1] and not any(
+        "−" in words for words in first.sentences
+    )
     assert all(len(values) == 1 for values in facts(first).values())
 
 
 def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked():
-    run = recorded(tiles_2d=Measurement("tiles_2d", (4096,) * 3, "failed", reason="exact: 3 rows differ"))
+    run = recorded(
+        tiles_2d=Measurement("tiles_2d", (4096,) * 3, "failed", reason="exact: 3 rows differ")
+    )
     run.kernels["tiles_2d"]["sha256"] = "another"
     failed = lab.ladder("tiles_2d", run=run)
     assert facts(failed)["time"][0] == "–"
@@ -78,7 +94,8 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked():
 
 
 @pytest.mark.parametrize(
-    ("us", "gain"), [(3890.0, "1.44 times as fast"), (5600.0, "within the noise"), (11220.0, "2 times as slow")]
+    ("us", "gain"),
+    [(3890.0, "1.44 times as fast"), (5600.0, "within the noise"), (11220.0, "2 times as slow")],
 )
 def test_a_gain_is_larger_than_the_noise(us, gain):
     [own] = ladder_run().select("vectorized")
@@ -105,10 +122,19 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():
     for record in LADDER:
         signature, *body = source(record.name).lines
         text = "\n".join(body)
-        assert re.fullmatch(rf"sgemm_{record.name}<BM, BN.*>\(M, N, K, alpha, A, B, beta, C\)", signature)
-        assert "//" not in text and "__global__" not in text and "acc" in text and "static_assert" not in text
+        assert re.fullmatch(
+            rf"sgemm_{record.name}<BM, BN.*>\(M, N, K, alpha, A, B, beta, C\)", signature
+        )
+        assert (
+            "//" not in text
+            and "__global__" not in text
+            and "acc" in text
+            and "static_assert" not in text
+        )
         assert text.count("{") == text.count("}")
-    assert repr(diff("coalesced", "shared", hunks=[1])).startswith("  sgemm_shared<BM, BN, BK>(M, N,")
+    assert repr(diff("coalesced", "shared", hunks=[1])).startswith(
+        "  sgemm_shared<BM, BN, BK>(M, N,"
+    )
     for before, after in pairwise(record.name for record in LADDER):
         earlier, later = (list(source(name).lines) for name in (before, after))
         lines = diff(before, after, around=2).lines
@@ -119,23 +145,37 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():
 
 
 def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff():
-    missing, climb = lab.ladder("tiles_2d", 512, run=recorded()), lab.ladder("vectorized", run=recorded())
+    missing, climb = (
+        lab.ladder("tiles_2d", 512, run=recorded()),
+        lab.ladder("vectorized", run=recorded()),
+    )
     assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
     assert len(missing.sentences) == 3, "no gain"
-    assert (facts(missing)["time"], facts(missing)["registers per thread"]) == (("–", "–"), ("94", "39"))
-    assert repr(climb).startswith("vectorized at 4096: 3.890 ms") and memory_counts().label in repr(climb)
+    assert (facts(missing)["time"], facts(missing)["registers per thread"]) == (
+        ("–", "–"),
+        ("94", "39"),
+    )
+    assert repr(climb).startswith("vectorized at 4096: 3.890 ms") and memory_counts().label in repr(
+        climb
+    )
     html = climb._repr_html_()
     assert all(sentence in html for sentence in climb.sentences) and html.count("<table") == 2
-    assert html.count("<ins") > 5 and html.count("<del") > 5 and ">  ...<" in html and "//" not in html
+    assert (
+        html.count("<ins") > 5 and html.count("<del") > 5 and ">  ...<" in html and "//" not in html
+    )
     assert 'tabindex="0"' in html and 'aria-label="06_vectorized.cu against 05_tiles_2d.cu"' in html
 
 
-def test_by_default_the_newest_run_that_holds_the_rung_answers_else_a_recording(monkeypatch, tmp_path):
+def test_by_default_the_newest_run_that_holds_the_rung_answers_else_a_recording(
+    monkeypatch, tmp_path
+):
     mine = replace(full_run(), origin="live")
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.jsonl")
     origins = [lab.ladder(name).run.origin for name in ("naive", "warptiled", "lane_map")]
-    assert origins == ["live", "recorded", "recorded"] and "→" in lab.ladder("lane_map").sentences[0]
+    assert (
+        origins == ["live", "recorded", "recorded"] and "→" in lab.ladder("lane_map").sentences[0]
+    )
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     with pytest.raises(BadRunFile, match="holds no such run"):
         lab.ladder("warptiled")

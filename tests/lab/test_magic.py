@@ -39,7 +39,9 @@ from worklog.runs.run import Run
 CELL = "%%rung mine\n" + helpers.PLAIN.replace("mine(", "plain(")
 PLAIN = CELL.partition("\n")[2]
 WRONG = CELL.replace("col >= N", "col >= N - 1")
-SLOW = CELL.replace("for (int k = 0; k < K; ++k)", "for (int r = 0; r < 100000; ++r) for (int k = 0; k < K; ++k)")
+SLOW = CELL.replace(
+    "for (int k = 0; k < K; ++k)", "for (int r = 0; r < 100000; ++r) for (int k = 0; k < K; ++k)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,9 @@ def test_every_error_names_its_line_on_the_page(run):
     wrong = CELL.replace("  float acc", many + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
     printed = run(wrong)[1]
-    assert f"%%rung: cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
+    assert (
+        f"%%rung: cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
+    )
     assert "\n    a = 1;\n" in printed
     assert printed.count("is undefined") == 6
 
@@ -103,14 +107,21 @@ def test_every_error_names_its_line_on_the_page(run):
 def test_a_mistake_is_one_line_and_the_shell_goes_on(run, line, words):
     error, printed = run(f"%%rung {line}\n{PLAIN}")
     assert isinstance(error, Exception) and words in str(error), str(error)
-    assert str(error).startswith("%%rung: ") and str(error).splitlines()[0] in printed and "Traceback" not in printed
+    assert (
+        str(error).startswith("%%rung: ")
+        and str(error).splitlines()[0] in printed
+        and "Traceback" not in printed
+    )
     assert run("1 + 1")[0] == 2
 
 
 def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(run, shell):
     assert run(f"%%rung --frobnicate\n{PLAIN}")[1].startswith("UsageError: ")
     text = shell.find_cell_magic("rung").__doc__ or ""
-    assert all(option in text for option in ("--grid", "--class", "--size", "--check-only", "--on", "'M % 64 == 0"))
+    assert all(
+        option in text
+        for option in ("--grid", "--class", "--size", "--check-only", "--on", "'M % 64 == 0")
+    )
 
 
 @pytest.fixture
@@ -126,7 +137,10 @@ def virtual(shell, monkeypatch):
 def test_an_expression_and_a_cell_are_timed(run, virtual):
     offset = virtual.offset_us - CALIBRATION.offset_us
     alone, printed = run("%time_gpu short(  )")
-    assert (alone.us, alone.kernel) == (approx(50.0 + offset), "short(  )") and "50.00 µs" in printed
+    assert (alone.us, alone.kernel) == (
+        approx(50.0 + offset),
+        "short(  )",
+    ) and "50.00 µs" in printed
     both, _ = run("%%time_gpu\nshort()\nlong()")
     assert (both.us, both.kernel) == (approx(130.0 + offset), "short() …")
 
@@ -152,7 +166,9 @@ def test_a_mistake_in_timing_is_one_line(run, request, line, words):
     if line != "without a GPU":
         request.getfixturevalue("virtual")
     error, printed = run(line if line.startswith("%") else "%time_gpu 1 + 1")
-    assert isinstance(error, Exception) and printed.startswith(words) and "Traceback" not in printed, printed
+    assert (
+        isinstance(error, Exception) and printed.startswith(words) and "Traceback" not in printed
+    ), printed
     assert printed.strip().count("\n") == 0
 
 
@@ -188,12 +204,16 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         assert "plain at 130x190x70 · emulated · sm_90 PTX" in text and "✓ precision" in text
         bound = r"^at least \S+ µs at 1024(, which the verdict doesn't cover,)? on an NVIDIA H200, bound by L1 lookups"
         assert re.search(bound, text, re.MULTILINE)
-        assert "mine: skipped: the emulator gives no time" in text and "recorded · NVIDIA H200" in text
+        assert (
+            "mine: skipped: the emulator gives no time" in text and "recorded · NVIDIA H200" in text
+        )
         assert '<pre role="status"' in html and "<p>at least " in html and "mine</th><td" in html
         assert "skipped: the emulator gives no time" in chart["text/plain"] and "image/png" in chart
         shown = outputs(SLOW, begun=manager.interrupt_kernel)
         [error] = [output for output in shown if output["output_type"] != "stream"]
-        assert error["output_type"] == "error" and error["traceback"][0].startswith("%%rung: interrupted")
+        assert error["output_type"] == "error" and error["traceback"][0].startswith(
+            "%%rung: interrupted"
+        )
         until(lambda: not checking())
         client.execute(SLOW)
         until(checking)
@@ -209,21 +229,33 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
 def checked(monkeypatch):
     """Every kernel passes at once."""
     kernel = Kernel.from_source(PLAIN, file="source")
-    passed = Checked(kernel, Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(kernel.program))
+    passed = Checked(
+        kernel, Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(kernel.program)
+    )
     monkeypatch.setattr(check, "check_in_child", lambda *_, **__: passed)
 
 
 def test_from_python_with_the_line_numbers_of_the_source(checked):
     trial = try_kernel(PLAIN, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
     assert trial.passed and trial.kernel.name == "plain" and trial.kernel.threads == (16, 8)
-    assert trial.shown.select("plain")[0].reason.startswith("only checked; passed") and trial.run is None
+    assert (
+        trial.shown.select("plain")[0].reason.startswith("only checked; passed")
+        and trial.run is None
+    )
     verdict = replace(trial.checked.verdict, never_ran=(NeverRan(2, 2),))
     partly = replace(trial, checked=replace(trial.checked, verdict=verdict))
     assert partly.marked() == f"\n▸    2  {PLAIN.splitlines()[1]}"
     shape = Shape(65, 34, 1)  # by default one thread per element, N along x
     launches = [try_kernel(PLAIN, block=block, time=False).kernel for block in (None, "16,8")]
-    assert [(kernel.threads, kernel.blocks(shape)) for kernel in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
-    wrong = ({"on": "cpu"}, "gpu or"), ({"size": 256}, "no argument 'size'"), ({"beside": {}}, "list")
+    assert [(kernel.threads, kernel.blocks(shape)) for kernel in launches] == [
+        ((32, 32), (2, 3)),
+        ((16, 8), (3, 9)),
+    ]
+    wrong = (
+        ({"on": "cpu"}, "gpu or"),
+        ({"size": 256}, "no argument 'size'"),
+        ({"beside": {}}, "list"),
+    )
     for given, why in (*wrong, ({"harness": "naive"}, r"Harness\.naive\(\)")):
         with pytest.raises(BadSetting, match=why):
             try_kernel(PLAIN, **given)
@@ -234,7 +266,12 @@ def test_from_python_with_the_line_numbers_of_the_source(checked):
 def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked):
     shown = try_kernel(PLAIN, "mine", shapes=[512, 4096], beside=["naive", "shared"]).shown
     assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
-    assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
+    assert [m.kernel for m in shown.select(shape=Shape.of(512))] == [
+        "naive",
+        "shared",
+        "mine",
+        "cuBLAS",
+    ]
     assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
     largest = try_kernel(PLAIN, "mine", shapes="100x7x3", harness=Harness.naive()).shown
     assert "so the harness given is not used" in largest.select("mine")[0].reason
@@ -255,7 +292,11 @@ def gpu(monkeypatch):
         for n, m in enumerate(rows):
             if m.kernel == "bad" and m.shape[0] == 512:
                 rows[n] = Measurement("bad", m.shape, "failed", reason="launch: it failed")
-        return small_run(measurements=rows, gpu=recorded_run().gpu, kernels={name: {"registers": 7} for name in names})
+        return small_run(
+            measurements=rows,
+            gpu=recorded_run().gpu,
+            kernels={name: {"registers": 7} for name in names},
+        )
 
     for module in (bench, check, device):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
@@ -271,14 +312,20 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run, gpu):
     ladder = [record.name for record in LADDER]
     assert gpu[0][0] == "mine" and gpu[0][1:] == [*ladder, "cuBLAS"]
     assert trial.run is not None and trial.passed and trial.checked.label == "live · a GPU"
-    assert re.search(r"^at least .*; measured 100 µs, \d\.\d\d times that \(", printed, re.MULTILINE)
-    assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE)
+    assert re.search(
+        r"^at least .*; measured 100 µs, \d\.\d\d times that \(", printed, re.MULTILINE
+    )
+    assert "✓ precision: fine" in printed and re.search(
+        r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE
+    )
     again, printed = run(CELL)
     assert gpu[1] == ["mine", "cuBLAS"]
     assert [m.kernel for m in again.shown.measurements] == [*ladder, "mine", "cuBLAS"]
     assert "earlier run: 2026-11-21T03:12:44+00:00" in printed
     other, _ = run(CELL.replace("%%rung mine", "%%rung other"))
-    assert [m.kernel for m in other.shown.measurements] == [*ladder, "other", "cuBLAS"], "mine is not shown"
+    assert [m.kernel for m in other.shown.measurements] == [*ladder, "other", "cuBLAS"], (
+        "mine is not shown"
+    )
     run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
     run(CELL.replace("%%rung mine", "%%rung mine --size 256,512"))

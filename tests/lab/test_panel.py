@@ -20,7 +20,17 @@ from tests.record.grid import grid_jobs
 from worklog import lab
 from worklog.errors import BadSetting
 from worklog.lab import readings
-from worklog.lab.readings import LAUNCHES, Answer, Answers, Held, NotRecorded, Reading, amount, axis, unbiased_settings
+from worklog.lab.readings import (
+    LAUNCHES,
+    Answer,
+    Answers,
+    Held,
+    NotRecorded,
+    Reading,
+    amount,
+    axis,
+    unbiased_settings,
+)
 from worklog.lab.widgets import Panel, places
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.measure import why_not_live
@@ -61,8 +71,12 @@ def test_every_combination_of_the_grid_is_read_as_it_was_made():
 def test_samples_and_time_have_the_chosen_overhead_and_statistic(biased, us, first):
     made = reading(**biased)
     assert made.timed.time.value == approx(us, rel=1e-3)
-    assert len(made.samples) == 9 and made.samples[0] == approx(first, rel=1e-3), "the tenth doesn't count"
-    assert made.samples[-1] == approx(HOST if "timer" in biased else 140 + OFFSET * ("offset" in biased), rel=1e-3)
+    assert len(made.samples) == 9 and made.samples[0] == approx(first, rel=1e-3), (
+        "the tenth doesn't count"
+    )
+    assert made.samples[-1] == approx(
+        HOST if "timer" in biased else 140 + OFFSET * ("offset" in biased), rel=1e-3
+    )
 
 
 def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_same_measurement():
@@ -79,19 +93,35 @@ def test_shares_follow_the_roof_and_a_setting_that_changes_no_launch_reads_the_s
 
 def test_a_run_of_another_harness_answers_for_its_own_settings():
     mine = [m for m in GRID.measurements if m.changed == {"l2": "warm"}]
-    warm = replace(GRID, harness=GRID.harness | {"l2": "warm"}, measurements=[replace(m, changed={}) for m in mine])
+    warm = replace(
+        GRID,
+        harness=GRID.harness | {"l2": "warm"},
+        measurements=[replace(m, changed={}) for m in mine],
+    )
     assert reading(warm, l2="warm").timed.time.value == approx(112.0)
     locked = replace(GRID, harness=GRID.harness | {"clocks": "locked:1395"})
     assert unbiased_settings(locked)["clocks"] == "locked:1395"
-    assert reading(locked).timed.time.value == reading(locked, clocks="locked").timed.time.value == approx(140.0)
+    assert (
+        reading(locked).timed.time.value
+        == reading(locked, clocks="locked").timed.time.value
+        == approx(140.0)
+    )
     panel = lab.panel("warptiled", 1024, run=locked)
     choose(panel, l2="warm")
     assert panel.where()[2]["clocks"] == "locked:1395", "the page knows only locked"
     failed = replace(reading().measurement, status="failed", reason="precision: wrong")
     for run, chosen, words in (
         (warm, {}, "not recorded: warptiled at 1024, unbiased$"),
-        (GRID, {"clocks": "locked", "l2": "rotate"}, "not recorded: .* clocks = locked, l2 = rotate$"),
-        (replace(GRID, measurements=[failed]), {}, r"warptiled at 1024: failed: .*precision: wrong"),
+        (
+            GRID,
+            {"clocks": "locked", "l2": "rotate"},
+            "not recorded: .* clocks = locked, l2 = rotate$",
+        ),
+        (
+            replace(GRID, measurements=[failed]),
+            {},
+            r"warptiled at 1024: failed: .*precision: wrong",
+        ),
     ):
         with pytest.raises(NotRecorded, match=words):
             reading(run, **chosen)
@@ -99,13 +129,17 @@ def test_a_run_of_another_harness_answers_for_its_own_settings():
 
 def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded():
     known = {name: value for name, value in GRID.harness.items() if name != "turns"}
-    older = replace(GRID, harness=known, measurements=[m for m in GRID.measurements if "turns" not in m.changed])
+    older = replace(
+        GRID, harness=known, measurements=[m for m in GRID.measurements if "turns" not in m.changed]
+    )
     panel = lab.panel("warptiled", 1024, run=older)
     turns = next(i for i, g in enumerate(PITFALLS) if g.setting == "turns")
     assert panel.answer["reading"][0] == "140 µs" and panel.answer["absent"]["values"][turns] == [1]
     panel.chosen = panel.chosen | {"values": panel.table["naive"]}
     assert "reading" in panel.answer and panel.chosen["values"][turns] == 0
-    fixed = replace(GRID, harness=GRID.harness | {"placement": "fixed"})  # a file from before this setting
+    fixed = replace(
+        GRID, harness=GRID.harness | {"placement": "fixed"}
+    )  # a file from before this setting
     assert answer(fixed, l2="warm").comparison.startswith("this time is 20.0 % shorter")
 
 
@@ -114,7 +148,10 @@ def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be
     for m in SHIPPED.measurements:
         made = held.read(m.kernel, m.problem, held.unbiased | m.changed)
         assert made.measurement is m
-        assert (made.timed.time.value, made.ratio.value) == (approx(m.us, abs=2e-3), approx(m.ratio, rel=2e-3))
+        assert (made.timed.time.value, made.ratio.value) == (
+            approx(m.us, abs=2e-3),
+            approx(m.ratio, rel=2e-3),
+        )
         assert made.of_roof(m.changed.get("roof", "fp32")) == approx(m.of_roof, rel=1e-3)
     fixes = [g for g in LAUNCHES if g.article or g.setting == "queue"]
     for place in {(m.kernel, m.problem) for m in SHIPPED.measurements}:
@@ -141,7 +178,10 @@ def test_where_the_panels_runs_come_from(monkeypatch):
 def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size():
     first = lab.panel(run=GRID)
     assert first.where() == ("warptiled", SIZE, unbiased_settings())
-    assert first.table["kernels"] == ["naive", "warptiled"] and first.table["sizes"] == ["256", "1024"]
+    assert first.table["kernels"] == ["naive", "warptiled"] and first.table["sizes"] == [
+        "256",
+        "1024",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -179,21 +219,36 @@ def test_a_reading_is_compared_with_the_unbiased_one():
     assert unbiased.whole.after.numbers == ("140 µs", "15.3 TFLOP/s", "35.7 % of cuBLAS")
     assert unbiased.comparison.startswith("this is the unbiased time · ±")
     assert warm.whole.difference.off == approx(-0.2, abs=1e-3)
-    assert re.fullmatch(r"this time is 20.0 % shorter · ±\S+ % \(95 %\) from 9 samples", warm.comparison)
+    assert re.fullmatch(
+        r"this time is 20.0 % shorter · ±\S+ % \(95 %\) from 9 samples", warm.comparison
+    )
     assert "share of cuBLAS: 44.6 % here, 35.7 % unbiased" in warm.text and GRID.label in warm.text
     timed = replace(unbiased.whole.after.timed, time=Estimate(2.1483, 2.1483, 2.1483))
     faster = replace(unbiased.whole.after, timed=timed, ratio=Estimate(12.346, 12.346, 12.346))
     assert faster.numbers[1:] == ("1000 TFLOP/s", "1235 % of cuBLAS")
-    assert [amount(off) for off in (1.9, 2.0, 9.0)] == ["190.0 % longer", "3 times too long", "10 times too long"]
+    assert [amount(off) for off in (1.9, 2.0, 9.0)] == [
+        "190.0 % longer",
+        "3 times too long",
+        "10 times too long",
+    ]
     assert [amount(off) for off in (-0.6, -0.7)] == ["60.0 % shorter", "3.33 times too short"]
-    assert [amount(4999.0), amount(-0.99975, 0.2)] == ["5000 times too long", "about 4000 times too short"]
+    assert [amount(4999.0), amount(-0.99975, 0.2)] == [
+        "5000 times too long",
+        "about 4000 times too short",
+    ]
 
 
 @pytest.mark.parametrize(
     ("biased", "steps"),
     [
-        ({"queue": False, "l2": "warm", "offset": "kept"}, {"3 l2": -28.0, "queue": BUBBLE, "offset": OFFSET}),
-        ({"timer": "host", "l2": "warm", "queue": False}, {"2 timer": HOST - 140.0, "3 l2": 0.0, "queue": 0.0}),
+        (
+            {"queue": False, "l2": "warm", "offset": "kept"},
+            {"3 l2": -28.0, "queue": BUBBLE, "offset": OFFSET},
+        ),
+        (
+            {"timer": "host", "l2": "warm", "queue": False},
+            {"2 timer": HOST - 140.0, "3 l2": 0.0, "queue": 0.0},
+        ),
         ({"clocks": "ignored"}, {"1 clocks": 0.0}),
     ],
 )
@@ -208,9 +263,13 @@ def test_each_setting_adds_a_step_in_the_tables_order(biased, steps):
     assert [step.row[-1][: len(sign)] for step, sign in zip(steps_of, signs, strict=True)] == signs
     shown = answer(**biased).as_json()["steps"]
     assert [row[0] for row in shown] == ["unbiased", *steps, "this reading"]
-    assert [row[2] for row in shown[1:]] == [row[3] for row in shown[:-1]], "each begins where the last one ends"
+    assert [row[2] for row in shown[1:]] == [row[3] for row in shown[:-1]], (
+        "each begins where the last one ends"
+    )
     words = [line.split("; ") for line in answer(**biased).text if line.startswith("one by one: ")]
-    assert [len(said) for said in words] == ([len(steps)] if len(steps) > 1 else []), "the text has them too"
+    assert [len(said) for said in words] == ([len(steps)] if len(steps) > 1 else []), (
+        "the text has them too"
+    )
 
 
 def test_settings_that_were_measured_only_together_are_one_step():
@@ -227,7 +286,9 @@ def test_a_degradation_that_is_no_setting_and_another_clock_are_notes():
     slowed = replace(warm.samples, sides=[replace(kernel, sm_mhz=[1900.0] * 10), cublas])
     run.measurements[run.measurements.index(warm)] = replace(warm, samples=slowed)
     notes = answer(run, l2="warm").notes
-    assert notes[1:] == ["SM clock: 1900 MHz here, 1980 MHz unbiased; the difference is at one clock"]
+    assert notes[1:] == [
+        "SM clock: 1900 MHz here, 1980 MHz unbiased; the difference is at one clock"
+    ]
     assert not any("clock" in note for note in answer(l2="warm").notes)
 
 
@@ -245,19 +306,32 @@ def test_what_moves_no_time_is_said_in_words():
         assert checked.same and words in checked.spoken["gate"][gates.index(gate)]
         assert any(words in line for line in checked.text)
     for statistic in ("first", "min", "mean"):
-        assert answer(statistic=statistic, l2="warm").comparison.endswith(f" · {statistic} of 9 samples"), "no interval"
+        assert answer(statistic=statistic, l2="warm").comparison.endswith(
+            f" · {statistic} of 9 samples"
+        ), "no interval"
 
 
 def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much():
     near, far = axis([100.0, 101.0], 1.25), axis([0.5, 1000.0], 1.25)
     assert (near["low"], near["high"], near["log"]) == (approx(97.98), approx(103.02), False)
     assert (far["low"], far["high"], far["log"]) == (0.4, 1250.0, True)
-    assert [words for _, words in far["ticks"]] == ["1 µs", "3 µs", "10 µs", "30 µs", "100 µs", "300 µs", "1 ms"]
+    assert [words for _, words in far["ticks"]] == [
+        "1 µs",
+        "3 µs",
+        "10 µs",
+        "30 µs",
+        "100 µs",
+        "300 µs",
+        "1 ms",
+    ]
 
 
 def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself():
     live = small_grid()
-    live.origin, live.measurements = "live", [m for m in live.measurements if m.changed in ({}, {"l2": "warm"})]
+    live.origin, live.measurements = (
+        "live",
+        [m for m in live.measurements if m.changed in ({}, {"l2": "warm"})],
+    )
     answers = Answers([live, GRID])
     warm = answers.answer("warptiled", 1024, l2="warm")
     assert warm.whole.after.run is warm.whole.before.run is live
@@ -316,7 +390,9 @@ def test_events_that_arrive_together_are_answered_one_after_the_other(panel, mon
 
     monkeypatch.setattr(panel, "answered", slowly)
     events = [panel.chosen | {"size": 0}, panel.chosen | {"values": panel.table["naive"]}]
-    threads = [threading.Thread(target=panel.set_state, args=({"chosen": event},)) for event in events]
+    threads = [
+        threading.Thread(target=panel.set_state, args=({"chosen": event},)) for event in events
+    ]
     threads[0].start()
     assert answering.wait(30)
     threads[1].start()
@@ -339,13 +415,20 @@ def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
 
 def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(panel):
     panel.measure()
-    assert panel.progress == {"running": False, "share": 0.0, "words": f"measure: {WHY}"} and not panel.table["live"]
+    assert (
+        panel.progress == {"running": False, "share": 0.0, "words": f"measure: {WHY}"}
+        and not panel.table["live"]
+    )
 
 
-def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_reading(monkeypatch, tmp_path):
+def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_reading(
+    monkeypatch, tmp_path
+):
     panel = live_panel(monkeypatch, JOB, "60")
     choose(panel, l2="rotate")
-    assert panel.answer == {"missing": "not recorded: warptiled at 1024, l2 = rotate; press measure"}
+    assert panel.answer == {
+        "missing": "not recorded: warptiled at 1024, l2 = rotate; press measure"
+    }
     choose(panel, l2="warm")
     panel._handle_custom_msg("measure", [])
     stop = panel._stop
@@ -361,10 +444,14 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
     assert panel.answer["label"].startswith("recorded"), "the biased reading was not finished"
     panel.job = (sys.executable, JOB, "0")
     shown: dict[str, str] = {}
-    panel.observe(lambda change: shown.update({change["new"]["words"]: panel.answer["label"]}), "progress")
+    panel.observe(
+        lambda change: shown.update({change["new"]["words"]: panel.answer["label"]}), "progress"
+    )
     panel.measure()
     until(lambda: "measured; " in panel.progress["words"])
-    assert "live · NVIDIA H200" in shown[panel.progress["words"]], "the answer is shown before the words change"
+    assert "live · NVIDIA H200" in shown[panel.progress["words"]], (
+        "the answer is shown before the words change"
+    )
     assert not panel.progress["running"] and panel._stop is None
 
 

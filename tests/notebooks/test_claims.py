@@ -37,7 +37,11 @@ COUNTERS = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8")
 def cells(number: str) -> list[tuple[str, str]]:
     """Source and printed text of each code cell of a stored notebook."""
     stored = nbformat.read(notebook_of(*sources([number])), as_version=4)
-    return [(c.source, "\n".join(map(text_of, c.outputs))) for c in stored.cells if c.cell_type == "code"]
+    return [
+        (c.source, "\n".join(map(text_of, c.outputs)))
+        for c in stored.cells
+        if c.cell_type == "code"
+    ]
 
 
 def shown(number: str) -> str:
@@ -73,7 +77,9 @@ def test_each_gremlin_shows_where_01_says():
     sizes = (256, 1024, 4096)
     host = [us("warptiled", size, timer="host") for size in sizes]
     assert max(host) / min(host) < 5 < us("warptiled", 4096) / us("warptiled", 256) / 10
-    assert (measured("warptiled", 4096, timer="host").tflops or 0) > 5 * worklog.open_run().gpu.fp32_peak_tflops
+    assert (
+        measured("warptiled", 4096, timer="host").tflops or 0
+    ) > 5 * worklog.open_run().gpu.fp32_peak_tflops
     bubble = [us("warptiled", size, queue=False) / us("warptiled", size) for size in sizes]
     assert bubble == sorted(bubble, reverse=True) and bubble[0] > 1.3
 
@@ -87,7 +93,9 @@ def test_the_panel_gives_the_answers_of_01():
     both = answers.answer("vectorized", 256, l2="warm", queue=False)
     readings = [both.whole.before, *(step.after for step in both.steps)]
     assert [reading.measurement.us for reading in readings] == approx([52, 42, 82], abs=0.7)
-    assert [reading.measurement.ratio for reading in (readings[0], readings[-1])] == approx([0.17, 1.03], abs=0.01)
+    assert [reading.measurement.ratio for reading in (readings[0], readings[-1])] == approx(
+        [0.17, 1.03], abs=0.01
+    )
     assert abs(off("naive", 4096, clocks="ignored", l2="warm", warmup="none")) < 0.01
     first = off("vectorized", 1024, warmup="none", statistic="first")
     assert first > 0.1 and abs(off("vectorized", 1024, warmup="none")) < 0.2 * first
@@ -98,7 +106,9 @@ def test_the_arithmetic_of_02_and_03():
     five, six = (median(list(map(float, range(n)))) for n in (5, 6))
     assert (five.low, five.high) == (0, 4) and 0 < six.low < 1 and 4 < six.high < 5
     run, shape = worklog.open_run(), COUNTED.shape
-    assert 10 < 2 * run.gpu.l2_bytes / run.calibration.copy_gbs / 1e3 < 100, "microseconds of a flush"
+    assert 10 < 2 * run.gpu.l2_bytes / run.calibration.copy_gbs / 1e3 < 100, (
+        "microseconds of a flush"
+    )
     extra = {2 * rung.thread_fma - shape.flops for rung in COUNTED.rungs.values()}
     assert extra == {0, 2 * shape.m * shape.n}, "an epilogue"
     fp32, tf32, bf16 = (numbers(shown("03"), name)[0] for name in ("FP32", "TF32", "BF16"))
@@ -107,40 +117,64 @@ def test_the_arithmetic_of_02_and_03():
 
 def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds():
     text = shown("05")
-    limits = [re.findall(rf"^ {name} +4096 .* (L1|shared|multiply)\b", text, re.MULTILINE) for name in RUNGS]
+    limits = [
+        re.findall(rf"^ {name} +4096 .* (L1|shared|multiply)\b", text, re.MULTILINE)
+        for name in RUNGS
+    ]
     assert limits == [["L1"]] * 2 + [["shared"]] * 4 + [["multiply"]] * 6
     times, above = (
         dict(zip(RUNGS, column, strict=True))
         for column in zip(*(numbers(text, f" {n} +4096")[-2:] for n in RUNGS), strict=True)
     )
     steps = [(times[after] / times[before], after) for before, after in pairwise(times)]
-    assert all(step < 1 for step, after in steps if after != "pipelined"), "each rung but pipelined is faster"
+    assert all(step < 1 for step, after in steps if after != "pipelined"), (
+        "each rung but pipelined is faster"
+    )
     assert 1 <= above.pop("naive") < 1.2 < above["coalesced"] and min(above.values()) > 1
     slowest, fastest = times["coalesced"], min(times.values())
-    assert max(above.values()) / min(above.values()) < 0.25 * slowest / fastest, "the factor varies less"
+    assert max(above.values()) / min(above.values()) < 0.25 * slowest / fastest, (
+        "the factor varies less"
+    )
 
 
 def test_the_roofs_of_06():
     run = worklog.results(shapes=[4096])
     at, fp32 = levels_of(run), run.calibration.fp32_tflops
-    assert at["naive"]["sectors"] < at["naive"]["threads"] and at["coalesced"]["sectors"] > at["coalesced"]["threads"]
+    assert (
+        at["naive"]["sectors"] < at["naive"]["threads"]
+        and at["coalesced"]["sectors"] > at["coalesced"]["threads"]
+    )
     assert all(0.85 < at[name]["sectors"] / at[name]["blocks"] < 1.01 for name in list(at)[2:])
-    assert all(of["sectors"] < 1.01 * of["blocks"] and of["blocks"] < of["compulsory"] for of in at.values())
+    assert all(
+        of["sectors"] < 1.01 * of["blocks"] and of["blocks"] < of["compulsory"]
+        for of in at.values()
+    )
     rates = {m.kernel: m.tflops or 0.0 for m in run.measurements}
-    roofs = {n: run.gpu.fp32_peak_tflops / (4 * COUNTED.rungs[n].wavefronts_per_fma) for n in list(at)[2:]}
+    roofs = {
+        n: run.gpu.fp32_peak_tflops / (4 * COUNTED.rungs[n].wavefronts_per_fma)
+        for n in list(at)[2:]
+    }
     assert all(0.5 * roofs[name] < rates[name] < roofs[name] < fp32 for name in RUNGS[2:6])
     assert all(roof > fp32 for name, roof in roofs.items() if name not in RUNGS[2:6])
     small = worklog.Shape.of(256)
-    assert 1e3 * fp32 / run.calibration.copy_gbs < small.flops / small.compulsory_bytes, "right of both ridges"
+    assert 1e3 * fp32 / run.calibration.copy_gbs < small.flops / small.compulsory_bytes, (
+        "right of both ridges"
+    )
     assert rates["naive"] == approx(run.gpu.fp32_peak_tflops / 132, rel=0.1), "exercise 2"
 
 
 def test_the_compilers_numbers_and_the_sweeps_answers_of_07():
     text = shown("07")
     [table] = re.findall(r"^128 128 8  1.*\n(?:.*\n){2}.*$", text, re.MULTILINE)
-    one, two, wide, squeezed = ([int(word) for word in line.split()[-3:]] for line in table.splitlines())
-    assert 0 < one[0] - two[0] <= 4 and one[1:] == [0, 1] and two[1:] == [0, 2], "a few registers too many"
-    assert wide[0] - squeezed[0] > 50 and wide[1:] == [0, 1] and squeezed[1] > 0 and squeezed[2] == 2, "it spills"
+    one, two, wide, squeezed = (
+        [int(word) for word in line.split()[-3:]] for line in table.splitlines()
+    )
+    assert 0 < one[0] - two[0] <= 4 and one[1:] == [0, 1] and two[1:] == [0, 2], (
+        "a few registers too many"
+    )
+    assert (
+        wide[0] - squeezed[0] > 50 and wide[1:] == [0, 1] and squeezed[1] > 0 and squeezed[2] == 2
+    ), "it spills"
     tiles = ("BM=.* MIN_BLOCKS=2:", "autotuned, its own tile:", "either:")
     gained, own, adds = (numbers(text, row)[0] for row in tiles)
     assert 1 < gained < adds and 1 < own < adds, "ms at 4096"
@@ -155,8 +189,12 @@ def test_the_compilers_numbers_and_the_sweeps_answers_of_07():
 def test_the_groups_of_harnesses_and_their_constants_in_09():
     compared = open_comparison()
     warm, cublas = {"NVBench batch", "do_bench_cudagraph", "torch Timer"}, compared.us(CUBLAS, 1024)
-    assert max(cublas[name] for name in warm) < min(time for name, time in cublas.items() if name not in warm)
-    errors = {name: np.array([error for _, error in points]) for name, points in compared.errors().items()}
+    assert max(cublas[name] for name in warm) < min(
+        time for name, time in cublas.items() if name not in warm
+    )
+    errors = {
+        name: np.array([error for _, error in points]) for name, points in compared.errors().items()
+    }
     for name in ("worklog", "worklog, CUPTI", "NVBench cold"):
         assert np.ptp(errors[name][:-1]) < 0.25, "a constant"
     for name in ("torch Timer", "NVBench batch"):
@@ -167,7 +205,9 @@ def test_the_groups_of_harnesses_and_their_constants_in_09():
     quick = {name for wall in seconds[:2] for name, s in wall.items() if s < 1.25 * wall["worklog"]}
     assert sum("worklog" not in name for name in quick) >= 2
     reads = {size: compared.us(CUBLAS, size) for size in compared.works(CUBLAS)}
-    assert all(12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values())
+    assert all(
+        12 < read["CuPy benchmark"] - read["do_bench_cudagraph"] < 18 for read in reads.values()
+    )
     apart = [max(read.values()) / min(read.values()) for read in reads.values()]
     assert apart == sorted(apart, reverse=True), "the smaller the size, the more they differ"
     assert reads[2048]["do_bench_cudagraph"] == approx(reads[2048]["worklog"], rel=0.005)
@@ -182,21 +222,34 @@ def test_where_the_code_lies_decides_which_copy_is_faster_and_not_its_role():
         key = {"rung": "best", "size": 256, "placement": "fixed", "process": process}
         of_process = [row for row in rows if key.items() <= row.items()]
         for role, other, slower in (("subject", "baseline", min), ("baseline", "subject", max)):
-            pair = [row["ratio"] for row in of_process if (row[role], row[other]) == ("second", "first")]
+            pair = [
+                row["ratio"] for row in of_process if (row[role], row[other]) == ("second", "first")
+            ]
             assert slower(float(np.mean(pair)), 1.0) != 1.0, "the second copy is slower"
     moved = [row for row in rows if row["placement"] == "varied"]
-    assert len(moved) == 432 and 0.93 < np.mean([row["low"] <= 1 <= row["high"] for row in moved]) < 0.99
+    assert (
+        len(moved) == 432
+        and 0.93 < np.mean([row["low"] <= 1 <= row["high"] for row in moved]) < 0.99
+    )
     groups = {(row["rung"], row["size"], row["subject"], row["baseline"]) for row in moved}
     for group in groups:
-        ratios = [r["ratio"] for r in moved if (r["rung"], r["size"], r["subject"], r["baseline"]) == group]
+        ratios = [
+            r["ratio"]
+            for r in moved
+            if (r["rung"], r["size"], r["subject"], r["baseline"]) == group
+        ]
         assert abs(np.mean(ratios) - 1) < 0.0025, group
 
 
 def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the_code_back():
     rows = json.loads(recordings("turns")["h100"].read_text(encoding="utf-8"))["after"]
-    slower = {(row["rung"], row["state"]): row["us"]["cuBLAS"] - row["us"]["its own code"] for row in rows}
+    slower = {
+        (row["rung"], row["state"]): row["us"]["cuBLAS"] - row["us"]["its own code"] for row in rows
+    }
     clocks = [row["sm_mhz"]["cuBLAS"] / row["sm_mhz"]["its own code"] - 1 for row in rows]
-    assert slower["best", "as found"] > 0.25 and slower["best", "warm L2"] > 0.25, "of 5 µs; not by L2"
+    assert slower["best", "as found"] > 0.25 and slower["best", "warm L2"] > 0.25, (
+        "of 5 µs; not by L2"
+    )
     assert slower["warptiled", "as found"] > 0.1 and slower["warptiled", "warm L2"] > 0.1
     for state in ("overwritten", "brought back"):
         assert all(abs(slower[rung, state]) < 0.05 for rung in ("best", "shared", "warptiled"))
@@ -206,7 +259,10 @@ def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the
 @pytest.mark.parametrize("size", SIZES)
 def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_from_2048_on(size):
     latency = RUN.calibration.cold_cycles - RUN.calibration.warm_cycles
-    shape, cold = worklog.Shape.of(size), {name: measured(name, size) for name in ("naive", "vectorized", "warptiled")}
+    shape, cold = (
+        worklog.Shape.of(size),
+        {name: measured(name, size) for name in ("naive", "vectorized", "warptiled")},
+    )
     saved = {name: cycles(m) - cycles(measured(name, size, l2="warm")) for name, m in cold.items()}
     bytes_us = shape.compulsory_bytes / RUN.calibration.copy_gbs / 1e3
     assert (shape.compulsory_bytes < RUN.gpu.l2_bytes) == (size <= 2048)
@@ -225,11 +281,19 @@ def test_shared_memory_limits_four_rungs_latency_the_next_and_fp32_is_nearest_af
     assert all(max(busy[name].values()) == busy[name]["L1 and shared"] > 75 for name in RUNGS[2:6])
     assert max(busy["conflict_free"].values()) < 70
     assert all(65 < busy[name]["FP32 cores"] < 77 for name in RUNGS[7:])
-    assert [sum(us(n, size) < us("tiles_1d", size) for n in RUNGS[4:]) for size in (1024, 4096)] == [2, 8], "of 00"
-    waits, hides = (COUNTED.rungs[name].wavefronts_per_fma for name in ("conflict_free", "double_buffered"))
+    assert [
+        sum(us(n, size) < us("tiles_1d", size) for n in RUNGS[4:]) for size in (1024, 4096)
+    ] == [2, 8], "of 00"
+    waits, hides = (
+        COUNTED.rungs[name].wavefronts_per_fma for name in ("conflict_free", "double_buffered")
+    )
     assert waits == hides
     for size in (2048, 4096):
-        assert 1.2 < cycles(measured("conflict_free", size)) / cycles(measured("double_buffered", size)) < 1.35
+        assert (
+            1.2
+            < cycles(measured("conflict_free", size)) / cycles(measured("double_buffered", size))
+            < 1.35
+        )
 
 
 @pytest.mark.parametrize("name", RUNGS[4:])
@@ -238,18 +302,25 @@ def test_a_block_alone_on_its_multiprocessor_is_slower_except_where_it_always_is
     at_once = occupancy("sm_90", built["block"], built["registers"], built["shared_bytes"]).blocks
     assert at_once == (1 if name == "autotuned" else 2)
     for size in SIZES[:3]:
-        idle = RUN.gpu.multiprocessors / math.prod(worklog.rung(name).blocks(worklog.Shape.of(size)))
+        idle = RUN.gpu.multiprocessors / math.prod(
+            worklog.rung(name).blocks(worklog.Shape.of(size))
+        )
         beyond = (measured(name, 4096).tflops or 0.0) / (measured(name, size).tflops or 0.0) / idle
         assert beyond < 1.1 if at_once == 1 else beyond > 1.2
 
 
 def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up():
     for name, size in [(name, size) for name in ("vectorized", "warptiled") for size in SIZES]:
-        cold, warm_us = measured(name, size, warmup="none").samples.sides[0], measured(name, size).us or 0.0
+        cold, warm_us = (
+            measured(name, size, warmup="none").samples.sides[0],
+            measured(name, size).us or 0.0,
+        )
         assert 100 < cold.us[0] - warm_us < 320
         assert np.median(cold.us) - RUN.calibration.offset_us == approx(warm_us, rel=0.01)
         assert (cold.sm_mhz[0] or 0.0) > 0.995 * np.median([mhz or 0.0 for mhz in cold.sm_mhz])
-        assert cold.placement.count(cold.placement[0]) == 1, "alone, so the mean over placements has it"
+        assert cold.placement.count(cold.placement[0]) == 1, (
+            "alone, so the mean over placements has it"
+        )
     clocks, us = measured("warptiled", 4096, clocks="ignored").samples.clocked()
     assert -1.2 < np.polyfit(np.log(clocks), np.log(us), 1)[0] < -0.8
 
@@ -271,10 +342,14 @@ def test_the_launch_bubble_and_the_gate_change_cublas_more_than_the_rung_beside_
         return grid_runs()[0].select("vectorized", worklog.Shape.of(1024), changed)[0].ratio or 0.0
 
     assert max(ratio(), ratio(l2="warm"), ratio(queue=False)) + 0.05 < ratio(l2="warm", queue=False)
-    assert cublas_us(measured("warptiled", 256, timer="host")) > 3 * cublas_us(measured("warptiled", 256))
+    assert cublas_us(measured("warptiled", 256, timer="host")) > 3 * cublas_us(
+        measured("warptiled", 256)
+    )
     for name in ("vectorized", "warptiled"):
         checked, bare = (measured(name, 256, gate=gate) for gate in (True, False))
-        assert cublas_us(checked) - cublas_us(bare) > 0.5 and cycles(checked) == approx(cycles(bare), rel=0.01)
+        assert cublas_us(checked) - cublas_us(bare) > 0.5 and cycles(checked) == approx(
+            cycles(bare), rel=0.01
+        )
 
 
 def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas():
@@ -286,7 +361,10 @@ def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas():
     assert abs(wrong[0] / right[0] - 1) < 0.05 and wrong[1] / wrong[0] > 2 * right[1] / right[0]
     bubble = [off - on for on, off in zip(read(l2="warm"), wrong, strict=True)]
     assert bubble[1] > 1.7 * bubble[0]
-    mhz = [measured("warptiled", 2048, **how).sm_mhz or 0.0 for how in ({}, {"clocks": "ignored"}, {"gate": False})]
+    mhz = [
+        measured("warptiled", 2048, **how).sm_mhz or 0.0
+        for how in ({}, {"clocks": "ignored"}, {"gate": False})
+    ]
     assert mhz[0] == approx(1950, abs=1) and min(mhz[1:]) > 1967
     assert CLOCK_TOLERANCE == 0.01, "as the page says"
 
@@ -300,16 +378,25 @@ def test_what_a_warm_l2_saves_per_tile_in_06():
         per_tile.setdefault(cold.kernel, []).append((cycles(cold) - cycles(warm)) / tiles)
     for name in ("vectorized", "conflict_free"):
         assert 411 < min(per_tile[name]) < max(per_tile[name]) < 595
-    assert min(per_tile["register_banks"]) > 380, "as much as a kernel that waits, although it fetches ahead"
+    assert min(per_tile["register_banks"]) > 380, (
+        "as much as a kernel that waits, although it fetches ahead"
+    )
     assert 200 < min(per_tile["double_buffered"]) < max(per_tile["double_buffered"]) < 240
     assert max(per_tile["autotuned"]) < 170 and max(per_tile["warptiled"]) < 50
-    alone = dict.fromkeys(("vectorized", "conflict_free", "pipelined", "register_banks"), 427)  # on a multiprocessor
+    alone = dict.fromkeys(
+        ("vectorized", "conflict_free", "pipelined", "register_banks"), 427
+    )  # on a multiprocessor
     alone |= {"double_buffered": 203, "autotuned": 187, "warptiled": 0}
     assert {r[0]: float(str(r[-1])) for r in fetched_ahead(run.calibration, *alone).rows} == alone
     off = {name: float(np.mean(per_tile[name])) - cycles for name, cycles in alone.items()}
     assert 395 < min(per_tile["pipelined"]) < max(per_tile["pipelined"]) < 569
-    assert all(-80 < of < 110 for of in off.values()) and max(per_tile["autotuned"]) < alone["autotuned"], off
-    [cold], [warm] = (run.select("vectorized", worklog.Shape.of(1024), how) for how in ({}, {"l2": "warm"}))
+    assert (
+        all(-80 < of < 110 for of in off.values())
+        and max(per_tile["autotuned"]) < alone["autotuned"]
+    ), off
+    [cold], [warm] = (
+        run.select("vectorized", worklog.Shape.of(1024), how) for how in ({}, {"l2": "warm"})
+    )
     assert (cycles(cold) - cycles(warm)) / (cold.sm_mhz or 1) > 30
 
 
@@ -317,9 +404,15 @@ def test_12_one_row_is_read_faster_by_wide_tiles_and_marked_loads_unless_few_blo
     bounds = Run.load(recordings("bounds")["h100"], "recorded")
     us = {(m.kernel, str(m.problem)): m.us or math.nan for m in bounds.select() if m.problem.m == 1}
     assert us["8 x 512", "1x4096x4096"] / us["32 x 128", "1x4096x4096"] == approx(1.24, abs=0.005)
-    assert us["32 x 128, plain loads", "1x4096x4096"] / us["32 x 128", "1x4096x4096"] == approx(1.17, abs=0.005)
+    assert us["32 x 128, plain loads", "1x4096x4096"] / us["32 x 128", "1x4096x4096"] == approx(
+        1.17, abs=0.005
+    )
     assert us["32 x 128", "1x512x8192"] > 2 * us["8 x 512", "1x512x8192"]
-    assert all(time < us[f"{name}, plain loads", row] for (name, row), time in us.items() if "plain" not in name)
+    assert all(
+        time < us[f"{name}, plain loads", row]
+        for (name, row), time in us.items()
+        if "plain" not in name
+    )
 
 
 def test_12_four_shapes_are_left_at_which_best_is_slower_than_cublas():
@@ -353,7 +446,10 @@ def test_the_articles_rule_catches_one_missing_barrier_of_two():
 
 def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_is_found():
     later = Run.load(recordings(CHAPTERS)["h200_sizes"])
-    for about in (lambda run: run.kernels["warptiled"]["sha256"], lambda run: (run.gpu, run.software["nvrtc"])):
+    for about in (
+        lambda run: run.kernels["warptiled"]["sha256"],
+        lambda run: (run.gpu, run.software["nvrtc"]),
+    ):
         assert about(RUN) == about(later)
     assert RUN.tool["commit"] != later.tool["commit"]
     first_day = measured("warptiled", 256).us or 0.0
@@ -361,30 +457,49 @@ def test_14_the_times_of_the_two_days_are_those_of_two_cards_and_every_slowdown_
     text = shown("14")
     rows = re.findall(r"(\d+) processes, (\d+): ([\d.]+) to ([\d.]+) µs", text)
     assert sum(int(count) for count, size, *_ in rows if size == "256") == 24
-    of = {size: [(float(low), float(high)) for _, at, low, high in rows if at == size] for size in ("256", "4096")}
+    of = {
+        size: [(float(low), float(high)) for _, at, low, high in rows if at == size]
+        for size in ("256", "4096")
+    }
     for day_us, (low, high) in zip((other_day, first_day), of["256"][:2], strict=True):
         assert low * 0.995 < day_us < high
     assert of["256"][0][0] > 1.04 * of["256"][1][1] and of["4096"][0][0] < of["4096"][1][1]
     found = dict(re.findall(r"warptiled (\d+): \+([\d.]+) % ±[\d.]+, slower", text))
-    assert found.keys() == {"256", "1024", "2048", "4096"} and all(1.9 < float(by) < 2.4 for by in found.values())
+    assert found.keys() == {"256", "1024", "2048", "4096"} and all(
+        1.9 < float(by) < 2.4 for by in found.values()
+    )
     assert "another harness" in text
     assert text.count("same") and "scaled by 1.5%: 4 slower" in text
 
 
 def test_four_cards_of_14_are_nearly_four_times_as_fast_and_find_the_same_tile():
     summary = json.loads(recordings("cluster")["summary"].read_text(encoding="utf-8"))
-    one_card, four_cards, killed = (Run.load(recordings("cluster")[name]) for name in ("1_cards", "4_cards", "killed"))
-    assert seconds(one_card) / seconds(four_cards) == approx(summary["factor"]) and summary["factor"] > 3.8
-    assert summary["factor with start and finals"] > 3.4 and {len(four_cards.cards), len(killed.cards)} == {4}
+    one_card, four_cards, killed = (
+        Run.load(recordings("cluster")[name]) for name in ("1_cards", "4_cards", "killed")
+    )
+    assert (
+        seconds(one_card) / seconds(four_cards) == approx(summary["factor"])
+        and summary["factor"] > 3.8
+    )
+    assert summary["factor with start and finals"] > 3.4 and {
+        len(four_cards.cards),
+        len(killed.cards),
+    } == {4}
     assert len({card.gpu.name for card in four_cards.cards.values()}) == 1, "cards of one model"
     names = [[*shares(run)] for run in (one_card, four_cards)]
-    assert names[0][0] == names[1][0] == summary["best"] and {*names[0]} == {*names[1]} and len(names[0]) >= 200
+    assert (
+        names[0][0] == names[1][0] == summary["best"]
+        and {*names[0]} == {*names[1]}
+        and len(names[0]) >= 200
+    )
     apart = dict[str, list[float]]()
     for name, of_cards in summary["percent, with interval"].items():
         values = [value for _, value, _ in of_cards.values()]
         apart.setdefault(name.split(" of ")[1], []).append(max(values) - min(values))
         if name.endswith(summary["best"]):
-            assert max(high for _, _, high in of_cards.values()) < 97, "first by more than 3 % on each card"
+            assert max(high for _, _, high in of_cards.values()) < 97, (
+                "first by more than 3 % on each card"
+            )
     assert max(apart[summary["best"]]) < 0.4 and 0.8 < max(apart[CUBLAS]) < 0.9
     tiles = [m.kernel for m in killed.measurements if m.us and len(m.against) == 1]
     assert len({*tiles}) == len(tiles) == summary["killed"]["tiles"] == 16

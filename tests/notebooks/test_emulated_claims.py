@@ -33,7 +33,10 @@ def test_only_the_launch_is_between_the_events():
 
 def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_order():
     text = shown("04")
-    errors = {name: float(error) for name, error in re.findall(r"^(\w.*?) +(\S+)  passes$", text, re.MULTILINE)}
+    errors = {
+        name: float(error)
+        for name, error in re.findall(r"^(\w.*?) +(\S+)  passes$", text, re.MULTILINE)
+    }
     assert len(errors) == 5 and errors["TF32 or FP16 operands"] < 1e-3 < errors["BF16 operands"]
     for k in ("64", "256", "1024", "4096"):
         law, limit, fp32, tf32, bf16 = numbers(text, k)
@@ -44,11 +47,18 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
         for a, b in (family("E1", shape, rng), random_inputs(shape, rng))
     )
     assert integers == 0 and random > 0.8
-    changed = [re.findall(rf"{family} .*: (\d+), .*: (\d+), .*: (\d+)", text)[0] for family in ("E1", "E2", "E3")]
+    changed = [
+        re.findall(rf"{family} .*: (\d+), .*: (\d+), .*: (\d+)", text)[0]
+        for family in ("E1", "E2", "E3")
+    ]
     shows = [[count != "0" for count in row] for row in changed]
-    assert shows == [[False, False, True], [True, False, True], [False, True, True]], "each family finds its mistakes"
+    assert shows == [[False, False, True], [True, False, True], [False, True, True]], (
+        "each family finds its mistakes"
+    )
     assert re.search(r"\[\]\n.*\[21\].*\[300\]", text)
-    assert len(re.findall(r"^    failed at (launch|exact on edge shapes): ", text, re.MULTILINE)) == 5
+    assert (
+        len(re.findall(r"^    failed at (launch|exact on edge shapes): ", text, re.MULTILINE)) == 5
+    )
 
 
 def test_the_counts_of_05():
@@ -59,33 +69,57 @@ def test_the_counts_of_05():
     assert 0.04 < rungs["shared"].sectors_per_fma / rungs["coalesced"].sectors_per_fma < 0.06
     [text] = [shown for source, shown in cells("05") if "lab.counts(*changed)" in source]
     plain, b, a, quads = (
-        numbers(text, row) for row in (" vectorized", " rows of Bs.*?d", " rows of As.*?d", " a .*?apart")
+        numbers(text, row)
+        for row in (" vectorized", " rows of Bs.*?d", " rows of As.*?d", " a .*?apart")
     )
     (reads, writes), of_a, of_quads = plain[2:4], a[2:4], quads[2:4]
     assert b == plain and of_a == [reads, 0] and of_quads == [0, writes] and reads > writes > 0
 
 
 def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes):
-    (racy, race), (_, outside), (fixed, passed) = (cell for cell in cells("08") if cell[0].startswith("%%rung"))
-    reads, writes = map(int, re.findall(r"reads \(line (\d+)\) and thread \d+ writes \(line (\d+)\)", race)[0])
+    (racy, race), (_, outside), (fixed, passed) = (
+        cell for cell in cells("08") if cell[0].startswith("%%rung")
+    )
+    reads, writes = map(
+        int, re.findall(r"reads \(line (\d+)\) and thread \d+ writes \(line (\d+)\)", race)[0]
+    )
     lines = racy.splitlines()
-    assert lines[reads - 1].lstrip().startswith("for (int k = 0") and "As[y][x] = " in lines[writes - 1]
-    assert all(f"end of {matrix}" in outside for matrix in "ABC") and re.search(r"mine:? +skipped", passed)
+    assert (
+        lines[reads - 1].lstrip().startswith("for (int k = 0")
+        and "As[y][x] = " in lines[writes - 1]
+    )
+    assert all(f"end of {matrix}" in outside for matrix in "ABC") and re.search(
+        r"mine:? +skipped", passed
+    )
     rounded = "__uint_as_float((__float_as_uint(As[y][k]) + 0x1000u) & 0xffffe000u)"
-    source, launch = fixed.partition("\n")[2].replace("As[y][k]", rounded), {"grid": "(N + 15) // 16, (M + 15) // 16"}
+    source, launch = (
+        fixed.partition("\n")[2].replace("As[y][k]", rounded),
+        {"grid": "(N + 15) // 16, (M + 15) // 16"},
+    )
     for claimed in ("tf32", "fp32"):
-        kernel = worklog.Kernel.from_source(source, file="cell", block="16,16", claimed=claimed, **launch)
-        assert check(kernel, worklog.Shape(48, 40, 24), on="emulated", seed=1).verdict.accepted == (claimed == "tf32")
+        kernel = worklog.Kernel.from_source(
+            source, file="cell", block="16,16", claimed=claimed, **launch
+        )
+        assert check(kernel, worklog.Shape(48, 40, 24), on="emulated", seed=1).verdict.accepted == (
+            claimed == "tf32"
+        )
 
 
 def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half():
-    [four] = [source.split('"""')[1].removeprefix("\\\n") for source, _ in cells("08") if source.startswith("FOUR")]
+    [four] = [
+        source.split('"""')[1].removeprefix("\\\n")
+        for source, _ in cells("08")
+        if source.startswith("FOUR")
+    ]
     eight = re.sub(r"\b64\b", "128", four).replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
     waves = []
     for rows, text in ((64, four), (128, eight)):
         grid = f"(N + 15) // 16, (M + {rows - 1}) // {rows}"
         counts = inspect(worklog.Kernel.from_source(text, grid=grid, block="16,16")).counts
-        waves.append((counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"])
+        waves.append(
+            (counts.shared_load.wavefronts + counts.shared_store.wavefronts)
+            / counts.instructions["fma"]
+        )
     assert 0.5 < waves[1] / waves[0] < 0.95 and 0.825 < waves[0] < 0.83, "a quarter of it by Bs"
 
 
@@ -100,13 +134,18 @@ def test_each_bug_of_11_is_found_and_each_fix_is_clean():
     assert kinds == ["shared-race"] * 3 + ["missing-wait", "undefined-shuffle"]
     assert len(re.findall(r"^none", shown("11"), re.MULTILINE)) == 4
     rows = json.loads(recordings("corpus")["public_kernels"].read_text(encoding="utf-8"))["rows"]
-    total, tried, covered = (sum(row[name] for row in rows) for name in ("kernels", "tried", "covered"))
+    total, tried, covered = (
+        sum(row[name] for row in rows) for name in ("kernels", "tried", "covered")
+    )
     assert total > 1000 and covered > 0.9 * tried
 
 
 def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_found():
     text = shown("12")
-    shapes = r"([\d.]+)(?: +[\d.]+){3} .* multiply-adds$", r"([\d.]+) % +1\.5"  # of the counts, and of the main loops
+    shapes = (
+        r"([\d.]+)(?: +[\d.]+){3} .* multiply-adds$",
+        r"([\d.]+) % +1\.5",
+    )  # of the counts, and of the main loops
     floors, loops = (re.findall(rf"^ ([a-z]\w+) +{row}", text, re.M) for row in shapes)
     sectors, adds = ({name: float(number) for name, number in rows} for rows in (floors, loops))
     assert len(sectors) == len(adds) == 6
@@ -114,26 +153,49 @@ def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_
     same = [approx(sectors[name], abs=0.0015) for name in ("lane_map", "bulk_copies")]
     assert sectors["barriers"] == same[0] and sectors["specialized"] == same[1]
     assert sectors["specialized"] < 0.9 * sectors["barriers"]
-    assert re.findall(r"(early-overwrite|missing-wait): thread", text) == ["early-overwrite", "missing-wait"]
+    assert re.findall(r"(early-overwrite|missing-wait): thread", text) == [
+        "early-overwrite",
+        "missing-wait",
+    ]
 
 
 def test_what_12_says_of_its_timelines():
     few = {"equal_shares": (worklog.Shape(768, 2560, 104), 2)}
     charts = {name: lab.timeline(name, *few.get(name, ())) for name in (*STEPS, *few)}
-    rows = {name: re.findall(r"(warps [\d–]+): ([^;]*)(?:; |\. Source)", chart.alt) for name, chart in charts.items()}
+    rows = {
+        name: re.findall(r"(warps [\d–]+): ([^;]*)(?:; |\. Source)", chart.alt)
+        for name, chart in charts.items()
+    }
     assert rows["lane_map"] == rows["warptiled"] and len(rows["barriers"]) == 1
     ahead = {name: re.findall(r"requests (\d)", charts[name].headline) for name in STEPS[:4]}
-    assert ahead == {"warptiled": ["1"], "lane_map": ["1"], "async_copies": ["4"], "barriers": ["3"]}
+    assert ahead == {
+        "warptiled": ["1"],
+        "lane_map": ["1"],
+        "async_copies": ["4"],
+        "barriers": ["3"],
+    }
     every = {name: own[-1][1].split(", ") for name, own in rows.items()}
-    tiles = [[int(tile) for tile in re.findall(r"multiply (\d+)", rows[name][-1][1])] for name in STEPS]
-    assert all(row == sorted(row) for row in tiles), "reads of a tile after the next one's are not multiplied"
+    tiles = [
+        [int(tile) for tile in re.findall(r"multiply (\d+)", rows[name][-1][1])] for name in STEPS
+    ]
+    assert all(row == sorted(row) for row in tiles), (
+        "reads of a tile after the next one's are not multiplied"
+    )
     assert not any("store" in part or "fetch" in part for part in every["async_copies"])
-    waits = {name: Counter(every[name])["wait"] for name in ("async_copies", "barriers", "specialized")}
+    waits = {
+        name: Counter(every[name])["wait"] for name in ("async_copies", "barriers", "specialized")
+    }
     assert waits == {"async_copies": 10, "barriers": 18, "specialized": 12}, "for 9, 9 and 12 tiles"
     assert rows["specialized"][-1] == rows["bulk_copies"][-1]
     between = every["specialized"][every["specialized"].index("multiply 0") :][:3]
-    assert between == ["multiply 0", "wait", "multiply 1"] and every["equal_shares"].count("write a part of C") == 2
-    assert "store from registers 0, fetch to registers 2, copy to shared memory 0" in rows["bulk_copies"][0][1]
+    assert (
+        between == ["multiply 0", "wait", "multiply 1"]
+        and every["equal_shares"].count("write a part of C") == 2
+    )
+    assert (
+        "store from registers 0, fetch to registers 2, copy to shared memory 0"
+        in rows["bulk_copies"][0][1]
+    )
 
 
 def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_keeps_fp32s_range():
@@ -143,8 +205,13 @@ def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_ke
         [line] = re.findall(rf"{name}: ((?:[\d.]+ at \d+,? ?)+)", text)
         return [float(error) for error in re.findall(r"([\d.]+) at", line)]
 
-    promoted, never, fp32 = map(errors, ("promoted every 128 k", "never promoted", "FP32 multiply-adds"))
-    assert all(ours < theirs for ours, theirs in zip(promoted[3:], fp32[3:], strict=True)) and len(promoted) == 6
+    promoted, never, fp32 = map(
+        errors, ("promoted every 128 k", "never promoted", "FP32 multiply-adds")
+    )
+    assert (
+        all(ours < theirs for ours, theirs in zip(promoted[3:], fp32[3:], strict=True))
+        and len(promoted) == 6
+    )
     assert all(after > 1.7 * before for before, after in pairwise(never))
     assert len(re.findall(r"^split .* as FP32$", text, re.MULTILINE)) == 5
     assert not re.search(r"^split .* not as FP32$", text, re.MULTILINE)

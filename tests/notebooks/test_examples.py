@@ -30,10 +30,22 @@ def test_it_is_short_and_uses_public_names(path):
     ("name", "said", "shown"),
     [
         ("01_time_a_rung", "", r"vectorized +fp32 ok(.|\n)*recorded · NVIDIA H200"),
-        ("02_your_kernel", "", r"emulated · sm_90 PTX(.|\n)*recorded · NVIDIA H200(.|\n)*mine +skipped"),
+        (
+            "02_your_kernel",
+            "",
+            r"emulated · sm_90 PTX(.|\n)*recorded · NVIDIA H200(.|\n)*mine +skipped",
+        ),
         ("03_torch_function", "needs a GPU: no GPU to measure on", ""),
-        ("04_find_a_race", "", r"emulated · sm_90 PTX(.|\n)*shared-race: .*reads \(line 12\) .*writes \(line 9\)"),
-        ("08_sgemm", "", r"any shape: up to \S+e-0[56] off, emulated(.|\n)*split: +up to \S+e-0[56] off, emulated"),
+        (
+            "04_find_a_race",
+            "",
+            r"emulated · sm_90 PTX(.|\n)*shared-race: .*reads \(line 12\) .*writes \(line 9\)",
+        ),
+        (
+            "08_sgemm",
+            "",
+            r"any shape: up to \S+e-0[56] off, emulated(.|\n)*split: +up to \S+e-0[56] off, emulated",
+        ),
         ("05_draw_a_ladder", "", r"ladder\.svg(.|\n)*TFLOP/s(.|\n)*recorded · NVIDIA H200"),
     ],
 )
@@ -45,10 +57,20 @@ def test_it_runs_without_a_gpu(name, said, shown, tmp_path, monkeypatch, capsys)
     with pytest.raises(SystemExit, match=said) if said else nullcontext():
         runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
     assert re.search(shown, capsys.readouterr().out)
-    assert {path.suffix for path in tmp_path.iterdir()} == ({".svg", ".png"} if "draw" in name else set())
+    assert {path.suffix for path in tmp_path.iterdir()} == (
+        {".svg", ".png"} if "draw" in name else set()
+    )
 
 
 def test_declared_benchmarks_are_listed_without_a_gpu():
-    listed, found = (typed("bench", str(FOLDER / "06_benchmarks.py"), "--list", *more) for more in ([], ["--json"]))
-    assert all(name in listed.stdout and points for name, points in json.loads(found.stdout).items())
-    assert "matmul: 5 N x 2 dtype = 10 points" in listed.stdout and "softmax: 1 rows x 7 columns" in listed.stdout
+    listed, found = (
+        typed("bench", str(FOLDER / "06_benchmarks.py"), "--list", *more)
+        for more in ([], ["--json"])
+    )
+    assert all(
+        name in listed.stdout and points for name, points in json.loads(found.stdout).items()
+    )
+    assert (
+        "matmul: 5 N x 2 dtype = 10 points" in listed.stdout
+        and "softmax: 1 rows x 7 columns" in listed.stdout
+    )

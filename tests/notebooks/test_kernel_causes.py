@@ -27,7 +27,10 @@ SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuB
 
 def times(before: str, after: str, *sizes: int) -> list[float]:
     """How many times as fast as the rung before, at each size, from one recording where one has both."""
-    us = {(m.kernel, m.shape[0]): m.us or math.nan for m in worklog.results([before, after], sizes).measurements}
+    us = {
+        (m.kernel, m.shape[0]): m.us or math.nan
+        for m in worklog.results([before, after], sizes).measurements
+    }
     return [us[before, size] / us[after, size] for size in sizes]
 
 
@@ -52,27 +55,42 @@ def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_
     wide, same = in_conflict("autotuned"), in_conflict("autotuned", BN=128, MIN_BLOCKS=2)
     assert (wide, same, in_conflict("pipelined")) == approx((14.7, 16.7, 14.5), abs=0.2)
     assert in_conflict("register_banks") < 3 < 20 < in_conflict("warptiled")
-    assert (ahead_of("pipelined"), ahead_of("register_banks")) == (1, 243), "the order isn't the only change"
+    assert (ahead_of("pipelined"), ahead_of("register_banks")) == (1, 243), (
+        "the order isn't the only change"
+    )
     axes = [Axis("BN", (128,)), Axis("MIN_BLOCKS", (2,))]
-    [at_tile] = tuning.recorded(tuning.variants(worklog.rung("autotuned"), axes)).select("BN=128 MIN_BLOCKS=2")
+    [at_tile] = tuning.recorded(tuning.variants(worklog.rung("autotuned"), axes)).select(
+        "BN=128 MIN_BLOCKS=2"
+    )
     pipelined = worklog.results("pipelined").measurements[0]
     gains = (at_tile.us or 0) / (pipelined.us or 1), (pipelined.ratio or 0) / (at_tile.ratio or 1)
     assert gains == approx((1.075, 1.081), abs=2e-3), "two recordings"
     assert times("autotuned", "pipelined", 4096) == [approx(0.901, abs=2e-3)]
     for path in (path for name, path in recordings("chapters").items() if name.endswith("_tiles")):
         of_run = {(m.kernel, m.shape[0]): m.us or math.nan for m in Run.load(path).measurements}
-        assert of_run["autotuned BN=128 MIN_BLOCKS=2", 4096] / of_run["pipelined", 4096] == approx(1.075, abs=0.005)
-        assert of_run["pipelined BN=256 MIN_BLOCKS=1", 4096] / of_run["autotuned", 4096] == approx(1.107, abs=0.005)
+        assert of_run["autotuned BN=128 MIN_BLOCKS=2", 4096] / of_run["pipelined", 4096] == approx(
+            1.075, abs=0.005
+        )
+        assert of_run["pipelined BN=256 MIN_BLOCKS=1", 4096] / of_run["autotuned", 4096] == approx(
+            1.107, abs=0.005
+        )
     wide, _ = machine_code("pipelined", BN=256, MIN_BLOCKS=1)
     assert (wide.registers, wide.spill_store_bytes) == (229, 0)
 
 
 def test_8_x_16_wins_at_two_block_tiles_of_four():
-    axes = [Axis("BM", (64, 128)), Axis("BN", (64, 128)), Axis("TN", (8, 16)), Axis("MIN_BLOCKS", (1, 2))]
+    axes = [
+        Axis("BM", (64, 128)),
+        Axis("BN", (64, 128)),
+        Axis("TN", (8, 16)),
+        Axis("MIN_BLOCKS", (1, 2)),
+    ]
     found = tuning.variants(worklog.rung("autotuned"), axes)
     rates = {m.kernel: m.tflops or 0.0 for m in tuning.recorded(found).measurements}
     frame = found.frame().assign(rate=[rates[variant.name] for variant in found.kept])
-    fastest = frame.loc[frame.groupby(["BM", "BN", "TN"])["rate"].idxmax()].set_index(["BM", "BN", "TN"])
+    fastest = frame.loc[frame.groupby(["BM", "BN", "TN"])["rate"].idxmax()].set_index(
+        ["BM", "BN", "TN"]
+    )
     narrow, wide = (fastest.xs(tn, level="TN") for tn in (8, 16))
     assert [round(100 * more) for more in wide["rate"] / narrow["rate"] - 1] == [10, -9, 7, -7]
     ahead = {
@@ -83,7 +101,9 @@ def test_8_x_16_wins_at_two_block_tiles_of_four():
         for tn, of in ((8, narrow), (16, wide))
     }
     assert ahead == {8: [1, 236, 1, 250], 16: [1, 1, 1, 1]}
-    assert min(wide["registers"] / narrow["registers"]) > 1.69 and all(wide["warps/SM"] < narrow["warps/SM"])
+    assert min(wide["registers"] / narrow["registers"]) > 1.69 and all(
+        wide["warps/SM"] < narrow["warps/SM"]
+    )
 
 
 def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_after():
@@ -96,10 +116,17 @@ def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_af
         ("vectorized", "conflict_free", 1.34, 1.054),
     ):
         old, new = floors[first], floors[last]
-        assert (old.ms / new.ms, times(first, last, 4096)[0]) == approx((predicted, measured), abs=5e-3)
+        assert (old.ms / new.ms, times(first, last, 4096)[0]) == approx(
+            (predicted, measured), abs=5e-3
+        )
     names = [*floors][6:]
-    assert all(floors[a].ms == approx(floors[b].ms, rel=1e-3) for a, b in pairwise(names)) and len(names) == 6
-    assert [times(*pair, 4096)[0] for pair in pairwise(names)] == approx([1.291, 1.033, 0.901, 1.130, 1.024], abs=2e-3)
+    assert (
+        all(floors[a].ms == approx(floors[b].ms, rel=1e-3) for a, b in pairwise(names))
+        and len(names) == 6
+    )
+    assert [times(*pair, 4096)[0] for pair in pairwise(names)] == approx(
+        [1.291, 1.033, 0.901, 1.130, 1.024], abs=2e-3
+    )
 
 
 def test_how_busy_each_unit_is():
@@ -110,9 +137,14 @@ def test_how_busy_each_unit_is():
         "tensor cores": dict(tf32x3=43, fp16x3=20, promoted=18, wgmma=28, split=75),
     }
     for unit, rungs in busy.items():
-        assert {rung: COUNTERS[rung]["percent"][unit] for rung in rungs} == approx(rungs, abs=0.6), unit
+        assert {rung: COUNTERS[rung]["percent"][unit] for rung in rungs} == approx(
+            rungs, abs=0.6
+        ), unit
     waves = [COUNTED.rungs[name].wavefronts_per_fma for name in ("conflict_free", "vectorized")]
-    assert waves[0] / waves[1] == approx(0.6, abs=0.01) and times("vectorized", "conflict_free", 4096)[0] < 1.06
+    assert (
+        waves[0] / waves[1] == approx(0.6, abs=0.01)
+        and times("vectorized", "conflict_free", 4096)[0] < 1.06
+    )
     for unit, most in (("L2", 10.5), ("DRAM", 2.5)):
         assert max(COUNTERS[rung.name]["percent"][unit] for rung in worklog.LADDER) < most, "of 06"
 
@@ -126,9 +158,13 @@ def test_past_warptiled_more_issue_slots_are_used_and_multiply_adds_have_a_small
     for name, slots, least in zip(names, used, (0.92, 0.81), strict=False):
         m = worklog.results(name, 2048).measurements[0]
         by_time = 100 * 2048**3 / 32 / (132 * 4 * (m.us or 0) * (m.sm_mhz or 0)) / slots
-        assert least < by_time < COUNTERS[name]["percent"]["FP32 cores"] / slots + 0.005, "they multiply integers, too"
+        assert least < by_time < COUNTERS[name]["percent"]["FP32 cores"] / slots + 0.005, (
+            "they multiply integers, too"
+        )
     assert times("warptiled", "barriers", 2048)[0] < 0.96, "in spite of more slots"
-    equal, bulk = (COUNTERS[name]["percent"]["FP32 cores"] for name in ("equal_shares", "bulk_copies"))
+    equal, bulk = (
+        COUNTERS[name]["percent"]["FP32 cores"] for name in ("equal_shares", "bulk_copies")
+    )
     assert bulk == approx(equal, abs=0.5), "so what equal shares lose isn't in the product's launch"
 
 
@@ -154,58 +190,106 @@ def test_what_each_step_past_the_ladder_gains(before, after, faster):
 
 def test_what_changes_beside_the_idea_of_a_step():
     assert in_conflict("warptiled") > 22 and in_conflict("lane_map") < 1
-    held = [(worklog.rung(name), machine_code(name)[0]) for name in ("lane_map", "async_copies", "specialized")]
-    blocks = [occupancy("sm_90", rung.thread_count, c.registers, c.shared_bytes).blocks for rung, c in held]
-    assert blocks == [2, 2, 1] and held[-1][1].registers - held[-1][0].template["COPY_REGISTERS"] == 64
+    held = [
+        (worklog.rung(name), machine_code(name)[0])
+        for name in ("lane_map", "async_copies", "specialized")
+    ]
+    blocks = [
+        occupancy("sm_90", rung.thread_count, c.registers, c.shared_bytes).blocks
+        for rung, c in held
+    ]
+    assert (
+        blocks == [2, 2, 1] and held[-1][1].registers - held[-1][0].template["COPY_REGISTERS"] == 64
+    )
     loops = [machine_code(name)[1].counts for name in ("async_copies", "barriers")]
-    assert loops[0]["FFMA"] == loops[1]["FFMA"] and sum(loops[1].values()) - sum(loops[0].values()) == approx(85, abs=3)
+    assert loops[0]["FFMA"] == loops[1]["FFMA"] and sum(loops[1].values()) - sum(
+        loops[0].values()
+    ) == approx(85, abs=3)
     blocks = math.prod(worklog.rung("bulk_copies").blocks(worklog.Shape.of(4096)))
-    assert -(-blocks // 132) * 132 / blocks == approx(1.03, abs=2e-3), "all that equal shares can gain"
+    assert -(-blocks // 132) * 132 / blocks == approx(1.03, abs=2e-3), (
+        "all that equal shares can gain"
+    )
 
 
 def test_the_counts_in_the_headers():
     rungs = COUNTED.rungs
-    assert [rungs[name].sectors_per_fma for name in ("coalesced", "shared")] == approx([5.0, 0.25], abs=5e-3)
+    assert [rungs[name].sectors_per_fma for name in ("coalesced", "shared")] == approx(
+        [5.0, 0.25], abs=5e-3
+    )
     waves = [rungs[name].wavefronts_per_fma for name in ("tiles_1d", "tiles_2d", "vectorized")]
-    assert waves == approx([0.66, 0.52, 0.34], abs=5e-3) and rungs["tiles_2d"].conflict_share == approx(0.48, abs=5e-3)
-    rates = [times(*pair, 4096)[0] for pair in (("tiles_1d", "tiles_2d"), ("tiles_2d", "vectorized"))]
+    assert waves == approx([0.66, 0.52, 0.34], abs=5e-3) and rungs[
+        "tiles_2d"
+    ].conflict_share == approx(0.48, abs=5e-3)
+    rates = [
+        times(*pair, 4096)[0] for pair in (("tiles_1d", "tiles_2d"), ("tiles_2d", "vectorized"))
+    ]
     assert rates == approx([1.35, 1.44], abs=5e-3)
     held = []
     for name in ("shared", "tiles_1d", "tiles_2d"):
-        compiled, threads = compile_cuda(worklog.rung(name).program), worklog.rung(name).thread_count
-        held.append(32 * occupancy("sm_90", threads, compiled.registers, compiled.shared_bytes).warps)
+        compiled, threads = (
+            compile_cuda(worklog.rung(name).program),
+            worklog.rung(name).thread_count,
+        )
+        held.append(
+            32 * occupancy("sm_90", threads, compiled.registers, compiled.shared_bytes).warps
+        )
     assert held == [2048, 1536, 512]
     loads = [inspect(worklog.rung(name)).counts for name in ("register_banks", "warptiled")]
     reads = [counts.shared_load.wavefronts / counts.instructions["fma"] for counts in loads]
-    assert reads[1] / reads[0] == approx(0.6) and rungs["warptiled"].conflict_share == approx(0.07, abs=5e-3)
+    assert reads[1] / reads[0] == approx(0.6) and rungs["warptiled"].conflict_share == approx(
+        0.07, abs=5e-3
+    )
 
 
 def test_peaks_power_clocks_and_errors_of_13_and_the_clocks_of_03():
     gpu = worklog.open_run().gpu
     tf32, fp16 = (2e-6 * gpu.multiprocessors * gpu.sm_clock_mhz * lanes for lanes in (1024, 2048))
     assert (tf32, fp16) == approx((535, 1071), abs=0.5)
-    assert (tf32 * 1830 / gpu.sm_clock_mhz, fp16 * 1830 / gpu.sm_clock_mhz) == approx((494.7, 989.4), abs=0.1)
-    power = {m.kernel: m for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements}
+    assert (tf32 * 1830 / gpu.sm_clock_mhz, fp16 * 1830 / gpu.sm_clock_mhz) == approx(
+        (494.7, 989.4), abs=0.1
+    )
+    power = {
+        m.kernel: m for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements
+    }
     split = worklog.results("split", 2048).measurements[0]
-    assert (split.tflops or 0) / (fp16 / 3 * (split.sm_mhz or 0) / gpu.sm_clock_mhz) == approx(0.51, abs=0.005)
+    assert (split.tflops or 0) / (fp16 / 3 * (split.sm_mhz or 0) / gpu.sm_clock_mhz) == approx(
+        0.51, abs=0.005
+    )
     watts = {name: m.work.watts or 0.0 for name, m in power.items()}
     in_a_row = {name: 1e6 * (m.work.joules or 0.0) / watts[name] for name, m in power.items()}
-    assert (in_a_row["split"], power["split"].us, power["split"].ratio) == approx((745, 652, 4.106), rel=1e-3)
+    assert (in_a_row["split"], power["split"].us, power["split"].ratio) == approx(
+        (745, 652, 4.106), rel=1e-3
+    )
     assert in_a_row["cuBLAS"] / in_a_row["split"] == approx(3.61, abs=0.01)
     assert max(watts, key=lambda name: watts[name]) == "tf32" and set(watts) == set(SECOND)
     assert (watts["tf32"], watts["split"]) == approx((724, 713), abs=1)
     for m in (power[name] for name in SECOND if name != "split"):
-        assert watts["split"] < 1.252 * watts[m.kernel] and in_a_row["split"] < 0.61 * in_a_row[m.kernel]
+        assert (
+            watts["split"] < 1.252 * watts[m.kernel]
+            and in_a_row["split"] < 0.61 * in_a_row[m.kernel]
+        )
         assert (power["split"].sm_mhz or 0) < (m.sm_mhz or 0)
     assert min(worklog.results(name).measurements[0].sm_mhz or 0 for name in SECOND[:5]) > 1809
     pairs = [worklog.results(name).measurements[0].samples for name in ("warptiled", "split")]
-    clocks = [np.median([mhz or 0.0 for mhz in side.sm_mhz]) for samples in pairs for side in samples.sides]
+    clocks = [
+        np.median([mhz or 0.0 for mhz in side.sm_mhz])
+        for samples in pairs
+        for side in samples.sides
+    ]
     assert clocks == approx([1973, 1973, 1670, 1978], abs=1)
     found = {name: worklog.results(name).measurements[0] for name in ("tf32", "tf32x3", "cuBLAS")}
     verdicts = {name: found[name].verdict for name in ("tf32", "cuBLAS")}
-    details = {n: next(s.detail for s in v.stages if s.name == "precision") for n, v in verdicts.items() if v}
-    tf32_error, cublas_error = (float(re.search(r"rms (\S+) u·D", text)[1]) for text in details.values())
-    assert tf32_error == approx(4300, rel=0.03) and tf32_error / cublas_error == approx(230, rel=0.01)
+    details = {
+        n: next(s.detail for s in v.stages if s.name == "precision")
+        for n, v in verdicts.items()
+        if v
+    }
+    tf32_error, cublas_error = (
+        float(re.search(r"rms (\S+) u·D", text)[1]) for text in details.values()
+    )
+    assert tf32_error == approx(4300, rel=0.03) and tf32_error / cublas_error == approx(
+        230, rel=0.01
+    )
     assert found["tf32x3"].ratio == approx(0.927, abs=1e-3)
 
 
@@ -222,11 +306,18 @@ def test_int8_is_not_twice_as_fast_as_fp16_at_the_power_cap():
 def test_what_l1_and_l2_serve_by_counted_bytes():
     shape = worklog.Shape.of(4096)
     moved, _ = moved_from_l2(shape)
-    sectors = {name: 32 * (counts.load_sectors + counts.store_sectors) for name, counts in COUNTED.rungs.items()}
-    assert [1 - moved[name] / sectors[name] for name in ("naive", "warptiled")] == approx([0.99, 0.29], abs=0.005)
+    sectors = {
+        name: 32 * (counts.load_sectors + counts.store_sectors)
+        for name, counts in COUNTED.rungs.items()
+    }
+    assert [1 - moved[name] / sectors[name] for name in ("naive", "warptiled")] == approx(
+        [0.99, 0.29], abs=0.005
+    )
     warptiled = worklog.rung("warptiled")
     built = compile_cuda(warptiled.program)
-    assert occupancy("sm_90", warptiled.thread_count, built.registers, built.shared_bytes).blocks == 2
+    assert (
+        occupancy("sm_90", warptiled.thread_count, built.registers, built.shared_bytes).blocks == 2
+    )
     bytes_of = json.loads(recordings("bytes")["h200"].read_text(encoding="utf-8"))["kernels"]
     of_dram = [bytes_of[name]["bytes"]["DRAM"] / 1e9 for name in ("equal_shares", "bulk_copies")]
     assert of_dram == approx([1.67, 0.39], abs=0.005)

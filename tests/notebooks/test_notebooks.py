@@ -30,7 +30,11 @@ OF_THE_GATE = ("04", "08", "11")  # what they print depends on each of its shape
 IN_ORDER = sorted(sources(), key=lambda path: path.name[:2] not in OF_THE_GATE)
 ALWAYS_RUN = [source for source in IN_ORDER if source.name[:2] in ("00", "02", "11")]
 NOTEBOOKS = pytest.mark.parametrize("source", IN_ORDER, ids=lambda path: path.stem)
-PAGES = [ROOT / "README.md", ROOT / "figures" / "README.md", *(notebook_of(source) for source in sources())]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "figures" / "README.md",
+    *(notebook_of(source) for source in sources()),
+]
 
 # Notebooks are stored with the defaults. Tests execute them as another machine would: with the BLAS kernels of a CPU
 # without AVX, which every x86 CPU runs, and with one thread.
@@ -48,7 +52,9 @@ from worklog.plots.figure import Drawing
 Drawing._repr_mimebundle_ = lambda chart, **_: {"text/plain": chart.alt}
 %reset -f
 """
-EVERY_SHAPE = "import sys, pytest; sys.few = getattr(sys, 'few', pytest.MonkeyPatch()); sys.few.undo()\n"
+EVERY_SHAPE = (
+    "import sys, pytest; sys.few = getattr(sys, 'few', pytest.MonkeyPatch()); sys.few.undo()\n"
+)
 FEW_SHAPES = "from tests.conftest import take_few_shapes; take_few_shapes(sys.few.setattr)\n"
 
 
@@ -60,7 +66,10 @@ def of_cell(code: str) -> nbformat.NotebookNode:
 def kernel():
     """One process for all notebooks: libraries are imported once."""
     manager = KernelManager(kernel_name="python3")
-    arguments = [SEEDED, "--HistoryManager.enabled=False"]  # whose thread would print where its file is locked
+    arguments = [
+        SEEDED,
+        "--HistoryManager.enabled=False",
+    ]  # whose thread would print where its file is locked
     other = {**os.environ, **ANOTHER_MACHINE, "PYTHONPATH": str(ROOT)}
     manager.start_kernel(env=other, cwd=str(FOLDER), extra_arguments=arguments)
     client = NotebookClient(of_cell(""), km=manager, **OPTIONS)
@@ -75,8 +84,14 @@ def outputs(notebook: nbformat.NotebookNode) -> list[str]:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             # Rare paths are drawn, and a picture isn't compared.
-            shown = re.sub(r"✓ rare paths: .*|<Figure size .*?>", "", "".join(map(text_of, cell.outputs)))
-            seen.append(re.sub(r"\d[\d.,]*", "#", shown) if "varies" in cell.metadata.get("tags", []) else shown)
+            shown = re.sub(
+                r"✓ rare paths: .*|<Figure size .*?>", "", "".join(map(text_of, cell.outputs))
+            )
+            seen.append(
+                re.sub(r"\d[\d.,]*", "#", shown)
+                if "varies" in cell.metadata.get("tags", [])
+                else shown
+            )
     return seen
 
 
@@ -94,13 +109,17 @@ def test_the_others_were_stored_by_the_code_and_the_data_of_now_or_give_the_same
 
 
 def require_stored(source: Path, kernel: NotebookClient) -> None:
-    kernel.nb = of_cell(EVERY_SHAPE + FRESH if source.name[:2] in OF_THE_GATE else EVERY_SHAPE + FEW_SHAPES + FRESH)
+    kernel.nb = of_cell(
+        EVERY_SHAPE + FRESH if source.name[:2] in OF_THE_GATE else EVERY_SHAPE + FEW_SHAPES + FRESH
+    )
     kernel.execute()
     fresh = execute(source, kernel)
     stored = nbformat.read(notebook_of(source), as_version=4)
     assert outputs(fresh) == outputs(stored), "outputs are out of date: make notebooks"
     labels = ("recorded · NVIDIA H200", "emulated · sm_90 PTX")
-    assert any(label in text for text in outputs(fresh) for label in labels), "no output has a label"
+    assert any(label in text for text in outputs(fresh) for label in labels), (
+        "no output has a label"
+    )
 
 
 @NOTEBOOKS
@@ -108,18 +127,26 @@ def test_the_stored_notebook_has_the_cells_of_its_source_and_what_github_can_sho
     stored = nbformat.read(notebook_of(source), as_version=4)
     pairs = zip(map(folded, prepared(source).cells), stored.cells, strict=True)
     assert all(a.source == b.source and a.cell_type == b.cell_type for a, b in pairs)
-    assert set(stored.metadata) == {"kernelspec", "language_info"}, "jupytext pairs no files that differ"
+    assert set(stored.metadata) == {"kernelspec", "language_info"}, (
+        "jupytext pairs no files that differ"
+    )
     assert "formats" not in jupytext.read(source).metadata["jupytext"]
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     for cell in code:
         kinds = [set(output.get("data", {})) for output in cell.outputs]
         assert not any(output.output_type == "error" for output in cell.outputs)
-        assert not any(kind >= {"image/png", "text/html"} for kind in kinds), "HTML would be shown without styles"
+        assert not any(kind >= {"image/png", "text/html"} for kind in kinds), (
+            "HTML would be shown without styles"
+        )
         for output in cell.outputs:
             text = output.get("data", {}).get("text/plain", "")
             if re.match(r"[ +-]*sgemm_\w+<", text):
-                changed = [line for line in text.splitlines() if not re.match(r"[ +-]*(\.\.\.|sgemm_\w+<.*)$", line)]
+                changed = [
+                    line
+                    for line in text.splitlines()
+                    if not re.match(r"[ +-]*(\.\.\.|sgemm_\w+<.*)$", line)
+                ]
                 assert len(changed) <= 15, "a step is shown in few lines"
             assert "image/png" not in output.get("data", {}) or output.metadata["image/png"]["alt"]
         if page := re.search(r"^lab\.(panel|ladder)\(.*\)$", cell.source, re.MULTILINE):
@@ -127,33 +154,48 @@ def test_the_stored_notebook_has_the_cells_of_its_source_and_what_github_can_sho
 
 
 def test_a_notebook_that_is_made_again_has_the_seed_of_before_and_no_seconds():
-    stored = notebook_of(next(source for source in IN_ORDER if source.stem.startswith("08"))).read_text("utf-8")
+    stored = notebook_of(
+        next(source for source in IN_ORDER if source.stem.startswith("08"))
+    ).read_text("utf-8")
     ends = re.findall(r"(?:passed as|failed)\b[^\n\"]*?\(seed (\d+)\)", stored)
     assert len(ends) > 3 and len({*ends}) == 1 and not re.search(r" in \d+\.\d s \(seed", stored)
 
 
 @NOTEBOOKS
 def test_a_graded_exercise_has_a_folded_solution(source):
-    own, stored = jupytext.read(source).cells, nbformat.read(notebook_of(source), as_version=4).cells
+    own, stored = (
+        jupytext.read(source).cells,
+        nbformat.read(notebook_of(source), as_version=4).cells,
+    )
     graded = [number for number, cell in enumerate(own) if "check_answer(" in cell.source]
     asked, solved = (own[number] for number in graded)
-    assert re.search(r"^answer = None  # .*\nlab.check_answer\(.*, answer\)$", asked.source, re.MULTILINE)
+    assert re.search(
+        r"^answer = None  # .*\nlab.check_answer\(.*, answer\)$", asked.source, re.MULTILINE
+    )
     assert graded[1] == graded[0] + 1 and solved.metadata["tags"] == ["solution"]
-    shown = stored[graded[1] + source.name.startswith("00")]  # after the cell that installs the package
-    assert shown.cell_type == "markdown" and shown.source.startswith("<details><summary>Solution</summary>")
+    shown = stored[
+        graded[1] + source.name.startswith("00")
+    ]  # after the cell that installs the package
+    assert shown.cell_type == "markdown" and shown.source.startswith(
+        "<details><summary>Solution</summary>"
+    )
     assert solved.source in shown.source
 
 
 def test_a_solution_that_is_not_right_is_not_stored():
     output = nbformat.v4.new_output("execute_result", {"text/plain": "not yet: 3 is too small"})
-    wrong = nbformat.v4.new_code_cell("x", metadata={"tags": ["solution"]}, outputs=[output], execution_count=1)
+    wrong = nbformat.v4.new_code_cell(
+        "x", metadata={"tags": ["solution"]}, outputs=[output], execution_count=1
+    )
     with pytest.raises(SystemExit, match="this solution is not right"):
         folded(wrong)
 
 
 def test_the_first_code_cell_installs_the_package_where_it_is_missing():
     assert prepared(sources()[0]).cells[1].source == install_cell(public_address()).source
-    assert re.search(r'%pip .*"gemm-worklog @ git\+https://a.b/c"', install_cell("https://a.b/c").source)
+    assert re.search(
+        r'%pip .*"gemm-worklog @ git\+https://a.b/c"', install_cell("https://a.b/c").source
+    )
     with pytest.raises(ModuleNotFoundError, match="worklog is missing: `pip install`"):
         exec(install_cell("").source.replace('"worklog"', '"worklog_is_missing"'))
 
@@ -166,5 +208,9 @@ def test_links_exist_and_pictures_have_an_alt_text(page):
         text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     links = re.findall(r'\]\(([^)#]+)\)|(?:href|src|srcset)="([^"#]+)"', text)
     here = [re.sub(r"\s", "", marked or written) for marked, written in links]
-    assert [link for link in here if not link.startswith("https://") and not (page.parent / link).exists()] == []
+    assert [
+        link
+        for link in here
+        if not link.startswith("https://") and not (page.parent / link).exists()
+    ] == []
     assert text.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]+"', text))

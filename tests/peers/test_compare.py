@@ -44,7 +44,9 @@ class VirtualCupti:
     def __init__(self) -> None:
         self.gpu, self.error, self.completed = VirtualGpu(), "", list[Any]().extend
 
-    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
+    def activity_register_callbacks(
+        self, requested: Callable[[], Any], completed: Callable[[Any], None]
+    ) -> None:
         self.completed = completed
 
     def activity_enable(self, kind: int) -> None:
@@ -56,7 +58,12 @@ class VirtualCupti:
         self.gpu.traced = None
 
     def activity_flush_all(self, flag: int) -> None:
-        self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.gpu.traced])
+        self.completed(
+            [
+                SimpleNamespace(start=start, end=end, name=name)
+                for start, end, name in self.gpu.traced
+            ]
+        )
         self.gpu.traced.clear()
 
     def timer(self) -> Timer:
@@ -70,7 +77,9 @@ def cupti(monkeypatch):
     return stand_in
 
 
-def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_launch_or_events(cupti):
+def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_launch_or_events(
+    cupti,
+):
     cupti.gpu = gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
     first, second = gpu.kernel(4.0), gpu.kernel(7.5, data="other")
     two = Work("two kernels", 1, lambda stream: (first(), second())[0])
@@ -79,7 +88,9 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
     assert gpu.traced is None, "switched off"
     gpu.placement, settled = lambda rng: rng.random(), list[int]()
     kernel = gpu.kernel(50.0, sensitivity=1.0)
-    moving = Work("cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves))
+    moving = Work(
+        "cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves)
+    )
     assert 60.0 < cupti.timer()(moving) < 90.0, "the median of many placements"
     assert settled == [gpu.moves] and gpu.moves > 20
     assert ours(gpu).read(moving) and settled[1:] == [gpu.moves], "back to the buffers' own places"
@@ -87,7 +98,9 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
 
 def test_events_and_tracer_in_turn_see_the_same_clock(cupti):
     cupti.gpu = gpu = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
-    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), cupti.timer, [work(gpu, 512.0, 200.0)])["beside_cupti"]
+    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), cupti.timer, [work(gpu, 512.0, 200.0)])[
+        "beside_cupti"
+    ]
     assert beside["of"] == 512.0 and beside["events_us"] > 200.05, "the clock fell"
     assert beside["tracer_us"] - beside["events_us"] == approx(0.6, abs=0.05)
 
@@ -97,12 +110,17 @@ def test_a_tracer_that_fails_is_a_reason(cupti):
         cupti.timer()(Work("nothing", 1, lambda stream: None))
     cupti.error = "MULTIPLE_SUBSCRIBERS\nsecond line"
     beside = peers.beside_the_tracer(ours(cupti.gpu), cupti.timer, [work(cupti.gpu, 512.0, 20.0)])
-    assert beside == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: MULTIPLE_SUBSCRIBERS"}
+    assert beside == {
+        "beside_cupti": [],
+        "beside_cupti_reason": "RuntimeError: MULTIPLE_SUBSCRIBERS",
+    }
 
 
 def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else():
     """To half a percent of the time, not of the time with the offset in it."""
-    gpu = VirtualGpu(noise=2e-2, offset_us=1000.0)  # so noisy that the samples of the warm-up are not enough
+    gpu = VirtualGpu(
+        noise=2e-2, offset_us=1000.0
+    )  # so noisy that the samples of the warm-up are not enough
     same = peers.same_twice(ours(gpu, 1000.0), work(gpu, 512, 1000.0), pairs=10)
     assert same["agree"] >= 8
     assert len(same["intervals_us"]) == same["pairs"] == 10
@@ -111,28 +129,46 @@ def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_els
 
 
 def test_two_readings_agree_if_their_intervals_overlap():
-    for second, agree in (((51.0, 52.0), 1), ((51.5, 52.0), 0), ((48.0, 49.0), 1), ((48.0, 48.9), 0)):
+    for second, agree in (
+        ((51.0, 52.0), 1),
+        ((51.5, 52.0), 0),
+        ((48.0, 49.0), 1),
+        ((48.0, 48.9), 0),
+    ):
         reads = iter([Estimate(50.0, 49.0, 51.0), Estimate(sum(second) / 2, *second)])
         harness: Any = SimpleNamespace(read=lambda work, reads=reads: (None, next(reads), 0.1))
         assert peers.same_twice(harness, work(VirtualGpu(), 1, 1.0), pairs=1)["agree"] == agree
 
 
 def test_the_table_shows_readings_and_what_is_missing():
-    rows = [Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15), Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5)]
+    rows = [
+        Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15),
+        Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5),
+    ]
     rows.append(Row("torch Timer", "spin", 1, reason="ImportError: no torch"))
     promises = {"aa": {"pairs": 50, "agree": 48, "intervals_us": []}}
     text = peers.text(compared([*map(asdict, rows)], promises=promises, origin="live"))
-    assert text.startswith("live · NVIDIA H200 · ") and f"\n  [0] {peers.OURS}\n  [1] NVBench cold\n" in text
+    assert (
+        text.startswith("live · NVIDIA H200 · ")
+        and f"\n  [0] {peers.OURS}\n  [1] NVBench cold\n" in text
+    )
     assert re.search(r"^ +cuBLAS 512 +17\.00 +20\.00 +–$", text, re.MULTILINE)
     assert "48 of 50 pairs agree" in text and "torch Timer: ImportError: no torch" in text
 
 
 def test_kernels_of_known_length_are_functions_with_a_name():
     """cupyx's benchmark reads __name__."""
-    machine, seen = SimpleNamespace(stream="a stream", synchronize=lambda: None), list[tuple[int, str]]()
-    session: Any = SimpleNamespace(device=machine, timeline=SimpleNamespace(spin=lambda *spun: seen.append(spun)))
+    machine, seen = (
+        SimpleNamespace(stream="a stream", synchronize=lambda: None),
+        list[tuple[int, str]](),
+    )
+    session: Any = SimpleNamespace(
+        device=machine, timeline=SimpleNamespace(spin=lambda *spun: seen.append(spun))
+    )
     works = works_on(session, (1, 20), ())
-    assert seen == [(1000, "a stream"), (20_000, "a stream")] and all(hasattr(w.enqueue, "__name__") for w in works)
+    assert seen == [(1000, "a stream"), (20_000, "a stream")] and all(
+        hasattr(w.enqueue, "__name__") for w in works
+    )
 
 
 def reads_three_too_long(works: Sequence[Work]) -> Iterator[Row]:
@@ -141,7 +177,13 @@ def reads_three_too_long(works: Sequence[Work]) -> Iterator[Row]:
 
 def reads_no_number(works: Sequence[Work]) -> Iterator[Row]:
     for timed in works:
-        yield Row("no number", timed.kind, timed.of, 20.0 if timed is works[0] else float("nan"), float("nan"))
+        yield Row(
+            "no number",
+            timed.kind,
+            timed.of,
+            20.0 if timed is works[0] else float("nan"),
+            float("nan"),
+        )
 
 
 def fails_at_the_second(works: Sequence[Work]) -> Iterator[Row]:
@@ -163,7 +205,9 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
     cupti.gpu = gpu
 
     calibration = replace(CALIBRATION, offset_us=gpu.offset_us)
-    ready = SimpleNamespace(device=SimpleNamespace(stream=None), timeline=gpu, calibration=calibration)
+    ready = SimpleNamespace(
+        device=SimpleNamespace(stream=None), timeline=gpu, calibration=calibration
+    )
 
     def works_on(session: Any, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
         spins = [Work("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
@@ -200,14 +244,18 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
         "broken": "RuntimeError: cudaErrorStreamCaptureInvalidated",
         "missing": missing + install_command("torch"),
     }
-    (read, *_), (kept, *_) = ([row for row in compared.rows if row.ruler == name] for name in ("no number", "broken"))
+    (read, *_), (kept, *_) = (
+        [row for row in compared.rows if row.ruler == name] for name in ("no number", "broken")
+    )
     assert (read.us, read.wall_s, kept.us, kept.wall_s) == (20.0, None, 8.4, 0.1)
     errors = compared.errors()
     assert all(abs(error) < 0.05 for _, error in errors[peers.OURS])
     assert [error for _, error in errors[peers.KEPT]] == approx([gpu.offset_us] * 2, abs=0.05)
     promises = compared.document["promises"]
     ours_s = [compared.us("cuBLAS", size, "wall_s")[peers.OURS] for size in (512, 4096)]
-    assert all(seconds > 0 for seconds in ours_s) and all(row.converged for row in compared.rows[:4])
+    assert all(seconds > 0 for seconds in ours_s) and all(
+        row.converged for row in compared.rows[:4]
+    )
     assert {point["of"] for point in promises["beside_cupti"]} == {512, 4096}
     assert (promises["aa"]["work"], promises["aa"]["of"]) == ("cuBLAS", 512)
 
@@ -259,7 +307,9 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
 
     monkeypatch.setattr("worklog.runner.session.Session", lambda: session)
     monkeypatch.setattr(peers, "gpu", lambda: GPU)
-    monkeypatch.setattr(peers, "HARNESSES", {"foreign": (by_timer("foreign", on_its_own_stream), "peers")})
+    monkeypatch.setattr(
+        peers, "HARNESSES", {"foreign": (by_timer("foreign", on_its_own_stream), "peers")}
+    )
     path = peers.compare(benchmarks=[scaled, on_a_stream])
     assert path.parent == runs_dir().parent / "peers"
     compared = open_comparison(path, "benchmarks")
@@ -272,6 +322,10 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
         assert read["foreign"] == approx(cold_us, rel=0.3)
         assert read[peers.HOT] == approx(cold_us / machine.warm_speedup, rel=0.1)
     shown = peers.text(compared)
-    assert "on_a_stream · op=b · N 64" in shown and f"{peers.TRACED}: " in shown and "complete" in compared.document
+    assert (
+        "on_a_stream · op=b · N 64" in shown
+        and f"{peers.TRACED}: " in shown
+        and "complete" in compared.document
+    )
     with pytest.raises(BadSetting, match="waits has sync=True"):
         peers.compare(tmp_path / "other.json", benchmarks=[waits])

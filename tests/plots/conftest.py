@@ -16,11 +16,21 @@ from worklog.runs.comparison import Comparison
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 # Milliseconds at 4096.
-TIMES_MS = dict(naive=276.5, coalesced=23.5, shared=16.03, tiles_1d=7.51, tiles_2d=5.61, vectorized=3.89)
+TIMES_MS = dict(
+    naive=276.5, coalesced=23.5, shared=16.03, tiles_1d=7.51, tiles_2d=5.61, vectorized=3.89
+)
 TIMES_MS |= dict(autotuned=2.745, warptiled=2.648, cuBLAS=2.663)
 SIZE = (4096, 4096, 4096)
-PASSED = "exact on edge shapes", "exact at the benchmark shape", "bit-equal when repeated", "precision"
-STAGES = tuple(Stage(name, True, 187.4, 1296.0, f"{name}: 187") for name in (*PASSED, "timed output", "plausible"))
+PASSED = (
+    "exact on edge shapes",
+    "exact at the benchmark shape",
+    "bit-equal when repeated",
+    "precision",
+)
+STAGES = tuple(
+    Stage(name, True, 187.4, 1296.0, f"{name}: 187")
+    for name in (*PASSED, "timed output", "plausible")
+)
 BIASED = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS}
 NAIVE_READING = {setting: BIASED[setting] for setting in HOW_ONE_MEASURES}
 ARTICLE_FOUR = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS if pitfall.article}
@@ -48,7 +58,9 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
 
 def empty_run() -> Run:
     """Provenance and calibration, no measurement."""
-    kernels = {rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}}
+    kernels = {rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {
+        "cuBLAS": {}
+    }
     return small_run(kernels=kernels, measurements=[], origin="recorded")
 
 
@@ -74,7 +86,9 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
                 biased_us = us / factor / max(1.0, us / 20)
             else:
                 biased_us = us * (1 + (1 / factor - 1) * min(1.0, 20 / us))
-            ratio = share * factor if changed.keys() & {"order", "baseline"} else share * us / biased_us
+            ratio = (
+                share * factor if changed.keys() & {"order", "baseline"} else share * us / biased_us
+            )
             run.add(measurement(kernel, n, biased_us, ratio, changed=changed))
 
 
@@ -87,15 +101,31 @@ def full_run() -> Run:
 
 
 LENGTHS = (1, 2, 5, 10, 30, 100, 1000)
-ERRORS = {"worklog": 0.03, "worklog, offset kept": 3.45, "CuPy benchmark": 9.0, "torch Timer": 12.0, "do_bench": 3.42}
-ERRORS |= {"do_bench_cudagraph": 1.0, "NVBench cold": 2.8, "NVBench batch": 1.3, "worklog, CUPTI": 0.6}
+ERRORS = {
+    "worklog": 0.03,
+    "worklog, offset kept": 3.45,
+    "CuPy benchmark": 9.0,
+    "torch Timer": 12.0,
+    "do_bench": 3.42,
+}
+ERRORS |= {
+    "do_bench_cudagraph": 1.0,
+    "NVBench cold": 2.8,
+    "NVBench batch": 1.3,
+    "worklog, CUPTI": 0.6,
+}
 
 
 def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
     """Harnesses that read every known length wrong by the same time, in microseconds, and one that read none."""
-    rows: list[dict[str, Any]] = [{"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"}]
+    rows: list[dict[str, Any]] = [
+        {"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"}
+    ]
     for name, error in errors.items():
-        rows += [{"ruler": name, "work": "spin", "of": of, "us": of + error, "reason": None} for of in LENGTHS]
+        rows += [
+            {"ruler": name, "work": "spin", "of": of, "us": of + error, "reason": None}
+            for of in LENGTHS
+        ]
     return compared(rows)
 
 
@@ -106,7 +136,9 @@ def tall_run(count: int) -> Run:
     for index in range(len(run.measurements), count):
         name = f"rung_{index + 1}"
         run.kernels[name] = {"tile": {"BM": 128, "BN": 64 * (1 + index % 3), "BK": 16}}
-        run.measurements.append(measurement(name, 4096, 2700.0 - 11 * index, 2663 / (2700.0 - 11 * index)))
+        run.measurements.append(
+            measurement(name, 4096, 2700.0 - 11 * index, 2663 / (2700.0 - 11 * index))
+        )
     run.measurements = [*run.measurements[:count], baseline]
     return run
 
@@ -130,18 +162,25 @@ def failed() -> Run:
     are a user's and come first."""
     run = ladder_run()
     wide = ("not converged: ±0.5 % was not reached",)
-    kernels = {m.kernel: replace(m, degradations=wide if m.kernel == "naive" else ()) for m in run.measurements}
+    kernels = {
+        m.kernel: replace(m, degradations=wide if m.kernel == "naive" else ())
+        for m in run.measurements
+    }
     for name, reason in (("vectorized", REASON), ("wrong", "wrong")):
         kernels[name] = Measurement(name, SIZE, "failed", reason=reason)
     users = {name: {"user": "kernel"} for name in ("mine", "wrong")}
-    return of(measurement("mine", 4096, 5500.0, 0.5), *kernels.values(), kernels=run.kernels | users)
+    return of(
+        measurement("mine", 4096, 5500.0, 0.5), *kernels.values(), kernels=run.kernels | users
+    )
 
 
 def both() -> Run:
     """Both ladders at 4096; tf32 has neither the class nor the error of FP32, split ran at a lower clock, and best on
     another day."""
 
-    def checked(name: str, us: float, largest: float, limit: float = 1296.0, precision: str = "fp32") -> Measurement:
+    def checked(
+        name: str, us: float, largest: float, limit: float = 1296.0, precision: str = "fp32"
+    ) -> Measurement:
         verdict = Verdict((Stage("precision", True, largest, limit, ""),), precision)
         return replace(measured(name, 4096, us, 2663 / us), verdict=verdict)
 
@@ -150,7 +189,9 @@ def both() -> Run:
         checked("naive", 270_000, 205.0),
         replace(checked("best", 2500, 205.0), context=another_day),
         checked("tf32", 600, 20_400.0, 263_000.0, "tf32"),
-        replace(checked("split", 700, 38.4), samples=Samples([Side("split", [700.0], [1650.0])], [1])),
+        replace(
+            checked("split", 700, 38.4), samples=Samples([Side("split", [700.0], [1650.0])], [1])
+        ),
         checked("cuBLAS", 2663, 205.0),
     )
 
@@ -158,7 +199,9 @@ def both() -> Run:
 def over_sizes() -> Run:
     """A rung that leads at 256 and one that leads at 4096, and cuBLAS."""
     shares = {"shared": (0.7, 0.2), "warptiled": (0.2, 1.1), "cuBLAS": (1.0, 1.0)}
-    return of(*(measured(name, n, 100.0, shares[name][n > 256]) for name in shares for n in (256, 4096)))
+    return of(
+        *(measured(name, n, 100.0, shares[name][n > 256]) for name in shares for n in (256, 4096))
+    )
 
 
 def sampled(count: int, mask: int = 0) -> Run:
@@ -176,8 +219,12 @@ def benchmark(sizes: Iterable[int] = (8, 64)) -> Run:
     for name, us in (("fast", 1.0), ("slow", 2.0)):
         for n in sizes:
             time, ratio = Estimate(us * n, 0.99 * us * n, 1.01 * us * n), Estimate(0.5, 0.49, 0.51)
-            m = replace(measured(name, us=us * n), shape=None, axes={"N": n, "dtype": "half"}, time=time)
-            shown.append(replace(m, against={"theirs": ratio}, work=Work(bytes_read=1000 * n), roof=None))
+            m = replace(
+                measured(name, us=us * n), shape=None, axes={"N": n, "dtype": "half"}, time=time
+            )
+            shown.append(
+                replace(m, against={"theirs": ratio}, work=Work(bytes_read=1000 * n), roof=None)
+            )
     return of(*shown)
 
 

@@ -56,17 +56,24 @@ COUNTED = LadderCounts(
     },
 )
 TILES = ((0.0, 0.0, 0.0), (0.0, 0.5, 1.0))
-WHERE = ErrorMap((12, 20), 60, 240, "rows 8 to 11", "columns 8 to 19", (8, 8), TILES, "One tile: a race.")
+WHERE = ErrorMap(
+    (12, 20), 60, 240, "rows 8 to 11", "columns 8 to 19", (8, 8), TILES, "One tile: a race."
+)
 BROKEN = replace(CALIBRATION, offset_by_length_us={"1": 3.9, "10": 3.45, "1000": 3.45})
 GROWTH = {"promoted every 128 k": {128: 8.0, 1024: 8.2}, "never": {128: 8.0, 1024: 61.0}}
-NUMBERS = {"a heading of more than one line, µs": {"one": 12.5, "another name": 1979.0}, "%": {"one": 0.0}}
+NUMBERS = {
+    "a heading of more than one line, µs": {"one": 12.5, "another name": 1979.0},
+    "%": {"one": 0.0},
+}
 PERCENTS = " | ".join(f"{percent} %" for percent in ARTICLE_PERCENT.values())
 
 
 @cache
 def tiles() -> Variants:
     """Four tiles of one rung, compiled."""
-    return variants(rung("vectorized"), [TileAxis("BM", (64, 128)), TileAxis("BN", (64, 128))], arch="sm_90")
+    return variants(
+        rung("vectorized"), [TileAxis("BM", (64, 128)), TileAxis("BN", (64, 128))], arch="sm_90"
+    )
 
 
 def swept() -> Run:
@@ -82,7 +89,9 @@ def swept() -> Run:
 def on_three_days() -> list[Run]:
     """Two kernels: one slower each day, the other faster on the last."""
     times = (10, 90.0, 100.0), (11, 100.0, 100.0), (12, 110.0, 90.0)
-    pairs = [(f"2026-11-{day}T03:12", [measured("a", us=a), measured("b", us=b)]) for day, a, b in times]
+    pairs = [
+        (f"2026-11-{day}T03:12", [measured("a", us=a), measured("b", us=b)]) for day, a, b in times
+    ]
     return [small_run(created=created, measurements=pair) for created, pair in pairs]
 
 
@@ -91,9 +100,18 @@ def on_two_cards() -> Run:
     run = small_run(measurements=[])
     for card in ("a:0", "b:1"):
         run.add_card(card, run.gpu, run.calibration)
-    for name, card, began, seconds in (("x", "a:0", 0, 2), ("y", "b:1", 0, 1), ("z", "b:1", 1, 1), ("x", "a:0", 2, 2)):
-        final = {"against": {"cuBLAS": Estimate(1, 1, 1), "y": Estimate(1, 1, 1)}} if began == 2 else {}
-        run.add(replace(measured(name, 512), ran=Ran(card, 1e9 + began, seconds), context=None, **final))
+    for name, card, began, seconds in (
+        ("x", "a:0", 0, 2),
+        ("y", "b:1", 0, 1),
+        ("z", "b:1", 1, 1),
+        ("x", "a:0", 2, 2),
+    ):
+        final = (
+            {"against": {"cuBLAS": Estimate(1, 1, 1), "y": Estimate(1, 1, 1)}} if began == 2 else {}
+        )
+        run.add(
+            replace(measured(name, 512), ran=Ran(card, 1e9 + began, seconds), context=None, **final)
+        )
     return run
 
 
@@ -117,7 +135,9 @@ CASES = {
         lambda: plots.ladder(runs.failed()),
         f"{runs.REASON} | mine · yours | 1.0 % * | * the interval | mine reaches 50.0 % of cuBLAS, more than tiles_2d",
     ),
-    "ladder at another size": Case(lambda: plots.ladder(full_run(), 1024), absent="A6000 | 93.7 % | 84.8 %"),
+    "ladder at another size": Case(
+        lambda: plots.ladder(full_run(), 1024), absent="A6000 | 93.7 % | 84.8 %"
+    ),
     "both ladders": Case(
         lambda: plots.ladders(runs.both()),
         "444 % · class tf32 | 380 % · 1650 MHz | 2026-10-01: best | split computes FP32 on tensor cores 3.8 "
@@ -125,32 +145,57 @@ CASES = {
         "1980 MHz",
     ),
     "roofline without 4096": Case(lambda: plots.roofline(runs.below(4096)), "2048 × 2048 × 2048"),
-    "sizes": Case(lambda: plots.sizes(runs.over_sizes()), "warptiled: 110 % of cuBLAS at N = 4096, 20 % at 256"),
-    "lines": Case(lambda: plots.lines(runs.over_sizes()), "shared: 1374 TFLOP/s at N = 4096, where warptiled can't be"),
+    "sizes": Case(
+        lambda: plots.sizes(runs.over_sizes()),
+        "warptiled: 110 % of cuBLAS at N = 4096, 20 % at 256",
+    ),
+    "lines": Case(
+        lambda: plots.lines(runs.over_sizes()),
+        "shared: 1374 TFLOP/s at N = 4096, where warptiled can't be",
+    ),
     "lines of a benchmark": Case(
         lambda: plots.lines(runs.benchmark()), "1 GB/s at N = 64, 0.5 times the rate of theirs"
     ),
-    "lines of times": Case(lambda: plots.lines(runs.benchmark(), y="us"), "fast: 64 µs at N = 64, 0.5 times as fast"),
-    "ablation": Case(lambda: plots.ablation(full_run(), "warptiled"), "size: 1 clocks drift, wrong answers are fast."),
+    "lines of times": Case(
+        lambda: plots.lines(runs.benchmark(), y="us"), "fast: 64 µs at N = 64, 0.5 times as fast"
+    ),
+    "ablation": Case(
+        lambda: plots.ablation(full_run(), "warptiled"),
+        "size: 1 clocks drift, wrong answers are fast.",
+    ),
     "ablation at 512": Case(lambda: plots.ablation(full_run(), "naive", 512), "at 512"),
-    "ablation of small sizes": Case(lambda: plots.ablation(runs.below(2048), "naive"), "reading at 256,"),
+    "ablation of small sizes": Case(
+        lambda: plots.ablation(runs.below(2048), "naive"), "reading at 256,"
+    ),
     "accuracy": Case(
         lambda: plots.accuracy(runs.both()),
         "split is 3.80 times as fast as cuBLAS, with less error | split 196 | tf32 229 | best 55.0 | Muted blue: FP32",
     ),
     "accuracy of cuBLAS": Case(
-        lambda: plots.accuracy(of(*runs.both().measurements[::4])), "cuBLAS is the fastest kernel with FP32's error"
+        lambda: plots.accuracy(of(*runs.both().measurements[::4])),
+        "cuBLAS is the fastest kernel with FP32's error",
     ),
-    "bars": Case(lambda: plots.bars("Two", NUMBERS, "some", accented=["one"]), "12.50 | 1979 | 0.000 | –", "", "some"),
+    "bars": Case(
+        lambda: plots.bars("Two", NUMBERS, "some", accented=["one"]),
+        "12.50 | 1979 | 0.000 | –",
+        "",
+        "some",
+    ),
     "calibration with a broken promise": Case(
-        lambda: plots.calibration(replace(full_run(), calibration=BROKEN)), "breaks its promise at 1 µs"
+        lambda: plots.calibration(replace(full_run(), calibration=BROKEN)),
+        "breaks its promise at 1 µs",
     ),
     "peers": Case(lambda: plots.peers(comparison()), "not read: gone", source=COMPARED),
-    "peers without ours": Case(lambda: plots.peers(comparison({"do_bench": 0.2})), "What each harness", "", COMPARED),
-    "samples": Case(
-        lambda: plots.samples(full_run(), "warptiled"), "scatter by 1 %, the median of 9 is known to ±0.27 % | unknown"
+    "peers without ours": Case(
+        lambda: plots.peers(comparison({"do_bench": 0.2})), "What each harness", "", COMPARED
     ),
-    "samples, slowed": Case(lambda: plots.samples(runs.sampled(9, 0x4), "naive", 512), "slowed: software power cap"),
+    "samples": Case(
+        lambda: plots.samples(full_run(), "warptiled"),
+        "scatter by 1 %, the median of 9 is known to ±0.27 % | unknown",
+    ),
+    "samples, slowed": Case(
+        lambda: plots.samples(runs.sampled(9, 0x4), "naive", 512), "slowed: software power cap"
+    ),
     "sweep": Case(
         lambda: plots.sweep(tiles(), swept()),
         "the best of 2 tiles is 3 times as fast | 45.81 | 15.27 | at precision: no",
@@ -162,16 +207,37 @@ CASES = {
         "1 of 4 tiles measured | not measured",
         source="sm_90",
     ),
-    "heat map": Case(lambda: plots.heat_map(tiles(), swept()), "30 | 90 | – | BM | BN | at precision: no", "", LIVE),
-    "changes": Case(lambda: plots.changes(compare(*([side_of(run)] for run in on_three_days()[:2]))), source=LIVE),
+    "heat map": Case(
+        lambda: plots.heat_map(tiles(), swept()),
+        "30 | 90 | – | BM | BN | at precision: no",
+        "",
+        LIVE,
+    ),
+    "changes": Case(
+        lambda: plots.changes(compare(*([side_of(run)] for run in on_three_days()[:2]))),
+        source=LIVE,
+    ),
     "history": Case(lambda: plots.history("a", on_three_days()), source=LIVE),
-    "cards": Case(lambda: plots.cards(on_two_cards()), "3 tiles in 4 s: 2 cards were busy 75 % | b:1", source="live"),
+    "cards": Case(
+        lambda: plots.cards(on_two_cards()),
+        "3 tiles in 4 s: 2 cards were busy 75 % | b:1",
+        source="live",
+    ),
 }
 LIMIT = {128: 17.0, 1024: 42.0}
 for name, (draw, words) in {
-    "traffic": (lambda: plots.traffic(COUNTED), "16.0 per load (float4) | no shared memory | 25 % conflicts"),
-    "error growth": (lambda: plots.curves("It grows", GROWTH, EMULATED, "K", "u·D", limit=LIMIT), "never | 128 | 1024"),
-    "curves": (lambda: plots.curves("Saved", GROWTH, EMULATED, "K tiles", "µs"), "K tiles | µs | 20 | 1024"),
+    "traffic": (
+        lambda: plots.traffic(COUNTED),
+        "16.0 per load (float4) | no shared memory | 25 % conflicts",
+    ),
+    "error growth": (
+        lambda: plots.curves("It grows", GROWTH, EMULATED, "K", "u·D", limit=LIMIT),
+        "never | 128 | 1024",
+    ),
+    "curves": (
+        lambda: plots.curves("Saved", GROWTH, EMULATED, "K tiles", "µs"),
+        "K tiles | µs | 20 | 1024",
+    ),
     "tile map": (lambda: plots.tile_map(WHERE, EMULATED), "One tile: a race | 60 of 240"),
 }.items():
     CASES[name] = Case(draw, words, source=EMULATED)
@@ -180,7 +246,9 @@ for name, words in {
     "vectorized": "As in 2, Bs in 8 wavefronts | load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts | thread 0's",
     "split": "split: warp 0 loads no element | colour thread 128's elements",  # but for bulk copies
 }.items():
-    CASES[f"ownership of {name}"] = Case(lambda name=name: plots.ownership(access(name)), words, source=EMULATED)
+    CASES[f"ownership of {name}"] = Case(
+        lambda name=name: plots.ownership(access(name)), words, source=EMULATED
+    )
 for name, words in {
     "conflict_free": "requests no tile ahead",
     "async_copies": "requests 4 tiles ahead | copy to shared memory",
@@ -191,14 +259,20 @@ for name, words in {
     CASES[f"timeline of {name}"] = Case(partial(lab.timeline, name, *where), words, source=EMULATED)
 for error in (3.4, -3.4):
     alike = comparison(dict.fromkeys(["worklog", *map("harness {}".format, range(16))], error))
-    CASES[f"16 peers {error} µs off"] = Case(partial(plots.peers, alike), "harness 15", source=COMPARED)
+    CASES[f"16 peers {error} µs off"] = Case(
+        partial(plots.peers, alike), "harness 15", source=COMPARED
+    )
 for shape in ((1, 4000), (4000, 1)):
     where = replace(WHERE, shape=shape, tile=shape, tiles=((0.001,),), guess="")
     wrong = "60 of 240 elements of C are wrong"
-    CASES[f"tile map of {shape}"] = Case(partial(plots.tile_map, where, EMULATED), wrong, source=EMULATED)
+    CASES[f"tile map of {shape}"] = Case(
+        partial(plots.tile_map, where, EMULATED), wrong, source=EMULATED
+    )
 for count in (1, 9, 2000):
     known = f"the median of {count - count // 10} is known | not slowed"
-    CASES[f"{count} samples"] = Case(partial(plots.samples, runs.sampled(count), "naive", 512), known)
+    CASES[f"{count} samples"] = Case(
+        partial(plots.samples, runs.sampled(count), "naive", 512), known
+    )
 for count in (1, 15):
     run = tall_run(count)
     names = [m.kernel for m in run.measurements[:-1]]
@@ -279,9 +353,15 @@ def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(n
     chart, case = drawn(name), CASES[name]
     assert collisions(chart) == []
     words = " ".join(said(chart).split())
-    assert [found for found in (*case.words.split(" | "), chart.headline) if " ".join(found.split()) not in words] == []
+    assert [
+        found
+        for found in (*case.words.split(" | "), chart.headline)
+        if " ".join(found.split()) not in words
+    ] == []
     assert [found for found in filter(None, case.absent.split(" | ")) if found in words] == []
-    assert case.source in words and case.source in chart.alt and len(chart.alt) > len(chart.headline)
+    assert (
+        case.source in words and case.source in chart.alt and len(chart.alt) > len(chart.headline)
+    )
     assert 550 <= chart.bbox.width <= 740
     for text in texts(chart):
         red, green, blue = to_rgb(text.get_color())
@@ -290,14 +370,20 @@ def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(n
         assert shade < 0.5 or text.get_color() == PAPER, text
     light = chart.svg()
     roles = {role for role in LIGHT if LIGHT[role] in light}
-    assert set(re.findall(r"#[0-9a-f]{6}\b", light)) == {LIGHT[role] for role in roles} > {LIGHT["paper"]}
+    assert (
+        set(re.findall(r"#[0-9a-f]{6}\b", light))
+        == {LIGHT[role] for role in roles}
+        > {LIGHT["paper"]}
+    )
     assert set(re.findall(r"#[0-9a-f]{6}\b", in_the_dark(light))) == {DARK[role] for role in roles}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_chart_looks_as_it_was_last_looked_at(name):
     noted = json.loads(LOOKS.read_text(encoding="utf-8"))
-    assert noted.get(name) == look(drawn(name)), "another drawing: python -m tests.stale --make looks, and look at it"
+    assert noted.get(name) == look(drawn(name)), (
+        "another drawing: python -m tests.stale --make looks, and look at it"
+    )
 
 
 def test_the_recordings_are_drawn_without_overlaps():
@@ -307,7 +393,9 @@ def test_the_recordings_are_drawn_without_overlaps():
         kernel = [m.kernel for m in run.select(shape=first) if m.status == "measured"][-1]
         charts = [draw(run) for draw in (plots.sizes, plots.ablation, plots.calibration)]
         charts.append(plots.samples(run, kernel, first))
-        charts += [draw(run, shape) for draw in (plots.ladder, plots.roofline) for shape in (first, last)]
+        charts += [
+            draw(run, shape) for draw in (plots.ladder, plots.roofline) for shape in (first, last)
+        ]
         for chart in charts:
             assert collisions(chart) == [], chart.headline
             assert run.label in said(chart)
@@ -325,25 +413,43 @@ def test_the_recordings_are_drawn_without_overlaps():
         (lambda: plots.ablation(of()), "`worklog ablate"),
         (lambda: plots.ablation(full_run(), "warptiled", 100), "warptiled at 100, only at 256, "),
         (lambda: plots.ablation(full_run(), "shared"), "no ablation of shared"),
-        (lambda: plots.ablation(of(*(m for m in full_run().measurements if len(m.changed) < 2))), "combined"),
+        (
+            lambda: plots.ablation(of(*(m for m in full_run().measurements if len(m.changed) < 2))),
+            "combined",
+        ),
         (lambda: plots.bars("nothing", {"µs": {}}, "a source"), "no numbers"),
         (lambda: plots.peers(comparison({})), "no kernel of known length"),
         (lambda: plots.samples(full_run(), "unheard_of", 512), "no samples of unheard_of"),
-        (lambda: plots.sweep(replace(tiles(), kept=()), of()), "no tile is left: vectorized: 2 BM x 2 BN"),
-        (lambda: plots.heat_map(tiles(), swept(), "BM" * 2), "a map needs two axes that vary: choose from BM, BN"),
+        (
+            lambda: plots.sweep(replace(tiles(), kept=()), of()),
+            "no tile is left: vectorized: 2 BM x 2 BN",
+        ),
+        (
+            lambda: plots.heat_map(tiles(), swept(), "BM" * 2),
+            "a map needs two axes that vary: choose from BM, BN",
+        ),
         (lambda: plots.heat_map(tiles(), of()), "no tile of these axes has a time"),
         (lambda: plots.cards(of()), "the run is of no sweep"),
         (lambda: plots.lines(runs.benchmark(sizes=[8])), "measure two values"),
         (lambda: plots.lines(runs.benchmark(), y="tflops"), "states no work for TFLOP/s"),
-        (lambda: plots.lines(runs.benchmark(), y="speed"), "choose from tflops, gbs, items, us, share"),
+        (
+            lambda: plots.lines(runs.benchmark(), y="speed"),
+            "choose from tflops, gbs, items, us, share",
+        ),
         (lambda: plots.lines(runs.benchmark(), x="dtype"), "no line has two points over dtype"),
         (lambda: plots.ladder(full_run(), 0), "size"),
-        (lambda: plots.ladder(None), r"ladder: run: give a run, such as worklog.open_run\(\), not None"),
+        (
+            lambda: plots.ladder(None),
+            r"ladder: run: give a run, such as worklog.open_run\(\), not None",
+        ),
         (lambda: plots.accuracy(full_run().frame()), "accuracy: run: give a run"),
         (lambda: plots.sweep(tiles(), run="newest"), "sweep: run: give a run, .* not 'newest'"),
         (lambda: plots.history(3), "history: kernel: give a kernel's name, not 3"),
         (lambda: lab.timeline("naive"), "naive (states no tile|.*reads a tile)"),
-        (lambda: lab.timeline("equal_shares"), "equal_shares: no warp reads a tile"),  # block 0 has no share
+        (
+            lambda: lab.timeline("equal_shares"),
+            "equal_shares: no warp reads a tile",
+        ),  # block 0 has no share
     ],
 )
 def test_what_cannot_be_drawn_has_a_reason(draw, message):
@@ -352,7 +458,10 @@ def test_what_cannot_be_drawn_has_a_reason(draw, message):
 
 
 if __name__ == "__main__":
-    noted, folder = json.loads(LOOKS.read_text(encoding="utf-8")), Path(tempfile.mkdtemp(prefix="looks"))
+    noted, folder = (
+        json.loads(LOOKS.read_text(encoding="utf-8")),
+        Path(tempfile.mkdtemp(prefix="looks")),
+    )
     now = {name: look(drawn(name)) for name in CASES}
     for name in (name for name in CASES if now[name] != noted.get(name)):
         (folder / f"{name}.svg").write_text(drawn(name).svg(), encoding="utf-8")

@@ -16,7 +16,15 @@ import pytest
 import resvg_py
 from PIL import Image
 
-from tests.plots.conftest import ARTICLE_FOUR, ablate, full_run, ladder_run, measurement, of, tall_run
+from tests.plots.conftest import (
+    ARTICLE_FOUR,
+    ablate,
+    full_run,
+    ladder_run,
+    measurement,
+    of,
+    tall_run,
+)
 from worklog.gate import checker, edges, precision, sgemm
 from worklog.gate.checker import EVERY_LAUNCH
 from worklog.plots import DIAGRAMS, diagrams, headline, style
@@ -37,7 +45,11 @@ ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 @cache
 def shipped() -> list[Run]:
     """The recordings, not to be changed."""
-    return [Run.load(path, origin="recorded") for part in ("", "grid") for path in recordings(part).values()]
+    return [
+        Run.load(path, origin="recorded")
+        for part in ("", "grid")
+        for path in recordings(part).values()
+    ]
 
 
 class Line(NamedTuple):
@@ -67,7 +79,9 @@ def lines(
         for child in e:
             yield from lines(child, x, y, wide, kind, anchor)
         return
-    y += px(e.attrib["y"], 100) + float(e.get("dy", 0))  # only the picture of samples has percentages: 100 px high
+    y += px(e.attrib["y"], 100) + float(
+        e.get("dy", 0)
+    )  # only the picture of samples has percentages: 100 px high
     for part in [*e] or [e]:
         y += float(part.get("dy", "0em").removesuffix("em")) * SIZES[kind]
         words, (points, bold) = part.text or "", style.TEXT[kind]
@@ -99,13 +113,20 @@ def draw(name: str, run: Run) -> Diagram:
 
 def struck(diagram: Diagram, more: str = "") -> list[str]:
     """Lines of text on other text, with more than one colour behind them, or beyond the page. more: SVG on top."""
-    bare = re.sub("<text .*?</text>", "", diagram.svg(), flags=re.DOTALL).replace("</svg>\n", f"{more}</svg>\n")
-    with Image.open(io.BytesIO(resvg_py.svg_to_bytes(svg_string=bare, skip_system_fonts=True))) as image:
+    bare = re.sub("<text .*?</text>", "", diagram.svg(), flags=re.DOTALL).replace(
+        "</svg>\n", f"{more}</svg>\n"
+    )
+    with Image.open(
+        io.BytesIO(resvg_py.svg_to_bytes(svg_string=bare, skip_system_fonts=True))
+    ) as image:
         pixels = np.asarray(image.convert("RGB")).astype(int)
     height, width, _ = pixels.shape
     bad = []
     for one, other in combinations(written(diagram), 2):
-        if min(one.x1, other.x1) > max(one.x0, other.x0) and min(one.y1, other.y1) > max(one.y0, other.y0) + 1:
+        if (
+            min(one.x1, other.x1) > max(one.x0, other.x0)
+            and min(one.y1, other.y1) > max(one.y0, other.y0) + 1
+        ):
             bad.append(f"{one.text} on {other.text}")
     for line in written(diagram):
         x0, y0, x1, y1 = map(round, line[1:])
@@ -130,8 +151,12 @@ def test_words_fit_at_any_run_with_a_rung_and_the_source_is_there(name):
         assert run.label in words(diagram) and run.label in diagram.alt
         assert len(diagram.alt) > 150 and 15 < len(diagram.headline) < 150
         drawn = set(re.findall('(?:fill|stroke)="([^"]+)"', diagram.svg())) - {"none"}
-        assert drawn <= set(LIGHT.values()), "colours that are not the palette's stay as they are on a dark page"
-    assert not re.search(r"[+×÷] ?\d[\d.]*( %)? at \d", words(draw(name, ladder_run()))), "no ablation: no effect"
+        assert drawn <= set(LIGHT.values()), (
+            "colours that are not the palette's stay as they are on a dark page"
+        )
+    assert not re.search(r"[+×÷] ?\d[\d.]*( %)? at \d", words(draw(name, ladder_run()))), (
+        "no ablation: no effect"
+    )
     small = measurement("a_kernel_with_a_name_much_longer_than_any_rung_has", 64, 9.8, 0.4)
     draw(name, of(small, measurement("cuBLAS", 64, 4.0, 1.0)))
     for kernels in ([], [Measurement("naive", (64, 64, 64), "failed", reason="wrong")]):
@@ -145,7 +170,11 @@ def test_words_that_do_not_fit_and_lines_through_words_are_found(h200):
     middle = (name.y0 + name.y1) / 2
     assert "warptiled" in struck(diagram, f'<path d="M0 {middle}h700" stroke="#000"/>')
     m = facts.subject(h200)
-    names = {**facts.common(h200, m), **facts.one_formula(h200, m), "work": "a-word-much-wider-than-its-card"}
+    names = {
+        **facts.common(h200, m),
+        **facts.one_formula(h200, m),
+        "work": "a-word-much-wider-than-its-card",
+    }
     assert any(names["work"] in bad for bad in struck(Diagram(FORMULA, names)))
 
 
@@ -169,7 +198,14 @@ def test_the_headline_is_of_the_run_that_holds_it_else_of_the_recording(h200):
     for run, source in ((h200, grid), (grid, grid), (live, live)):
         picture = draw("headline", run)
         assert source.label in picture.alt and picture.svg().count(f'fill="{ALERT}"') == 1
-        for number in ("198.7 ±0.6 µs", "60.0 ±0.4 µs", "63.1 to 65.8", "−34 µs", "+43 µs", "64.4 % of"):
+        for number in (
+            "198.7 ±0.6 µs",
+            "60.0 ±0.4 µs",
+            "63.1 to 65.8",
+            "−34 µs",
+            "+43 µs",
+            "64.4 % of",
+        ):
             assert number in words(picture)
 
 
@@ -177,12 +213,21 @@ def test_each_gremlin_has_its_measurement_and_each_of_its_settings_a_sentence(h2
     template = Path(diagrams.__file__).with_name("four_gremlins.svg").read_text()
     assert "not stopped" not in words(DIAGRAMS[GREMLINS](h200))
     for pitfall in facts.FOUR:
-        assert template.count(f'if="{pitfall.setting}"') >= 4, "bars, the measurement's name, why, and in the alt text"
-        named = {str(v) for v in (pitfall.unbiased, *pitfall.also)} - {"count", "time", "salykova", "tensara"}
+        assert template.count(f'if="{pitfall.setting}"') >= 4, (
+            "bars, the measurement's name, why, and in the alt text"
+        )
+        named = {str(v) for v in (pitfall.unbiased, *pitfall.also)} - {
+            "count",
+            "time",
+            "salykova",
+            "tensara",
+        }
         assert all(f'if="{value}"' in template for value in named)
         assert f"{pitfall.setting} = {pitfall.unbiased}" in words(DIAGRAMS[GREMLINS](full_run()))
         h200.harness[pitfall.setting] = pitfall.biased[0]
-        assert f"{pitfall.setting} = {pitfall.biased[0]} not stopped" in words(DIAGRAMS[GREMLINS](h200))
+        assert f"{pitfall.setting} = {pitfall.biased[0]} not stopped" in words(
+            DIAGRAMS[GREMLINS](h200)
+        )
 
 
 def test_what_a_diagram_needs_and_the_run_lacks_is_named(h200):
@@ -196,28 +241,41 @@ def test_what_a_diagram_needs_and_the_run_lacks_is_named(h200):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "claim"), [((256, 4096), "at 4096"), ((128, 256, 512, 1024, 2048, 4096), "from 2048 on")]
+    ("sizes", "claim"),
+    [((256, 4096), "at 4096"), ((128, 256, 512, 1024, 2048, 4096), "from 2048 on")],
 )
 def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes, claim):
     run = ladder_run()
     ablate(run, "warptiled", sizes)
     unbiased = {m.shape: m for m in run.select("warptiled")}
     run.measurements = [
-        replace(unbiased[m.shape], changed=m.changed) if m.changed == {"l2": "warm"} and m.shape[0] >= 2048 else m
+        replace(unbiased[m.shape], changed=m.changed)
+        if m.changed == {"l2": "warm"} and m.shape[0] >= 2048
+        else m
         for m in run.measurements
     ]
     finding, fits = draw(HIERARCHY, run).headline, run.gpu.l2_bytes >= 3 * 4 * 2048**2
     assert f"nothing {claim}" in finding
-    assert ("fit into" in finding) == (2048 in sizes and fits), "fitting alone does not explain an effect"
+    assert ("fit into" in finding) == (2048 in sizes and fits), (
+        "fitting alone does not explain an effect"
+    )
 
 
-def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check_of_every_launch(h200):
+def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check_of_every_launch(
+    h200,
+):
     before, m = DIAGRAMS[LOOP](h200), change(h200)
-    assert before.svg().count("<circle") == 9 and "hollow" not in words(before) and "check" not in words(before)
+    assert (
+        before.svg().count("<circle") == 9
+        and "hollow" not in words(before)
+        and "check" not in words(before)
+    )
     m.samples.counts[2] = 0
     change(h200, verdict=Verdict((replace(m.verdict.stages[-1], name=EVERY_LAUNCH),), "fp32"))
     after = draw(LOOP, h200)
-    assert after.svg().count("<circle") == 9 and "hollow" in words(after) and "check" in words(after)
+    assert (
+        after.svg().count("<circle") == 9 and "hollow" in words(after) and "check" in words(after)
+    )
 
 
 def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200):
@@ -228,16 +286,33 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200):
     numbers = [at[str(number)] for number in range(1, len(stages) + 1)]
     assert numbers == sorted(numbers), "down the left column, then down the right one"
     before, timed = sum(stage.name not in facts.AFTER for stage in stages), at["2.648 ms"]
-    assert numbers[before - 1][0] < timed[0] <= numbers[before][0] + 10 and timed[1] < numbers[before][1]
-    assert f"after {before} checks" in diagram.headline and f"after {len(stages) - before} more" in diagram.headline
+    assert (
+        numbers[before - 1][0] < timed[0] <= numbers[before][0] + 10
+        and timed[1] < numbers[before][1]
+    )
+    assert (
+        f"after {before} checks" in diagram.headline
+        and f"after {len(stages) - before} more" in diagram.headline
+    )
     assert all(stage.detail in diagram.alt for stage in stages)
     # The template's words are about stages that exist, or that older recordings have.
-    names = {sgemm.BENCHMARK_SHAPE, sgemm.REPEATED, checker.PLAUSIBLE, edges.EDGE_SHAPES, precision.NAME}
+    names = {
+        sgemm.BENCHMARK_SHAPE,
+        sgemm.REPEATED,
+        checker.PLAUSIBLE,
+        edges.EDGE_SHAPES,
+        precision.NAME,
+    }
     names |= {EVERY_LAUNCH, "exact on ragged shapes", "a second clock", "precision", "timed output"}
     template = Path(diagrams.__file__).with_name("gate.svg").read_text()
     assert set(re.findall('<text if="([^"]+)"', template)) == names > set(facts.AFTER)
 
 
 def test_bytes_have_a_binary_unit_and_no_exponent():
-    sizes = {192 << 10: "192 KiB", 1023 << 10: "1023 KiB", int(999.7 * 2**20): "1000 MiB", 3 << 19: "1.5 MiB"}
+    sizes = {
+        192 << 10: "192 KiB",
+        1023 << 10: "1023 KiB",
+        int(999.7 * 2**20): "1000 MiB",
+        3 << 19: "1.5 MiB",
+    }
     assert [binary(size) for size in sizes] == [*sizes.values()]

@@ -28,10 +28,34 @@ from worklog.analysis.accesses import access
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, memory_counts
 from worklog.kernel import rung as find_rung
-from worklog.plots import DIAGRAMS, FIGURES, Chart, ablation, bars, draw_all, ladder, lines, roofline, save
+from worklog.plots import (
+    DIAGRAMS,
+    FIGURES,
+    Chart,
+    ablation,
+    bars,
+    draw_all,
+    ladder,
+    lines,
+    roofline,
+    save,
+)
 from worklog.plots.charts.tiles import first_block
 from worklog.plots.figure import Drawing
-from worklog.plots.style import ACCENT, ALERT, DARK, DEFLATES, FAINT, GREY, INK, LIGHT, MUTED, OTHER, PAPER, text_width
+from worklog.plots.style import (
+    ACCENT,
+    ALERT,
+    DARK,
+    DEFLATES,
+    FAINT,
+    GREY,
+    INK,
+    LIGHT,
+    MUTED,
+    OTHER,
+    PAPER,
+    text_width,
+)
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, NothingToDraw, recorded_run, recordings
 from worklog.runs.changes import compare, side_of
@@ -49,14 +73,22 @@ def lengths(chart: Chart) -> list[float]:
     return [bar.get_width() for axes in chart.axes for bar in axes.patches]
 
 
-def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_ones_have_no_bar(h200):
+def test_rungs_stand_in_order_users_kernels_below_them_in_the_accent_and_failed_ones_have_no_bar(
+    h200,
+):
     h200.measurements.sort(key=lambda m: (bool(m.changed), -list(TIMES_MS).index(m.kernel)))
     assert names(ladder(h200)) == names(drawn("ladder")) == [*TIMES_MS]
     chart = drawn("ladder, some failed and some the user's")
     assert names(chart) == [*list(TIMES_MS)[:-1], "mine · yours", "wrong · yours", "cuBLAS"]
     colours = [to_hex(bar.get_facecolor()) for bar in chart.axes[0].patches]
-    assert len(colours) == len(names(chart)) - 2 and [colour == ACCENT for colour in colours].index(True) == 7
-    assert runs.REASON in chart.alt and "one: a heading of more than one line, µs 12.50, % 0.000; " in drawn("bars").alt
+    assert (
+        len(colours) == len(names(chart)) - 2
+        and [colour == ACCENT for colour in colours].index(True) == 7
+    )
+    assert (
+        runs.REASON in chart.alt
+        and "one: a heading of more than one line, µs 12.50, % 0.000; " in drawn("bars").alt
+    )
     assert to_hex(drawn("ladder").axes[0].patches[0].get_facecolor()) == ACCENT
 
 
@@ -64,7 +96,9 @@ def test_the_two_ladders_have_headings_and_scales_of_their_own():
     chart = drawn("both ladders")
     assert {"on FP32 cores", "FP32 on tensor cores"} <= {words.get_text() for words in chart.texts}
     plain, tensor = (max(bar.get_width() for bar in axes.patches) for axes in chart.axes)
-    assert [axes.get_xlim() for axes in chart.axes] == [approx((0, 1.06 * most)) for most in (plain, tensor)]
+    assert [axes.get_xlim() for axes in chart.axes] == [
+        approx((0, 1.06 * most)) for most in (plain, tensor)
+    ]
     assert (plain, tensor) == (approx(55, abs=0.1), approx(229, abs=0.1))
 
 
@@ -73,47 +107,81 @@ def test_no_words_cross_the_line_of_cublas(share, rival):
     *rungs, cublas = runs.ladder_run().measurements
     us = 1e-6 * Shape(*SIZE).flops / rival
     shown = [runs.measurement(m.kernel, 4096, us / share, share) for m in rungs]
-    shown[0] = Measurement("naive", SIZE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3)
+    shown[0] = Measurement(
+        "naive", SIZE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3
+    )
     chart = ladder(of(*shown, runs.measurement(cublas.kernel, 4096, us, 1.0)))
     axes, above = chart.axes
     crossed = axes.transData.transform((rival, 0))[0]
-    assert above.transData.transform((100, 0))[0] == approx(crossed), "where the upper axis has 100 %"
+    assert above.transData.transform((100, 0))[0] == approx(crossed), (
+        "where the upper axis has 100 %"
+    )
     assert above.get_xlabel().startswith("% of cuBLAS")
     assert [name for name, spine in above.spines.items() if spine.get_visible()] == ["top"]
-    placed = [(words, box) for words, box in boxes(chart) if "TFLOP/s ·" in words or "slow" in words]
-    assert len(placed) == len(rungs) + 1 and [words for words, box in placed if box.x0 < crossed < box.x1] == []
+    placed = [
+        (words, box) for words, box in boxes(chart) if "TFLOP/s ·" in words or "slow" in words
+    ]
+    assert (
+        len(placed) == len(rungs) + 1
+        and [words for words, box in placed if box.x0 < crossed < box.x1] == []
+    )
 
 
 def ys(chart: Chart, panel: int = 0) -> list[list[float]]:
     """The values of each line with two points, in the order of the names."""
-    return [line.get_ydata().tolist() for line in chart.axes[panel].lines if line.get_marker() not in (None, "None")]
+    return [
+        line.get_ydata().tolist()
+        for line in chart.axes[panel].lines
+        if line.get_marker() not in (None, "None")
+    ]
 
 
 def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     chart = drawn("lines of a benchmark")
     assert ys(chart) == [approx([1.0, 1.0]), approx([2.0, 2.0]), approx([0.5, 0.5])]
-    bands = [path.get_extents().intervaly for band in chart.axes[0].collections for path in band.get_paths()]
-    assert bands == [approx([1 / 1.01, 1 / 0.99]), approx([1 / 0.51, 1 / 0.49]), approx([0.5 / 1.01, 0.5 / 0.99])]
+    bands = [
+        path.get_extents().intervaly
+        for band in chart.axes[0].collections
+        for path in band.get_paths()
+    ]
+    assert bands == [
+        approx([1 / 1.01, 1 / 0.99]),
+        approx([1 / 0.51, 1 / 0.49]),
+        approx([0.5 / 1.01, 0.5 / 0.99]),
+    ]
     looks = [(line.get_color(), line.get_linestyle()) for line in chart.axes[0].lines]
     assert looks == [(ACCENT, "-"), (INK, "--"), (OTHER, "-")]
     assert max(chart.axes[0].lines, key=lambda line: line.zorder).get_color() == ACCENT, "in front"
     named = {words.get_text(): words.get_color() for words in chart.axes[0].texts}
     assert named == {"fast": ACCENT, "theirs": MUTED, "slow": OTHER}
-    measured_too = [(line.get_color(), line.get_linestyle()) for line in drawn("lines").axes[0].lines]
-    assert measured_too == [(ACCENT, "-"), (OTHER, "-"), (INK, "--")], "a baseline that is a kernel of the run"
+    measured_too = [
+        (line.get_color(), line.get_linestyle()) for line in drawn("lines").axes[0].lines
+    ]
+    assert measured_too == [(ACCENT, "-"), (OTHER, "-"), (INK, "--")], (
+        "a baseline that is a kernel of the run"
+    )
     assert (chart.axes[0].get_ylabel(), chart.axes[0].get_xlabel()) == ("GB/s", "N")
     times = drawn("lines of times").axes[0]
-    assert (times.get_ylabel(), times.get_yscale(), chart.axes[0].get_yscale()) == ("µs", "log", "linear")
+    assert (times.get_ylabel(), times.get_yscale(), chart.axes[0].get_yscale()) == (
+        "µs",
+        "log",
+        "linear",
+    )
     assert chart.axes[0].get_ylim() == approx((0, 1.08 / 0.49))
     half = runs.benchmark().measurements
     run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}) for m in half))
     chart = lines(run)
-    assert "fast dtype=half 1 at 8" in chart.alt and "theirs dtype=float" in chart.alt, "other axes are named"
+    assert "fast dtype=half 1 at 8" in chart.alt and "theirs dtype=float" in chart.alt, (
+        "other axes are named"
+    )
     colours = [line.get_color() for line in chart.axes[0].lines]
     assert [colours.count(colour) for colour in (ACCENT, OTHER, GREY, INK)] == [1, 1, 2, 2]
     against = {"cuBLAS": Estimate(0.5, 0.49, 0.51), "torch": Estimate(2.0, 1.99, 2.01)}
     shown = [replace(measured("naive", n, us=float(n)), against=against) for n in (256, 1024)]
-    shown += [Measurement("wrong", SIZE, "failed"), replace(measured("wide"), shape=(512, 256, 512))]
+    shown += [
+        Measurement("wrong", SIZE, "failed"),
+        replace(measured("wide"), shape=(512, 256, 512)),
+    ]
     chart = lines(of(*shown), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
@@ -121,7 +189,11 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
 
 def reference_lines(name: str) -> list[list[list[float]]]:
     """The points of each line without markers."""
-    return [line.get_xydata().tolist() for line in drawn(name).axes[0].lines if line.get_marker() in (None, "None")]
+    return [
+        line.get_xydata().tolist()
+        for line in drawn(name).axes[0].lines
+        if line.get_marker() in (None, "None")
+    ]
 
 
 def test_100_percent_and_the_limits_of_errors_are_lines():
@@ -129,9 +201,18 @@ def test_100_percent_and_the_limits_of_errors_are_lines():
     assert ([y for _, y in whole], [x for x, _ in limit]) == ([100, 100], [1296, 1296])
     texts, points = drawn("accuracy").axes[0].texts, drawn("accuracy").axes[0].lines[1:]
     assert [point.get_color() for point in points] == [DEFLATES, ACCENT, ACCENT, DEFLATES, MUTED]
-    assert [point.get_markerfacecolor() == PAPER for point in points] == [False, True, False, False, False], "tf32"
+    assert [point.get_markerfacecolor() == PAPER for point in points] == [
+        False,
+        True,
+        False,
+        False,
+        False,
+    ], "tf32"
     assert [words.xy[0] for words in texts if words.get_text() == "limit of class fp32"] == [1296]
-    assert (reference_lines("lines"), reference_lines("error growth")) == ([], [[[128, 17], [1024, 42]]])
+    assert (reference_lines("lines"), reference_lines("error growth")) == (
+        [],
+        [[[128, 17], [1024, 42]]],
+    )
     assert "never: 8 at 128, 61 at 1024" in drawn("error growth").alt
     assert "tf32 229 TFLOP/s with 20400 u·D" in drawn("accuracy").alt
 
@@ -147,11 +228,25 @@ def test_bars_are_as_long_as_their_numbers():
 def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measurement():
     sweep, cells = drawn("sweep"), drawn("heat map").axes[0]
     *others, fastest = [line for line in sweep.axes[0].lines if len(line.get_xdata()) == 6]
-    assert len(others) == 3 and list(fastest.get_ydata())[:2] == [0, 1] and fastest.get_ydata()[-1] == 1
-    assert [line.get_color() == ACCENT for line in (*others, fastest)] == [False, False, False, True]
-    assert sweep.axes[0].viewLim.extents.tolist() == [0, 0, 5, 1] and not sweep.axes[0].get_xticks().size
+    assert (
+        len(others) == 3
+        and list(fastest.get_ydata())[:2] == [0, 1]
+        and fastest.get_ydata()[-1] == 1
+    )
+    assert [line.get_color() == ACCENT for line in (*others, fastest)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert (
+        sweep.axes[0].viewLim.extents.tolist() == [0, 0, 5, 1]
+        and not sweep.axes[0].get_xticks().size
+    )
     assert sweep.alt.index("45.8 TFLOP/s") < sweep.alt.index("15.3 TFLOP/s")
-    assert [text.get_text() for text in cells.texts] == ["30", "90", "–", "–"], "rows BM, columns BN"
+    assert [text.get_text() for text in cells.texts] == ["30", "90", "–", "–"], (
+        "rows BM, columns BN"
+    )
     boxes = [(box.get_x(), box.get_width()) for box in drawn("cards").axes[0].patches]
     assert sorted(boxes) == [(0, 1), (0, 2), (1, 1), (2, 2)]
 
@@ -161,7 +256,9 @@ def test_the_scale_of_errors_has_ticks_at_30_too_unless_they_differ_much():
     stage = naive.verdict.stages[0]
     far = replace(cublas, verdict=replace(naive.verdict, stages=(replace(stage, measured=400.0),)))
     for least, ticks in ((2.0, True), (1.0, False)):
-        near = replace(naive, verdict=replace(naive.verdict, stages=(replace(stage, measured=least),)))
+        near = replace(
+            naive, verdict=replace(naive.verdict, stages=(replace(stage, measured=least),))
+        )
         chart = plots.accuracy(of(near, far))
         assert (30.0 in chart.axes[0].xaxis.get_majorticklocs().round(6)) is ticks
 
@@ -173,17 +270,28 @@ def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the
     assert unchanged.get_xdata() == [0, 0]
     slower, faster = (row.change for row in made.rows)
     for line, change, colour in zip(lines[::2], (slower, faster), (ALERT, ACCENT), strict=True):
-        assert line.get_xdata() == approx([100 * change.low, 100 * change.high]) and line.get_color() == colour
+        assert (
+            line.get_xdata() == approx([100 * change.low, 100 * change.high])
+            and line.get_color() == colour
+        )
     assert [line.get_xdata() for line in lines[1::2]] == [approx([10.0]), approx([-10.0])]
     three[0].gpu = replace(three[0].gpu, name="another")
     assert plots.history("a", three[::-1]).axes[0].lines[-1].get_ydata() == approx([0.0, 10.0])
 
 
 def test_an_effect_that_is_not_known_at_a_size_has_no_colour():
-    known = [m for m in full_run().measurements if not (m.changed == {"l2": "warm"} and m.problem == Shape.of(512))]
+    known = [
+        m
+        for m in full_run().measurements
+        if not (m.changed == {"l2": "warm"} and m.problem == Shape.of(512))
+    ]
     axes = ablation(of(*known), "naive").axes[0]
     [(x, y)] = [text.get_position() for text in axes.texts if text.get_text() == "–"]
-    [cell] = [p for p in axes.patches if 0 < x - p.get_x() < p.get_width() and 0 < y - p.get_y() < p.get_height()]
+    [cell] = [
+        p
+        for p in axes.patches
+        if 0 < x - p.get_x() < p.get_width() and 0 < y - p.get_y() < p.get_height()
+    ]
     assert cell.get_facecolor()[3] == 0
 
 
@@ -196,7 +304,12 @@ def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars():
         assert len({"%" in effect for effect in effects}) <= 1, row
     fall = chart.axes[1]
     assert len([line for line in fall.lines if line.get_linewidth() == 8]) > 2
-    assert len(ablation(of(*(m for m in full_run().measurements if len(m.changed) != 1)), "naive").axes) == 1
+    assert (
+        len(
+            ablation(of(*(m for m in full_run().measurements if len(m.changed) != 1)), "naive").axes
+        )
+        == 1
+    )
 
 
 def test_the_rungs_with_large_tiles_do_not_overlap():
@@ -212,16 +325,24 @@ def test_a_timeline_has_the_order_of_each_group_of_warps():
     _, row = lab.timeline(rung).alt.split(". ", 1)
     order = row.split(", ")
     assert row.startswith("warps 0–7: fetch to registers 0")
-    assert order.index("fetch to registers 1") < order.index("multiply 0") < order.index("store from registers 1")
+    assert (
+        order.index("fetch to registers 1")
+        < order.index("multiply 0")
+        < order.index("store from registers 1")
+    )
     assert "wait" in order[order.index("store from registers 1") : order.index("multiply 1")]
-    assert "wait" not in lab.timeline(rung.with_text(rung.source.replace("__syncthreads();", ""))).alt
+    assert (
+        "wait" not in lab.timeline(rung.with_text(rung.source.replace("__syncthreads();", ""))).alt
+    )
 
 
 def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypatch, tmp_path):
     def intensities() -> tuple[Any, str]:
         chart = roofline(recorded_run(), 4096)
         [dots] = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
-        return dots.get_xdata(), chart.axes[0].get_xlabel() + "".join(words.get_text() for words in chart.texts)
+        return dots.get_xdata(), chart.axes[0].get_xlabel() + "".join(
+            words.get_text() for words in chart.texts
+        )
 
     counters, path = import_module("worklog.kernel.ladder"), tmp_path / "h200.json"
     monkeypatch.setattr(counters, "recordings", lambda part: {})
@@ -229,12 +350,26 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypa
     assert "from the tile" in words and "Nsight" not in words
     flops = Shape.of(4096).flops
     counted = [*map(round, flops / by_tile / 2)]
-    kernels = {rung.name: {"bytes": {"L2": moved}} for rung, moved in zip(LADDER, counted, strict=True)}
-    document = {"device": "a card", "date": "today", "ncu": "Version 1", "shape": [4096] * 3, "kernels": kernels}
+    kernels = {
+        rung.name: {"bytes": {"L2": moved}} for rung, moved in zip(LADDER, counted, strict=True)
+    }
+    document = {
+        "device": "a card",
+        "date": "today",
+        "ncu": "Version 1",
+        "shape": [4096] * 3,
+        "kernels": kernels,
+    }
     path.write_text(json.dumps(document), encoding="utf-8")
-    monkeypatch.setattr(counters, "recordings", lambda part: {"h200": path} if part == "bytes" else {})
+    monkeypatch.setattr(
+        counters, "recordings", lambda part: {"h200": path} if part == "bytes" else {}
+    )
     by_counters, words = intensities()
-    assert by_counters == approx(2 * by_tile) and "by counters" in words and "a card · today · Nsight" in words
+    assert (
+        by_counters == approx(2 * by_tile)
+        and "by counters" in words
+        and "a card · today · Nsight" in words
+    )
     del kernels["naive"]
     path.write_text(json.dumps(document), encoding="utf-8")
     assert intensities()[0] == approx(by_tile)
@@ -244,24 +379,47 @@ def test_a_tile_is_multiplied_behind_its_copies():
     [axes] = drawn("timeline of bulk_copies").axes
     boxes = [patch for patch in axes.patches if patch.get_y() < axes.get_ylim()[0]]
     key = [patch.get_bbox().intervalx for patch in axes.patches if patch not in boxes]
-    words = [text.xy[0] for text in axes.texts if isinstance(text, Annotation) and text.xy[1] > axes.get_ylim()[0]]
+    words = [
+        text.xy[0]
+        for text in axes.texts
+        if isinstance(text, Annotation) and text.xy[1] > axes.get_ylim()[0]
+    ]
     assert len(key) == 5 and not any(low <= x <= high for low, high in key for x in words)
-    waits = {sum(line.get_ydata()) / 2 for line in axes.lines if line.get_ydata()[0] < axes.get_ylim()[0]}
+    waits = {
+        sum(line.get_ydata()) / 2 for line in axes.lines if line.get_ydata()[0] < axes.get_ylim()[0]
+    }
     assert sorted(waits) == approx(axes.get_yticks()), "in the middle of their rows"
     assert {box.get_y() + box.get_height() / 2 for box in boxes} == {*axes.get_yticks()}
     tiles = [text for text in axes.texts if text.get_text().isdigit()]
-    assert tiles and all(any(box.contains_point(axes.transData.transform(text.xy)) for box in boxes) for text in tiles)
+    assert tiles and all(
+        any(box.contains_point(axes.transData.transform(text.xy)) for box in boxes)
+        for text in tiles
+    )
     blue = sorted(box.get_x() for box in boxes if to_hex(box.get_facecolor()) == ACCENT)
-    copies = sorted(box.get_x() + box.get_width() for box in boxes if to_hex(box.get_facecolor()) == FAINT)
-    assert len(blue) == 12 == len(copies) and all(begin >= end for begin, end in zip(blue, copies, strict=True))
+    copies = sorted(
+        box.get_x() + box.get_width() for box in boxes if to_hex(box.get_facecolor()) == FAINT
+    )
+    assert len(blue) == 12 == len(copies) and all(
+        begin >= end for begin, end in zip(blue, copies, strict=True)
+    )
 
 
 def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
     tile, *strips = plots.ownership(access("coalesced")).axes
-    warp, thread = ({path.get_extents().bounds for path in of.get_paths()} for of in tile.collections)
-    assert sum(wide * high for *_, wide, high in warp) == 32 * sum(wide * high for *_, wide, high in thread) == 32
+    warp, thread = (
+        {path.get_extents().bounds for path in of.get_paths()} for of in tile.collections
+    )
+    assert (
+        sum(wide * high for *_, wide, high in warp)
+        == 32 * sum(wide * high for *_, wide, high in thread)
+        == 32
+    )
     for strip, sectors in zip(strips, (1, 4, 4), strict=True):
-        cells = {tuple(path.get_extents().intervalx) for of in strip.collections for path in of.get_paths()}
+        cells = {
+            tuple(path.get_extents().intervalx)
+            for of in strip.collections
+            for path in of.get_paths()
+        }
         assert all(end < begin for (_, end), (begin, _) in pairwise(sorted(cells)))
         assert len(cells) == 8 * sectors and max(cells)[1] < strip.get_xlim()[1], "of 8 floats each"
         assert strip.get_ylim() == approx((0.09, 0)), "in one row"
@@ -271,14 +429,21 @@ def test_the_tile_of_a_block_shows_a_warps_elements_and_those_of_a_thread():
 def test_as_many_floats_are_filled_as_a_warp_uses(name):
     shown = access(name)
     cells = [strip.collections for strip in plots.ownership(shown).axes[1:]]
-    used = [sum(len(of.get_paths()) for of in strip if to_hex(of.get_facecolor()[0]) != FAINT) for strip in cells]
+    used = [
+        sum(len(of.get_paths()) for of in strip if to_hex(of.get_facecolor()[0]) != FAINT)
+        for strip in cells
+    ]
     assert {*used} <= {len(request.floats) for request in first_block(shown)[1].values()}
 
 
 def test_counts_that_cannot_be_read(monkeypatch, tmp_path):
     monkeypatch.setattr("worklog.kernel.ladder.TRAFFIC", tmp_path / "traffic.json")
-    (tmp_path / "traffic.json").write_text('{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8")
-    with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
+    (tmp_path / "traffic.json").write_text(
+        '{"label": 1, "shape": [1], "rungs": {"a": {"b": 1}}}', encoding="utf-8"
+    )
+    with pytest.raises(
+        WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"
+    ):
         memory_counts.__wrapped__()
 
 
@@ -292,14 +457,20 @@ def test_a_tile_without_a_time_is_pale_in_the_map_and_each_cell_is_inside():
 
 
 def test_an_axis_that_doubles_is_logarithmic_from_1_on():
-    assert [plots.lines(benchmark(sizes)).axes[0].get_xscale() for sizes in ((1, 1024), (8, 9))] == ["log", "linear"]
+    assert [
+        plots.lines(benchmark(sizes)).axes[0].get_xscale() for sizes in ((1, 1024), (8, 9))
+    ] == ["log", "linear"]
 
 
 @pytest.mark.parametrize("bold", [False, True])
 def test_the_width_of_text_is_that_of_the_picture(bold):
     words, axes = "tiles_2d reaches 68.7 % of cuBLAS", plots.heat_map(tiles(), swept()).axes[0]
-    text = axes.text(0, 0, words, fontsize=400, weight="bold" if bold else "normal", family="DejaVu Sans")
-    assert text.get_window_extent().width / axes.figure.dpi == approx(text_width(words, 400, bold), rel=0.005)
+    text = axes.text(
+        0, 0, words, fontsize=400, weight="bold" if bold else "normal", family="DejaVu Sans"
+    )
+    assert text.get_window_extent().width / axes.figure.dpi == approx(
+        text_width(words, 400, bold), rel=0.005
+    )
 
 
 @pytest.mark.parametrize("draw", [ladder, roofline, plots.calibration, plots.lines])
@@ -339,14 +510,20 @@ def files(tmp_path_factory):
     ablate(run, "warptiled")
     run.gpu, run.origin = replace(run.gpu, name="<GPU & Co>"), "recorded"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Drawing, "encoded", lambda self, svg: encoded(self, svg) if self.name == "ladder" else b"")
+        patch.setattr(
+            Drawing,
+            "encoded",
+            lambda self, svg: encoded(self, svg) if self.name == "ladder" else b"",
+        )
         return draw_all(run, tmp_path_factory.mktemp("new") / "folder")
 
 
 def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_description(files):
     """Figures of what this run lacks, such as clocks, are drawn from the recording: tests/runs/test_recording.py."""
     drawn_here = {*NAMES} - {*files.missing}
-    assert {path.name for path in files.paths} == {f"{name}{end}" for name in drawn_here for end in ENDS}
+    assert {path.name for path in files.paths} == {
+        f"{name}{end}" for name in drawn_here for end in ENDS
+    }
     assert files.paths[4].stem == "ladder" and files.paths[5].stat().st_size > 3000
     for path in (path for path in files.paths if path.suffix == ".svg"):
         svg, name = path.read_text(encoding="utf-8"), path.stem.removesuffix("_dark")
@@ -360,18 +537,25 @@ def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_descripti
         assert has_words is (name in (*DIAGRAMS, "headline")), "a chart's text is outlines"
 
 
-def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_lines(tmp_path, monkeypatch):
+def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_lines(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(Drawing, "encoded", lambda self, svg: b"")
     files = draw_all(of(), tmp_path)
     assert set(files.charts) == {"headline", "traffic", "peers", "calibration"}
     assert set(files.missing) == FIGURES.keys() - files.charts.keys() | {"ablation"}
     assert "worklog ablate" in files.missing["ablation"]
-    assert f"Not drawn: `roofline`, {files.missing['roofline']}" in (tmp_path / "README.md").read_text()
+    assert (
+        f"Not drawn: `roofline`, {files.missing['roofline']}"
+        in (tmp_path / "README.md").read_text()
+    )
     assert {"lines_fast", "lines_slow"} <= set(draw_all(benchmark(), tmp_path).charts)
 
 
 def test_neither_the_users_style_nor_the_palette_changes_what_is_the_users(h200):
-    with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "mine", "savefig.dpi": 30}):
+    with matplotlib.rc_context(
+        {"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "mine", "savefig.dpi": 30}
+    ):
         chart = ladder(h200)
         assert chart.svg() == drawn("ladder").svg()
         assert matplotlib.rcParams["font.size"] == 20
@@ -391,9 +575,14 @@ def test_a_png_and_a_chart_in_a_notebook_have_its_words_and_its_colours_by_theme
     data, metadata = formatters.DisplayFormatter().format(chart)
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
     assert data["text/plain"] == metadata["image/png"]["alt"] == chart.alt
-    assert f'src="data:image/png;base64,{data["image/png"]}"' in data["text/html"], "shown where a page drops styles"
+    assert f'src="data:image/png;base64,{data["image/png"]}"' in data["text/html"], (
+        "shown where a page drops styles"
+    )
     [dark] = re.findall(r"--dark:url\(data:image/svg\+xml;base64,(.*?)\)", data["text/html"])
-    assert base64.b64decode(dark).decode() == chart.svg(dark=True) and data["text/html"].count("<img ") == 1
+    assert (
+        base64.b64decode(dark).decode() == chart.svg(dark=True)
+        and data["text/html"].count("<img ") == 1
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
@@ -405,7 +594,12 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
 def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_path):
     page = files.gallery.read_text(encoding="utf-8")
     for name, chart in files.charts.items():
-        for link in (f'src="{name}.png"', f'srcset="{name}_dark.png"', f'href="{name}.svg"', f'href="{name}_dark.svg"'):
+        for link in (
+            f'src="{name}.png"',
+            f'srcset="{name}_dark.png"',
+            f'href="{name}.svg"',
+            f'href="{name}_dark.svg"',
+        ):
             assert link in page
         assert f"### {escape(chart.headline, False)}\n" in page and escape(chart.alt) in page
     assert "<GPU" not in page
@@ -422,7 +616,9 @@ def contrast(a: str, b: str) -> float:
     """WCAG's contrast ratio of two sRGB colours."""
     lights = []
     for colour in (a, b):
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)
+        ]
         lights.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
     return (max(lights) + 0.05) / (min(lights) + 0.05)
 
@@ -431,7 +627,10 @@ def contrast(a: str, b: str) -> float:
 def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(palette):
     """As WCAG 2.2 requires: 4.5 for text (1.4.3), 3 for marks (1.4.11)."""
     grounds = dict.fromkeys(("ink", "muted", "accent", "alert", "other"), ("paper", "pale", "tint"))
-    grounds |= {"ink": (*grounds["ink"], "baseline", "faint", "inflates", "deflates"), "paper": ("accent", "muted")}
+    grounds |= {
+        "ink": (*grounds["ink"], "baseline", "faint", "inflates", "deflates"),
+        "paper": ("accent", "muted"),
+    }
     for text, backgrounds in grounds.items():
         assert [on for on in backgrounds if contrast(palette[text], palette[on]) < 4.5] == [], text
     assert contrast(palette["line"], palette["paper"]) > 3
@@ -444,6 +643,8 @@ def test_a_frame_is_taken_for_a_run():
     whole, taken = ladder(run, 4096), ladder(run.frame(), 4096)
     assert whole.headline == taken.headline and run.label in taken.alt
     assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
-    assert plots.sizes(runs.over_sizes().frame()).headline == plots.sizes(runs.over_sizes()).headline
+    assert (
+        plots.sizes(runs.over_sizes().frame()).headline == plots.sizes(runs.over_sizes()).headline
+    )
     with pytest.raises(NothingToDraw, match="no column changed"):
         ladder(run.frame().drop(columns="changed"))

@@ -19,7 +19,12 @@ from worklog.problem.axes import DRAWN, MOST_DRAWN, Axis, Space, drawn
         ("l2[str]=warm, flush", "l2", "str", ("warm", "flush")),
         ("T[type]=float,double", "T", "type", ("float", "double")),
         ("T[type]=a<b, c<d, e>>, f", "T", "type", ("a<b, c<d, e>>", "f")),
-        ("T[type]=decltype(a->b), A<decltype(a->b), c>", "T", "type", ("decltype(a->b)", "A<decltype(a->b), c>")),
+        (
+            "T[type]=decltype(a->b), A<decltype(a->b), c>",
+            "T",
+            "type",
+            ("decltype(a->b)", "A<decltype(a->b), c>"),
+        ),
         ("  N [ pow2 ] = 3 ", "N", "pow2", (8,)),
     ],
 )
@@ -51,12 +56,19 @@ def test_what_cannot_be_read_is_quoted(text, says):
 
 @given(st.integers(-1000, 1000), st.integers(0, 300), st.integers(1, 50))
 def test_a_range_is_pythons_with_its_end(low, length, step):
-    assert Axis.parse(f"N={low}:{low + length}:{step}").values == tuple(range(low, low + length + 1, step))
+    assert Axis.parse(f"N={low}:{low + length}:{step}").values == tuple(
+        range(low, low + length + 1, step)
+    )
 
 
 def test_the_product_has_every_combination_once_the_last_axis_fastest():
     space = Space("ladder", (Axis.parse("N=1,2"), Axis.parse("T[type]=float,half")))
-    assert [str(point) for point in space.points()] == ["N=1 T=float", "N=1 T=half", "N=2 T=float", "N=2 T=half"]
+    assert [str(point) for point in space.points()] == [
+        "N=1 T=float",
+        "N=1 T=half",
+        "N=2 T=float",
+        "N=2 T=half",
+    ]
     assert [str(point) for point in Space("one", ()).points()] == ["the only point"]
 
 
@@ -72,7 +84,9 @@ def test_the_product_has_every_combination_once_the_last_axis_fastest():
 )
 def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds, says):
     axes = (Axis.parse("N=1:3"), Axis.parse("K=1,2"))
-    space = Space("sweep", axes, lambda p: "N = K = 1 is too small" if p == {"N": 1, "K": 1} else None)
+    space = Space(
+        "sweep", axes, lambda p: "N = K = 1 is too small" if p == {"N": 1, "K": 1} else None
+    )
     assert [str(point) for point in space.points() if point.skipped] == ["N=1 K=1"]
     assert space.preview(seconds) == (
         f"sweep: 3 N x 2 K = 6 points; 1 skipped: N = K = 1 is too small; 5 to measure, {says}"
@@ -82,11 +96,17 @@ def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds, says)
 def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_is_made():
     with pytest.raises(BadSetting, match="axis N is given twice"):
         Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
-    with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
+    with pytest.raises(
+        BadSetting,
+        match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take",
+    ):
         Space("sizes", (Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")))
     with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
         Space("wide", tuple(Axis.parse(f"A{n}=1:100000") for n in range(5)))
-    assert next(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()).values == {"N": 1, "K": 1}
+    assert next(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()).values == {
+        "N": 1,
+        "K": 1,
+    }
 
 
 def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tuned():
@@ -99,9 +119,13 @@ def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tun
         sizes = np.array([shape.m, shape.n, shape.k])
         tests = {
             "powers of two": all(sizes & (sizes - 1) == 0),
-            "primes": not any(size % d == 0 for size in sizes for d in range(2, int(size**0.5) + 1)),
+            "primes": not any(
+                size % d == 0 for size in sizes for d in range(2, int(size**0.5) + 1)
+            ),
             "off by one": all(((sizes + 1) & sizes == 0) | ((sizes - 1) & (sizes - 2) == 0)),
         }
         assert tests[kind] and 1 <= sizes.min() <= sizes.max() <= MOST_DRAWN + 1, (shape, kind)
     half = sum(size < 91 for shape in drawn(600, 2) for size in (shape.m, shape.n, shape.k)) / 1800
-    assert half == pytest.approx(0.5, abs=0.05), "as many sizes below the root of the largest one as above"
+    assert half == pytest.approx(0.5, abs=0.05), (
+        "as many sizes below the root of the largest one as above"
+    )

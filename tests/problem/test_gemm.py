@@ -57,8 +57,16 @@ def test_flops_bytes_and_rate():
     assert shape.flops == 2 * 64 * 32 * 16
     assert tflops(shape, 1e3) == pytest.approx(shape.flops / 1e9)
     elements, written = 64 * 16 + 16 * 32, 4 * 64 * 32
-    work = {"flops": shape.flops, "elements": elements, "bytes_read": 4 * elements, "bytes_written": written}
-    assert asdict(work_of(shape)).items() >= work.items() and shape.compulsory_bytes == 4 * elements + written
+    work = {
+        "flops": shape.flops,
+        "elements": elements,
+        "bytes_read": 4 * elements,
+        "bytes_written": written,
+    }
+    assert (
+        asdict(work_of(shape)).items() >= work.items()
+        and shape.compulsory_bytes == 4 * elements + written
+    )
     assert SGEMM.work(SGEMM.prepared(SGEMM.of(shape))) == work
 
 
@@ -73,7 +81,10 @@ def test_random_inputs_fill_minus_one_to_one_with_full_mantissas():
     cut = (a.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     assert np.mean(cut != a) > 0.99
     for kind, value in (("zeros", 0), ("ones", 1)):
-        assert all((matrix == value).all() for matrix in random_inputs(Shape(2, 3, 4), np.random.default_rng(0), kind))
+        assert all(
+            (matrix == value).all()
+            for matrix in random_inputs(Shape(2, 3, 4), np.random.default_rng(0), kind)
+        )
 
 
 @pytest.mark.parametrize("columns", [1, 1024, 1500])

@@ -24,10 +24,14 @@ def lines() -> dict[str, list[str]]:
     instructions, tensor, programs = [], [], []
     for case in cases()[0]:
         (got,), _ = on_gpu(case.text, [case.result], case.types, case.columns())
-        instructions.append(f"{crcs(got, case.result)} | {case.result} | {' '.join(case.kinds)} | {case.text}")
+        instructions.append(
+            f"{crcs(got, case.result)} | {case.result} | {' '.join(case.kinds)} | {case.text}"
+        )
     for tensor_case in TENSOR:
         for kind in tensor_case.kinds:
-            got = np.concatenate([results_of(launch, on_gpu)[0] for launch in tensor_case.launches(kind)])
+            got = np.concatenate(
+                [results_of(launch, on_gpu)[0] for launch in tensor_case.launches(kind)]
+            )
             tensor.append(f"{zlib.crc32(got.astype('<u8').tobytes()):08x} {tensor_case} {kind}")
     for seed in (line.split()[0] for line in RECORDED):
         text, arrays, blocks, threads = program(int(seed))

@@ -27,16 +27,32 @@ TILES = (
     ("autotuned", dict(BN=128, TN=8, MIN_BLOCKS=2)),  # double_buffered's
     ("pipelined", dict(BN=256, MIN_BLOCKS=1)),  # autotuned's
 )
-ROWS, ROW_TILES = ("1x4096x4096", "1x8192x512", "1x512x8192"), ((8, 512), (32, 128))  # columns, and k at a time
+ROWS, ROW_TILES = (
+    ("1x4096x4096", "1x8192x512", "1x512x8192"),
+    ((8, 512), (32, 128)),
+)  # columns, and k at a time
 COUNTED = (("best", "1x4096x4096 769x1000x4095 2049x1021x640 4096"), ("split", "4096"))
 
 
 def tiles(out: Path) -> None:
     """Two rungs at each other's tile."""
-    kernels = list[object](["double_buffered", "autotuned", "pipelined", "register_banks", "cuBLAS"])
+    kernels = list[object](
+        ["double_buffered", "autotuned", "pipelined", "register_banks", "cuBLAS"]
+    )
     for name, tile in TILES:
-        rung, words = worklog.rung(name), " ".join(f"{axis}={value}" for axis, value in tile.items())
-        kernels.append(replace(rung, name=f"{name} {words}", template={**rung.template, **tile}, number=None, idea=""))
+        rung, words = (
+            worklog.rung(name),
+            " ".join(f"{axis}={value}" for axis, value in tile.items()),
+        )
+        kernels.append(
+            replace(
+                rung,
+                name=f"{name} {words}",
+                template={**rung.template, **tile},
+                number=None,
+                idea="",
+            )
+        )
     worklog.measure(kernels, [1024, 2048, 4096], out=out)
 
 
@@ -60,14 +76,23 @@ def bounds(out: Path) -> None:
     }
     rows = [replace(kernel, name=name, number=None, idea="") for name, kernel in by_tile.items()]
     rows += [
-        replace(kernel, name=f"{kernel.name}, plain loads").with_text(kernel.source.replace("__ldcs(", "*("))
+        replace(kernel, name=f"{kernel.name}, plain loads").with_text(
+            kernel.source.replace("__ldcs(", "*(")
+        )
         for kernel in rows
     ]
     jobs = [Job(kernel.name, Shape.of(size)) for size in ROWS for kernel in rows]
     passes = list[Kernel]()
     for size in map(Shape.of, (4096, 8192)):
         whole = rungs.split_at(size)
-        first = replace(whole, name=f"first pass at {size}", launches=whole.launches[:1], main=0, number=None, idea="")
+        first = replace(
+            whole,
+            name=f"first pass at {size}",
+            launches=whole.launches[:1],
+            main=0,
+            number=None,
+            idea="",
+        )
         passes.append(replace(first, choose=None))
         jobs += [Job("split", size), Job(first.name, size, (("gate", False),))]
     run = carry_out(jobs, Harness(), user_kernels=[*rows, *passes], out=out)

@@ -25,7 +25,13 @@ from worklog.runner.search import FINALISTS, in_final_order, paired, ranking, se
 from worklog.runs import CUBLAS, Measurement, Run, write_text
 from worklog.settings import Harness
 
-SIZES = {"BM": (64, 128, 256), "BN": (64, 128, 256), "BK": (8, 16), "TM": (4, 8, 16), "TN": (4, 8, 16)}
+SIZES = {
+    "BM": (64, 128, 256),
+    "BN": (64, 128, 256),
+    "BK": (8, 16),
+    "TM": (4, 8, 16),
+    "TN": (4, 8, 16),
+}
 AXES = [Axis(name, values) for name, values in {**SIZES, "MIN_BLOCKS": (1, 2, 3)}.items()]
 WHERE = "BM * BN <= 32768", "MIN_BLOCKS * TM * TN <= 384"  # leaves 219 tiles that can be built
 
@@ -42,11 +48,19 @@ def seconds(run: Run) -> float:
     return max(at.began + at.seconds for at in ran) - min(at.began for at in ran)
 
 
-def against_each_other(workers: Cluster, chosen: sweep.Variants, names: list[str]) -> list[Measurement]:
+def against_each_other(
+    workers: Cluster, chosen: sweep.Variants, names: list[str]
+) -> list[Measurement]:
     """Tiles in one loop on each card."""
     kernels = {variant.name: variant.kernel for variant in chosen.kept if variant.name in names}
-    job, how = Job(names[0], chosen.shape, against=tuple(names[1:])), partial(on_card, "finals", Harness(), None)
-    return [future.result().measurement for future in [card.submit(how, job, kernels) for card in workers.each_card]]
+    job, how = (
+        Job(names[0], chosen.shape, against=tuple(names[1:])),
+        partial(on_card, "finals", Harness(), None),
+    )
+    return [
+        future.result().measurement
+        for future in [card.submit(how, job, kernels) for card in workers.each_card]
+    ]
 
 
 def killed(workers: Cluster, few: sweep.Variants, out: Path) -> dict[str, Any]:
@@ -68,34 +82,55 @@ def killed(workers: Cluster, few: sweep.Variants, out: Path) -> dict[str, Any]:
 def main(folder: Path, cards: str) -> None:
     """Sweep on the first card, then on all of these."""
     folder.mkdir(parents=True)
-    many = sweep.variants(rung("autotuned"), AXES, where=WHERE, shape=Shape.of(2048))  # at 4096 it takes twice as long
+    many = sweep.variants(
+        rung("autotuned"), AXES, where=WHERE, shape=Shape.of(2048)
+    )  # at 4096 it takes twice as long
     runs, walls = list[Run](), list[float]()
     for number, some in enumerate((cards.split(",")[:1], cards.split(","))):
         begun = time.monotonic()
         with Cluster(cards=some) as workers:
             runs.append(search(many, workers, fresh=True, out=folder / f"{len(some)}_cards.jsonl"))
             walls.append(time.monotonic() - begun)
-            print(ranking(runs[-1]).text(200), f"{walls[-1]:.1f} s, tiles {seconds(runs[-1]):.1f} s", "", sep="\n")
+            print(
+                ranking(runs[-1]).text(200),
+                f"{walls[-1]:.1f} s, tiles {seconds(runs[-1]):.1f} s",
+                "",
+                sep="\n",
+            )
             if number:
                 winners = [str(ranking(run).rows[0][0]) for run in runs]
-                loops = against_each_other(workers, many, list(dict.fromkeys([*winners, *shares(runs[1])]))[:FINALISTS])
+                loops = against_each_other(
+                    workers, many, list(dict.fromkeys([*winners, *shares(runs[1])]))[:FINALISTS]
+                )
                 lost = killed(workers, replace(many, kept=many.kept[:16]), folder / "killed.jsonl")
     best = in_final_order(loops)[0]
     percent: dict[str, Any] = {}
     for m in loops:
         names = [side.name for side in m.samples.sides if side.name != CUBLAS]
-        for name, beside in [(name, beside) for name in names for beside in (best, CUBLAS) if name != beside]:
+        for name, beside in [
+            (name, beside) for name in names for beside in (best, CUBLAS) if name != beside
+        ]:
             ratio = paired(m, name, beside)
             of_cards = percent.setdefault(f"{name} of {beside}", {})
-            of_cards[m.ran.card if m.ran else ""] = [100 * ratio.low, 100 * ratio.value, 100 * ratio.high]
+            of_cards[m.ran.card if m.ran else ""] = [
+                100 * ratio.low,
+                100 * ratio.value,
+                100 * ratio.high,
+            ]
     summary: dict[str, Any] = {
         "label": replace(runs[1], origin="recorded").label,
         "tiles": len(many.kept),
         "winners": winners,
         "best": best,
     }
-    summary |= {"seconds of the tiles": [seconds(of) for of in runs], "factor": seconds(runs[0]) / seconds(runs[1])}
-    summary |= {"seconds with start and finals": walls, "factor with start and finals": walls[0] / walls[1]}
+    summary |= {
+        "seconds of the tiles": [seconds(of) for of in runs],
+        "factor": seconds(runs[0]) / seconds(runs[1]),
+    }
+    summary |= {
+        "seconds with start and finals": walls,
+        "factor with start and finals": walls[0] / walls[1],
+    }
     summary["A/A"] = {name: card.calibration.aa_ratio for name, card in runs[1].cards.items()}
     for path in folder.glob("*.jsonl"):
         Run.load(path, "recorded").save(path)

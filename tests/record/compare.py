@@ -36,13 +36,20 @@ PROCESSES, LIMIT_S, SLOWDOWN = 40, 380.0, 0.02
 FIRST = {256: 1400, 1024: 5600, 2048: 13600, 4096: 27000}  # cycles: about 2 % of a block's
 HARNESS = Harness().but(hot_ms=0.0)
 DRAWS, SEED = 2000, 40  # pairs of processes for each rate
-MORE = {SLOWER: 1, FASTER: 1, UNKNOWN: 2}  # further processes of the new side that the recipe measures (regression.yml)
+MORE = {
+    SLOWER: 1,
+    FASTER: 1,
+    UNKNOWN: 2,
+}  # further processes of the new side that the recipe measures (regression.yml)
 Process = dict[str, Any]  # "card", "wall_s", and readings by "kernel at size"
 
 
 def slower(size: int, cycles: int) -> Kernel:
     """`warptiled` whose blocks wait for this many cycles at the end."""
-    source, wait = rung("warptiled"), "  const long long from = clock64();\n  while (clock64() - from < %d) {}\n}\n"
+    source, wait = (
+        rung("warptiled"),
+        "  const long long from = clock64();\n  while (clock64() - from < %d) {}\n}\n",
+    )
     text = source.source.rstrip()
     assert text.endswith("}")
     return replace(source.with_text(text[:-1] + wait % cycles), name=f"slower_{size}", number=None)
@@ -67,9 +74,15 @@ def calibrated() -> tuple[dict[int, int], dict[int, float]]:
             assert ratio is not None, m.reason
             share[size] = ratio.value - 1
         used = dict(cycles)
-        cycles = {size: round(cycles[size] * SLOWDOWN / max(share[size], SLOWDOWN / 4)) for size in SIZES}
-    if missed := [f"{size}: {x:.4f}" for size, x in share.items() if abs(x - SLOWDOWN) > SLOWDOWN / 4]:
-        raise SystemExit(f"the slower kernel is not {SLOWDOWN:.0%} slower, but at {', '.join(missed)}")
+        cycles = {
+            size: round(cycles[size] * SLOWDOWN / max(share[size], SLOWDOWN / 4)) for size in SIZES
+        }
+    if missed := [
+        f"{size}: {x:.4f}" for size, x in share.items() if abs(x - SLOWDOWN) > SLOWDOWN / 4
+    ]:
+        raise SystemExit(
+            f"the slower kernel is not {SLOWDOWN:.0%} slower, but at {', '.join(missed)}"
+        )
     return used, share
 
 
@@ -83,14 +96,29 @@ def record(count: int) -> dict[str, Any]:
         run, wall_s = measured(jobs, kernels)
         runs.append(run)
         readings = {
-            m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness) for m in run.select()
+            m.title.replace(f"slower_{m.problem.n}", "slower"): reading_of(m, run.harness)
+            for m in run.select()
         }
         processes.append({"card": run.gpu.uuid, "wall_s": round(wall_s, 2), "readings": readings})
     run = runs[0]
-    about = {"created": run.created, "gpu": run.gpu, "tool": run.tool, "software": run.software, "harness": run.harness}
-    slowed = {str(size): {"cycles": cycles[size], "paired": round(share[size], 5)} for size in SIZES}
+    about = {
+        "created": run.created,
+        "gpu": run.gpu,
+        "tool": run.tool,
+        "software": run.software,
+        "harness": run.harness,
+    }
+    slowed = {
+        str(size): {"cycles": cycles[size], "paired": round(share[size], 5)} for size in SIZES
+    }
     label = replace(run, origin="recorded").label
-    made = {"kind": "compare", "schema": 1, "label": label, **about, "slowed": {run.gpu.uuid: slowed}}
+    made = {
+        "kind": "compare",
+        "schema": 1,
+        "label": label,
+        **about,
+        "slowed": {run.gpu.uuid: slowed},
+    }
     return dict(msgspec.to_builtins(made | {"processes": processes}, str_keys=True))
 
 
@@ -100,8 +128,17 @@ def on_cards(cards: Sequence[str]) -> dict[str, Any]:
         parts = [Path(folder, f"{card}.json") for card in cards]
         started = []
         for card, part in zip(cards, parts, strict=True):
-            command = (sys.executable, "-m", "tests.record.compare", str(part), "--of", str(len(cards)))
-            started.append(subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": card}))
+            command = (
+                sys.executable,
+                "-m",
+                "tests.record.compare",
+                str(part),
+                "--of",
+                str(len(cards)),
+            )
+            started.append(
+                subprocess.Popen(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": card})
+            )
         statuses = [child.wait() for child in started]
         if any(statuses):
             raise SystemExit("a card gave no recording: see above")
@@ -121,7 +158,9 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     return (share + weight / 2 - half) / (1 + weight), (share + weight / 2 + half) / (1 + weight)
 
 
-def verdicts(old: Sequence[Reading], new: Sequence[Reading], same: bool) -> Iterator[tuple[str, str]]:
+def verdicts(
+    old: Sequence[Reading], new: Sequence[Reading], same: bool
+) -> Iterator[tuple[str, str]]:
     """What the rule says of pairs of processes drawn at random, none against itself: at once, and with as many further
     processes after a verdict as MORE says. same: both are the same processes' readings.
     """
@@ -148,14 +187,24 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     too, a 95 % interval, low to high, for as many pairs as share no process, and the share of the first verdict, before
     further processes ("at once"). cards: by kernel and size, the largest difference between two cards' mean times.
     """
-    processes, made = [process for document in documents for process in document["processes"]], dict[str, Any]()
+    processes, made = (
+        [process for document in documents for process in document["processes"]],
+        dict[str, Any](),
+    )
     cards, apart = dict.fromkeys(process["card"] for process in processes), dict[str, float]()
 
     def readings(name: str, card: str) -> list[Reading]:
-        recorded = (process["readings"].get(name) for process in processes if process["card"] == card)
-        return [msgspec.convert({**reading, "card": card}, Reading) for reading in recorded if reading]
+        recorded = (
+            process["readings"].get(name) for process in processes if process["card"] == card
+        )
+        return [
+            msgspec.convert({**reading, "card": card}, Reading) for reading in recorded if reading
+        ]
 
-    for what, names in (("false", [(name, name) for name in KERNELS]), ("found", [("warptiled", "slower")])):
+    for what, names in (
+        ("false", [(name, name) for name in KERNELS]),
+        ("found", [("warptiled", "slower")]),
+    ):
         shares, pairs = dict[str, list[float]](), 0
         for (old, new), size in product(names, SIZES):
             said, means = list[tuple[str, str]](), list[float]()
@@ -173,7 +222,13 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 apart[f"{new} at {size}"] = max(means) / min(means) - 1
         share, unknown, at_once = np.mean([*shares.values()], axis=0)
         low, high = wilson(round(share * pairs), pairs)
-        made[what] = {"share": float(share), "low": low, "high": high, "unknown": float(unknown), "pairs": pairs}
+        made[what] = {
+            "share": float(share),
+            "low": low,
+            "high": high,
+            "unknown": float(unknown),
+            "pairs": pairs,
+        }
         made[what] |= {"at once": float(at_once), "by size": shares}
     most = max(len(process["readings"]) for process in processes)
     seconds = [process["wall_s"] for process in processes if len(process["readings"]) == most]

@@ -98,7 +98,11 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
         kernel = Kernel.from_source(source, entry=public.entry, file=str(public.path), **how)
         file = replace(kernel.program, entry="", arguments=())
         known = COMPILED.get(file)
-        symbol = re.search(rf"\.entry\s+(_Z\d+{public.entry}\w*|{public.entry})\b", known.ptx) if known else None
+        symbol = (
+            re.search(rf"\.entry\s+(_Z\d+{public.entry}\w*|{public.entry})\b", known.ptx)
+            if known
+            else None
+        )
         if known and symbol:
             return kernel, replace(known, symbol=symbol[1])
         try:
@@ -110,7 +114,11 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
             near = sorted(places, key=lambda place: len(os.path.commonpath((place, own))))
             folder = Path(str(near[-1])[: -len(header[1])]) if header and near else None
             name = re.search(r'identifier "(\w+)" is undefined', str(error))
-            macro = f"{name[1]}={public.constants[name[1]]}" if name and name[1] in public.constants else ""
+            macro = (
+                f"{name[1]}={public.constants[name[1]]}"
+                if name and name[1] in public.constants
+                else ""
+            )
             if folder and folder not in include:
                 include = (*include, folder)
             elif macro and macro not in define:
@@ -146,9 +154,16 @@ def checked(kernel: Kernel, name: tuple[str, str]) -> Tried:
     try:
         kernel.require_launch()
         done = check(kernel, on="emulated", seed=0)
-        if not done.verdict.accepted and done.verdict.stages[-1].name == "launch" and "K" not in kernel.rules:
+        if (
+            not done.verdict.accepted
+            and done.verdict.stages[-1].name == "launch"
+            and "K" not in kernel.rules
+        ):
             sizes = [int(number) for number in re.findall(r"\b\d+\b", kernel.grid)]
-            tile = max((size for size in sizes if size <= MOST_TILE and size.bit_count() == 1), default=MOST_TILE)
+            tile = max(
+                (size for size in sizes if size <= MOST_TILE and size.bit_count() == 1),
+                default=MOST_TILE,
+            )
             kernel = replace(kernel, rules=f"M % {tile} == 0, N % {tile} == 0, K % {TILE_K} == 0")
             done = check(kernel, on="emulated", seed=0)
     except WorklogError as error:
@@ -170,10 +185,16 @@ def record(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
     """The table as a recording: a row per folder with its commit, and the number of kernels with each missing form."""
     rows = []
     for folder, tries in results.items():
-        commit = recording.git("-C", str(folder), "rev-parse", "HEAD") if (folder / ".git").exists() else ""
+        commit = (
+            recording.git("-C", str(folder), "rev-parse", "HEAD")
+            if (folder / ".git").exists()
+            else ""
+        )
         apart, gemms = Counter(kernel.apart for kernel in tries if kernel.apart), Counter[bool]()
         gemms.update(
-            kernel.verdict.startswith("passed") for kernel in tries if kernel.verdict[:6] in ("passed", "failed")
+            kernel.verdict.startswith("passed")
+            for kernel in tries
+            if kernel.verdict[:6] in ("passed", "failed")
         )
         row = {
             "repository": "/".join(folder.resolve().parts[-2:]),
@@ -184,13 +205,17 @@ def record(results: Mapping[Path, Sequence[Tried]]) -> dict[str, Any]:
             "left out": apart.total() - apart["textures"] - apart["dynamic parallelism"],
             "tried": len(tries) - apart.total(),
             "don't compile": sum(bool(kernel.error) for kernel in tries),
-            "covered": sum(not (kernel.apart or kernel.error or kernel.missing) for kernel in tries),
+            "covered": sum(
+                not (kernel.apart or kernel.error or kernel.missing) for kernel in tries
+            ),
             "GEMMs": gemms.total(),
             "passed": gemms[True],
             "with findings": sum(bool(kernel.findings) for kernel in tries),
         }
         rows.append(row)
-    missing = Counter(form for tries in results.values() for kernel in tries for form in kernel.missing)
+    missing = Counter(
+        form for tries in results.values() for kernel in tries for form in kernel.missing
+    )
     return recording.document("corpus", rows, missing=dict(missing.most_common(MOST_FORMS)))
 
 
@@ -220,7 +245,10 @@ class PublicKernel:
 def kernels(folder: Path) -> Iterator[PublicKernel]:
     """The kernels of a folder's files, in order."""
     files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    texts = {path.relative_to(folder): path.read_text(encoding="utf-8-sig", errors="replace") for path in files}
+    texts = {
+        path.relative_to(folder): path.read_text(encoding="utf-8-sig", errors="replace")
+        for path in files
+    }
     units = {path: read(text) for path, text in texts.items()}
     constants: dict[str, str] = {}
     for unit in units.values():
@@ -245,11 +273,19 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
                 host = function_around(bare, len("".join(before))) if other != path else ""
             for other, launch in launches:
                 names = units[other].names(launch)
-                instance = instance or arguments(reduced(part, names).strip("() ") for part in launch.template)
+                instance = instance or arguments(
+                    reduced(part, names).strip("() ") for part in launch.template
+                )
             # Types of elements are taken for floats (Kernel.from_source).
-            elements = {parameter.type for parameter in declared.parameters if parameter.pointer} if declared else set()
+            elements = (
+                {parameter.type for parameter in declared.parameters if parameter.pointer}
+                if declared
+                else set()
+            )
             template = bool(declared and {*declared.template} - elements and not instance)
-            yield PublicKernel(folder, path, name + instance, texts[path], host, template, constants)
+            yield PublicKernel(
+                folder, path, name + instance, texts[path], host, template, constants
+            )
 
 
 def function_around(bare: str, place: int) -> str:
@@ -267,7 +303,11 @@ def arguments(values: Iterator[str]) -> str:
 
 @click.command()
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per kernel.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A CSV file with a line per kernel.",
+)
 def main(folders: Sequence[Path], out: Path | None) -> None:
     """Compile each kernel below FOLDERS, see whether the emulator covers it, and check the GEMMs among them."""
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(2) as pool:
@@ -278,13 +318,17 @@ def main(folders: Sequence[Path], out: Path | None) -> None:
         results = dict(zip(include, pool.map(tries_of, include, include.values()), strict=True))
         document = record(results)
     if out is not None:
-        pd.DataFrame(kernel for tries in results.values() for kernel in tries).to_csv(out, index=False)
+        pd.DataFrame(kernel for tries in results.values() for kernel in tries).to_csv(
+            out, index=False
+        )
     if not folders:
         documents.write_text(RECORDED, document)
     frame = pd.DataFrame(document["rows"]).drop(columns="commit").set_index("repository")
     frame.loc["all"] = frame.sum()
     print(document["label"], frame.to_string(), sep="\n")
-    print(*(f"{number} kernels lack {form}" for form, number in document["missing"].items()), sep="\n")
+    print(
+        *(f"{number} kernels lack {form}" for form, number in document["missing"].items()), sep="\n"
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ ARRAYS = "torch"
 
 
 @triton.jit
-def tiles(a, b, c, N, K, alpha, beta, TILE: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr):
+def tiles(
+    a, b, c, N, K, alpha, beta, TILE: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr
+):
     rows = tl.program_id(1) * TILE + tl.arange(0, TILE)[:, None]
     columns = tl.program_id(0) * TILE + tl.arange(0, TILE)[None, :]
     total = tl.zeros((TILE, TILE), tl.float32)
@@ -30,7 +32,18 @@ def tiles(a, b, c, N, K, alpha, beta, TILE: tl.constexpr, DEPTH: tl.constexpr, P
 def _multiply(precision, alpha, a, b, beta, c):
     (m, n), k = c.shape, a.shape[1]
     tiles[(n // 128, m // 128)](
-        a, b, c, n, k, alpha, beta, TILE=128, DEPTH=32, PRECISION=precision, num_warps=8, num_stages=3
+        a,
+        b,
+        c,
+        n,
+        k,
+        alpha,
+        beta,
+        TILE=128,
+        DEPTH=32,
+        PRECISION=precision,
+        num_warps=8,
+        num_stages=3,
     )
 
 

@@ -23,7 +23,9 @@ def grid_jobs() -> list[Job]:
     every = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
     fixes = [g for g in every if g.article or g.setting == "queue"]
     chosen = [both for count in range(3) for both in combinations(every, count)]
-    chosen += [several for count in range(3, len(fixes) + 1) for several in combinations(fixes, count)]
+    chosen += [
+        several for count in range(3, len(fixes) + 1) for several in combinations(fixes, count)
+    ]
     for changed in every:
         chosen.append(tuple(g for g in every if g is not changed))
         chosen.append(tuple(g for g in every if (g.article is not None) != (g is changed)))

@@ -19,7 +19,11 @@ import worklog
 from worklog.gpu.device import gpu, nvml_handle
 from worklog.runs import write_text
 
-SIZES, SECONDS, AT_ONCE = (4096, 8192), 2.0, 50  # of launches in a row, which wait for the GPU at their end
+SIZES, SECONDS, AT_ONCE = (
+    (4096, 8192),
+    2.0,
+    50,
+)  # of launches in a row, which wait for the GPU at their end
 Product = Callable[[], torch.Tensor]
 
 
@@ -28,7 +32,10 @@ def products(size: int, device: str) -> dict[str, Product]:
     of -1 to 1. B's columns are contiguous, as cuBLAS's INT8 needs it.
     """
     random = torch.Generator(device).manual_seed(13)
-    digits = [torch.randint(-127, 128, (size, size), dtype=torch.int8, device=device, generator=random) for _ in "AB"]
+    digits = [
+        torch.randint(-127, 128, (size, size), dtype=torch.int8, device=device, generator=random)
+        for _ in "AB"
+    ]
     floats = [2 * torch.rand(size, size, device=device, generator=random) - 1 for _ in "AB"]
     halves = [matrix.half() for matrix in floats]
     multiply = {"INT8": torch._int_mm, "FP16": torch.mm, "FP32": torch.mm}
@@ -57,7 +64,12 @@ def in_a_row(product: Product) -> dict[str, float]:
         before = nvml.nvmlDeviceGetTotalEnergyConsumption(handle)  # millijoules
         count, seconds, clocks = launch(SECONDS)
         joules = 1e-3 * (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) - before)
-    return {"us": 1e6 * seconds / count, "joules": joules / count, "watts": joules / seconds, "sm_mhz": median(clocks)}
+    return {
+        "us": 1e6 * seconds / count,
+        "joules": joules / count,
+        "watts": joules / seconds,
+        "sm_mhz": median(clocks),
+    }
 
 
 def record() -> dict[str, Any]:
@@ -68,14 +80,33 @@ def record() -> dict[str, Any]:
     for size in SIZES:
         for name, product in products(size, "cuda").items():
             timed = worklog.time(product, flops=2 * size**3, name=f"cuBLAS {name}")
-            alone = {"us": timed.us, "us_low": timed.us_low, "us_high": timed.us_high, "sm_mhz": timed.sm_mhz}
-            rows.append({"format": name, "size": size, "alone": alone, "in_a_row": in_a_row(product)})
+            alone = {
+                "us": timed.us,
+                "us_low": timed.us_low,
+                "us_high": timed.us_high,
+                "sm_mhz": timed.sm_mhz,
+            }
+            rows.append(
+                {"format": name, "size": size, "alone": alone, "in_a_row": in_a_row(product)}
+            )
             labels.add(timed.label.replace("live", "recorded", 1))
             print(rows[-1])
     with nvml_handle() as handle:
         limit = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
-    head = {"kind": "int8", "schema": 1, "label": max(labels), "device": gpu().name, "limit_watts": limit}
-    return {**head, "driver": gpu().driver, "torch": str(torch.__version__), "cuda": torch.version.cuda, "rows": rows}
+    head = {
+        "kind": "int8",
+        "schema": 1,
+        "label": max(labels),
+        "device": gpu().name,
+        "limit_watts": limit,
+    }
+    return {
+        **head,
+        "driver": gpu().driver,
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "rows": rows,
+    }
 
 
 if __name__ == "__main__":

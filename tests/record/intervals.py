@@ -27,7 +27,9 @@ from worklog.runs.estimates import NORMAL, Values, fitted_slope, process_half_us
 WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))
 PROCESSES, READINGS = 25, 16
 DRIFT_SD_US = 0.022  # of a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256
-Point = dict[str, Any]  # of one work, all processes: "work", "of", "intervals_us", "sm_mhz", "wall_s", "kernels"
+Point = dict[
+    str, Any
+]  # of one work, all processes: "work", "of", "intervals_us", "sm_mhz", "wall_s", "kernels"
 
 
 def readings() -> list[Point]:
@@ -74,7 +76,9 @@ def coverage(point: Point) -> tuple[float, float]:
     us = at_one_clock(point)
     first, second = np.triu_indices(len(us), 1)
     in_one = share_held(us[:, :-1:2], us[:, 1::2], NORMAL * DRIFT_SD_US)
-    return in_one, share_held(us[first, :, None], us[second, None, :], process_half_us(point["kernels"]))
+    return in_one, share_held(
+        us[first, :, None], us[second, None, :], process_half_us(point["kernels"])
+    )
 
 
 def at_one_clock(point: Point) -> Values:
@@ -82,13 +86,17 @@ def at_one_clock(point: Point) -> Values:
     the clock of its reading, which differs by a few tenths of a percent between readings.
     """
     clocks = np.log(point["sm_mhz"])
-    scaled: Values = point["intervals_us"] * np.exp(clock_slope(point) * (clocks.mean() - clocks))[..., None]
+    scaled: Values = (
+        point["intervals_us"] * np.exp(clock_slope(point) * (clocks.mean() - clocks))[..., None]
+    )
     return scaled
 
 
 def clock_slope(point: Point) -> float:
     """By how many percent a time grows with an SM clock 1 % higher, fitted within each process."""
-    return fitted_slope([*np.log(point["sm_mhz"])], [*np.log(np.array(point["intervals_us"])[..., 1])])[0]
+    return fitted_slope(
+        [*np.log(point["sm_mhz"])], [*np.log(np.array(point["intervals_us"])[..., 1])]
+    )[0]
 
 
 def share_held(first: Values, second: Values, half: float) -> float:
@@ -111,7 +119,9 @@ if __name__ == "__main__":
 
         children, words = [], [sys.executable, "-m", "tests.record.intervals", "--child"]
         for _ in range(PROCESSES):
-            said = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=300, check=True).stdout
+            said = subprocess.run(
+                words, stdout=subprocess.PIPE, text=True, timeout=300, check=True
+            ).stdout
             children.append(json.loads(said.splitlines()[-1]))  # below what a library prints
         document = compare.new_document(Session(), compare.SAMPLING)
         document["promises"]["coverage"] = together(children)

@@ -85,10 +85,17 @@ def kernels() -> dict[str, Kernel]:
     small = {right.name: right.kernel for right in exploits() if not right.wrong}
     rules, dynamic = "M % 16 == 0, N % 16 == 0, K % 16 == 0", {"dynamic_tiles": 2048}
     for path in sorted(SMALL.glob("*.cu")):
-        words = {"grid": "N / 16, M / 16", "block": "16,16", "domain": rules, "shared": dynamic.get(path.stem, 0)}
+        words = {
+            "grid": "N / 16, M / 16",
+            "block": "16,16",
+            "domain": rules,
+            "shared": dynamic.get(path.stem, 0),
+        }
         if path.stem != ADDS_TO_C:
             small[path.stem] = Kernel.from_file(path, **words)
-    return rungs | {name: kernel for name, kernel in small.items() if SYNCHRONISES.search(kernel.source)}
+    return rungs | {
+        name: kernel for name, kernel in small.items() if SYNCHRONISES.search(kernel.source)
+    }
 
 
 @cache
@@ -129,18 +136,24 @@ def result_of(name: str, mutant: Kernel) -> tuple[str, str]:
     if not done.verdict.accepted:
         stage = done.verdict.stages[-1]
         has_finding = any(finding.is_error for finding in done.findings)
-        return ("finding" if stage.name == "launch" and has_finding else stage.name), stage.detail[:200]
+        return ("finding" if stage.name == "launch" and has_finding else stage.name), stage.detail[
+            :200
+        ]
     signal.setitimer(signal.ITIMER_REAL, 0)  # the limit is the mutant's
     if not (right := original(name).verdict).accepted:
         return ORIGINAL_FAILED, str(right.reason)
     details = [str(done.verdict.precision)] if done.verdict.precision != right.precision else []
-    return SURVIVED, "; ".join([*details, *(str(note) for note in done.verdict.notes if note not in right.notes)])
+    return SURVIVED, "; ".join(
+        [*details, *(str(note) for note in done.verdict.notes if note not in right.notes)]
+    )
 
 
 def machine_code(kernel: Any) -> tuple[bytes, bytes, int]:
     """Instructions, constants and shared memory of one pass."""
     compiled: Compiled = build(kernel.program)[0]
-    sections = (section(compiled.cubin, f".{kind}.{compiled.symbol}") for kind in ("text", "nv.constant2"))
+    sections = (
+        section(compiled.cubin, f".{kind}.{compiled.symbol}") for kind in ("text", "nv.constant2")
+    )
     return (*sections, compiled.shared_bytes)
 
 
@@ -155,10 +168,17 @@ def record(outcomes: Sequence[Outcome], explained: Mapping[str, str]) -> dict[st
         results.setdefault(mutant.kernel, Counter())[mutant.result] += 1
     return recording.document(
         "mutants",
-        [{"kernel": name, "mutants": of.total(), "results": dict(of.most_common())} for name, of in results.items()],
+        [
+            {"kernel": name, "mutants": of.total(), "results": dict(of.most_common())}
+            for name, of in results.items()
+        ],
         kinds=dict(Counter(mutant.kind for mutant in outcomes).most_common()),
         survivors=[
-            {"mutant": mutant.name, "found": mutant.detail, "explained": explained.get(mutant.name, "")}
+            {
+                "mutant": mutant.name,
+                "found": mutant.detail,
+                "explained": explained.get(mutant.name, ""),
+            }
             for mutant in outcomes
             if mutant.result == SURVIVED
         ],
@@ -176,26 +196,79 @@ KEPT = (
     r"\(size_t\)|\(long long\)",
 )
 OPERATORS = {
-    **{"+": ("-",), "-": ("+",), "*": ("+", "/"), "/": ("*", "%"), "%": ("/",), "<<": (">>",), ">>": ("<<",)},
-    **{"&": ("|",), "|": ("&",), "^": ("|",), "+=": ("=", "-="), "-=": ("+=",), "*=": ("=",), "/=": ("*=",)},
-    **{"max": ("min",), "min": ("max",), "fmaxf": ("fminf",), "atomicAdd": ("atomicMax",), "atomicMax": ("atomicMin",)},
+    **{
+        "+": ("-",),
+        "-": ("+",),
+        "*": ("+", "/"),
+        "/": ("*", "%"),
+        "%": ("/",),
+        "<<": (">>",),
+        ">>": ("<<",),
+    },
+    **{
+        "&": ("|",),
+        "|": ("&",),
+        "^": ("|",),
+        "+=": ("=", "-="),
+        "-=": ("+=",),
+        "*=": ("=",),
+        "/=": ("*=",),
+    },
+    **{
+        "max": ("min",),
+        "min": ("max",),
+        "fmaxf": ("fminf",),
+        "atomicAdd": ("atomicMax",),
+        "atomicMax": ("atomicMin",),
+    },
 }
 BOUNDS = {
-    **{"<": ("<=", ">"), "<=": ("<",), ">": (">=", "<"), ">=": (">",), "==": ("!=",), "!=": ("==",)},
+    **{
+        "<": ("<=", ">"),
+        "<=": ("<",),
+        ">": (">=", "<"),
+        ">=": (">",),
+        "==": ("!=",),
+        "!=": ("==",),
+    },
     **{"&&": ("||",), "||": ("&&",)},
 }
 NAMES = {
-    **{"M": ("N", "K"), "N": ("M", "K"), "K": ("N", "M"), "A": ("B",), "B": ("A",), "row": ("col",), "col": ("row",)},
-    **{"BM": ("BN", "BK"), "BN": ("BM", "BK"), "BK": ("BM",), "TM": ("TN",), "TN": ("TM",), "WM": ("WN",)},
+    **{
+        "M": ("N", "K"),
+        "N": ("M", "K"),
+        "K": ("N", "M"),
+        "A": ("B",),
+        "B": ("A",),
+        "row": ("col",),
+        "col": ("row",),
+    },
+    **{
+        "BM": ("BN", "BK"),
+        "BN": ("BM", "BK"),
+        "BK": ("BM",),
+        "TM": ("TN",),
+        "TN": ("TM",),
+        "WM": ("WN",),
+    },
     **{"WN": ("WM",), "threadIdx.x": ("threadIdx.y", "blockIdx.x"), "blockIdx.x": ("blockIdx.y",)},
-    **{"blockIdx.y": ("blockIdx.x",), "hi": ("lo",), "lo": ("hi",), "full": ("empty",), "empty": ("full",)},
+    **{
+        "blockIdx.y": ("blockIdx.x",),
+        "hi": ("lo",),
+        "lo": ("hi",),
+        "full": ("empty",),
+        "empty": ("full",),
+    },
     **{"lane": ("warp",), "warp": ("lane",), "i": ("j",), "j": ("i",)},
 }
 SCALARS = {"alpha": ("1.0f", "-alpha", "beta"), "beta": ("1.0f", "0.0f", "alpha")}
 WAITS = re.compile(
-    r"__sync|__threadfence|wait|arrive|commit|fence|expect|init|hand_over|bar\.|setmaxnreg|atomic", re.IGNORECASE
+    r"__sync|__threadfence|wait|arrive|commit|fence|expect|init|hand_over|bar\.|setmaxnreg|atomic",
+    re.IGNORECASE,
 )
-CALL = re.compile(r"(?<=[;{})\n])\s*(?P<call>(?:asm volatile|(?!if|for|while|switch|return)[A-Za-z_]\w*(?:<\d+>)?)\()")
+CALL = re.compile(
+    r"(?<=[;{})\n])\s*(?P<call>(?:asm volatile|(?!if|for|while|switch|return)[A-Za-z_]\w*(?:<\d+>)?)\()"
+)
 ASSIGNMENT = re.compile(
     r"^\s*(?!(?:const|int|float|unsigned|auto|bool|constexpr|extern|return|size_t|char|struct|for|if|while|else|else"
     r"|Line|long|float2|float4|asm|__shared__)\b)(?P<it>\*?[\w(][^;{}=]*? [-+*/^|&]?= [^;{}]*;)",
@@ -237,21 +310,36 @@ def edits(source: str) -> list[Edit]:
         bare = re.sub(pattern, lambda match: blank(match[0]), bare, flags=re.MULTILINE)
 
     def add(kind: str, start: int, old: str, *new: str) -> None:
-        number, before = source.count("\n", 0, start), source[source.rfind("\n", 0, start) + 1 : start]
+        number, before = (
+            source.count("\n", 0, start),
+            source[source.rfind("\n", 0, start) + 1 : start],
+        )
         nth = lines[: number + 1].count(lines[number])
-        listed.extend(Edit(kind, start, lines[number], len(before.lstrip()) + 1, nth, old, text) for text in new)
+        listed.extend(
+            Edit(kind, start, lines[number], len(before.lstrip()) + 1, nth, old, text)
+            for text in new
+        )
 
     def swap(kind: str, pattern: str, words: Mapping[str, Sequence[str]]) -> None:
         for match in re.finditer(pattern, bare):
             add(kind, match.start(), match[0], *words.get(match[0], ()))
 
     # With another order, a seed chooses other edits.
-    swap("operator", r"(?<= )(?:[-+*/%&|^]|[-+*/]=|<<|>>)(?= )|\b(?:f?max|f?min)f?(?=\()", OPERATORS)
+    swap(
+        "operator", r"(?<= )(?:[-+*/%&|^]|[-+*/]=|<<|>>)(?= )|\b(?:f?max|f?min)f?(?=\()", OPERATORS
+    )
     swap("operator", r"\batomic(?:Add|Max)(?=\()", OPERATORS)
     swap("bound", r"(?<= )(?:[<>]=?|[=!]=|&&|\|\|)(?= )", BOUNDS)
     for match in re.finditer(r"(?<![\w.])(\d+)((?:\.\d+)?f?)(?![\w.])", bare):
-        add("constant", match.start(), match[0], *(number + match[2] for number in neighbours(match[1])))
-    for literal in LITERAL.finditer(re.sub(r"//[^\n]*", lambda match: blank(match[0]), source)):  # inline assembly
+        add(
+            "constant",
+            match.start(),
+            match[0],
+            *(number + match[2] for number in neighbours(match[1])),
+        )
+    for literal in LITERAL.finditer(
+        re.sub(r"//[^\n]*", lambda match: blank(match[0]), source)
+    ):  # inline assembly
         for match in re.finditer(r"(?<=[ ,])\d+(?=[;,])", literal[0]):
             add("constant", literal.start() + match.start(), match[0], *neighbours(match[0]))
     for match in re.finditer(r"\[([^\[\]]+)\]\[([^\[\]]+)\]", bare):
@@ -264,7 +352,12 @@ def edits(source: str) -> list[Edit]:
         end = closing(bare, match.end("call") - 1)
         if bare[end : end + 1] == ";":
             old = source[match.start("call") : end + 1]
-            add("synchronisation" if WAITS.search(old) else "statement", match.start("call"), old, ";")
+            add(
+                "synchronisation" if WAITS.search(old) else "statement",
+                match.start("call"),
+                old,
+                ";",
+            )
     for match in ASSIGNMENT.finditer(bare):
         add("statement", match.start("it"), source[match.start("it") : match.end("it")], ";")
     return listed
@@ -300,15 +393,24 @@ def closing(text: str, start: int) -> int:
 @click.argument("names", nargs=-1, metavar="[KERNEL]...")
 @click.option("--count", default=24, show_default=True, help="Mutants of each kernel, at most.")
 @click.option("--seed", default=0, show_default=True, help="Chooses the edits.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file with a line per mutant.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A CSV file with a line per mutant.",
+)
 def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
     """Check mutants of each KERNEL (default: of all, and record them). Exits with 1 for a survivor without a reason,
     and for a kernel that fails itself: then nothing is recorded.
     """
     known = kernels()
     if unknown := sorted(set(names) - known.keys()):
-        raise click.UsageError(f"there is no kernel {', '.join(unknown)}: choose from {', '.join(known)}")
-    edits_of = {name: chosen(edits(known[name].source), count, seed + crc32(name.encode())) for name in names or known}
+        raise click.UsageError(
+            f"there is no kernel {', '.join(unknown)}: choose from {', '.join(known)}"
+        )
+    edits_of = {
+        name: chosen(edits(known[name].source), count, seed + crc32(name.encode()))
+        for name in names or known
+    }
     wanted = [(name, edit) for name, chosen_edits in edits_of.items() for edit in chosen_edits]
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         outcomes = list(pool.map(tried, *zip(*wanted, strict=True)))
@@ -316,14 +418,26 @@ def main(names: Sequence[str], count: int, seed: int, out: Path | None) -> None:
     if out is not None:
         frame.to_csv(out, index=False)
     document = record(outcomes, json.loads((FOLDER / "explained.json").read_text(encoding="utf-8")))
-    broken = sorted({f"{of.kernel} fails unedited: {of.detail}" for of in outcomes if of.result == ORIGINAL_FAILED})
+    broken = sorted(
+        {
+            f"{of.kernel} fails unedited: {of.detail}"
+            for of in outcomes
+            if of.result == ORIGINAL_FAILED
+        }
+    )
     if not names and not broken:
         (recorded,) = FOLDER.glob("2*.json")
         documents.write_text(recorded, document)
-    print(document["label"], pd.crosstab(frame["kernel"], frame["result"], margins=True).to_string(), sep="\n")
+    print(
+        document["label"],
+        pd.crosstab(frame["kernel"], frame["result"], margins=True).to_string(),
+        sep="\n",
+    )
     if broken:
         sys.exit("\n".join(broken))
-    if unexplained := [survivor["mutant"] for survivor in document["survivors"] if not survivor["explained"]]:
+    if unexplained := [
+        survivor["mutant"] for survivor in document["survivors"] if not survivor["explained"]
+    ]:
         sys.exit(f"not explained: {', '.join(unexplained)}")
 
 

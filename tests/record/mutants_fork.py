@@ -24,7 +24,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LONGEST_S = 600  # of all tests with a mutant
-WITHOUT = ["--ignore=tests/gpu", "--ignore=tests/browser"]  # a browser does not answer a forked process
+WITHOUT = [
+    "--ignore=tests/gpu",
+    "--ignore=tests/browser",
+]  # a browser does not answer a forked process
 NEW_PROCESS = "needs a process that starts with the change"
 Key = tuple[str, str, int]  # of code: its file, its name in the module, its first line
 
@@ -92,12 +95,26 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
 
 def copied(to: Path) -> Path:
     """The checkout, without what tests make."""
-    return Path(shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist")))
+    return Path(
+        shutil.copytree(
+            ROOT, to, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist")
+        )
+    )
 
 
 def testing(folder: Path, *words: str, **given: Any) -> subprocess.Popen[str]:
     """A process that tests a copy of the checkout."""
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=no", "--timeout=120", *WITHOUT, *words)
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--tb=no",
+        "--timeout=120",
+        *WITHOUT,
+        *words,
+    )
     environment = {**os.environ, "PYTHONPATH": str(folder), **given.pop("env", {})}
     return subprocess.Popen(command, cwd=folder, env=environment, text=True, **given)
 
@@ -114,7 +131,11 @@ class Copy:
         self.stop()
         self.requests, theirs = Pipe()
         plugin = "-p", "tests.record.mutants_fork", "-s", f"--basetemp={self.folder}/temporary"
-        given = {"env": {"MUTANTS": str(theirs.fileno())}, "pass_fds": [theirs.fileno()], "start_new_session": True}
+        given = {
+            "env": {"MUTANTS": str(theirs.fileno())},
+            "pass_fds": [theirs.fileno()],
+            "start_new_session": True,
+        }
         quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
         self.process = testing(self.folder, *plugin, **quiet, **given)
         theirs.close()
@@ -145,11 +166,15 @@ class Copy:
         forks = not imported and (bool(self.process) or self.start())
         path.write_text(changed, encoding="utf-8")  # for processes that tests start
         self.changes += 1
-        os.utime(path, (self.changes, self.changes))  # so that no byte code of an earlier change fits
+        os.utime(
+            path, (self.changes, self.changes)
+        )  # so that no byte code of an earlier change fits
         try:
             answer = self.ask(str(path), before, changed, names) if forks else NEW_PROCESS
             if answer == NEW_PROCESS:
-                answer = self.ask(str(path), "", "", names) if self.start() else "the tests don't start"
+                answer = (
+                    self.ask(str(path), "", "", names) if self.start() else "the tests don't start"
+                )
                 self.stop()
             return answer
         finally:

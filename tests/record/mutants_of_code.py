@@ -54,25 +54,52 @@ def places(source: str) -> Iterator[tuple[Any, str, str]]:
     tree = ast.parse(source)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     # zip(strict=True) asserts: without it, nothing changes until there is another mistake.
-    asserted = {word.value for word in ast.walk(tree) if isinstance(word, ast.keyword) and word.arg == "strict"}
-    for node in (node for function in functions for statement in function.body for node in ast.walk(statement)):
+    asserted = {
+        word.value
+        for word in ast.walk(tree)
+        if isinstance(word, ast.keyword) and word.arg == "strict"
+    }
+    for node in (
+        node
+        for function in functions
+        for statement in function.body
+        for node in ast.walk(statement)
+    ):
         compares = isinstance(node, ast.Compare)  # of which the first operator changes
-        operator = node.ops[0] if compares else node.op if isinstance(node, ast.BinOp | ast.BoolOp) else None
+        operator = (
+            node.ops[0]
+            if compares
+            else node.op
+            if isinstance(node, ast.BinOp | ast.BoolOp)
+            else None
+        )
         if type(operator) in SWAPS:
             swapped, swap = copy.copy(node), SWAPS[type(operator)]()
             vars(swapped).update({"ops": [swap, *node.ops[1:]]} if compares else {"op": swap})
-            yield node, f"{type(operator).__name__} → {type(swap).__name__}", f"({ast.unparse(swapped)})"
-        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float) and node not in asserted:
+            yield (
+                node,
+                f"{type(operator).__name__} → {type(swap).__name__}",
+                f"({ast.unparse(swapped)})",
+            )
+        elif (
+            isinstance(node, ast.Constant)
+            and type(node.value) in (bool, int, float)
+            and node not in asserted
+        ):
             other = not node.value if isinstance(node.value, bool) else node.value + 1
             yield node, f"{node.value} → {other}", repr(other)
-        elif (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or isinstance(node, ast.AugAssign):
+        elif (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or isinstance(
+            node, ast.AugAssign
+        ):
             yield node, f"without {ast.unparse(node)[:60]}", "pass"
 
 
 def span(source: str, node: Any) -> tuple[int, int]:
     """The bytes of a node."""
     lines = source.encode().splitlines(keepends=True)
-    before, until = (sum(map(len, lines[: number - 1])) for number in (node.lineno, node.end_lineno))
+    before, until = (
+        sum(map(len, lines[: number - 1])) for number in (node.lineno, node.end_lineno)
+    )
     return before + node.col_offset, until + node.end_col_offset
 
 
@@ -84,11 +111,20 @@ def changed(source: str, node: Any, new: str) -> str:
 
 def noting(source: str, nodes: dict[int, Any]) -> str:
     """The source with a call of mutant_runs() where each of these nodes runs; every line stays where it is."""
-    pieces: list[tuple[int, int, int, str]] = []  # the offset; then those that end before those that begin, inner first
+    pieces: list[
+        tuple[int, int, int, str]
+    ] = []  # the offset; then those that end before those that begin, inner first
     for number, node in nodes.items():
         start, end = span(source, node)
         of_statement = isinstance(node, ast.stmt)
-        pieces.append((start, 1, -end, f"mutant_runs({number}); " if of_statement else f"(mutant_runs({number}), "))
+        pieces.append(
+            (
+                start,
+                1,
+                -end,
+                f"mutant_runs({number}); " if of_statement else f"(mutant_runs({number}), ",
+            )
+        )
         pieces.append((end, 0, -start, "" if of_statement else ")[1]"))
     text = source.encode()
     for offset, _, _, piece in sorted(pieces, reverse=True):
@@ -98,9 +134,17 @@ def noting(source: str, nodes: dict[int, Any]) -> str:
 
 def draw(rng: random.Random, count: int) -> list[Mutant]:
     """Mutants of random places, without equivalents."""
-    known = {line.rpartition("  # ")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()}
-    ours = {*(ROOT / "worklog").rglob("*.py")} - {ROOT / "worklog/gpu" / name for name in ("cuda.py", "timeline.py")}
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(ours) if "emulator" not in path.parts}
+    known = {
+        line.rpartition("  # ")[0] for line in EQUIVALENTS.read_text(encoding="utf-8").splitlines()
+    }
+    ours = {*(ROOT / "worklog").rglob("*.py")} - {
+        ROOT / "worklog/gpu" / name for name in ("cuda.py", "timeline.py")
+    }
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in sorted(ours)
+        if "emulator" not in path.parts
+    }
     every = [(path, *place) for path, text in texts.items() for place in places(text)]
     mutants: dict[str, Mutant] = {}
     for path, node, change, new in rng.sample(every, len(every)):
@@ -118,9 +162,15 @@ class Tests:
 
     def __init__(self, folder: Path, mutants: list[Mutant], jobs: int) -> None:
         shutil.copy(Path(__file__).with_name("mutants_run.py"), folder / "sitecustomize.py")
-        for path in {mutant.path for mutant in mutants} - {"worklog/kernel/nvrtc_process.py"}:  # no sitecustomize
-            nodes = {number: mutant.node for number, mutant in enumerate(mutants) if mutant.path == path}
-            (folder / path).write_text(noting((ROOT / path).read_text(encoding="utf-8"), nodes), encoding="utf-8")
+        for path in {mutant.path for mutant in mutants} - {
+            "worklog/kernel/nvrtc_process.py"
+        }:  # no sitecustomize
+            nodes = {
+                number: mutant.node for number, mutant in enumerate(mutants) if mutant.path == path
+            }
+            (folder / path).write_text(
+                noting((ROOT / path).read_text(encoding="utf-8"), nodes), encoding="utf-8"
+            )
         words = f"-n{jobs}", "--dist=worksteal", "--durations=0", "-vv"
         printed, _ = testing(folder, *words, stdout=subprocess.PIPE).communicate()
         self.failed = FAILED.findall(printed)
@@ -130,7 +180,9 @@ class Tests:
         if not self.seconds:
             sys.exit(f"no test ran without a change: {printed[-2000:]}")
         self.run = defaultdict[str, set[str]](set)
-        for test, number in map(json.loads, (folder / "ran.jsonl").read_text(encoding="utf-8").splitlines()):
+        for test, number in map(
+            json.loads, (folder / "ran.jsonl").read_text(encoding="utf-8").splitlines()
+        ):
             self.run[mutants[number].name].add(test)
 
     def of(self, mutant: Mutant) -> list[str]:
@@ -141,7 +193,9 @@ class Tests:
         near.add(f"tests/{mutant.path.split('/')[1].removesuffix('.py')}/")
         parts = [list[str]() for _ in range(3)]
         for name in sorted(self.seconds.keys() - self.failed, key=lambda name: self.seconds[name]):
-            parts[0 if name in self.run[mutant.name] else 1 if name.startswith((*near,)) else 2].append(name)
+            parts[
+                0 if name in self.run[mutant.name] else 1 if name.startswith((*near,)) else 2
+            ].append(name)
         return [*parts[0], *parts[1], *(parts[2] if self.imported(mutant) else [])]
 
     def imported(self, mutant: Mutant) -> bool:
@@ -150,7 +204,12 @@ class Tests:
 
 
 @click.command()
-@click.option("--seed", type=int, default=lambda: random.randrange(10**6), help="Of the choice; default: a new one.")
+@click.option(
+    "--seed",
+    type=int,
+    default=lambda: random.randrange(10**6),
+    help="Of the choice; default: a new one.",
+)
 @click.option("--count", default=80, show_default=True)
 @click.option("--jobs", default=2, show_default=True)
 def main(seed: int, count: int, jobs: int) -> None:
@@ -160,16 +219,26 @@ def main(seed: int, count: int, jobs: int) -> None:
         tests, copies = Tests(copied(Path(temporary, "noting")), mutants, jobs), Queue[Copy]()
         for number in range(jobs):
             copies.put(copy_ := Copy(Path(temporary, str(number))))
-        first, passing = mutants[0], min(tests.seconds.keys() - tests.failed, key=lambda name: tests.seconds[name])
-        if answer := copy_.failing(first.path, (ROOT / first.path).read_text(encoding="utf-8"), [passing], False):
+        first, passing = (
+            mutants[0],
+            min(tests.seconds.keys() - tests.failed, key=lambda name: tests.seconds[name]),
+        )
+        if answer := copy_.failing(
+            first.path, (ROOT / first.path).read_text(encoding="utf-8"), [passing], False
+        ):
             sys.exit(f"{passing} fails without a change: {answer}")
-        print(f"seed {seed}: {count} mutants; failing without one: {', '.join(tests.failed) or 'no test'}", flush=True)
+        print(
+            f"seed {seed}: {count} mutants; failing without one: {', '.join(tests.failed) or 'no test'}",
+            flush=True,
+        )
 
         def noticed(mutant: Mutant) -> str:
             """A test that fails with a mutant, "" if none does."""
             copy_ = copies.get()
             try:
-                return copy_.failing(mutant.path, mutant.text, tests.of(mutant), tests.imported(mutant))
+                return copy_.failing(
+                    mutant.path, mutant.text, tests.of(mutant), tests.imported(mutant)
+                )
             finally:
                 copies.put(copy_)
 

@@ -35,7 +35,10 @@ FEWER = 0.03  # at most this share of the sectors of global stores
 def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
     """The emulator's counts of one launch, by our names."""
     out = compile_cuda(record.program, arch)
-    a, b, c = (Pointer(None, 4 * size) for size in (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n))
+    a, b, c = (
+        Pointer(None, 4 * size)
+        for size in (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
+    )
     values = [shape.m, shape.n, shape.k, alpha, a, b, beta, c]
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
     counts = launch(kernel, record.blocks(shape), record.threads, values, races=False).counts
@@ -53,7 +56,11 @@ def with_replays(here: dict[str, int], there: dict[str, int]) -> dict[str, int]:
         if 0 < again <= most * there[f"{access}.wavefronts"]:
             counts[f"{access}.conflicts"] += again
             counts[f"{access}.wavefronts"] += again
-    if 0 < here["global_store.sectors"] - there["global_store.sectors"] <= FEWER * here["global_store.sectors"]:
+    if (
+        0
+        < here["global_store.sectors"] - there["global_store.sectors"]
+        <= FEWER * here["global_store.sectors"]
+    ):
         counts["global_store.sectors"] = there["global_store.sectors"]
     return counts
 
@@ -71,7 +78,9 @@ def main(which: str, out: Path) -> None:
     from worklog.gpu.device import gpu
 
     device, rng = CudaDevice(), np.random.default_rng(0)
-    a, b, c = (device.upload(rng.uniform(-1, 1, (shape.m, shape.n)).astype(np.float32)) for _ in range(3))
+    a, b, c = (
+        device.upload(rng.uniform(-1, 1, (shape.m, shape.n)).astype(np.float32)) for _ in range(3)
+    )
     document: dict[str, Any] = {
         "device": gpu().name,
         "arch": same_ptx.architecture(),
@@ -86,7 +95,9 @@ def main(which: str, out: Path) -> None:
     }
     differing = 0
     for record in rungs:
-        record.load(device).enqueue(shape, alpha, a, b, beta, c)  # its code is in the disk cache now
+        record.load(device).enqueue(
+            shape, alpha, a, b, beta, c
+        )  # its code is in the disk cache now
         device.synchronize()
         counters = profiled(record, shape, alpha, beta)
         values, shown = counters.values, dict[str, Any]()
@@ -96,10 +107,15 @@ def main(which: str, out: Path) -> None:
             shown["bytes"] = {"L2": round(values[L2]), "DRAM": round(values[DRAM])}
         else:
             shown["counts"] = {name: round(values[name]) for name in COUNTS}
-            expected = with_replays(emulated(record, shape, alpha, beta, document["arch"]), shown["counts"])
+            expected = with_replays(
+                emulated(record, shape, alpha, beta, document["arch"]), shown["counts"]
+            )
             differing += shown["counts"] != expected
             print(
-                record.name, "as emulated" if shown["counts"] == expected else f"differs from the emulated {expected}:"
+                record.name,
+                "as emulated"
+                if shown["counts"] == expected
+                else f"differs from the emulated {expected}:",
             )
         print(record.name, shown, flush=True)
         document["ncu"] = f"Version {counters.ncu}"

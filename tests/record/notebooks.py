@@ -35,7 +35,9 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
     every = sorted(FOLDER.glob("source/[0-9]*.py"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
-            raise SystemExit(f"no notebook begins with {name!r}: choose from {', '.join(path.stem for path in every)}")
+            raise SystemExit(
+                f"no notebook begins with {name!r}: choose from {', '.join(path.stem for path in every)}"
+            )
     return [path for path in every if not names or path.name.startswith(tuple(names))]
 
 
@@ -46,7 +48,9 @@ def notebook_of(source: Path) -> Path:
 
 def public_address() -> str:
     """The project's repository in the checkout's pyproject.toml; empty until there is one."""
-    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return str(project["urls"].get("Repository", ""))
 
 
@@ -100,7 +104,11 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
         data = output.get("data", {})
         data.pop(WIDGET, None)
         for held in (output, data):
-            held |= {kind: SECONDS.sub("", held[kind]) for kind in ("text", "text/plain", "text/html") if kind in held}
+            held |= {
+                kind: SECONDS.sub("", held[kind])
+                for kind in ("text", "text/plain", "text/html")
+                if kind in held
+            }
         if "image/png" in data:  # a chart: GitHub would show its HTML without styles
             data.pop("text/html", None)
     notebook.cells = [folded(cell) for cell in notebook.cells]
@@ -110,7 +118,10 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
             if "execution_count" in output:
                 output.execution_count = number
     # No metadata of jupytext's: it would pair the file with the .py, and refuse to open it for the cells that differ.
-    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
+    notebook.metadata = {
+        "kernelspec": notebook.metadata["kernelspec"],
+        "language_info": {"name": "python"},
+    }
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     nbformat.validate(notebook)
     return notebook

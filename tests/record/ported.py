@@ -39,7 +39,14 @@ MOST_LINES = 10
 LIMIT_S = 60.0  # of a child process
 HARNESS = Harness().but(budget_s=1.5, precision=0.01)
 NVBENCH_TIMEOUT_S = "4"  # of a measurement: its long ones would take 15
-FOREIGN = WorklogError, RuntimeError, OSError, ValueError, KeyError, subprocess.SubprocessError  # errors, then a reason
+FOREIGN = (
+    WorklogError,
+    RuntimeError,
+    OSError,
+    ValueError,
+    KeyError,
+    subprocess.SubprocessError,
+)  # errors, then a reason
 Clones = Mapping[str, Path]  # by the names in ported.toml
 Row = dict[str, Any]
 
@@ -61,9 +68,20 @@ class Example:
         name = self.theirs.parent.name if self.theirs.stem == "def" else self.theirs.stem
         numbers = dict.fromkeys(("ours", "low", "high", "theirs", "hot", "hot_theirs"))
         if m is not None:
-            numbers |= {"ours": m.us, "low": m.us_low, "high": m.us_high, "hot": m.hot.value if m.hot else None}
+            numbers |= {
+                "ours": m.us,
+                "low": m.us_low,
+                "high": m.us_high,
+                "hot": m.hot.value if m.hot else None,
+            }
         reasons = [f"{m.status}: {m.reason}"] if m and m.us is None else []
-        about = {"project": self.project, "example": name, "point": point, "lines": self.lines, "unit": unit}
+        about = {
+            "project": self.project,
+            "example": name,
+            "point": point,
+            "lines": self.lines,
+            "unit": unit,
+        }
         return {**about, **numbers, "why": reasons}
 
 
@@ -72,7 +90,10 @@ def prepare(folder: Path) -> tuple[list[Example], Clones]:
     for a replacement of text that isn't there, and for more than MOST_LINES changed lines.
     """
     projects, examples = tomllib.loads(DATA.read_text(encoding="utf-8")), []
-    clones = {name: recording.cloned(*at, folder / "clones") for name, at in projects.pop("repository").items()}
+    clones = {
+        name: recording.cloned(*at, folder / "clones")
+        for name, at in projects.pop("repository").items()
+    }
     for project, file in ((project, file) for project, files in projects.items() for file in files):
         theirs, ours = clones[project] / file["path"], folder / "ours" / project / file["path"]
         before = after = theirs.read_text(encoding="utf-8")
@@ -80,8 +101,12 @@ def prepare(folder: Path) -> tuple[list[Example], Clones]:
             if old not in after:
                 raise ValueError(f"{file['path']} has no {old!r}")
             after = after.replace(old, new)
-        match = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
-        lines = sum(max(b - a, d - c) for kind, a, b, c, d in match.get_opcodes() if kind != "equal")
+        match = difflib.SequenceMatcher(
+            None, before.splitlines(), after.splitlines(), autojunk=False
+        )
+        lines = sum(
+            max(b - a, d - c) for kind, a, b, c, d in match.get_opcodes() if kind != "equal"
+        )
         if lines > MOST_LINES:
             raise ValueError(f"{file['path']}: {lines} lines are changed, more than {MOST_LINES}")
         ours.parent.mkdir(parents=True, exist_ok=True)
@@ -92,21 +117,46 @@ def prepare(folder: Path) -> tuple[list[Example], Clones]:
 
 def nvbench(example: Example, _: Clones) -> list[Row]:
     """By NVBench and by `worklog bench`. measured: options that both take."""
-    out, theirs, rows = example.ours.with_suffix(".json"), dict[tuple[str, str], tuple[Any, Any, str]](), list[Row]()
-    options = ["--devices", "0", *example.measured, "--timeout", NVBENCH_TIMEOUT_S, "--json", str(out)]
+    out, theirs, rows = (
+        example.ours.with_suffix(".json"),
+        dict[tuple[str, str], tuple[Any, Any, str]](),
+        list[Row](),
+    )
+    options = [
+        "--devices",
+        "0",
+        *example.measured,
+        "--timeout",
+        NVBENCH_TIMEOUT_S,
+        "--json",
+        str(out),
+    ]
     run([str(example.theirs), *options])
     for benchmark, state, read in nvbench_states(json.loads(out.read_text(encoding="utf-8"))):
         axes = {
-            axis["name"]: float(axis["value"]) if axis["type"] in ("int64", "float64") else axis["value"]
+            axis["name"]: float(axis["value"])
+            if axis["type"] in ("int64", "float64")
+            else axis["value"]
             for axis in state.get("axis_values") or ()
         }
         cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
-        theirs[benchmark, point_of(axes)] = cold and 1e6 * cold, hot and 1e6 * hot, str(state.get("skip_reason") or "")
+        theirs[benchmark, point_of(axes)] = (
+            cold and 1e6 * cold,
+            hot and 1e6 * hot,
+            str(state.get("skip_reason") or ""),
+        )
     pairs = list(zip(example.measured[::2], example.measured[1::2], strict=True))
-    axis_words, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
-    for m in declare.measure(declare.declared(example.ours, names, axis_words), harness=HARNESS).measurements:
+    axis_words, names = (
+        [word for option, word in pairs if option == which] for which in ("-a", "-b")
+    )
+    for m in declare.measure(
+        declare.declared(example.ours, names, axis_words), harness=HARNESS
+    ).measurements:
         cold, hot, skipped = theirs.get((m.kernel, point_of(m.axes)), (None, None, ""))
-        row = example.row(f"{m.kernel} {point_of(m.axes)}".strip(), m) | {"theirs": cold, "hot_theirs": hot}
+        row = example.row(f"{m.kernel} {point_of(m.axes)}".strip(), m) | {
+            "theirs": cold,
+            "hot_theirs": hot,
+        }
         row["why"] += [f"NVBench skips it: {line}" for line in skipped.splitlines()[:1]]
         rows.append(row)
     return rows
@@ -114,7 +164,9 @@ def nvbench(example: Example, _: Clones) -> list[Row]:
 
 def point_of(axes: Mapping[str, Any]) -> str:
     """The same text for the same values, whichever tool prints them."""
-    whole = {name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in axes.items()}
+    whole = {
+        name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in axes.items()
+    }
     return ", ".join(f"{name}={value}" for name, value in sorted(whole.items()))
 
 
@@ -127,7 +179,9 @@ def tensara(example: Example, clones: Clones) -> list[Row]:
     by_case = {str(m.axes[CASE]): m for m in measured}
     rows = [example.row(case, by_case.get(case)) for case in example.measured]
     for row in rows:
-        read_by_child(row, "theirs", "tensaras_case", engine, example.theirs, published, row["point"])
+        read_by_child(
+            row, "theirs", "tensaras_case", engine, example.theirs, published, row["point"]
+        )
     return rows
 
 
@@ -143,7 +197,9 @@ def flashinfer(example: Example, clones: Clones) -> list[Row]:
 def read_by_child(row: Row, which: str, function: str, *words: object) -> None:
     """Put what a function of this module reads in a process of its own into a row, or why it reads nothing."""
     try:
-        row[which] = float(run(["-m", "tests.record.ported", "--child", function, *map(str, words)]))
+        row[which] = float(
+            run(["-m", "tests.record.ported", "--child", function, *map(str, words)])
+        )
     except FOREIGN as error:
         row["why"].append(f"{which}: {error}")
 
@@ -151,9 +207,13 @@ def read_by_child(row: Row, which: str, function: str, *words: object) -> None:
 def run(words: Sequence[str]) -> str:
     """The last line that a Python process prints. Raises RuntimeError with its last words."""
     command, root = [sys.executable, *words], DATA.parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=root)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=root
+    )
     if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or [f"it exited with {done.returncode}"])[-1])
+        raise RuntimeError(
+            (done.stderr.strip().splitlines() or [f"it exited with {done.returncode}"])[-1]
+        )
     return (done.stdout.strip().splitlines() or [""])[-1]
 
 
@@ -168,7 +228,14 @@ def tensaras_case(engine: str, problem: str, solution: str, case: str) -> float:
     words = next(words for words in posed.generate_test_cases() if words["name"] == case)
     inputs = words["create_inputs"]()
     outputs = utils.normalize_outputs(posed.reference_solution(*inputs))
-    given = [loaded(solution).solution, posed, 1, words, inputs, [output.new_zeros(output.shape) for output in outputs]]
+    given = [
+        loaded(solution).solution,
+        posed,
+        1,
+        words,
+        inputs,
+        [output.new_zeros(output.shape) for output in outputs],
+    ]
     read = utils.run_dynamic_benchmark(*given, language="python")
     if "runtime_ms" not in read:
         raise RuntimeError(str(read))
@@ -183,7 +250,9 @@ def printed_by(folder: str, example: str, call: str) -> float:
     module(
         "flashinfer.utils",
         round_up=lambda x, y: -(-x // y) * y,
-        get_compute_capability=lambda device: __import__("torch").cuda.get_device_capability(device),
+        get_compute_capability=lambda device: __import__("torch").cuda.get_device_capability(
+            device
+        ),
         GPUArchitectureError=RuntimeError,
     )
     with redirect_stdout(StringIO()) as text:
@@ -213,7 +282,9 @@ MEASURES = {"NVBench": nvbench, "Tensara": tensara, "FlashInfer": flashinfer}
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON; needs a GPU.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON; needs a GPU."
+)
 def main(folder: Path, out: Path | None) -> None:
     """Port the published examples in FOLDER, cloning what isn't there; on a GPU, measure them."""
     examples, clones = prepare(folder.resolve())
@@ -241,8 +312,12 @@ def main(folder: Path, out: Path | None) -> None:
             rows.append(example.row("all") | {"why": [f"{type(error).__name__}: {error}"]})
         if out is not None:  # after each example, so that a crash loses one
             documents.write_text(out, document)
-    print(document["label"], pd.DataFrame(rows).drop(columns="why").to_string(index=False), sep="\n")
-    print(*(f"{row['example']} {row['point']}: {why}" for row in rows for why in row["why"]), sep="\n")
+    print(
+        document["label"], pd.DataFrame(rows).drop(columns="why").to_string(index=False), sep="\n"
+    )
+    print(
+        *(f"{row['example']} {row['point']}: {why}" for row in rows for why in row["why"]), sep="\n"
+    )
 
 
 if __name__ == "__main__":

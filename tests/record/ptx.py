@@ -36,11 +36,22 @@ def shipped() -> tuple[dict[str, Any], dict[str, str]]:
     entries, modules = [], {}
     for name, program in programs():
         out = compile_cuda(program, ARCH)
-        modules[f"{name}.ptx"] = re.sub(r"^\s*//.*\n", "", out.ptx, flags=re.MULTILINE).strip() + "\n"
-        identity = {"ptx": f"{name}.ptx", "entry": program.entry, "sha256": program.sha256, "symbol": out.symbol}
+        modules[f"{name}.ptx"] = (
+            re.sub(r"^\s*//.*\n", "", out.ptx, flags=re.MULTILINE).strip() + "\n"
+        )
+        identity = {
+            "ptx": f"{name}.ptx",
+            "entry": program.entry,
+            "sha256": program.sha256,
+            "symbol": out.symbol,
+        }
         resources = {what: getattr(out, what) for what in RESOURCES}
         entries.append({**identity, **resources, "shared_accesses": dict(out.shared_accesses)})
-    return {"arch": ARCH, "nvrtc": ".".join(map(str, nvrtc_version())), "programs": entries}, modules
+    return {
+        "arch": ARCH,
+        "nvrtc": ".".join(map(str, nvrtc_version())),
+        "programs": entries,
+    }, modules
 
 
 def count(rung: Kernel) -> MemoryCounts:
@@ -57,5 +68,9 @@ if __name__ == "__main__":
         (FOLDER / name).write_text(ptx, encoding="utf-8")
     (FOLDER / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     rungs = {rung.name: asdict(count(rung)) for rung in LADDER}
-    counts = {"label": f"emulated · {ARCH} PTX", "shape": [SHAPE.m, SHAPE.n, SHAPE.k], "rungs": rungs}
+    counts = {
+        "label": f"emulated · {ARCH} PTX",
+        "shape": [SHAPE.m, SHAPE.n, SHAPE.k],
+        "rungs": rungs,
+    }
     TRAFFIC.write_text(json.dumps(counts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -20,7 +20,13 @@ RUNGS = (
 )  # fmt: skip
 BEHIND = "float* C) {\n"
 EPILOGUE = "// With beta == 0, C is not read: it may hold NaN.\n"
-FAULTS = ("alpha *= 2.0f;", "beta = 0.0f;", "return;", "{ alpha = -alpha; beta = -beta; }", "C += 1;")
+FAULTS = (
+    "alpha *= 2.0f;",
+    "beta = 0.0f;",
+    "return;",
+    "{ alpha = -alpha; beta = -beta; }",
+    "C += 1;",
+)
 SMALLEST = 2  # steps of the domain
 
 
@@ -86,14 +92,17 @@ def main(count: int) -> None:
         started = time.process_time()
         try:
             verdict = check(kernel, on="emulated", seed=number).verdict
-            result = "refused" if not verdict.accepted else "named" if verdict.never_ran else "silent"
+            result = (
+                "refused" if not verdict.accepted else "named" if verdict.never_ran else "silent"
+            )
         except WorklogError as error:
             result, verdict = "not checked", error
         counts[result] += 1
         counts["cpu s"] += round(time.process_time() - started)
         if result != "refused":
             print(
-                f"{number}: {result}: {kernel.name}:{line}: {added}: {getattr(verdict, 'result', verdict)}", flush=True
+                f"{number}: {result}: {kernel.name}:{line}: {added}: {getattr(verdict, 'result', verdict)}",
+                flush=True,
             )
     print(dict(counts))
 

@@ -21,7 +21,9 @@ from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 BY = "python -m tests.record.readme"
-WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("readme.toml").read_text(encoding="utf-8"))
+WORDS: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("readme.toml").read_text(encoding="utf-8")
+)
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
 SIZE = 1024
@@ -49,7 +51,10 @@ def chapter(name: str) -> Run:
 
 def in_a_row(kernel: str) -> float:
     """How many times as fast as cuBLAS, launched many times without another kernel between: energy over power."""
-    launched = {m.kernel: m.work for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements}
+    launched = {
+        m.kernel: m.work
+        for m in Run.load(recordings("settings")["h200_power"], "recorded").measurements
+    }
     seconds = {name: (of.joules or 0.0) / of.watts for name, of in launched.items() if of.watts}
     return seconds[CUBLAS] / seconds[kernel]
 
@@ -62,7 +67,11 @@ def pictures(run: Run) -> str:
     named = {"plain": plain, "tf32": libraries["cublas_tf32"], "bf16x6": libraries["triton_bf16x6"]}
     named = {"tensor": tensor, **named}
     largest = {m.kernel: error[0] for m in run.measurements if (error := error_of(m)) is not None}
-    numbers = {"error": largest[tensor.kernel] / largest[CUBLAS], "in_a_row": in_a_row(tensor.kernel), **named}
+    numbers = {
+        "error": largest[tensor.kernel] / largest[CUBLAS],
+        "in_a_row": in_a_row(tensor.kernel),
+        **named,
+    }
     numbers["rate"] = {name: rate(m.tflops) for name, m in named.items()}
     numbers["precision"] = {name: class_of(m) for name, m in named.items()}
     return "\n\n".join(picture("ladders", named.values(), numbers))
@@ -77,27 +86,42 @@ def chapters(run: Run) -> str:
         measured = [timed[rung.name] for rung in rungs if rung.name in timed]
         numbers = [rung.number for rung in rungs if rung.name in timed]
         first[kind], last[kind] = numbers[0], numbers[-1]
-        of_fp32 = sorted((m for m in measured if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0)
+        of_fp32 = sorted(
+            (m for m in measured if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0
+        )
         ends = [(m.kernel, str(cells(m)["of cuBLAS"])) for m in (of_fp32[0], of_fp32[-1])]
-        shares[kind] = " to ".join(f"{share.partition(' ±')[0]} (`{kernel}`)" for kernel, share in ends)
+        shares[kind] = " to ".join(
+            f"{share.partition(' ±')[0]} (`{kernel}`)" for kernel, share in ends
+        )
         named += measured
     shapes = drawn(48, 42, table().shapes)
     at_shapes = [m for m in chapter("h100_drawn").select("best") if m.problem in shapes]
     ratios = {m.problem: 100 * (m.ratio or 0.0) for m in at_shapes}
-    long = [100 * (m.ratio or 0.0) for m in at_shapes if (m.us or 0.0) * (m.ratio or 0.0) >= LONG_US]
-    of_drawn = {"count": len(ratios), "mean": geometric_mean(ratios.values()), "lowest": min(ratios.values())}
+    long = [
+        100 * (m.ratio or 0.0) for m in at_shapes if (m.us or 0.0) * (m.ratio or 0.0) >= LONG_US
+    ]
+    of_drawn = {
+        "count": len(ratios),
+        "mean": geometric_mean(ratios.values()),
+        "lowest": min(ratios.values()),
+    }
     of_drawn |= {"long": len(long), "long_mean": geometric_mean(long), "long_us": LONG_US}
     of_drawn |= {"long_median": median(long), "largest": max(max(s.m, s.n, s.k) for s in ratios)}
     words = {"first": first, "last": last, "shares": shares, **of_drawn}
     return "\n\n".join(reversed(picture("accuracy", [*named, *at_shapes[:1]], words)))
 
 
-def picture(name: str, measurements: Iterable[Measurement], numbers: Mapping[str, object]) -> tuple[str, str]:
+def picture(
+    name: str, measurements: Iterable[Measurement], numbers: Mapping[str, object]
+) -> tuple[str, str]:
     """A figure, on a light page and on a dark one, and its text, with the label of the measurements."""
     names = dict[str, list[str]]()
     for m in measurements:
         names.setdefault(m.label, []).append(f"`{m.kernel}`")
-    sources = [label + (f" ({', '.join(kernels)})" if len(names) > 1 else "") for label, kernels in names.items()]
+    sources = [
+        label + (f" ({', '.join(kernels)})" if len(names) > 1 else "")
+        for label, kernels in names.items()
+    ]
     text = WORDS["text"][name].strip().format(sources="; ".join(sources), **numbers)
     filled = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
     return PICTURE.format(name=name, alt=WORDS["alt"][name]), filled
@@ -111,12 +135,17 @@ def changes() -> str:
     sides = []
     for process, build in zip(document["processes"], ("warptiled", "slower"), strict=False):
         readings = {
-            ("warptiled", str(n)): Reading(**process["readings"][f"{build} at {n}"]) for n in (256, SIZE, 2048, 4096)
+            ("warptiled", str(n)): Reading(**process["readings"][f"{build} at {n}"])
+            for n in (256, SIZE, 2048, 4096)
         }
         sides.append(Side(document["label"], {}, {}, readings))
-    comment = "\n".join(f"> {line}".rstrip() for line in compare(sides[:1], sides[1:]).markdown().splitlines())
+    comment = "\n".join(
+        f"> {line}".rstrip() for line in compare(sides[:1], sides[1:]).markdown().splitlines()
+    )
     rates = document["rates"]
-    percent = {f"{what}_{name}": 100 * rates[what][name] for what in ("false", "found") for name in RATES}
+    percent = {
+        f"{what}_{name}": 100 * rates[what][name] for what in ("false", "found") for name in RATES
+    }
     percent["false_once"] = 100 * rates["false"]["at once"]
     numbers = {**rates, **percent, "apart": 100 * rates["cards"]["warptiled at 256"]}
     text = WORDS["text"]["rates"].strip().format(label=document["label"], **numbers)
@@ -126,7 +155,10 @@ def changes() -> str:
 def comparison_table(comparison: Comparison) -> str:
     """The rows of readme.toml, each cell linked to what backs it, and the recorded readings with their label."""
     rows = [
-        [row["about"], *(f"[{words}]({link.format(**WORDS['addresses'])})" for words, link in row["cells"])]
+        [
+            row["about"],
+            *(f"[{words}]({link.format(**WORDS['addresses'])})" for words, link in row["cells"]),
+        ]
         for row in WORDS["row"]
     ]
     shortest = comparison.works(KNOWN)[0]
@@ -134,7 +166,9 @@ def comparison_table(comparison: Comparison) -> str:
         (f"a kernel of {shortest:g} µs reads", comparison.us(KNOWN, shortest), "µs"),
         (f"timing cuBLAS at {SIZE} takes", comparison.us(CUBLAS, SIZE, "wall_s"), "s"),
     ):
-        shown = {name: f"[{value:.2f} {unit}](figures/peers.png)" for name, value in readings.items()}
+        shown = {
+            name: f"[{value:.2f} {unit}](figures/peers.png)" for name, value in readings.items()
+        }
         rows.append([about, *(shown.get(name, "not timed") for name in TIMED)])
     table = Table("", COLUMNS, rows, left=len(COLUMNS)).markdown()
     since = open_comparison(part="intervals")

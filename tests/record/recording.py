@@ -10,12 +10,26 @@ from worklog.emulator.device import ARCH, label
 from worklog.kernel.nvrtc import nvrtc_version
 
 GITHUB = "https://github.com"
-SOURCES = ("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hh", "*.hpp", "*.inc", "*.inl", "*.py")
+SOURCES = (
+    "*.c",
+    "*.cc",
+    "*.cpp",
+    "*.cu",
+    "*.cuh",
+    "*.h",
+    "*.hh",
+    "*.hpp",
+    "*.inc",
+    "*.inl",
+    "*.py",
+)
 
 
 def git(*words: str) -> str:
     """What a git command prints. Raises CalledProcessError."""
-    return subprocess.run(("git", *words), check=True, capture_output=True, encoding="utf-8").stdout.strip()
+    return subprocess.run(
+        ("git", *words), check=True, capture_output=True, encoding="utf-8"
+    ).stdout.strip()
 
 
 def cloned(repository: str, commit: str, below: Path) -> Path:
@@ -24,7 +38,14 @@ def cloned(repository: str, commit: str, below: Path) -> Path:
     """
     clone = below / repository
     if not clone.exists():
-        git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"{GITHUB}/{repository}", str(clone))
+        git(
+            "clone",
+            "--quiet",
+            "--no-checkout",
+            "--filter=blob:none",
+            f"{GITHUB}/{repository}",
+            str(clone),
+        )
     git("-C", str(clone), "sparse-checkout", "set", "--no-cone", *SOURCES)
     git("-C", str(clone), "checkout", "--quiet", "--detach", commit)
     return clone

@@ -88,13 +88,18 @@ def folder(tmp_path, monkeypatch):
     """With a clone of NVBench that has one example."""
     written(tmp_path / "clones/a/b/one.py", PUBLISHED)
     monkeypatch.setattr(ported, "DATA", written(tmp_path / "ported.toml", DATA))
-    monkeypatch.setattr(ported.recording, "cloned", lambda repository, commit, below: below / repository)
+    monkeypatch.setattr(
+        ported.recording, "cloned", lambda repository, commit, below: below / repository
+    )
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("another", "error"),
-    [('"absent" = ""', r"one\.py has no 'absent'"), (r'"\n" = " \n"', "12 lines are changed, more than 10")],
+    [
+        ('"absent" = ""', r"one\.py has no 'absent'"),
+        (r'"\n" = " \n"', "12 lines are changed, more than 10"),
+    ],
 )
 def test_a_replacement_without_its_text_and_an_eleventh_line_are_errors(another, error, folder):
     assert [example.lines for example in prepare(folder)[0]] == [1]
@@ -107,23 +112,40 @@ def test_nvbenchs_cold_and_hot_times_stand_beside_ours(folder, monkeypatch):
     """The whole way to a child process on the virtual GPU, with a program that answers as NVBench does."""
     monkeypatch.setenv("WORKLOG_HOME", str(folder / "home"))
     times = [
-        {"tag": f"nv/{kind}/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": value}]}
+        {
+            "tag": f"nv/{kind}/time/gpu/mean",
+            "data": [{"name": "value", "type": "float64", "value": value}],
+        }
         for kind, value in (("cold", "0.000130"), ("batch", "0.000110"))
     ]
     states = [
-        {"axis_values": [{"name": "N", "type": "int64", "value": n}], "skip_reason": skipped, "summaries": summaries}
+        {
+            "axis_values": [{"name": "N", "type": "int64", "value": n}],
+            "skip_reason": skipped,
+            "summaries": summaries,
+        }
         for n, skipped, summaries in (("32", "small", None), ("64", None, times))
     ]
 
     def by_nvbench(words: Sequence[str]) -> str:
         assert words[1:7] == ["--devices", "0", "-b", "product", "-a", "N[pow2]=[5,6]"]
-        return str(Path(words[-1]).write_text(json.dumps({"benchmarks": [{"name": "product", "states": states}]})))
+        return str(
+            Path(words[-1]).write_text(
+                json.dumps({"benchmarks": [{"name": "product", "states": states}]})
+            )
+        )
 
     ([example], clones) = prepare(folder)
     monkeypatch.setattr(ported, "run", by_nvbench)
-    monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=(sys.executable, "-m", "tests.virtual.job")))
+    monkeypatch.setattr(
+        declare,
+        "carry_out",
+        partial(carry_out, command=(sys.executable, "-m", "tests.virtual.job")),
+    )
     skipped, row = ported.nvbench(example, clones)
-    assert skipped["why"] == ["skipped: small", "NVBench skips it: small"] and skipped["ours"] is None
+    assert (
+        skipped["why"] == ["skipped: small", "NVBench skips it: small"] and skipped["ours"] is None
+    )
     assert (row["point"], row["lines"]) == ("product N=64", 1)
     assert (row["theirs"], row["hot_theirs"]) == (approx(130), approx(110))
     assert row["ours"] == approx(2 * 64**3 / 4096, rel=0.02) and row["low"] <= row["ours"]
@@ -135,15 +157,27 @@ def test_tensaras_engine_times_its_cases_beside_ours(tmp_path, monkeypatch):
     written(theirs.with_name("torch.py"), "def solution(n):\n    return n / 8\n")
 
     def measured(solutions: Sequence[Any], *, cases: Sequence[str], **how: Any) -> Any:
-        assert (solutions[0].host.arrays, solutions[0].problem, cases) == ("torch", "ours.py", ["n = 1", "n = 2"])
+        assert (solutions[0].host.arrays, solutions[0].problem, cases) == (
+            "torch",
+            "ours.py",
+            ["n = 1", "n = 2"],
+        )
         timed = Measurement("solution", axes={"case": "n = 1"}, time=Estimate(490.0, 489.0, 491.0))
         return small_run(measurements=[timed])
 
     monkeypatch.setattr(ported.measure, "measure_solutions", measured)
     example = Example("Tensara", theirs, Path("ours.py"), 6, ("n = 1", "n = 2"))
     right, wrong = ported.tensara(example, {"Tensara's engine": tmp_path})
-    assert [right[name] for name in ("example", "point", "theirs", "ours")] == ["doubled", "n = 1", 500.0, 490.0]
-    assert wrong["why"] == ["theirs: RuntimeError: {'status': 'WRONG_ANSWER'}"] and wrong["theirs"] is None
+    assert [right[name] for name in ("example", "point", "theirs", "ours")] == [
+        "doubled",
+        "n = 1",
+        500.0,
+        490.0,
+    ]
+    assert (
+        wrong["why"] == ["theirs: RuntimeError: {'status': 'WRONG_ANSWER'}"]
+        and wrong["theirs"] is None
+    )
 
 
 def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path):
@@ -156,12 +190,20 @@ def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path):
 
 def test_a_failed_example_is_a_row_of_the_record(folder, monkeypatch):
     out, card = folder / "ported.json", replace(GPU, name="a virtual GPU")
-    given = dict(gpu_reason=lambda: None, gpu=lambda: card, software=dict, MEASURES={"NVBench": lambda *_: int("x")})
+    given = dict(
+        gpu_reason=lambda: None,
+        gpu=lambda: card,
+        software=dict,
+        MEASURES={"NVBench": lambda *_: int("x")},
+    )
     for name, value in given.items():
         monkeypatch.setattr(ported, name, value)
     done = CliRunner().invoke(ported.main, [str(folder), "--out", str(out)], catch_exceptions=False)
     document = json.loads(out.read_text())
-    assert document["label"].startswith("live · a virtual GPU") and "one all: ValueError: invalid" in done.stdout
+    assert (
+        document["label"].startswith("live · a virtual GPU")
+        and "one all: ValueError: invalid" in done.stdout
+    )
     assert document["rows"][0]["why"][0].startswith("ValueError: invalid")
 
 
@@ -170,7 +212,16 @@ SOURCE = Path(__file__).with_name("mutated.cu").read_text(encoding="utf-8")
 
 def test_every_kind_of_edit_is_made_and_comments_heads_and_assertions_are_left():
     every = edits(SOURCE)
-    kinds = ["operator", "bound", "constant", "index", "name", "guard", "statement", "synchronisation"]
+    kinds = [
+        "operator",
+        "bound",
+        "constant",
+        "index",
+        "name",
+        "guard",
+        "statement",
+        "synchronisation",
+    ]
     assert {edit.kind for edit in every} == {*kinds, "alpha, beta"}
     assert {SOURCE.count("\n", 0, edit.start) + 1 for edit in every} == {5, 6, 7, 8, 9, 10}
     for edit in every:
@@ -193,7 +244,11 @@ def test_a_line_above_leaves_the_names_of_edits_and_no_two_share_a_name():
 def tried_edit(name: str, kind: str, old: str, new: str, **how: float) -> Outcome:
     """What becomes of the first such edit of a kernel."""
     every = edits(mutants.kernels()[name].source)
-    return tried(name, next(e for e in every if (e.kind, e.new) == (kind, new) and e.old.startswith(old)), **how)
+    return tried(
+        name,
+        next(e for e in every if (e.kind, e.new) == (kind, new) and e.old.startswith(old)),
+        **how,
+    )
 
 
 def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason():
@@ -208,14 +263,18 @@ def test_what_becomes_of_a_mutant_is_told_apart_and_a_survivor_needs_a_reason():
     results = [NOT_COMPILED, "exact on edge shapes", "finding", SURVIVED, TOO_SLOW]
     assert [outcome.result for outcome in done] == results
     document = mutants.record(done, {survivor.name: "the same trips"})
-    assert document["survivors"] == [{"mutant": survivor.name, "found": "", "explained": "the same trips"}]
+    assert document["survivors"] == [
+        {"mutant": survivor.name, "found": "", "explained": "the same trips"}
+    ]
     (path,) = mutants.FOLDER.glob("2*.json")
     recorded = json.loads(path.read_text(encoding="utf-8"))
     assert recorded["rows"] and all(survivor["explained"] for survivor in recorded["survivors"])
 
 
 def test_a_kernel_that_fails_unedited_costs_only_its_own_outcomes(monkeypatch):
-    wrong = mutants.checked(rung("naive").with_text(rung("naive").source.replace("alpha * acc", "acc")))
+    wrong = mutants.checked(
+        rung("naive").with_text(rung("naive").source.replace("alpha * acc", "acc"))
+    )
     monkeypatch.setattr(mutants, "original", lambda name: wrong)
     outcome = tried_edit("shared", "alpha, beta", "beta", "1.0f")  # which survives
     assert (outcome.result, outcome.detail) == (mutants.ORIGINAL_FAILED, str(wrong.verdict.reason))
@@ -227,7 +286,11 @@ def test_a_mutants_tests_are_those_that_run_its_place_in_any_process(tmp_path):
     text = mutants_of_code.noting(source, nodes)
     written(tmp_path / "work.py", text)
     shutil.copy(Path(__file__).with_name("mutants_run.py"), tmp_path / "sitecustomize.py")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_CURRENT_TEST": "test_a.py::test_b[1 2] (call)"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "PYTEST_CURRENT_TEST": "test_a.py::test_b[1 2] (call)",
+    }
     subprocess.run([sys.executable, "-c", "import work; work.f(0)"], env=environment, check=True)
     rows = map(json.loads, (tmp_path / "ran.jsonl").read_text().splitlines())
     run = {ast.unparse(nodes[number]) for test, number in rows if test == "test_a.py::test_b[1 2]"}
@@ -253,21 +316,28 @@ def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_
     assert largest.entry == "largest<32>" and "unrelated" not in largest.host
 
 
-@pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
+@pytest.mark.skipif(
+    not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed"
+)
 def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted():
     tries = corpus.tries_of(FOLDER, [])
     rows = {kernel.entry: kernel for kernel in tries}
     assert rows["matmul"].verdict == "passed as fp32" and "M % 16 == 0" in rows["matmul"].domain
     # NVRTC compiles no launch from a kernel, so nothing else in its file either.
-    assert [rows[name].apart for name in ("small", "grow", "read")] == [*["dynamic parallelism"] * 2, "textures"]
-    (counts,) = corpus.record({FOLDER: tries})["rows"]
-    assert [counts[name] for name in ("kernels", "textures", "device launches", "tried", "covered", "passed")] == [
-        *(5, 1, 2, 2, 2, 1)
+    assert [rows[name].apart for name in ("small", "grow", "read")] == [
+        *["dynamic parallelism"] * 2,
+        "textures",
     ]
+    (counts,) = corpus.record({FOLDER: tries})["rows"]
+    assert [
+        counts[name]
+        for name in ("kernels", "textures", "device launches", "tried", "covered", "passed")
+    ] == [*(5, 1, 2, 2, 2, 1)]
 
 
 POINTS = {
-    (point["work"], point["of"]): point for point in open_comparison(part="intervals").document["promises"]["coverage"]
+    (point["work"], point["of"]): point
+    for point in open_comparison(part="intervals").document["promises"]["coverage"]
 }
 
 
@@ -275,7 +345,13 @@ def test_what_notebook_09_states_about_the_recording():
     """Of 200 pairs in one process, and of all pairs across 25 processes: 95 to 96.5 % are expected (Student's t with 8
     degrees of freedom for each reading, and about 16 for a difference), and 2 % are chance.
     """
-    assert tuple(POINTS) == WORKS and [point["kernels"] for point in POINTS.values()] == [2, 1, 1, 1, 1]
+    assert tuple(POINTS) == WORKS and [point["kernels"] for point in POINTS.values()] == [
+        2,
+        1,
+        1,
+        1,
+        1,
+    ]
     in_one, across = zip(*map(coverage, POINTS.values()), strict=True)
     ends = [round(100 * end(shares), 1) for shares in (in_one, across) for end in (min, max)]
     assert ends == [93.0, 98.5, 93.8, 97.9]
@@ -303,7 +379,10 @@ def test_the_recorded_rates_are_those_of_the_rule_and_the_slower_kernel_compiles
     for path in recordings("compare").values():
         document = json.loads(path.read_text(encoding="utf-8"))
         assert compare.rates([document]) == document["rates"]
-        assert document["rates"]["false"]["share"] <= 0.02 and document["rates"]["found"]["share"] >= 0.9
+        assert (
+            document["rates"]["false"]["share"] <= 0.02
+            and document["rates"]["found"]["share"] >= 0.9
+        )
 
 
 def test_each_format_multiplies_by_the_same_b():
@@ -316,12 +395,16 @@ def test_each_format_multiplies_by_the_same_b():
     assert torch.equal(made["INT8"]().long(), digits.long() @ columns.long())
     right = made["FP32"].args[0].double() @ made["FP32"].args[1].double()
     for name, most in (("FP16", 0.02), ("FP32", 1e-5)):
-        assert (made[name]().double() - right).abs().max() < most and made[name]().dtype == made[name].args[0].dtype
+        assert (made[name]().double() - right).abs().max() < most and made[name]().dtype == made[
+            name
+        ].args[0].dtype
 
 
 def test_the_table_compares_the_products_that_come_near_fp32():
     table = lab.power_cap()
-    assert table.title.startswith("recorded · NVIDIA H200") and table.title.endswith(", power limit 700 W")
+    assert table.title.startswith("recorded · NVIDIA H200") and table.title.endswith(
+        ", power limit 700 W"
+    )
     rows = {str(row[0]): list(map(str, row[2:])) for row in table.rows}
     assert table.columns[3] == "W" and rows["INT8 at 4096"] == ["825", "692", "36.5 %"]
     assert len(rows) == len(table.rows) == 6

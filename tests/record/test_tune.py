@@ -26,7 +26,11 @@ def truth_of(before):
         off = 1.5 if tile.points == 0 else 1.05
         times = {name: getattr(tile, name) * off ** rng.uniform(-1, 1) for name in tune.TIMES}
         new.append(replace(tile, **times))
-    slower = {"launch_us": 1.1 * before.launch_us, "read_gbs": before.read_gbs / 1.5, "row_bytes": 30.0}
+    slower = {
+        "launch_us": 1.1 * before.launch_us,
+        "read_gbs": before.read_gbs / 1.5,
+        "row_bytes": 30.0,
+    }
     return replace(before, tiles=tuple(new), split_tile_us=1.2 * before.split_tile_us, **slower)
 
 
@@ -45,7 +49,11 @@ def known(monkeypatch, tmp_path):
             us = 10.0
             if job.kernel not in ("best", "split"):
                 entry, _, parts = job.kernel.rpartition(" ")
-                us = truth.split_us(job.shape) if entry == "split" else truth.us(by_entry[entry], int(parts), job.shape)
+                us = (
+                    truth.split_us(job.shape)
+                    if entry == "split"
+                    else truth.us(by_entry[entry], int(parts), job.shape)
+                )
                 us *= rng.lognormvariate(0, 0.03)
             sizes = (job.shape.m, job.shape.n, job.shape.k)
             made.append(replace(measured(job.kernel, us=us, ratio=1.5), shape=sizes))
@@ -71,11 +79,21 @@ def regrets(of, truth, monkeypatch):
 def test_a_table_that_is_fitted_chooses_well_at_other_shapes(known, tmp_path, monkeypatch):
     before, truth = known
     done = CliRunner().invoke(tune.main, [str(tmp_path / "run.jsonl")], catch_exceptions=False)
-    assert done.exit_code == 0 and 'mode="split" at 48 shapes: geometric mean 1.500 of cuBLAS' in done.stdout
+    assert (
+        done.exit_code == 0
+        and 'mode="split" at 48 shapes: geometric mean 1.500 of cuBLAS' in done.stdout
+    )
     after = table()
-    assert {*after.shapes} >= {*before.shapes, *drawn(48, 41)}, "so that nobody draws them for a result"
-    assert after.label.endswith("on an NVIDIA H200, driver 580.159.04") and "; fitted to " in after.label
-    assert after.launch_us == approx(truth.launch_us, rel=0.05) and after.read_gbs == approx(truth.read_gbs, rel=0.1)
+    assert {*after.shapes} >= {*before.shapes, *drawn(48, 41)}, (
+        "so that nobody draws them for a result"
+    )
+    assert (
+        after.label.endswith("on an NVIDIA H200, driver 580.159.04")
+        and "; fitted to " in after.label
+    )
+    assert after.launch_us == approx(truth.launch_us, rel=0.05) and after.read_gbs == approx(
+        truth.read_gbs, rel=0.1
+    )
     assert all(tile.points for tile in after.tiles), "each guess is timed"
     first, then = regrets(before, truth, monkeypatch), regrets(after, truth, monkeypatch)
     assert fmean(then) < fmean(first) / 2 and fmean(then) < 0.02 and max(then) < 0.15, (first, then)
@@ -86,12 +104,17 @@ def test_a_table_is_fitted_again_to_what_was_timed(known, tmp_path):
     _, truth = known
     tiles = [tile for tile in truth.tiles if tile.kernel == "sliced" and tile.template["BM"] == 1]
     taken = [
-        replace(measured(f"{tune.entry_of(tile)} 1", us=truth.us(tile, 1, shape)), shape=(shape.m, shape.n, shape.k))
+        replace(
+            measured(f"{tune.entry_of(tile)} 1", us=truth.us(tile, 1, shape)),
+            shape=(shape.m, shape.n, shape.k),
+        )
         for tile in tiles
         for shape in map(Shape.of, ("1x4096x4000", "1x8192x900", "1x640x9000", "1x2000x2000"))
     ]
     small_run(measurements=taken).save(tmp_path / "trials.jsonl")
-    done = CliRunner().invoke(tune.main, [str(tmp_path / "trials.jsonl"), "--fit"], catch_exceptions=False)
+    done = CliRunner().invoke(
+        tune.main, [str(tmp_path / "trials.jsonl"), "--fit"], catch_exceptions=False
+    )
     assert done.exit_code == 0 and f"fitted to {len(taken)} of {len(taken)} trials" in done.stdout
     after = table()
     assert after.row_bytes / after.read_gbs == approx(truth.row_bytes / truth.read_gbs, rel=0.15)
@@ -101,9 +124,14 @@ def test_a_table_is_fitted_again_to_what_was_timed(known, tmp_path):
 def test_few_points_move_a_measured_tile_little_and_a_guess_much():
     of, shape = table(), Shape.of(1000)
     tile = next(tile for tile in of.tiles if tile.points)
-    twice = [tune.Point(shape, "", 1, 2 * (of.us(tile, 1, shape) - of.launch_us) + of.launch_us, None)]
+    twice = [
+        tune.Point(shape, "", 1, 2 * (of.us(tile, 1, shape) - of.launch_us) + of.launch_us, None)
+    ]
     firsts = {points: replace(tile, points=points) for points in (0, 9)}
-    moved = {points: tune.fit(of, first, first, twice).shared_us / tile.shared_us for points, first in firsts.items()}
+    moved = {
+        points: tune.fit(of, first, first, twice).shared_us / tile.shared_us
+        for points, first in firsts.items()
+    }
     assert moved[0] > 1.8 and moved[9] < 1.2
     assert tune.fit(of, tile, tile, []) == tile
 
@@ -117,15 +145,21 @@ def test_what_is_measured_on_a_virtual_gpu_becomes_points(monkeypatch, tmp_path)
     monkeypatch.setattr(tune, "as_users", lambda kernel, name: replace(host, name=name))
     monkeypatch.setattr(tune, "carry_out", partial(carry_out, command=JOB))
     trial = tune.trials(Shape(64, 512, 64), GPU)[0]
-    run = tune.timed_trials([trial, replace(trial, shape=Shape(64, 512, 32))], tmp_path / "run.jsonl")
+    run = tune.timed_trials(
+        [trial, replace(trial, shape=Shape(64, 512, 32))], tmp_path / "run.jsonl"
+    )
     first, second = tune.points_of(run)
     assert (first.shape, first.entry, first.parts) == (trial.shape, trial.entry, trial.parts)
     assert first.us > second.us > 0 and first.share and second.share
-    assert [m.verdict is not None and m.verdict.accepted for m in run.measurements] == [True, False], "checked once"
+    assert [m.verdict is not None and m.verdict.accepted for m in run.measurements] == [
+        True,
+        False,
+    ], "checked once"
 
 
 def test_a_kernel_that_fails_is_named_and_no_point(capsys):
     failed = next(m for m in small_run().measurements if m.status == "failed")
     assert (
-        tune.points_of(small_run(measurements=[failed])) == [] and "naive at 1024: failed, " in capsys.readouterr().out
+        tune.points_of(small_run(measurements=[failed])) == []
+        and "naive at 1024: failed, " in capsys.readouterr().out
     )

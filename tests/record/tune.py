@@ -140,7 +140,9 @@ def timed_trials(listed: Sequence[Trial], out: Path) -> Run:
     kernels = {trial.name: as_users(trial.kernel, trial.name) for trial in listed}
     jobs, checked = list[Job](), set[str]()
     for trial in listed:
-        jobs.append(Job(trial.name, trial.shape, SHORT + (UNCHECKED if trial.entry in checked else ())))
+        jobs.append(
+            Job(trial.name, trial.shape, SHORT + (UNCHECKED if trial.entry in checked else ()))
+        )
         checked.add(trial.entry)
     return timed(jobs, [*kernels.values()], out, TUNING_S)
 
@@ -153,7 +155,11 @@ def points_of(run: Run) -> Points:
         if m.us is None:
             print(f"{m.kernel} at {m.problem}: {m.status}, {m.reason}")
         else:
-            points.append(Point(Shape.of(m.problem), entry, 1 if entry == "split" else int(parts), m.us, m.ratio))
+            points.append(
+                Point(
+                    Shape.of(m.problem), entry, 1 if entry == "split" else int(parts), m.us, m.ratio
+                )
+            )
     return points
 
 
@@ -181,9 +187,15 @@ def mean(ratios: Iterable[float]) -> float:
 
 def fitted(of: Table, points: Points) -> Table:
     """The table that fits these points: in turn, what all tiles share, and each tile's times; then split."""
-    by_entry = {entry_of(tile): [point for point in points if point.entry == entry_of(tile)] for tile in of.tiles}
+    by_entry = {
+        entry_of(tile): [point for point in points if point.entry == entry_of(tile)]
+        for tile in of.tiles
+    }
     first = of = replace(
-        of, tiles=tuple(replace(tile, block_us=max(LEAST_BLOCK_US, tile.block_us)) for tile in of.tiles)
+        of,
+        tiles=tuple(
+            replace(tile, block_us=max(LEAST_BLOCK_US, tile.block_us)) for tile in of.tiles
+        ),
     )
 
     def loss(now: Table) -> float:
@@ -193,8 +205,12 @@ def fitted(of: Table, points: Points) -> Table:
     for _ in range(ROUNDS):
         of = descended(of, SHARED, loss)
         pairs = zip(of.tiles, first.tiles, strict=True)
-        of = replace(of, tiles=tuple(fit(of, now, then, by_entry[entry_of(then)]) for now, then in pairs))
-    counted = (replace(tile, points=tile.points + len(by_entry[entry_of(tile)])) for tile in of.tiles)
+        of = replace(
+            of, tiles=tuple(fit(of, now, then, by_entry[entry_of(then)]) for now, then in pairs)
+        )
+    counted = (
+        replace(tile, points=tile.points + len(by_entry[entry_of(tile)])) for tile in of.tiles
+    )
     slower = mean(point.us / of.split_us(point.shape) for point in points if point.entry == "split")
     return replace(
         of,
@@ -211,7 +227,9 @@ def fit(of: Table, now: Tile, first: Tile, points: Points) -> Tile:
     measured tile little. Without points, it stays.
     """
     prior = PRIOR if first.points else PRIOR_OF_GUESS
-    return descended(now, TIMES, lambda tile: squared(of, tile, points) + prior * moved(tile, first, TIMES))
+    return descended(
+        now, TIMES, lambda tile: squared(of, tile, points) + prior * moved(tile, first, TIMES)
+    )
 
 
 def squared(of: Table, tile: Tile, points: Points) -> float:
@@ -251,11 +269,16 @@ def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
             fastest = min(there.values(), key=lambda point: point.us)
             row["fastest"] = f"{spoken(by_entry[fastest.entry], fastest.parts)} {fastest.us:.2f}"
         if point := there.get((chosen.entry, chosen.parts)):
-            row |= {"timed": f"{point.us:.2f}", "regret": f"{100 * (point.us / fastest.us - 1):.1f} %"}
+            row |= {
+                "timed": f"{point.us:.2f}",
+                "regret": f"{100 * (point.us / fastest.us - 1):.1f} %",
+            }
             ratios[shape] = point.us / fastest.us
             row |= {"of cuBLAS": f"{point.share or 0:.3f}"}
         rows.append(row)
-    notes = [f"regret at {len(ratios)} of {len(rows)} shapes: mean {100 * mean(ratios.values()) - 100:.1f} %"]
+    notes = [
+        f"regret at {len(ratios)} of {len(rows)} shapes: mean {100 * mean(ratios.values()) - 100:.1f} %"
+    ]
     if ratios:
         worst = max(ratios, key=ratios.__getitem__)
         notes[0] += f", largest {100 * ratios[worst] - 100:.1f} % at {worst}"
@@ -266,16 +289,26 @@ def write_table(run: Run, shapes: Collection[Shape], *paths: Path) -> None:
     """Fits the table to a run of trials, writes it, and says what it chooses."""
     card, known = run.gpu, {"split", *map(entry_of, table().tiles)}
     points = [point for point in points_of(run) if point.entry in known]
-    label = f"{table().label.partition('; fitted')[0]}; fitted to {len(points)} times on an {card.name}"
-    new = replace(fitted(table().on(card), points), label=f"{label}, driver {card.driver}", gpu=card.name)
+    label = (
+        f"{table().label.partition('; fitted')[0]}; fitted to {len(points)} times on an {card.name}"
+    )
+    new = replace(
+        fitted(table().on(card), points), label=f"{label}, driver {card.driver}", gpu=card.name
+    )
     new = replace(new, memory_gbs=card.memory_peak_gbs)
-    document = asdict(new) | {"shapes": [astuple(shape) for shape in dict.fromkeys([*new.shapes, *shapes])]}
+    document = asdict(new) | {
+        "shapes": [astuple(shape) for shape in dict.fromkeys([*new.shapes, *shapes])]
+    }
     text = json.dumps(rounded(document), indent=1, ensure_ascii=False) + "\n"
     for path in (tiles.FILE, *paths):
         path.write_text(text, encoding="utf-8")
     table.cache_clear()
     choose.cache_clear()
-    print(f"fitted to {len(points)} of {len(run.measurements)} trials", report(shapes, card, points), sep="\n")
+    print(
+        f"fitted to {len(points)} of {len(run.measurements)} trials",
+        report(shapes, card, points),
+        sep="\n",
+    )
 
 
 def rounded(value: Any) -> Any:
@@ -289,10 +322,22 @@ def rounded(value: Any) -> Any:
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--tuning", default=41, show_default=True, help="Seed of the shapes at which the table is tuned.")
-@click.option("--result", default=42, show_default=True, help="Seed of the shapes that are recorded.")
+@click.option(
+    "--tuning",
+    default=41,
+    show_default=True,
+    help="Seed of the shapes at which the table is tuned.",
+)
+@click.option(
+    "--result", default=42, show_default=True, help="Seed of the shapes that are recorded."
+)
 @click.option("--keep", is_flag=True, help="Record with the table as it is.")
-@click.option("--fit", "only_fit", is_flag=True, help="Fit the table to the trials in OUT, without a GPU, and end.")
+@click.option(
+    "--fit",
+    "only_fit",
+    is_flag=True,
+    help="Fit the table to the trials in OUT, without a GPU, and end.",
+)
 def main(out: Path, tuning: int, result: int, keep: bool, only_fit: bool) -> None:
     at = dict.fromkeys([*drawn(COUNT, tuning), *map(Shape.of, MORE.split())])
     if only_fit:
@@ -300,18 +345,27 @@ def main(out: Path, tuning: int, result: int, keep: bool, only_fit: bool) -> Non
         return
     card = gpu()
     kinds = {shape: kind for shape, kind in drawn(COUNT, result).items() if keep or shape not in at}
-    print(f"{len(kinds)} shapes by seed {result}, the table by {'the package' if keep else f'seed {tuning}'}")
+    print(
+        f"{len(kinds)} shapes by seed {result}, the table by {'the package' if keep else f'seed {tuning}'}"
+    )
     if not keep:
         run = timed_trials(tried(at, card), out.with_name(f"{out.stem}_tuning.jsonl"))
         write_table(run, at, out.with_name("best.json"))
-    both = {shape: choose(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card).name for shape in kinds}
+    both = {
+        shape: choose(shape, arch=card.arch, split=shape.k >= LEAST_SPLIT_K, gpu=card).name
+        for shape in kinds
+    }
     slow = {Shape.of(size): "slow before" for size in SLOW.split()}
     jobs = [Job("best", shape) for shape in (*slow, *kinds)]
     jobs += [Job(name, shape) for shape, name in both.items() if name == "split"]
     run = timed(jobs, [], out, RESULT_S)
     print(run.shares(slow), run.shares(kinds), sep="\n")
     ratios = {(m.kernel, m.problem): m.ratio for m in run.measurements if m.ratio}
-    taken = [ratio for at, name in both.items() if (ratio := ratios.get((name if name == "split" else "best", at)))]
+    taken = [
+        ratio
+        for at, name in both.items()
+        if (ratio := ratios.get((name if name == "split" else "best", at)))
+    ]
     if taken:
         print(
             f'mode="split" at {len(taken)} shapes: geometric mean {mean(taken):.3f} of cuBLAS, lowest {min(taken):.3f}'

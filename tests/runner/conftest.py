@@ -28,7 +28,9 @@ def at_point(file: Path, name: str, *against: str, axes: tuple[str, ...]) -> Mea
     xp.machine = Machine()
     chosen = declared(file, [name, *against], axes)
     job = next(benchmark for benchmark in chosen if benchmark.name == name).jobs(*against)[0]
-    return measure_job(VirtualSession(xp.machine, *(benchmark.kernel for benchmark in chosen)), job, QUICK)
+    return measure_job(
+        VirtualSession(xp.machine, *(benchmark.kernel for benchmark in chosen)), job, QUICK
+    )
 
 
 @pytest.fixture(autouse=True)

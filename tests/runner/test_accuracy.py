@@ -50,9 +50,13 @@ def test_a_chain_is_rounded_per_term_per_further_part_and_for_alpha_beta_and_the
     assert fp32_bound(100, 4) == pytest.approx((100 + 3 + 3) * U, rel=1e-4)
     assert exact_bound(2**29 - 3) == 2 * U
     assert (fp32_bound(2**23 - 3), fp32_bound(2**24 - 3)) == (1.0, math.inf)
-    assert split_bound(Shape(128, 128, 3 * 32 * 1000), 3) == fp32_bound(1000 + 5, 3), "K so long that its stages count"
+    assert split_bound(Shape(128, 128, 3 * 32 * 1000), 3) == fp32_bound(1000 + 5, 3), (
+        "K so long that its stages count"
+    )
     of_stages = [split_bound(Shape(128, 128, 32 * stages), 1) / U for stages in (1, 4)]
-    assert of_stages == pytest.approx([(13 + 20.04) * 1.00195 + 3, (13 + 200.04 + 1) * 1.00195 + 3], rel=1e-4)
+    assert of_stages == pytest.approx(
+        [(13 + 20.04) * 1.00195 + 3, (13 + 200.04 + 1) * 1.00195 + 3], rel=1e-4
+    )
 
 
 def test_split_keeps_its_bound() -> None:
@@ -68,14 +72,21 @@ def test_some_products_come_near_the_bound_of_split(kind, least) -> None:
     """A max_error of 1e-6 is 17 u, and the bound 216 u."""
     shape = Shape(8, 8, 128)
     product = drawn(KINDS.index(kind), shape)
-    assert least * U < largest_error(product, result(split(64, 1, 128), product)) <= split_bound(shape, 1)
+    assert (
+        least * U
+        < largest_error(product, result(split(64, 1, 128), product))
+        <= split_bound(shape, 1)
+    )
 
 
 @pytest.mark.parametrize(("kind", "k"), [("signs", 64), ("positive", 128), ("scaled numbers", 512)])
 def test_below_k_of_700_split_can_be_off_further_than_best(kind, k):
     shape = Shape(32, 32, k)
     product = drawn(KINDS.index(kind), shape)
-    by_split, by_best = (largest_error(product, result(kernel, product)) for kernel in (split(64, 1, k), choose(shape)))
+    by_split, by_best = (
+        largest_error(product, result(kernel, product))
+        for kernel in (split(64, 1, k), choose(shape))
+    )
     assert by_split > by_best and k < LEAST_SPLIT_K
 
 
@@ -90,5 +101,7 @@ def test_the_fastest_of_those_that_keep_it_is_taken_and_otherwise_the_least_is_n
     few = Shape(128, 128, 16384)  # more parts of K have shorter chains
     parts = [choose(few, max_error=limit).blocks(few)[2] for limit in (1e-3, 3e-5)]
     assert 1 < parts[0] <= parts[1]
-    with pytest.raises(BadSetting, match=r"no kernel keeps max_error=1e-08 at 4096: give 5\.96e-08 or more"):
+    with pytest.raises(
+        BadSetting, match=r"no kernel keeps max_error=1e-08 at 4096: give 5\.96e-08 or more"
+    ):
         on_hopper(wide, max_error=1e-8)

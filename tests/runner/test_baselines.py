@@ -49,7 +49,10 @@ def wrong(alpha, A, B, beta, C):
 def host(tmp_path):
     xp.machine = Machine()
     (tmp_path / "host.py").write_text(HOST)
-    return {name: Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in ("plain", "slow", "wrong")}
+    return {
+        name: Kernel.from_function(f"{tmp_path}/host.py:{name}")
+        for name in ("plain", "slow", "wrong")
+    }
 
 
 def ratio_to(m: Measurement, name: str) -> float:
@@ -103,7 +106,9 @@ def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch):
 
 def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
     file = tmp_path / "small.cu"
-    file.write_text("__global__ void small(int M, int N, int K, const float* A, const float* B, float* C) {}")
+    file.write_text(
+        "__global__ void small(int M, int N, int K, const float* A, const float* B, float* C) {}"
+    )
     kernel = Kernel.from_file(file, grid="N, M", block="1")
     tasks, own = jobs_of(["naive"], [256], against=[kernel])
     with pytest.raises(BadSetting, match="small can't be a baseline: it must take alpha"):
@@ -116,13 +121,17 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path):
 def test_pytorch_is_asked_for_fp32(monkeypatch):
     asked: list[object] = []
     cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
-    product = SimpleNamespace(backends=SimpleNamespace(cuda=cuda), addmm=lambda *x, **named: asked.append((x, named)))
+    product = SimpleNamespace(
+        backends=SimpleNamespace(cuda=cuda), addmm=lambda *x, **named: asked.append((x, named))
+    )
     monkeypatch.setitem(sys.modules, "torch", product)
     kernel = kernel_named("torch", {})
     assert kernel.name == "torch" and kernel.host is not None
     function, arrays = kernel.host.loaded()
     function(-1.0, "a", "b", 0.0, "c")
-    assert arrays == "torch" and asked == [(("c", "a", "b"), {"beta": 0.0, "alpha": -1.0, "out": "c"})]
+    assert arrays == "torch" and asked == [
+        (("c", "a", "b"), {"beta": 0.0, "alpha": -1.0, "out": "c"})
+    ]
     assert not cuda.matmul.allow_tf32
 
 
@@ -130,9 +139,14 @@ def test_what_cannot_be_measured_here_is_skipped_and_says_why():
     session = VirtualSession(Machine())
     session.gpu = replace(session.gpu, compute_capability=(8, 0))
     found = measure_job(session, Job("bulk_copies", Shape.of(256)), QUICK)
-    assert (found.status, found.reason) == ("skipped", worklog.rung("bulk_copies").missing_on("sm_80"))
+    assert (found.status, found.reason) == (
+        "skipped",
+        worklog.rung("bulk_copies").missing_on("sm_80"),
+    )
     session.device.free_bytes = lambda: 0
-    [said] = [said for said in measure(session, CUBLAS, Shape.of(64)).degradations if "placement" in said]
+    [said] = [
+        said for said in measure(session, CUBLAS, Shape.of(64)).degradations if "placement" in said
+    ]
     assert said.startswith("placement: fixed, the GPU's memory has no room for others; ")
 
 
@@ -143,13 +157,18 @@ def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch):
 
     monkeypatch.setattr(Loop, "require_intact", trespasses)
     found = measure(VirtualSession(Machine()), CUBLAS, Shape.of(64))
-    assert (found.status, found.reason) == ("failed", "failed at every timed launch: it wrote outside C")
+    assert (found.status, found.reason) == (
+        "failed",
+        "failed at every timed launch: it wrote outside C",
+    )
 
 
 def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host):
     session, locked = VirtualSession(xp.machine, *host.values()), QUICK.but(clocks="locked:1395")
     found = measure_job(session, Job("plain", SHAPE, against=("slow",)), locked)
-    assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(found.degradations)
+    assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(
+        found.degradations
+    )
     a, b, c = (xp.empty(64, 64) for _ in range(3))
     alone = time_on(session, Call(xp.gemm, (1.0, a, b, 0.0, c)), locked)
     assert "clocks as found" in alone.label and "locked to 1395 MHz, but" in str(alone.degradations)
@@ -174,7 +193,11 @@ class Faster(VirtualArrays):
         ("naive", 0.9, "possible by FP32 lanes"),
         ("naive", 1.2, "by FP32 lanes: work or time is missing"),
         ("promoted", 4.0, "possible by 3 products of f16 on tensor cores"),
-        ("promoted", 6.7, "3 products of f16 on tensor cores, and FP32 lanes: work or time is missing"),
+        (
+            "promoted",
+            6.7,
+            "3 products of f16 on tensor cores, and FP32 lanes: work or time is missing",
+        ),
     ],
 )
 def test_a_kernel_is_held_to_what_its_code_can_reach(name, times, detail):
@@ -189,13 +212,18 @@ def test_a_kernel_is_held_to_what_its_code_can_reach(name, times, detail):
     (stage,) = (stage for stage in found.verdict.stages if stage.name == "plausible")
     assert detail in stage.detail and stage.passed == (found.status == "measured")
     biased = measure(session, name, Shape.of(128), QUICK.but(l2="warm"))
-    assert biased.status == "measured" and biased.verdict.stages[-1].name != "plausible", "it may look too fast"
+    assert biased.status == "measured" and biased.verdict.stages[-1].name != "plausible", (
+        "it may look too fast"
+    )
 
 
 def test_without_a_known_peak_of_tensor_cores_no_rate_is_called_impossible():
     work = Work(flops=10**12)
     cards = [replace(GPU, compute_capability=version) for version in ((9, 0), (9, 9))]
-    assert [bool(Peaks(card, GPU.sm_clock_mhz).impossible(1.0, work)) for card in cards] == [True, False]
+    assert [bool(Peaks(card, GPU.sm_clock_mhz).impossible(1.0, work)) for card in cards] == [
+        True,
+        False,
+    ]
 
 
 def test_the_roof_is_the_peak_over_the_least_number_of_products():
@@ -203,7 +231,9 @@ def test_the_roof_is_the_peak_over_the_least_number_of_products():
         return fp32_roof(operands, PEAKS)[0] - PEAKS["fp32"]
 
     assert beside() == 0
-    assert beside("f16") == approx(PEAKS["fp16"] / 3) and beside("tf32") == approx(PEAKS["tf32"] / 3)
+    assert beside("f16") == approx(PEAKS["fp16"] / 3) and beside("tf32") == approx(
+        PEAKS["tf32"] / 3
+    )
     assert beside("bf16") == approx(PEAKS["bf16"] / 6) and beside("s8") == approx(PEAKS["fp8"] / 6)
     assert beside("f64") == approx(PEAKS["fp64_tensor"])
     assert beside("tf32", "f16") == beside("f16"), "the fastest way counts"

@@ -36,7 +36,9 @@ def checked(source: str) -> Checked:
     return check(Kernel.from_source(source, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3]), SMALL)
 
 
-TILES = PLAIN.replace("if (row >= M || col >= N) return;", "")  # outside its domain, it would write past C
+TILES = PLAIN.replace(
+    "if (row >= M || col >= N) return;", ""
+)  # outside its domain, it would write past C
 ON_TILES = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
 TURNED = ("--grid", "(M + 7) // 8, (N + 15) // 16", "--block", "16,8")
 TEXTURED = PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc")
@@ -63,7 +65,12 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             r"    \.{23}o\n(.*\n)*failed in \d+\.\d s \(seed \d+\)$",
         ),
         (TILES, ON_TILES, 0, "passed as fp32"),
-        (TILES, LAUNCH, 1, "if mine takes whole tiles only, .* --domain 'M % 8 == 0, N % 16 == 0, K % 16 == 0'"),
+        (
+            TILES,
+            LAUNCH,
+            1,
+            "if mine takes whole tiles only, .* --domain 'M % 8 == 0, N % 16 == 0, K % 16 == 0'",
+        ),
         (
             f"// Domain: M == N\n{PLAIN.replace('col >= N', 'col >= M')}",
             LAUNCH,
@@ -95,11 +102,28 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             for source in (PLAIN, TILES)
         ),
         (TILES, (*TURNED, *ON_TILES[4:]), 1, "axes are exchanged: .* mine is right with --grid"),
-        (PLAIN, ("--grid", "1, 1", "--block", "16,8"), 1, "the grid 1, 1 doesn't depend on M, N or K"),
-        (TILES, (*ON_TILES, "--size", "100"), 2, r"mine's domain \(M % 8 == 0, N % 16 == 0\): pad to 112"),
+        (
+            PLAIN,
+            ("--grid", "1, 1", "--block", "16,8"),
+            1,
+            "the grid 1, 1 doesn't depend on M, N or K",
+        ),
+        (
+            TILES,
+            (*ON_TILES, "--size", "100"),
+            2,
+            r"mine's domain \(M % 8 == 0, N % 16 == 0\): pad to 112",
+        ),
         (
             RACY,
-            ("--grid", "N // 8, M // 8", "--block", "8,8", "--domain", "M % 8 == 0, N % 8 == 0, K % 8 == 0"),
+            (
+                "--grid",
+                "N // 8, M // 8",
+                "--block",
+                "8,8",
+                "--domain",
+                "M % 8 == 0, N % 8 == 0, K % 8 == 0",
+            ),
             1,
             r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block(.*\n)*✗ mine\.cu:8: shared-race: .* of Bs, ",
         ),
@@ -130,16 +154,32 @@ def test_for_machines():
 @pytest.mark.parametrize(
     ("source", "words", "complaint"),
     [
-        (f"template <int>\n{PLAIN}", (), "mine.cu: mine is a template: give its arguments, as in --entry 'mine<"),
+        (
+            f"template <int>\n{PLAIN}",
+            (),
+            "mine.cu: mine is a template: give its arguments, as in --entry 'mine<",
+        ),
         (PLAIN.replace("float beta, ", ""), (), "mine.cu:6: identifier"),
         (
             PLAIN,
             ("--grid", "128, 128", "--block", "16,8"),
             "the grid 128, 128 has 16,384 blocks at 130x190x70, more than a GPU runs",
         ),
-        (SEVERAL, (), "mine.cu has 2 kernels (mine, other): name one with --entry, or launch several in a function as"),
-        (PLAIN.replace("float alpha", "double alpha"), (), "mine.cu: mine takes double alpha: the gate passes float"),
-        (PLAIN.replace("float alpha", "int alpha"), (), "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64"),
+        (
+            SEVERAL,
+            (),
+            "mine.cu has 2 kernels (mine, other): name one with --entry, or launch several in a function as",
+        ),
+        (
+            PLAIN.replace("float alpha", "double alpha"),
+            (),
+            "mine.cu: mine takes double alpha: the gate passes float",
+        ),
+        (
+            PLAIN.replace("float alpha", "int alpha"),
+            (),
+            "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64",
+        ),
         (
             PLAIN.replace("{\n", "{\n  extern __shared__ int x[];\n  x[0] = 1;\n", 1),
             (),
@@ -179,11 +219,27 @@ def test_an_endless_loop_fails_with_its_line(monkeypatch):
     for body in ("acc", f"{{\n#pragma unroll 1\n  {inner}\n  C[row * N + col] = acc; }} //"):
         source = PLAIN.replace("++k) acc", f"k += k < 3) {body}")
         kernel = Kernel.from_source(source, grid=LAUNCH[1], block=LAUNCH[3])
-        found = str(check(kernel, SMALL, budget=20_000, progress=lambda done, total, doing: heard.append(doing)))
+        found = str(
+            check(
+                kernel,
+                SMALL,
+                budget=20_000,
+                progress=lambda done, total, doing: heard.append(doing),
+            )
+        )
         assert "✗ launch: after 20,000 instructions, thread " in found
-        assert "is still in the loop of line 5: for (int k = 0;" in found and "a loop that does not end" in found
-    steps = [int(words[1].replace(",", "")) for said in heard if (words := re.search(r" at ([\d,]+) of", said))]
-    assert len(steps) >= 38 and all("of at most 20,000 " in said for said in heard if "instructions" in said)
+        assert (
+            "is still in the loop of line 5: for (int k = 0;" in found
+            and "a loop that does not end" in found
+        )
+    steps = [
+        int(words[1].replace(",", ""))
+        for said in heard
+        if (words := re.search(r" at ([\d,]+) of", said))
+    ]
+    assert len(steps) >= 38 and all(
+        "of at most 20,000 " in said for said in heard if "instructions" in said
+    )
 
 
 def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning():
@@ -194,9 +250,16 @@ def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning():
 
     inferred, document = of("N / 16, M / 16")
     assert document["accepted"] and "M % 16 == 0, N % 16 == 0" in document["warnings"][0]
-    assert "the domain is inferred" in repr(inferred) and "the domain is inferred" in inferred._repr_html_()
+    assert (
+        "the domain is inferred" in repr(inferred)
+        and "the domain is inferred" in inferred._repr_html_()
+    )
     printed = worklog(f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}", "--seed", "1").stdout
-    assert re.search(r"^passed as fp32 for .* \(the domain is inferred .* N % 16 == 0\) in", printed, re.MULTILINE)
+    assert re.search(
+        r"^passed as fp32 for .* \(the domain is inferred .* N % 16 == 0\) in",
+        printed,
+        re.MULTILINE,
+    )
     for grid, rules in (("N / 16, M / 16", "any"), ("N / 16, (M + 15) / 16", None)):
         _, document = of(grid, rules)
         assert not document["accepted"] and "has 0 x" in document["reason"]
@@ -220,7 +283,8 @@ def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(no_nvrtc):
 
 # The 256th launch is wrong: one thread counts them.
 COUNTS = PLAIN.replace("__global__", "__device__ int launches;\n__global__", 1).replace(
-    "C[row * N + col] =", "if (row + col == 0 && atomicAdd(&launches, 1) % 256 == 255) return;\n  C[row * N + col] ="
+    "C[row * N + col] =",
+    "if (row + col == 0 && atomicAdd(&launches, 1) % 256 == 255) return;\n  C[row * N + col] =",
 )
 
 
@@ -242,7 +306,9 @@ def test_a_kernel_that_keeps_a_variable_is_launched_with_more_blocks_than_run_at
 
 # A block that finds the mark of this launch has nothing to do; the marks of blocks come round after 64 launches.
 MARKS = PLAIN.replace(
-    "__global__", "__device__ unsigned char marks[1 << 16];\n__device__ unsigned launches, left;\n__global__", 1
+    "__global__",
+    "__device__ unsigned char marks[1 << 16];\n__device__ unsigned launches, left;\n__global__",
+    1,
 ).replace(
     "  if (row",
     "  __shared__ bool marked;\n  const int id = blockIdx.y * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y;\n"
@@ -271,7 +337,9 @@ def test_a_kernel_that_keeps_a_variable_is_launched_many_times():
 
 
 ON_VECTORS = PLAIN.replace(
-    "  float", "  float2 v = M * K > 1 ? *reinterpret_cast<const float2*>(A) : float2();\n  float", 1
+    "  float",
+    "  float2 v = M * K > 1 ? *reinterpret_cast<const float2*>(A) : float2();\n  float",
+    1,
 ).replace("A[row", "0 * (v.x + v.y) + A[row")
 SHIFTED = PLAIN.replace("A[row", "(size_t(A) & 15 ? 2.0f : 1.0f) * A[row")
 
@@ -279,13 +347,18 @@ SHIFTED = PLAIN.replace("A[row", "(size_t(A) & 15 ? 2.0f : 1.0f) * A[row")
 def test_other_addresses_of_the_matrices_are_tried():
     found = checked(ON_VECTORS)
     assert found.verdict.accepted and not found.findings
-    assert "! the domain is inferred: any M, N, K, A % 8 bytes; state it, as in --domain 'any M, N, K" in str(found)
+    assert (
+        "! the domain is inferred: any M, N, K, A % 8 bytes; state it, as in --domain 'any M, N, K"
+        in str(found)
+    )
     stated = check(replace(found.kernel, rules="A % 8 bytes"), SMALL)
     assert "inferred" not in str(stated) and stated.verdict.stages[-2].detail.startswith(
         "right with each matrix 4 and 16"
     )
     wrong = checked(SHIFTED)
-    assert not wrong.verdict.accepted and "with A at 4 bytes behind an allocation's start" in str(wrong.verdict.reason)
+    assert not wrong.verdict.accepted and "with A at 4 bytes behind an allocation's start" in str(
+        wrong.verdict.reason
+    )
 
 
 # ------------------------------------------------------------------------------------------- what the code is made of
@@ -293,7 +366,9 @@ def test_other_addresses_of_the_matrices_are_tried():
 
 def test_code_that_contradicts_its_class_is_a_warning():
     """Code that never runs can't fail a stage."""
-    found = checked(PLAIN.replace("alpha * acc :", "alpha * acc + (K < 0 ? __fadd_rz(A[0], B[0]) : 0.0f) :"))
+    found = checked(
+        PLAIN.replace("alpha * acc :", "alpha * acc + (K < 0 ? __fadd_rz(A[0], B[0]) : 0.0f) :")
+    )
     assert "· sums or products that truncate: 1 in the PTX" in str(found)
     assert "! fp32 is claimed, and the code truncates" in str(found)
     assert found.as_dict()["accepted"] and len(found.as_dict()["warnings"]) == 1
@@ -305,7 +380,10 @@ def test_code_that_contradicts_its_class_is_a_warning():
 
 def test_a_kernel_that_ends_its_process_fails(pids):
     found = check_in_child(mine("hangs"), SMALL, on="gpu", timeout_s=0.6, command=FOREIGN)
-    assert str(found.verdict.reason).startswith("process: hung: no progress for 1 s") and not found.verdict.accepted
+    assert (
+        str(found.verdict.reason).startswith("process: hung: no progress for 1 s")
+        and not found.verdict.accepted
+    )
     assert found.label == "live · NVIDIA H200"
     assert all(map(gone, pids()))
 
@@ -333,7 +411,11 @@ def test_on_a_gpu_the_emulator_runs_small_shapes_beside_it(source, child, accept
     assert bool(found.as_dict()["findings"]) == (source == OWN_WRITE)
     alone = check_in_child(kernel, SMALL, on="gpu", emulate=False, command=child)
     shown = str(alone)
-    assert "(emulated)" not in shown and "no race" not in shown and "not run on the emulator (--no-emulate)" in shown
+    assert (
+        "(emulated)" not in shown
+        and "no race" not in shown
+        and "not run on the emulator (--no-emulate)" in shown
+    )
 
 
 def test_the_emulators_verdict_is_the_same_from_there_as_from_here():
@@ -344,10 +426,16 @@ def test_the_emulators_verdict_is_the_same_from_there_as_from_here():
     there = check_in_child(kernel, SMALL, on="emulated", seed=7, timeout_s=0.0, **steps)
     assert "launch 1 at 1x7x2" in shown
     here = check(kernel, SMALL, on="emulated", seed=7)
-    stages = [[(s.name, s.passed, s.where) for s in found.verdict.stages] for found in (there, here)]
+    stages = [
+        [(s.name, s.passed, s.where) for s in found.verdict.stages] for found in (there, here)
+    ]
     assert stages[0] == stages[1] and there.findings == here.findings != ()
     assert (there.title, there.verdict.precision) == (here.title, here.verdict.precision)
-    assert there.compiled is not None and here.compiled is not None and there.compiled.ptx == here.compiled.ptx
+    assert (
+        there.compiled is not None
+        and here.compiled is not None
+        and there.compiled.ptx == here.compiled.ptx
+    )
 
 
 WITH_OPTIONS = """
@@ -369,7 +457,12 @@ __global__ void gemm(int M, int N, int K, float alpha, const float* A, const flo
 
 def test_headers_macros_and_dynamic_shared_memory_are_given_as_options(tmp_path):
     (tmp_path / "mine.cuh").write_text("__device__ float zero() { return 0; }")
-    words: dict[str, Any] = {"grid": "(N + 31) / 32, M", "block": 32, "include": [tmp_path], "define": ["TILE=32"]}
+    words: dict[str, Any] = {
+        "grid": "(N + 31) / 32, M",
+        "block": 32,
+        "include": [tmp_path],
+        "define": ["TILE=32"],
+    }
     kernel = Kernel.from_source(WITH_OPTIONS, shared=4096, **words)
     ones = np.ones(32 * 32, np.float32)
 
@@ -396,5 +489,7 @@ def test_headers_macros_and_dynamic_shared_memory_are_given_as_options(tmp_path)
 )
 def test_nan_of_a_value_that_was_never_set_names_its_line_and_no_access(start, unset):
     reason = checked(PLAIN.replace("float acc = 0.0f;", start)).verdict.reason or ""
-    lines = re.findall(r"NaN or infinity: mine\.cu:([2-9]|\d\d) reads a value that was never set", reason)
+    lines = re.findall(
+        r"NaN or infinity: mine\.cu:([2-9]|\d\d) reads a value that was never set", reason
+    )
     assert bool(lines) == unset and not (unset and "out of bounds" in reason)

@@ -37,11 +37,16 @@ def run(source: str, progress: Any = silent, **how: Any) -> tuple[list[dict[str,
 
 
 def test_it_gets_its_order_answers_and_ends(capfd):
-    printed = "for i in range(20000): print('x' * 100)\nprint('last words', file=sys.stderr); sys.exit(3)"
+    printed = (
+        "for i in range(20000): print('x' * 100)\nprint('last words', file=sys.stderr); sys.exit(3)"
+    )
     said, ended = run(f"print('{{}}', flush=True)\nsay(got=order['what'])\n{printed}")
     assert [len(answer["got"]) for answer in said] == [1_000_000]
     assert ended.printed.endswith("last words") and len(ended.printed) < 10_000
-    assert str(ended) == "its process exited without an answer (exit code 3), and last printed 'last words'"
+    assert (
+        str(ended)
+        == "its process exited without an answer (exit code 3), and last printed 'last words'"
+    )
     assert "last words" in capfd.readouterr().err
     said, _ = run("say(good=1)\nos.write(order['answers'], b'\\xff\\x00{]' * 9)\nsay(lost=1)")
     assert said == [{"is": "said", "good": 1}]
@@ -51,7 +56,9 @@ def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on(monkeyp
     shown = list[Any]()
     monkeypatch.setattr(child, "TICK_S", 0.1)
     source = "say(pid=os.getpid())\nwhile True: print('x')"
-    (answer,), ended = run(source, lambda *step: shown.append(step), timeout_s=0.3, first=3, total=7)
+    (answer,), ended = run(
+        source, lambda *step: shown.append(step), timeout_s=0.3, first=3, total=7
+    )
     assert str(ended).startswith("hung: no progress for") and gone(answer["pid"])
     assert len(shown) >= 3 and {*shown} == {(3, 7, "starting")}
 
@@ -60,7 +67,9 @@ def test_after_ctrl_c_all_that_was_answered_is_there_and_ctrl_c_raises_again():
     said, before = list[int](), signal.signal(signal.SIGINT, signal.SIG_IGN)
     source = "[say(n=n) for n in range(3)]\nos.write(1, b'x')\ntime.sleep(300)"
     with pytest.raises(KeyboardInterrupt):
-        for answer in run_child({}, timeout_s=WAIT_S, command=(sys.executable, "-u", "-c", HEAD + source)):
+        for answer in run_child(
+            {}, timeout_s=WAIT_S, command=(sys.executable, "-u", "-c", HEAD + source)
+        ):
             if not said:
                 time.sleep(0.5)  # until the others were sent
                 signal.raise_signal(signal.SIGINT)
@@ -87,7 +96,9 @@ order, say = started()
 say("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
-LATE = "import time; time.sleep(1.0)\n" + JOB  # its parent has gone before it says that it ends with it
+LATE = (
+    "import time; time.sleep(1.0)\n" + JOB
+)  # its parent has gone before it says that it ends with it
 
 
 def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch):
@@ -115,9 +126,15 @@ def test_an_interrupt_while_it_is_started_leaves_no_process(monkeypatch):
     ids=["exits", "leaves", "leaves early"],
 )
 def test_it_ends_when_its_parent(source, then):
-    progress = "lambda done, total, doing, n=[]: n.append(1) or n[1:] and then()" if source == LATE else "print"
+    progress = (
+        "lambda done, total, doing, n=[]: n.append(1) or n[1:] and then()"
+        if source == LATE
+        else "print"
+    )
     parent = PARENT.format(source=source, then=then, progress=progress)
-    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", parent], capture_output=True, text=True, timeout=60
+    )
     pid = int(done.stderr)
     until(lambda: gone(pid))
 
@@ -177,6 +194,9 @@ class OutOfMemoryError(MemoryError):
 
 
 def test_full_memory_is_named():
-    for error in (RuntimeError("cudaErrorMemoryAllocation: out of memory"), OutOfMemoryError("Out of memory")):
+    for error in (
+        RuntimeError("cudaErrorMemoryAllocation: out of memory"),
+        OutOfMemoryError("Out of memory"),
+    ):
         assert "the GPU's memory is full" in str(memory_is_full(error))
     assert memory_is_full(ValueError("out of luck")) is None

@@ -106,7 +106,9 @@ def test_each_way_to_give_the_work_is_timed(file, mode):
     assert found.gbs == approx(12 * 64 * 64 / found.us / 1e3)
     assert (found.work.flops, found.work.elements) == (2 * 64**3, 2 * 64 * 64)
     assert "gate: off, the result is not checked" in found.degradations
-    assert (found.baseline, found.ratio) == (("twice", approx(2.0, rel=0.3)) if mode == "run" else ("", None))
+    assert (found.baseline, found.ratio) == (
+        ("twice", approx(2.0, rel=0.3)) if mode == "run" else ("", None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,9 +118,19 @@ def test_each_way_to_give_the_work_is_timed(file, mode):
         (64, "skips", "skipped", "not today"),
         (64, "compile", "skipped", "x.cu:3: expected a ';'"),
         (64, "memory", "skipped", "the host's memory is full"),
-        (64, "jit", "skipped", "it does not compile: CompilationError: at 3:4: no such type (own.py:"),
+        (
+            64,
+            "jit",
+            "skipped",
+            "it does not compile: CompilationError: at 3:4: no such type (own.py:",
+        ),
         (64, "raises", "failed", "raised ValueError: no such thing (own.py:"),
-        (64, "asks", "failed", "raised AttributeError: the state has neither an axis nor an attribute"),
+        (
+            64,
+            "asks",
+            "failed",
+            "raised AttributeError: the state has neither an axis nor an attribute",
+        ),
     ],
 )
 def test_a_point_that_cannot_be_timed_has_a_reason(file, n, mode, status, reason):
@@ -134,7 +146,9 @@ def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(file):
         measure([zipped, leaves], leaves)
     found = at_point(file, "two by two", "two by two", "same", axes=("M=64", "K=80", "op=rounded"))
     ratios = {name: ratio and ratio.value for name, ratio in found.against.items()}
-    assert {name for name, ratio in ratios.items() if ratio == approx(1.0, rel=0.05)} >= {"same"}, ratios
+    assert {name for name, ratio in ratios.items() if ratio == approx(1.0, rel=0.05)} >= {"same"}, (
+        ratios
+    )
     run = small_run(measurements=[found])
     assert "of two by two" in str(run) and "of same" in str(run) and str(run).count("rounded") == 1
     idle = at_point(file, "two by two", "two by two", "same", axes=("M=128", "K=160", "op=plain"))
@@ -147,10 +161,17 @@ def test_a_file_is_measured_into_a_run_like_any_other(file, monkeypatch, tmp_pat
     monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=JOB))
     doing: list[str] = []
     out = tmp_path / "run.json"
-    measured = measure(declared(file, ["leaves"]), harness=QUICK, progress=lambda *how: doing.append(how[2]), out=out)
+    measured = measure(
+        declared(file, ["leaves"]),
+        harness=QUICK,
+        progress=lambda *how: doing.append(how[2]),
+        out=out,
+    )
     run = worklog.open_run(out)
     assert [m.status for m in run.measurements] == ["measured", "failed"]
-    assert "without an answer (exit code 3); call it alone in Python" in str(run.measurements[1].reason)
+    assert "without an answer (exit code 3); call it alone in Python" in str(
+        run.measurements[1].reason
+    )
     assert "leaves at N=64" in doing and measured.complete
     assert run.kernels["leaves"]["file"] == "own.py" and len(run.kernels["leaves"]["sha256"]) == 64
     assert run.label.startswith("live · a virtual GPU")
@@ -161,7 +182,10 @@ def test_a_file_is_measured_into_a_run_like_any_other(file, monkeypatch, tmp_pat
 
 def test_axes_make_points_together_or_in_all_combinations(file):
     product, zipped, *_ = declared(file)
-    assert len([*product.space.points()]) == 33 and sum(p.skipped == "small" for p in product.space.points()) == 11
+    assert (
+        len([*product.space.points()]) == 33
+        and sum(p.skipped == "small" for p in product.space.points()) == 11
+    )
     assert [list(p.values.values()) for p in zipped.space.points()] == [
         [64, 80, "plain"],
         [64, 80, "rounded"],
@@ -173,14 +197,22 @@ def test_axes_make_points_together_or_in_all_combinations(file):
 
 
 @pytest.mark.parametrize(
-    ("axis", "shown"), [("N=1:20", "1, 2, 3, 4, 5, 6, …, 20"), ("N=11:18", "11, 12, 13, 14, 15, 16, 17, 18")]
+    ("axis", "shown"),
+    [("N=1:20", "1, 2, 3, 4, 5, 6, …, 20"), ("N=11:18", "11, 12, 13, 14, 15, 16, 17, 18")],
 )
 def test_of_many_values_the_first_and_the_last_are_shown(axis, shown):
     assert repr(worklog.bench(axis)(lambda state: None)).splitlines()[-1].endswith(f"  {shown}")
 
 
 def test_values_have_the_type_of_their_axis():
-    @worklog.bench("N[pow2]=3", "x[float]=1:2:0.5", "T[type]=float,double", n=[1, 2], y=[1, 2.5], f={"sum": sum})
+    @worklog.bench(
+        "N[pow2]=3",
+        "x[float]=1:2:0.5",
+        "T[type]=float,double",
+        n=[1, 2],
+        y=[1, 2.5],
+        f={"sum": sum},
+    )
     def several(state: State) -> None:
         pass
 
@@ -235,11 +267,16 @@ def test_another_value_must_fit_its_axis(file, text, message):
 
 def test_a_cell_of_a_notebook_is_handed_to_the_child_as_source(monkeypatch):
     cell = "import worklog\n@worklog.bench('N=1,2')\ndef small(state):\n    pass\n"
-    monkeypatch.setitem(linecache.cache, "<cell 1>", (len(cell), None, cell.splitlines(True), "<cell 1>"))
+    monkeypatch.setitem(
+        linecache.cache, "<cell 1>", (len(cell), None, cell.splitlines(True), "<cell 1>")
+    )
     names: dict[str, Benchmark] = {}
     exec(compile(cell, "<cell 1>", "exec"), names)
     host = names["small"].kernel.host
-    assert host is not None and declare.benchmarks_of(host)["small"].space.axes == names["small"].space.axes
+    assert (
+        host is not None
+        and declare.benchmarks_of(host)["small"].space.axes == names["small"].space.axes
+    )
     exec(compile(cell, "<gone>", "exec"), names)
     with pytest.raises(BadSetting, match="define it in a file or a cell"):
         _ = names["small"].kernel

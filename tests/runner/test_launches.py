@@ -47,14 +47,22 @@ def wrong_where_it_swaps() -> Any:
 
 
 def place_of(p: Problem) -> Place:
-    return tuple(buffer.memory[buffer.start :].ctypes.data for buffer in (p.a_buffer, p.b_buffer, p.c_buffer))
+    return tuple(
+        buffer.memory[buffer.start :].ctypes.data for buffer in (p.a_buffer, p.b_buffer, p.c_buffer)
+    )
 
 
 class Looped:
     """A loop, and where each of its launches found its buffers."""
 
     def __init__(
-        self, kind: str, ours: Any = correct, theirs: Any = correct, pooled: bool = False, room: int = 8, **how: Any
+        self,
+        kind: str,
+        ours: Any = correct,
+        theirs: Any = correct,
+        pooled: bool = False,
+        room: int = 8,
+        **how: Any,
     ) -> None:
         self.device, self.ours, self.theirs = NumpyDevice(), list[Place](), list[Place]()
         device: Any = self.device
@@ -91,12 +99,16 @@ def test_in_step_the_two_swap_their_outputs_and_otherwise_each_has_its_own(kind,
 
 
 @pytest.mark.parametrize(("in_step", "ahead"), [(True, SETS // 2), (False, 0)])
-def test_in_a_rotation_each_set_is_used_in_turn_and_the_baseline_is_half_a_round_ahead(in_step, ahead):
+def test_in_a_rotation_each_set_is_used_in_turn_and_the_baseline_is_half_a_round_ahead(
+    in_step, ahead
+):
     looped = Looped("rotating", in_step=in_step)
     looped.turn(SETS + 1)
     assert len(set(looped.ours)) == SETS and looped.ours[-1] == looped.ours[0]
     assert not {c for _, _, c in looped.ours} & {c for _, _, c in looped.theirs}
-    assert [place[:2] for place in looped.theirs[: SETS - ahead]] == [place[:2] for place in looped.ours[ahead:SETS]]
+    assert [place[:2] for place in looped.theirs[: SETS - ahead]] == [
+        place[:2] for place in looped.ours[ahead:SETS]
+    ]
     assert looped.loop.stage().passed
 
 
@@ -108,7 +120,9 @@ def test_a_wrong_output_fails_and_a_wrong_baseline_is_named(kind, pooled):
     assert not looped.loop.stage().passed
     looped = Looped(kind, theirs=wrong_where_it_swaps(), pooled=pooled)
     looped.turn(4)
-    assert looped.loop.stage().detail.startswith("of the baseline noted: 2 rows off") == (kind == "witnessed")
+    assert looped.loop.stage().detail.startswith("of the baseline noted: 2 rows off") == (
+        kind == "witnessed"
+    )
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -119,7 +133,13 @@ def test_a_product_of_before_the_loop_is_not_taken_for_the_loops(pooled):
     NumpySubject(device, correct).enqueue(SHAPE, 1.0, a, b, 0.0, c)
     device.synchronize()
     pool = Pool(device, 8 * elements(SHAPE), seed=1) if pooled else None
-    loop = Loop(checker, [NumpySubject(device, lambda p: None)] * 2, ("ours", "theirs"), in_step=True, pool=pool)
+    loop = Loop(
+        checker,
+        [NumpySubject(device, lambda p: None)] * 2,
+        ("ours", "theirs"),
+        in_step=True,
+        pool=pool,
+    )
     once(loop.launches[0])
     device.synchronize()
     assert not loop.stage().passed
@@ -227,7 +247,8 @@ class CodeInPlaces(NumpyDevice):
 
 
 @pytest.mark.parametrize(
-    ("warm", "long", "keeps", "codes"), [(True, 0, [], 4), (True, 1, [], 1), (False, 0, [], 1), (True, 0, ["count"], 1)]
+    ("warm", "long", "keeps", "codes"),
+    [(True, 0, [], 4), (True, 1, [], 1), (False, 0, [], 1), (True, 0, ["count"], 1)],
 )
 def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_their_time(
     warm, long, keeps, codes, monkeypatch
@@ -239,15 +260,26 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
     both = [rung("naive").load(device) for _ in ("subject", "baseline")]
     for kernel in both:
         kernel.variables = lambda shape: keeps
-    loop = Loop(checker, both, ("a", "b"), in_step=True, warm=warm, pool=Pool(device, 8 * elements(SHAPE), seed=1))
+    loop = Loop(
+        checker,
+        both,
+        ("a", "b"),
+        in_step=True,
+        warm=warm,
+        pool=Pool(device, 8 * elements(SHAPE), seed=1),
+    )
     for _ in range(3):
         loop.move()
         for launch in loop.launches:
             once(launch)
         device.synchronize()
         assert device.ran[-2:] == [len(device.loaded) - 2, len(device.loaded) - 1]
-        assert codes == 1 or all(device.ran.count(code) == 2 for code in device.ran[-2:]), "a first launch may load"
+        assert codes == 1 or all(device.ran.count(code) == 2 for code in device.ran[-2:]), (
+            "a first launch may load"
+        )
     assert len(device.loaded) == 2 * codes and all(kernel() for kernel in device.loaded)
     loop.close()
     gc.collect()
-    assert sum(kernel() is not None for kernel in device.loaded) <= 4, "the first, which describes it, and the last"
+    assert sum(kernel() is not None for kernel in device.loaded) <= 4, (
+        "the first, which describes it, and the last"
+    )

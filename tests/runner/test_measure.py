@@ -32,23 +32,34 @@ def measure(*names: str, **how: Any) -> Run:
 
 def test_what_is_measured_comes_back_and_is_saved(tmp_path):
     shown: list[tuple[int, int, str]] = []
-    run = measure("fine", "fine", out=tmp_path / "run.json", progress=lambda *step: shown.append(step))
+    run = measure(
+        "fine", "fine", out=tmp_path / "run.json", progress=lambda *step: shown.append(step)
+    )
     assert [m.status for m in run.measurements] == ["measured", "measured"]
     assert run.complete and run.origin == "live" and run.notes == []
     assert Run.load(tmp_path / "run.json").measurements == run.measurements
     assert run.kernels["fine"]["choices"] == {"512": ["timed"]}
-    assert shown[0] == (0, 2, "starting") and (1, 2, "fine") in shown and shown[-1] == (2, 2, "done")
+    assert (
+        shown[0] == (0, 2, "starting") and (1, 2, "fine") in shown and shown[-1] == (2, 2, "done")
+    )
 
 
-def test_a_place_that_cannot_be_written_is_noticed_before_the_first_measurement(tmp_path, monkeypatch):
+def test_a_place_that_cannot_be_written_is_noticed_before_the_first_measurement(
+    tmp_path, monkeypatch
+):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "file"))
-    for out, why in ((None, "cannot write .*WORKLOG_HOME"), (tmp_path / "file" / "x", "cannot write")):
+    for out, why in (
+        (None, "cannot write .*WORKLOG_HOME"),
+        (tmp_path / "file" / "x", "cannot write"),
+    ):
         with pytest.raises(BadRunFile, match=why):
             measure("fine", out=out, command=["/nothing", "is", "started"])
 
 
-def test_while_a_run_is_measured_its_file_is_taken_and_what_held_nothing_is_gone(tmp_path, monkeypatch):
+def test_while_a_run_is_measured_its_file_is_taken_and_what_held_nothing_is_gone(
+    tmp_path, monkeypatch
+):
     out, home = tmp_path / "run.json", tmp_path / "home"
     monkeypatch.setenv("WORKLOG_HOME", str(home))
 
@@ -60,7 +71,10 @@ def test_while_a_run_is_measured_its_file_is_taken_and_what_held_nothing_is_gone
     with pytest.raises(OSError, match="nothing"):
         measure("fine", out=tmp_path / "other.json", command=["/nothing"])
     assert not (tmp_path / "other.json").exists()
-    assert measure("fine").path in list((home / "runs").iterdir()) and len(list((home / "runs").iterdir())) == 1
+    assert (
+        measure("fine").path in list((home / "runs").iterdir())
+        and len(list((home / "runs").iterdir())) == 1
+    )
 
 
 RUINOUS = {
@@ -82,12 +96,20 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(pids, c
     for m in run.measurements:
         if m.kernel in RUINOUS:
             stage, why = RUINOUS[m.kernel]
-            assert m.status == "failed" and str(m.reason).startswith(f"failed at {stage}: ") and why in str(m.reason)
+            assert (
+                m.status == "failed"
+                and str(m.reason).startswith(f"failed at {stage}: ")
+                and why in str(m.reason)
+            )
             assert ("worklog check --emulate" in str(m.reason)) is (stage != "memory")
             assert m.verdict is not None and not m.verdict.accepted
         else:
             assert m.status == "measured" and m.reason is None
-    assert run.complete and run.path is not None and Run.load(run.path).measurements == run.measurements
+    assert (
+        run.complete
+        and run.path is not None
+        and Run.load(run.path).measurements == run.measurements
+    )
     assert run.notes[-1].startswith("from last at 512 on: in a fresh process")
     assert pids()
     for pid in pids():
@@ -105,7 +127,11 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch):
 
     monkeypatch.setattr(bench, "run_child", noted)
     names = ["first", "last", "fine", "fine", "other", "first", "last"]
-    own = [mine("first"), mine("last"), *(Kernel.from_function(f"os:{name}") for name in ("fine", "other"))]
+    own = [
+        mine("first"),
+        mine("last"),
+        *(Kernel.from_function(f"os:{name}") for name in ("fine", "other")),
+    ]
     tasks = [Job(name, SHAPE) for name in names]
     tasks[-1] = Job("last", SHAPE, against=("fine",))
     run = carry_out(tasks, Harness(), user_kernels=own, command=FOREIGN)
@@ -154,7 +180,10 @@ def test_a_process_that_is_never_ready_is_an_error():
 
 
 def test_a_mistake_is_found_before_a_process_starts():
-    for tasks, why in (([], "nothing to measure"), ([Job("nonsense", SHAPE)], "no rung 'nonsense'")):
+    for tasks, why in (
+        ([], "nothing to measure"),
+        ([Job("nonsense", SHAPE)], "no rung 'nonsense'"),
+    ):
         with pytest.raises(BadSetting, match=why):
             carry_out(tasks, Harness(), command=("/nonexistent",))
 

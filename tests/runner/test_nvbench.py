@@ -52,21 +52,33 @@ def product(state: bench.State):
 def test_its_axes_have_its_order_and_kinds(file):
     mode, n, m, alpha = declared(file, ["product"])[0].space.axes
     assert (mode.name, mode.kind, len(mode.values)) == ("mode", "str", 6)
-    assert (n, m) == (Axis("N", (64, 128)), Axis("M", (64, 128), "pow2")) and alpha.values == (1.0, 0.5)
+    assert (n, m) == (Axis("N", (64, 128)), Axis("M", (64, 128), "pow2")) and alpha.values == (
+        1.0,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize("mode", ["exec", "sync", "timer", "stream"])
 def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode, file):
     m = at_point(file, "product", axes=(f"mode={mode}", "N=64", "M[pow2]=7", "alpha=0.5"))
-    assert m.us == approx(true_us(Machine(), Shape(64, 64, 128)), rel=0.25 if mode == "sync" else 0.01), m.reason
-    assert (m.work.elements, m.work.bytes_read, m.work.bytes_written) == (2 * 128 * 64, 4 * 64 * 192, 4 * 128 * 64)
+    assert m.us == approx(
+        true_us(Machine(), Shape(64, 64, 128)), rel=0.25 if mode == "sync" else 0.01
+    ), m.reason
+    assert (m.work.elements, m.work.bytes_read, m.work.bytes_written) == (
+        2 * 128 * 64,
+        4 * 64 * 192,
+        4 * 128 * 64,
+    )
     assert any("the launcher waits" in said for said in m.degradations) == (mode == "sync")
     assert any("which part of it is timed" in said for said in m.degradations) == (mode == "timer")
 
 
 @pytest.mark.parametrize(
     ("mode", "status", "reason"),
-    [("skip", "skipped", "not today"), ("foreign", "failed", "state.set_stream: the harness times its own stream")],
+    [
+        ("skip", "skipped", "not today"),
+        ("foreign", "failed", "state.set_stream: the harness times its own stream"),
+    ],
 )
 def test_a_point_that_it_skips_and_a_stream_of_its_own_are_stated(mode, status, reason, file):
     m = at_point(file, "product", axes=(f"mode={mode}", "N=64"))

@@ -74,12 +74,20 @@ def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed()
 @pytest.mark.parametrize(
     ("right", "wrong", "found"),
     [
-        ("(output, columns, columns)", "(output, columns, columns - 1)", "column 32. Only the last column"),
+        (
+            "(output, columns, columns)",
+            "(output, columns, columns - 1)",
+            "column 32. Only the last column",
+        ),
         (" - partial[0]", "", "around 100: seed "),
         ("i < last; i += 32) y", "i < last + 1; i += 32) y", "global-out-of-bounds"),
         ("blocks = (rows + 1 - 1) / 1", "blocks = (rows + 1) / 2", "were never written"),
         ("sum = 0.0f;", "sum = 1.0f;", "elements are wrong"),
-        ("  float largest", "  const_cast<float*>(x)[first] = 1.0f;\n  float largest", "it changed its input input"),
+        (
+            "  float largest",
+            "  const_cast<float*>(x)[first] = 1.0f;\n  float largest",
+            "it changed its input input",
+        ),
     ],
 )
 def test_a_wrong_solution_fails_at_a_case_and_says_where(right, wrong, found):
@@ -93,13 +101,27 @@ def test_a_wrong_solution_fails_at_a_case_and_says_where(right, wrong, found):
 @pytest.mark.parametrize(
     ("exact", "step", "end", "said"),
     [
-        (True, "1e-6f", 1, "✗ bit-equal when repeated: in case n=70, launch 2 differs from the first in "),
-        (False, "1e-6f", 0, "· bit-equal when repeated: in case n=70, launch 2 differs from the first in "),
+        (
+            True,
+            "1e-6f",
+            1,
+            "✗ bit-equal when repeated: in case n=70, launch 2 differs from the first in ",
+        ),
+        (
+            False,
+            "1e-6f",
+            0,
+            "· bit-equal when repeated: in case n=70, launch 2 differs from the first in ",
+        ),
         (False, "1e-2f", 1, "✗ "),
     ],
 )
-def test_launches_that_differ_fail_an_exact_problem_and_are_stated_for_others(exact, step, end, said):
-    loose = DOUBLED.replace("(0, 0)", "(1e-3, 1e-3)").replace("is_exact = True", f"is_exact = {exact}")
+def test_launches_that_differ_fail_an_exact_problem_and_are_stated_for_others(
+    exact, step, end, said
+):
+    loose = DOUBLED.replace("(0, 0)", "(1e-3, 1e-3)").replace(
+        "is_exact = True", f"is_exact = {exact}"
+    )
     Path("own.py").write_text(loose)
     result = worklog(
         f"""\
@@ -128,15 +150,25 @@ extern "C" void solution(const float* x, float* y, size_t n) {
 }
 """
     found = json.loads(worklog(source, "own.py", "--json").stdout)
-    assert found["problem"] == "Doubled in float32" and found["accepted"] and found["precision"] == "float32"
+    assert (
+        found["problem"] == "Doubled in float32"
+        and found["accepted"]
+        and found["precision"] == "float32"
+    )
     advice = refused(worklog(source.replace("void solution", "void solve"), "own.py"))
-    assert 'write extern "C" void solution(const float* x, ' in advice and "its kernels (twice)" in advice
+    assert (
+        'write extern "C" void solution(const float* x, ' in advice
+        and "its kernels (twice)" in advice
+    )
 
 
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ("float* x, float* y", "takes 2 parameters, and softmax passes 4: declare solution(const float* input, "),
+        (
+            "float* x, float* y",
+            "takes 2 parameters, and softmax passes 4: declare solution(const float* input, ",
+        ),
         ("float x, float* y, int n, int m", "takes float x, and softmax passes const float* input"),
     ],
 )
@@ -146,7 +178,9 @@ def test_another_signature_is_an_error_with_the_right_one(parameters, said):
 
 def test_sgemm_is_an_instance():
     kernel = Path(main.__module__ and __file__).parents[2] / "worklog/kernel/template.cu"
-    parameters = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
+    parameters = (
+        "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
+    )
     source = f"""{kernel.read_text(encoding="utf-8")}
 extern "C" void solution({parameters}) {{
   sgemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(M, N, K, alpha, A, B, beta, C);
@@ -155,7 +189,9 @@ extern "C" void solution({parameters}) {{
     assert worklog(source.replace("alpha * acc :", "acc :"), "sgemm").exit_code == 1
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("float16", "__half"), ("int8", "signed char"), ("float32", "float")])
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("float16", "__half"), ("int8", "signed char"), ("float32", "float")]
+)
 def test_a_problem_of_a_file_in_each_of_its_dtypes(dtype, kind):
     Path("own.py").write_text(DOUBLED)
     source = f"""\
@@ -179,7 +215,9 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words):
     what, *dtype = words
     written = typed("new", what, "my folder", *dtype)
     assert written.exit_code == 0, written.output
-    assert written.stdout.endswith(f"next: worklog check 'my folder/solution.cu' --problem {' '.join(words)}\n")
+    assert written.stdout.endswith(
+        f"next: worklog check 'my folder/solution.cu' --problem {' '.join(words)}\n"
+    )
     failed = typed("check", "my folder/solution.cu", "--problem", *words)
     assert failed.exit_code == 1 and "the output was never written" in failed.stdout, failed.output
     python = Path("my folder/solution.py").read_text()
@@ -194,7 +232,10 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words):
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("for (int i = 0; i < 2; ++i) divide<<<1, 1>>>(output, columns, columns);", "declare integers and dim3"),
+        (
+            "for (int i = 0; i < 2; ++i) divide<<<1, 1>>>(output, columns, columns);",
+            "declare integers and dim3",
+        ),
         ("float* more; cudaMalloc(&more, 4);", "declare integers and dim3"),
         ("divide<<<1, 1>>>(output, columns, unknown);", "cannot read 'unknown'"),
         ("divide<<<rows - rows, 1>>>(output, columns, columns);", "at least 1"),
@@ -219,7 +260,9 @@ def test_a_variable_of_two_kernels_is_an_error_because_each_has_its_own():
     variables = "__device__ float n[4], m[4], one_n, two_n;\n"
     statement = "one<<<1, 1>>>(output);\n  two<<<1, 1>>>(output);"
     source = variables + kernels + SOFTMAX.replace("  cudaDeviceSynchronize();", f"  {statement}")
-    assert "one and two use n, of which each has its own: pass data" in refused(worklog(source % "n", "softmax"))
+    assert "one and two use n, of which each has its own: pass data" in refused(
+        worklog(source % "n", "softmax")
+    )
     assert "of which each has its own" not in worklog(source % "m", "softmax").output
 
 
@@ -295,23 +338,44 @@ def test_a_problem_with_two_outputs_verifies_both():
     verify = {"verify_result": lambda self, expected, actual: (expected is actual is both, {})}
     posed = type("Two", (Sound,), verify)().under("")
     case: Any = SimpleNamespace(name="a", outputs=(both := (np.zeros(2), np.ones(2))))
-    assert posed.verified(case, both) == (True, {}) and posed.verified(case, (*both,)[::-1]) == (False, {})
+    assert posed.verified(case, both) == (True, {}) and posed.verified(case, (*both,)[::-1]) == (
+        False,
+        {},
+    )
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"reference_solution": raises}, "reference_solution raised ValueError: of the user (test_problems"),
-        ({"reference_solution": lambda self, x: None}, "reference_solution returned NoneType in case 'a'"),
+        (
+            {"reference_solution": raises},
+            "reference_solution raised ValueError: of the user (test_problems",
+        ),
+        (
+            {"reference_solution": lambda self, x: None},
+            "reference_solution returned NoneType in case 'a'",
+        ),
         ({"reference_solution": lambda self, x: x.astype(np.float64)}, "has elements of 8 bytes"),
         ({"verify_result": lambda self, e, a: None}, "verify_result returned None in case 'a'"),
-        ({"verify_result": lambda self, e, a: (True, {})}, "verify_result passes an output of one repeated value"),
-        ({"verify_result": lambda self, e, a: (False, {})}, "verify_result fails the reference's own result"),
+        (
+            {"verify_result": lambda self, e, a: (True, {})},
+            "verify_result passes an output of one repeated value",
+        ),
+        (
+            {"verify_result": lambda self, e, a: (False, {})},
+            "verify_result fails the reference's own result",
+        ),
         ({"verify_result": raises}, "verify_result raised ValueError"),
         ({"names": ("a", "a")}, "two cases have the name 'a': rename one"),
         ({"names": ()}, "there is no test case"),
-        ({"generate_test_cases": lambda self: [{"name": "a"}]}, "generate_test_cases gives [{'name': 'a'}]"),
-        ({"get_extra_params": lambda self, case: [2]}, "1 inputs, 1 outputs and 1 extra parameters are given, and 4"),
+        (
+            {"generate_test_cases": lambda self: [{"name": "a"}]},
+            "generate_test_cases gives [{'name': 'a'}]",
+        ),
+        (
+            {"get_extra_params": lambda self, case: [2]},
+            "1 inputs, 1 outputs and 1 extra parameters are given, and 4",
+        ),
         ({"parameters": [{"name": "x", "type": "flaot"}]}, "type 'flaot' (did you mean float?)"),
         ({"parameters": []}, "there are no parameters"),
         ({"dtypes": {"float31": (0, 0)}}, "dtypes is {'float31'"),

@@ -29,7 +29,11 @@ class Runner:
     """A self-hosted runner: a clone of a repository, the virtual GPU's `worklog`, and a `gh` that keeps the comment."""
 
     def __init__(self, folder: Path) -> None:
-        self.clone, self.comment, self.output = folder / "clone", folder / "comment.md", folder / "output"
+        self.clone, self.comment, self.output = (
+            folder / "clone",
+            folder / "comment.md",
+            folder / "output",
+        )
         tools = folder / "tools"
         tools.mkdir()
         for name, does in {
@@ -39,9 +43,17 @@ class Runner:
             (tools / name).write_text(f"#!/bin/sh\n{does}\n")
             (tools / name).chmod(0o755)
         self.recipe: dict[str, Any] = yaml.safe_load(RECIPE.read_text())
-        given = {"MEASURE": "worklog bench benchmarks.py --set most_samples=32", "PULL_REQUEST": "7", "GH_TOKEN": "-"}
+        given = {
+            "MEASURE": "worklog bench benchmarks.py --set most_samples=32",
+            "PULL_REQUEST": "7",
+            "GH_TOKEN": "-",
+        }
         self.env = os.environ | self.recipe["env"] | given | {"GITHUB_OUTPUT": str(self.output)}
-        self.env |= {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "WORKLOG_HOME": str(folder)}
+        self.env |= {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "WORKLOG_HOME": str(folder),
+        }
         for words in (f"init -q --bare {folder}/origin", f"clone -q {folder}/origin {self.clone}"):
             subprocess.run(["git", *words.split()], check=True, capture_output=True)
 
@@ -50,7 +62,10 @@ class Runner:
         (self.clone / "benchmarks.py").write_text(text)
         git = "git -c user.name=x -c user.email=x@x"
         subprocess.run(
-            f"{git} add benchmarks.py; {git} commit -qm x --allow-empty", shell=True, cwd=self.clone, check=True
+            f"{git} add benchmarks.py; {git} commit -qm x --allow-empty",
+            shell=True,
+            cwd=self.clone,
+            check=True,
         )
         for path in self.clone.glob("*.jsonl"):
             path.unlink()
@@ -59,10 +74,14 @@ class Runner:
                 assert step["uses"].startswith("actions/checkout@"), "nothing else needs a network"
                 continue
             command = step["run"]
-            said = re.findall(r"code=(\d)", self.output.read_text()) if self.output.exists() else [""]
+            said = (
+                re.findall(r"code=(\d)", self.output.read_text()) if self.output.exists() else [""]
+            )
             command = command.replace("${{ steps.compare.outputs.code }}", said[-1])
             assert "${{" not in command
-            done = subprocess.run(["bash", "-eo", "pipefail", "-c", command], cwd=self.clone, env=self.env)
+            done = subprocess.run(
+                ["bash", "-eo", "pipefail", "-c", command], cwd=self.clone, env=self.env
+            )
             if done.returncode:
                 return done.returncode
         return 0

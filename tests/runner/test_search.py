@@ -21,7 +21,16 @@ from worklog.kernel import rung
 from worklog.problem import Axis, Shape, Space
 from worklog.runner import cluster
 from worklog.runner.cluster import Cluster, Workers, end_child, on_card
-from worklog.runner.search import Order, finalists, finals, in_final_order, paired, ranking, replayed, search
+from worklog.runner.search import (
+    Order,
+    finalists,
+    finals,
+    in_final_order,
+    paired,
+    ranking,
+    replayed,
+    search,
+)
 from worklog.runner.sweep import Variants, recorded, variants
 from worklog.runs import Estimate, Run
 from worklog.runs.measurement import Ran
@@ -82,7 +91,9 @@ def test_the_finalists_are_timed_against_each_other_and_the_run_holds_it_all(eig
     assert Run.load(run.path).tool["command"] == ["sweep", "autotuned"], "worklog rerun takes it"
     assert {m.kernel for m in run.measurements} == {variant.name for variant in eight.kept}
     [final] = finals(run)
-    assert {final.kernel, *final.against} == {*BEST, "cuBLAS"}, "0.3 % slower ones are told apart by their shares"
+    assert {final.kernel, *final.against} == {*BEST, "cuBLAS"}, (
+        "0.3 % slower ones are told apart by their shares"
+    )
     assert in_final_order([final])[0] in BEST and paired(final, *BEST).value == approx(1.0)
     rows = ranking(Run.load(run.path or home)).rows  # from the file
     assert len(rows) == len(eight.kept) and {str(row[0]) for row in rows[:2]} == BEST
@@ -92,8 +103,14 @@ def test_a_tiles_loop_ends_where_it_is_slower_than_the_best_one_before_it(four, 
     with Workers() as threads:
         monkeypatch.setattr(threads.gpu, "submit", submit := Mock(wraps=threads.gpu.submit))
         run = search(four, threads, harness=LOOSE, command=COMMAND)
-    shares = [dict(given.args[1].changed).get("least_share") for given in submit.call_args_list if given.args[1]]
-    assert shares == [0.0, *[run.measurements[0].ratio_low] * 3, None], "all of one model, then finalists"
+    shares = [
+        dict(given.args[1].changed).get("least_share")
+        for given in submit.call_args_list
+        if given.args[1]
+    ]
+    assert shares == [0.0, *[run.measurements[0].ratio_low] * 3, None], (
+        "all of one model, then finalists"
+    )
 
 
 def test_a_sweep_of_no_tile_writes_nothing(four, home):
@@ -107,14 +124,20 @@ def test_a_sweep_that_was_cut_short_goes_on_where_it_was(four, home):
     before = {m.kernel: m.ran for m in first.measurements if len(m.against) == 1}
     again = searched(four)
     after = {m.kernel: m.ran for m in again.measurements if len(m.against) == 1}
-    assert len(before) == 2 and len(after) == 4 and all(0 < ran.seconds < 600 for ran in after.values())
+    assert (
+        len(before) == 2
+        and len(after) == 4
+        and all(0 < ran.seconds < 600 for ran in after.values())
+    )
     assert {name: after[name] for name in before} == before, "measured before"
     fresh = searched(four, trials=1, fresh=True)
     assert fresh.measurements[0].ran not in before.values()
 
 
 def test_a_card_has_one_child_for_a_sweep_and_another_one_for_the_next():
-    heads = [on_card(sweep, LOOSE, COMMAND, None, {}).head for sweep in ("first", "first", "second")]
+    heads = [
+        on_card(sweep, LOOSE, COMMAND, None, {}).head for sweep in ("first", "first", "second")
+    ]
     end_child()
     assert [bool(head) for head in heads] == [True, False, True]
 
@@ -138,7 +161,9 @@ def test_a_kernel_that_ends_its_process_fails_and_the_others_are_measured(four, 
     assert len({m.kernel for m in run.measurements if m.us}) == 3
 
 
-def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(four, home, two_cards, dying):
+def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(
+    four, home, two_cards, dying
+):
     dying.write_text(f"{four.kept[3].name}: worker")
     seen = list[str]()
     run = searched(four, two_cards, progress=lambda done, total, doing: seen.append(doing))
@@ -153,13 +178,17 @@ def test_a_worker_that_dies_loses_its_point_only_and_another_card_measures_that(
     assert any("finalists" in doing for doing in seen)
 
 
-def test_a_tile_that_kills_each_of_its_workers_fails_and_the_others_are_measured(eight, home, two_cards, dying):
+def test_a_tile_that_kills_each_of_its_workers_fails_and_the_others_are_measured(
+    eight, home, two_cards, dying
+):
     dying.write_text(f"{eight.kept[0].name}: every")
     run = searched(replace(eight, kept=eight.kept[:3]), two_cards)
     assert len({*dying.read_text().split(", ")[1:]}) == 2, "tried by as many children"
     dying.unlink()
     [failed] = [m for m in run.measurements if m.status == "failed"]
-    assert failed.kernel == eight.kept[0].name and "each of 2 workers that took it died" in str(failed.reason)
+    assert failed.kernel == eight.kept[0].name and "each of 2 workers that took it died" in str(
+        failed.reason
+    )
     assert sum(m.us is not None and len(m.against) == 1 for m in run.measurements) == 2
 
 
@@ -170,10 +199,14 @@ def with_few_shapes(check: Any, *given: Any) -> Any:
 
 
 def test_without_a_gpu_a_cluster_checks_on_the_emulator_and_survives_a_worker(two_cards):
-    axes = [Axis(name, (32,)) for name in ("BM", "BN")] + [Axis(name, (4,)) for name in ("TM", "TN")]
+    axes = [Axis(name, (32,)) for name in ("BM", "BN")] + [
+        Axis(name, (4,)) for name in ("TM", "TN")
+    ]
     axes.append(Axis("MIN_BLOCKS", (1, 2)))
     where = ["conflicts <= 60", "MIN_BLOCKS < 2"]
-    pid = next(iter(two_cards.client.run(os.getpid, workers=two_cards.with_resource("cpu")[:1]).values()))
+    pid = next(
+        iter(two_cards.client.run(os.getpid, workers=two_cards.with_resource("cpu")[:1]).values())
+    )
     futures = iter([0])
 
     class Killing:
@@ -185,7 +218,9 @@ def test_without_a_gpu_a_cluster_checks_on_the_emulator_and_survives_a_worker(tw
                 os.kill(pid, 9)
             return future
 
-    found = variants(AUTOTUNED, axes, shape=SHAPE, arch="sm_90", where=where, checked=True, cpu=Killing())
+    found = variants(
+        AUTOTUNED, axes, shape=SHAPE, arch="sm_90", where=where, checked=True, cpu=Killing()
+    )
     assert [variant.values["MIN_BLOCKS"] for variant in found.kept] == [1]
     assert [point.skipped for point in found.skipped] == ["not MIN_BLOCKS < 2"]
 
@@ -199,9 +234,13 @@ def test_recorded_times_go_the_same_way(two_cards, tmp_path):
 
     run = search(chosen, two_cards, how=how, out=tmp_path / "sweep.jsonl")
     assert run.origin == "recorded" and not finals(run), "no loop of the finalists was recorded"
-    assert len(run.measurements) == len(chosen.kept) == 2 and all(m.us and m.ran for m in run.measurements)
+    assert len(run.measurements) == len(chosen.kept) == 2 and all(
+        m.us and m.ran for m in run.measurements
+    )
     assert {m.kernel for m in run.measurements} == {variant.name for variant in chosen.kept}
-    assert {m.us for m in run.measurements} == {m.us for m in recorded(chosen).measurements if m.kernel != "cuBLAS"}
+    assert {m.us for m in run.measurements} == {
+        m.us for m in recorded(chosen).measurements if m.kernel != "cuBLAS"
+    }
 
 
 def test_a_loop_ends_once_the_interval_lies_below_the_least_share():
@@ -229,9 +268,15 @@ def test_every_order_names_each_tile_once(eight, strategy):
 def test_optuna_finds_the_best_tile_sooner_than_chance(eight):
     axes = [Axis(name, (16, 32, 64, 128, 256)) for name in ("BM", "BN", "BK")]
     points = [*Space("large", tuple(axes)).points()]
-    made = [replace(eight.kept[0], values=p.values, kernel=replace(AUTOTUNED, name=str(p))) for p in points]
+    made = [
+        replace(eight.kept[0], values=p.values, kernel=replace(AUTOTUNED, name=str(p)))
+        for p in points
+    ]
     chosen = replace(eight, space=Space("large", tuple(axes)), kept=tuple(made))
-    share = {str(p): 1 / (1 + sum(abs(math.log2(int(value)) - 6) for value in p.values.values())) for p in points}
+    share = {
+        str(p): 1 / (1 + sum(abs(math.log2(int(value)) - 6) for value in p.values.values()))
+        for p in points
+    }
     best = max(share.values())
 
     def asked(strategy: str, seed: int) -> int:
@@ -243,19 +288,36 @@ def test_optuna_finds_the_best_tile_sooner_than_chance(eight):
                 return number
         raise AssertionError("no tile is the best")
 
-    assert sum(asked("optuna", seed) for seed in range(12)) < sum(asked("random", seed) for seed in range(12))
+    assert sum(asked("optuna", seed) for seed in range(12)) < sum(
+        asked("random", seed) for seed in range(12)
+    )
 
 
 def test_conditions_prune_by_what_is_known_without_a_launch():
     axes = [Axis("MIN_BLOCKS", (1, 2))]
 
     def kept(*where: str) -> list[object]:
-        return [v.values["MIN_BLOCKS"] for v in variants(AUTOTUNED, axes, arch="sm_90", where=where).kept]
+        return [
+            v.values["MIN_BLOCKS"]
+            for v in variants(AUTOTUNED, axes, arch="sm_90", where=where).kept
+        ]
 
-    assert kept("spilled == 0") == [1] and kept("blocks >= 2") == [2] and kept("registers > 0", "warps < 16") == [1]
-    assert kept("BM * BN / 2 <= 8000") == [] and kept("wave_fill == 96") == [1, 2], "512 blocks on 132 SMs: 3.9 waves"
-    assert kept(f"{' + '.join(AUTOTUNED.template)} + MIN_BLOCKS < 0") == [] == kept("MIN_BLOCKS > 2")
-    assert kept("conflicts == 100") == [] and kept("occupancy <= 12") == [1] and kept("shared < 1") == []
+    assert (
+        kept("spilled == 0") == [1]
+        and kept("blocks >= 2") == [2]
+        and kept("registers > 0", "warps < 16") == [1]
+    )
+    assert kept("BM * BN / 2 <= 8000") == [] and kept("wave_fill == 96") == [1, 2], (
+        "512 blocks on 132 SMs: 3.9 waves"
+    )
+    assert (
+        kept(f"{' + '.join(AUTOTUNED.template)} + MIN_BLOCKS < 0") == [] == kept("MIN_BLOCKS > 2")
+    )
+    assert (
+        kept("conflicts == 100") == []
+        and kept("occupancy <= 12") == [1]
+        and kept("shared < 1") == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -274,7 +336,9 @@ def test_a_condition_that_cannot_be_read_is_one_line(where, why):
 
 def test_mistakes_with_workers_say_what_to_do(monkeypatch, two_cards):
     monkeypatch.setattr(cluster, "CONNECT_S", 0.3)
-    with pytest.raises(BadSetting, match=r"no scheduler answers at tcp://127\.0\.0\.1:9: start one"):
+    with pytest.raises(
+        BadSetting, match=r"no scheduler answers at tcp://127\.0\.0\.1:9: start one"
+    ):
         Cluster("tcp://127.0.0.1:9")
     monkeypatch.setattr(cluster, "tool", lambda: {"version": str(os.getpid())})
     with pytest.raises(BadSetting, match="install the same there"):
@@ -296,10 +360,22 @@ def test_finalists_reach_the_best_interval_and_cards_of_different_gpus_are_ranke
     run.cards = {}
     run.add_card("a:0", run.gpu, run.calibration)
     run.add_card("b:0", other, run.calibration)
-    shares = {"fast": ("a:0", 0.90), "near": ("a:0", 0.899), "slow": ("a:0", 0.5), "elsewhere": ("b:0", 0.6)}
+    shares = {
+        "fast": ("a:0", 0.90),
+        "near": ("a:0", 0.899),
+        "slow": ("a:0", 0.5),
+        "elsewhere": ("b:0", 0.6),
+    }
     for name, (card, share) in shares.items():
         ratio = Estimate(share, share - 0.002, share + 0.002)
-        run.add(replace(measured(name, n=512), against={"cuBLAS": ratio}, ran=Ran(card, 0.0, 1.0), context=None))
+        run.add(
+            replace(
+                measured(name, n=512),
+                against={"cuBLAS": ratio},
+                ran=Ran(card, 0.0, 1.0),
+                context=None,
+            )
+        )
     assert finalists(run.measurements) == ["fast", "near", "elsewhere"]
     assert "the cards differ" in ranking(run).text()
     with suppress(KeyError):

@@ -35,7 +35,11 @@ ROWS, COLUMNS = np.ascontiguousarray, np.asfortranarray
 
 
 def integers(rows: int, columns: int, seed: int = 0) -> Any:
-    return np.random.default_rng([rows, columns, seed]).integers(-8, 9, (rows, columns)).astype(np.float32)
+    return (
+        np.random.default_rng([rows, columns, seed])
+        .integers(-8, 9, (rows, columns))
+        .astype(np.float32)
+    )
 
 
 class OnHost:
@@ -44,8 +48,14 @@ class OnHost:
     __module__ = "cupy"
     dtype = "float32"
 
-    def __init__(self, shape: tuple[int, ...], address: int, strides: tuple[int, ...] = (), gpu: int = 0) -> None:
-        self.shape, self.strides, self.device = shape, strides or (4 * shape[1], 4), nullcontext[Any]()
+    def __init__(
+        self, shape: tuple[int, ...], address: int, strides: tuple[int, ...] = (), gpu: int = 0
+    ) -> None:
+        self.shape, self.strides, self.device = (
+            shape,
+            strides or (4 * shape[1], 4),
+            nullcontext[Any](),
+        )
         self.data, vars(self.device)["id"] = SimpleNamespace(ptr=address), gpu
 
     @property
@@ -54,7 +64,13 @@ class OnHost:
 
 
 @settings(max_examples=3)
-@given(m=SIZE, n=SIZE, k=SIZE, orders=st.tuples(*[st.sampled_from([ROWS, COLUMNS])] * 3), new=st.booleans())
+@given(
+    m=SIZE,
+    n=SIZE,
+    k=SIZE,
+    orders=st.tuples(*[st.sampled_from([ROWS, COLUMNS])] * 3),
+    new=st.booleans(),
+)
 def test_it_is_blas_in_every_order_and_with_sizes_of_0(m, n, k, orders, new):
     made = integers(m, k), integers(k, n), integers(m, n, 1)
     a, b, old = (order(one) for order, one in zip(orders, made, strict=True))
@@ -81,10 +97,15 @@ def test_without_alpha_nothing_is_read_and_without_beta_c_is_not():
     nothing = np.full((3, 3), np.nan, np.float32)
     for mode in ("fp32", worklog.rung("naive")):  # naive reads A and B whatever alpha is
         assert (worklog.sgemm(nothing, nothing, alpha=0, mode=mode) == 0).all()
-    assert (worklog.sgemm(integers(3, 2), integers(2, 3), nothing.copy()) == integers(3, 2) @ integers(2, 3)).all()
+    assert (
+        worklog.sgemm(integers(3, 2), integers(2, 3), nothing.copy())
+        == integers(3, 2) @ integers(2, 3)
+    ).all()
 
 
-@pytest.mark.parametrize(("name", "shape"), [("naive", (33, 40, 7)), ("ragged", (5, 8, 4)), ("ragged", (5, 7, 3))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("naive", (33, 40, 7)), ("ragged", (5, 8, 4)), ("ragged", (5, 7, 3))]
+)
 def test_a_rung_is_called_the_same_way_and_has_its_passes_at_each_shape(name, shape):
     """At the first of its shapes, no pass of ragged copies its factors, and the code of its kernel is the same."""
     m, n, k = shape
@@ -101,15 +122,24 @@ TOO_LONG = {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.f
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"A": A.astype(np.float64)}, "A is float64, and the kernels compute in float32: convert it"),
+        (
+            {"A": A.astype(np.float64)},
+            "A is float64, and the kernels compute in float32: convert it",
+        ),
         ({"B": [[1.0]]}, "B is list: give a NumPy or CuPy array or a PyTorch tensor"),
         ({"A": A[0]}, "A has 1 dimensions: give a matrix"),
         ({"B": integers(3, 4)}, "A is 4 x 4 and B 3 x 4: A needs as many columns as B has rows"),
         ({"C": integers(4, 5)}, "C is 4 x 5, and A B is 4 x 4"),
         ({"A": integers(4, 8)[:, ::2]}, r"A has gaps, .* give numpy.ascontiguousarray\(A\)"),
         ({"C": integers(4, 8)[:, :4]}, r"C has gaps, .* C\[\.\.\.\] = worklog.sgemm\(A, B\)"),
-        ({"A": np.broadcast_to(np.float32(1), (2**31, 4))}, "A is 2147483648 x 4: kernels take sizes up to 2147483647"),
-        ({"B": COLUMNS(B), "mode": worklog.rung("naive")}, "some matrices are row-major .*: take best, or copy"),
+        (
+            {"A": np.broadcast_to(np.float32(1), (2**31, 4))},
+            "A is 2147483648 x 4: kernels take sizes up to 2147483647",
+        ),
+        (
+            {"B": COLUMNS(B), "mode": worklog.rung("naive")},
+            "some matrices are row-major .*: take best, or copy",
+        ),
         ({"A": A, "C": A}, "C shares memory with A: give C memory of its own"),
         ({"beta": 2}, "beta is not 0, and there is no C to multiply by it"),
         ({"alpha": "2"}, "alpha is str: give a number"),
@@ -117,10 +147,16 @@ TOO_LONG = {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.f
         ({"max_error": 1e-8}, "no kernel keeps max_error=1e-08 at 4: give 5.96e-08 or more"),
         ({"max_error": 1e-3, "mode": "split"}, "max_error chooses the kernel: omit mode"),
         ({"max_error": "1e-3"}, "max_error is str: give a number"),
-        ({"mode": worklog.Kernel.from_function("numpy:dot")}, "dot is a host function: call the function itself"),
+        (
+            {"mode": worklog.Kernel.from_function("numpy:dot")},
+            "dot is a host function: call the function itself",
+        ),
         (TOO_LONG, "too long on the emulator"),
         ({"B": OnHost((4, 4), 2**20)}, "A is of numpy and B of cupy"),
-        ({"A": OnHost((4, 4), 0), "B": OnHost((4, 4), 64), "C": OnHost((4, 4), 128, gpu=1)}, "on GPU 0 and C on GPU 1"),
+        (
+            {"A": OnHost((4, 4), 0), "B": OnHost((4, 4), 64), "C": OnHost((4, 4), 128, gpu=1)},
+            "on GPU 0 and C on GPU 1",
+        ),
     ],
 )
 def test_what_it_does_not_take_is_an_error_of_one_line(changed, why):
@@ -131,14 +167,28 @@ def test_what_it_does_not_take_is_an_error_of_one_line(changed, why):
 
 
 def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypatch):
-    words = {"__module__": "torch", "dtype": "torch.float32", "T": None, "device": "cpu", "requires_grad": True}
-    words |= {"shape": (4,), **dict.fromkeys(("data_ptr", "get_device", "stride"), lambda tensor: 0)}
+    words = {
+        "__module__": "torch",
+        "dtype": "torch.float32",
+        "T": None,
+        "device": "cpu",
+        "requires_grad": True,
+    }
+    words |= {
+        "shape": (4,),
+        **dict.fromkeys(("data_ptr", "get_device", "stride"), lambda tensor: 0),
+    }
     host, needing = (type("Tensor", (), {**words, "is_cuda": on_gpu})() for on_gpu in (False, True))
     torch = SimpleNamespace(is_grad_enabled=lambda: True, float32="torch.float32")
     monkeypatch.setitem(sys.modules, "torch", torch)
-    with pytest.raises(BadSetting, match=r"A is a tensor on the cpu: move it to a GPU with \.cuda\(\)"):
+    with pytest.raises(
+        BadSetting, match=r"A is a tensor on the cpu: move it to a GPU with \.cuda\(\)"
+    ):
         worklog.sgemm(host, host)
-    with pytest.raises(BadSetting, match=r"A requires a gradient, and the kernels have none: use torch\.no_grad\(\)"):
+    with pytest.raises(
+        BadSetting,
+        match=r"A requires a gradient, and the kernels have none: use torch\.no_grad\(\)",
+    ):
         worklog.sgemm(needing, needing)
     torch.is_grad_enabled = lambda: False
     with pytest.raises(BadSetting, match="A has 1 dimensions: give a matrix"):
@@ -171,10 +221,15 @@ class Noting:
             launchCooperativeKernel=lambda *numbers: self.launch(*numbers, "together"),
             CUDADriverError=MemoryError,
         )
-        runtime = SimpleNamespace(streamIsCapturing=lambda ptr: self.capturing, memGetInfo=self.make_current)
+        runtime = SimpleNamespace(
+            streamIsCapturing=lambda ptr: self.capturing, memGetInfo=self.make_current
+        )
         current = SimpleNamespace(ptr=self.stream_handle)
         return SimpleNamespace(
-            driver=driver, runtime=runtime, get_current_stream=lambda: current, Device=lambda number: nullcontext()
+            driver=driver,
+            runtime=runtime,
+            get_current_stream=lambda: current,
+            Device=lambda number: nullcontext(),
         )
 
     def make_current(self) -> None:
@@ -199,7 +254,10 @@ class Noting:
         kinds = {parameter.name: ctype_of(parameter) for parameter in SGEMM.signature}
         kinds |= {"workspace": ctypes.c_void_p, "long N": ctypes.c_int64}
         at = (ctypes.c_void_p * len(program.arguments)).from_address(arguments)
-        values = (kinds[name].from_address(address).value for name, address in zip(program.arguments, at, strict=True))
+        values = (
+            kinds[name].from_address(address).value
+            for name, address in zip(program.arguments, at, strict=True)
+        )
         self.launches.append((program.entry, stream, *values))
 
 
@@ -216,10 +274,14 @@ def noting(monkeypatch):
 
 def operands(shape: Shape, offset: int = 0) -> list[OnHost]:
     sizes = (shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)
-    return [OnHost(size, at + offset) for size, at in zip(sizes, (2**20, 2**30, 2**40), strict=True)]
+    return [
+        OnHost(size, at + offset) for size, at in zip(sizes, (2**20, 2**30, 2**40), strict=True)
+    ]
 
 
-def multiply(side: Shape | int, offset: int = 0, by_columns: bool = False, mode: Any = "fp32") -> None:
+def multiply(
+    side: Shape | int, offset: int = 0, by_columns: bool = False, mode: Any = "fp32"
+) -> None:
     a, b, c = operands(Shape.of(side), offset)
     worklog.sgemm(a, b.T if by_columns else b, c, mode=mode)
 
@@ -228,7 +290,14 @@ DEEP, DEEPER = Shape(128, 128, 16384), Shape(1024, 1024, 65536)  # in parts of K
 
 
 def test_a_workspace_belongs_to_a_stream_and_grows(noting):
-    for stream, shape in ((7, DEEP), (7, DEEP), (8, DEEP), (7, DEEPER), (7, DEEP), (7, Shape.of(4096))):
+    for stream, shape in (
+        (7, DEEP),
+        (7, DEEP),
+        (8, DEEP),
+        (7, DEEPER),
+        (7, DEEP),
+        (7, Shape.of(4096)),
+    ):
         noting.stream_handle, noting.context = stream, 0  # as in a new thread
         multiply(shape)
         assert noting.launches[-1][1] == stream and noting.context == 11
@@ -239,7 +308,13 @@ def test_a_workspace_belongs_to_a_stream_and_grows(noting):
 
 
 @pytest.mark.parametrize(
-    ("shape", "mode"), [(Shape.of(64), "fp32"), (DEEP, "fp32"), (Shape.of(4096), "split"), (Shape.of(128), "warptiled")]
+    ("shape", "mode"),
+    [
+        (Shape.of(64), "fp32"),
+        (DEEP, "fp32"),
+        (Shape.of(4096), "split"),
+        (Shape.of(128), "warptiled"),
+    ],
 )
 def test_a_repeated_call_looks_up_its_plan(shape, mode, noting):
     """It opens no file, and calls few functions, since each costs the host about 0.1 µs."""
@@ -287,7 +362,17 @@ def test_a_vector_and_a_matrix_by_columns_are_swapped_so_that_both_are_by_rows(m
     a, b = OnHost((999, m), 2**20).T, OnHost((n, 999), 2**30).T
     worklog.sgemm(a, b, OnHost((m, n), 2**40))
     entry, *values = noting.launches[-1]
-    assert entry.startswith("sgemm_sliced<") and values == [7, n, m, 999, 1.0, 2**30, 2**20, 0.0, 2**40]
+    assert entry.startswith("sgemm_sliced<") and values == [
+        7,
+        n,
+        m,
+        999,
+        1.0,
+        2**30,
+        2**20,
+        0.0,
+        2**40,
+    ]
     x, y = COLUMNS(integers(m, 40)), COLUMNS(integers(40, n))
     assert (worklog.sgemm(x, y) == x @ y).all() and worklog.sgemm(x, y).shape == (m, n)
 
@@ -295,7 +380,8 @@ def test_a_vector_and_a_matrix_by_columns_are_swapped_so_that_both_are_by_rows(m
 def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting):
     noting.capturing = True
     with pytest.raises(
-        BadSetting, match=f"best at {DEEP} is new: call sgemm once with these shapes and on this stream"
+        BadSetting,
+        match=f"best at {DEEP} is new: call sgemm once with these shapes and on this stream",
     ):
         multiply(DEEP)
     noting.capturing = False
@@ -329,10 +415,14 @@ def test_without_memory_for_a_workspace_the_error_names_its_size(noting):
 def test_a_gpu_is_named_for_which_the_table_may_not_hold(noting):
     with warnings.catch_warnings(action="error"):
         multiply(64)
-        noting.place.card = replace(GPU, name="NVIDIA H100 80GB HBM3", memory_clock_mhz=2619.0, memory_bus_bits=5120)
+        noting.place.card = replace(
+            GPU, name="NVIDIA H100 80GB HBM3", memory_clock_mhz=2619.0, memory_bus_bits=5120
+        )
         multiply(48)
     noting.place.card = replace(GPU, name="NVIDIA H100 PCIe", multiprocessors=114)
-    with pytest.warns(UserWarning, match="this is an NVIDIA H100 PCIe with 114: .* may be slower") as said:
+    with pytest.warns(
+        UserWarning, match="this is an NVIDIA H100 PCIe with 114: .* may be slower"
+    ) as said:
         a, b, c = operands(Shape.of(32))
         worklog.sgemm(a, b, c)
     assert said[0].filename == __file__
@@ -345,15 +435,22 @@ def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(no
     worklog.sgemm(*operands(Shape.of(96))[:2])
     assert noting.launches[-1][0] == choose(Shape.of(96), aligned=False).entry
     assert noting.launches[-1][9] == 2**40 + 4
-    with pytest.raises(BadSetting, match=r"A is not at a multiple of 16 bytes, which warptiled needs .* or copy"):
+    with pytest.raises(
+        BadSetting, match=r"A is not at a multiple of 16 bytes, which warptiled needs .* or copy"
+    ):
         multiply(128, offset=4, mode=worklog.rung("warptiled"))
     for wrong, name in enumerate("ABC"):
-        by_columns = [OnHost((128, 128), 2**20 + 2**30 * number + 4 * (number == wrong)).T for number in range(3)]
+        by_columns = [
+            OnHost((128, 128), 2**20 + 2**30 * number + 4 * (number == wrong)).T
+            for number in range(3)
+        ]
         with pytest.raises(BadSetting, match=f"{name} is not at a multiple of 16 bytes"):
             worklog.sgemm(*by_columns, mode=worklog.rung("warptiled"))
     multiply(128, offset=4, mode=worklog.rung("tiles_2d"))
     assert "tiles_2d" in noting.launches[-1][0]
-    with pytest.raises(BadSetting, match=r"split can't be launched: .* this GPU runs sm_80; take mode"):
+    with pytest.raises(
+        BadSetting, match=r"split can't be launched: .* this GPU runs sm_80; take mode"
+    ):
         multiply(4096, mode="split")
 
 
@@ -375,13 +472,17 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(noting):
     assert launched(thin) == "sgemm_best", "where memory is slower"
     with warnings.catch_warnings(action="error"):
         assert launched(32, by_columns=True) in small, "as for any order"
-    with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower") as said:
+    with pytest.warns(
+        UserWarning, match="and split takes .*: best is used instead, which is slower"
+    ) as said:
         assert launched(4096, by_columns=True) == "sgemm_best"
     assert said[0].filename == __file__
 
 
 def test_the_stream_of_a_tensor_is_torchs_current_one(noting, monkeypatch):
-    torch = SimpleNamespace(_C=SimpleNamespace(_cuda_getCurrentRawStream=lambda number: 40 + number))
+    torch = SimpleNamespace(
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda number: 40 + number)
+    )
     monkeypatch.setitem(sys.modules, "torch", torch)
     plan = module._plan("fp32", True, (0, 0, 0), *(("cupy", 0, (64, 64), (256, 4)) for _ in "ABC"))
     plan.library = "torch"

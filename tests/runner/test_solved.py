@@ -81,7 +81,9 @@ def lazy(a, b, c, n, calls=[]):
 """
 
 
-def at(file: Path, function: str, case: str, problem: str = "Product", gate: bool = True) -> Measurement:
+def at(
+    file: Path, function: str, case: str, problem: str = "Product", gate: bool = True
+) -> Measurement:
     xp.machine = Machine()
     kernel = Solution.of(f"{file}:{function}", problem=f"{file}:{problem}")
     job = Job(function, None, axes=(("case", case),), against=("baseline",))
@@ -96,25 +98,37 @@ def test_a_case_is_checked_then_timed_beside_the_baseline(file, function):
     found = at(file, function, "n=64")
     true_us = 2 * 64**3 / Machine().flops_per_us
     assert found.us == approx(true_us, rel=0.01), found.reason
-    assert (found.baseline, found.ratio) == ("baseline", approx(1.8, rel=0.02))  # half of it on a warm L2
+    assert (found.baseline, found.ratio) == (
+        "baseline",
+        approx(1.8, rel=0.02),
+    )  # half of it on a warm L2
     assert found.axes == {"case": "n=64"} and found.shape is None and found.work.flops == 2 * 64**3
     assert found.work == Work(2 * 64**3, 2 * 64**2, 8 * 64**2, 4 * 64**2)
     assert found.verdict is not None and found.verdict.precision == "float32"
     names = [stage.name for stage in found.verdict.stages]
-    assert names == ["case n=64", "bit-equal when repeated", "timed output", "idle after the launch"]
+    assert names == [
+        "case n=64",
+        "bit-equal when repeated",
+        "timed output",
+        "idle after the launch",
+    ]
     said = "; ".join(found.degradations)
     assert LAST in found.degradations and "gate: off" not in said and "baseline" not in said
     assert read_line(line("measurement", found)) == found
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"), [("wrong", "failed at case n=64: seed "), ("lazy", "failed at timed output: seed ")]
+    ("function", "reason"),
+    [("wrong", "failed at case n=64: seed "), ("lazy", "failed at timed output: seed ")],
 )
 def test_a_wrong_solution_has_no_time_unless_the_gate_is_off(file, function, reason):
     found = at(file, function, "n=64")
     assert found.status == "failed" and reason in str(found.reason) and found.us is None
     unchecked = at(file, function, "n=64", gate=False)
-    assert unchecked.us is not None and "gate: off, the result is not checked" in unchecked.degradations
+    assert (
+        unchecked.us is not None
+        and "gate: off, the result is not checked" in unchecked.degradations
+    )
     assert "has no function none" in str(at(file, "none", "n=64").reason)
 
 
@@ -123,7 +137,9 @@ def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file):
     assert found.us is not None and found.against == {"baseline": None}
     assert "no baseline: it doesn't return arrays of the GPU" in found.degradations
     wrong = at(file, "right", "n=64", "Wrong")
-    assert "baseline: verify_result fails its result" in wrong.degradations and wrong.ratio is not None
+    assert (
+        "baseline: verify_result fails its result" in wrong.degradations and wrong.ratio is not None
+    )
 
 
 def test_a_check_on_a_gpu_takes_samples_and_test_cases(file, monkeypatch):
@@ -139,7 +155,9 @@ def test_a_check_on_a_gpu_takes_samples_and_test_cases(file, monkeypatch):
 def test_cases_become_one_run_with_means_over_them(file, tmp_path):
     with pytest.raises(BadSetting, match="Product has no case 'n=65' \\(did you mean n="):
         measure_solutions([Solution.of(f"{file}:right", problem=f"{file}:Product")], cases=["n=65"])
-    solutions = [Solution.of(f"{file}:{name}", problem=f"{file}:Product") for name in ("right", "wrong")]
+    solutions = [
+        Solution.of(f"{file}:{name}", problem=f"{file}:Product") for name in ("right", "wrong")
+    ]
     out = tmp_path / "run.json"
     measure_solutions(solutions, harness=QUICK, out=out, command=JOB)
     run = worklog.open_run(out)
@@ -149,8 +167,13 @@ def test_cases_become_one_run_with_means_over_them(file, tmp_path):
         ("wrong", "n=64", "failed"),
         ("wrong", "n=96", "failed"),
     ]
-    assert run.kernels["right"]["problem"].endswith("own.py:Product") and run.kernels["right"]["dtype"] == "float32"
+    assert (
+        run.kernels["right"]["problem"].endswith("own.py:Product")
+        and run.kernels["right"]["dtype"] == "float32"
+    )
     shown = str(run)
     assert "over the cases" in shown and "mean time" in shown
     (mean,) = run.means()
-    assert mean["cases"] == "2 of 2" and mean["mean time"] == duration(sum(m.us or 0.0 for m in run.measurements) / 2)
+    assert mean["cases"] == "2 of 2" and mean["mean time"] == duration(
+        sum(m.us or 0.0 for m in run.measurements) / 2
+    )

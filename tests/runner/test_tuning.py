@@ -49,7 +49,9 @@ def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair):
     assert squeezed.kernel.template == {**AUTOTUNED.template, "MIN_BLOCKS": 2}
     assert squeezed.kernel.entry == replace(AUTOTUNED, template=squeezed.kernel.template).entry
     assert (own.resident.blocks, own.spilled_bytes) == (1, 0) and own.registers > 128
-    assert squeezed.resident.blocks == 2 and squeezed.registers <= 128 and squeezed.spilled_bytes > 0
+    assert (
+        squeezed.resident.blocks == 2 and squeezed.registers <= 128 and squeezed.spilled_bytes > 0
+    )
     frame = pair.frame()
     assert list(frame["MIN_BLOCKS"]) == [1, 2] and list(frame["threads"]) == [256, 256]
     assert list(frame["blocks"]) == [32 * 16] * 2 and list(frame["FMA/float"]) == [5.33] * 2
@@ -61,7 +63,10 @@ def test_a_variant_is_the_rung_with_another_tile_and_has_a_row(pair):
     [
         (Axis("TN", (1,)), "more than 1024 threads"),
         (Axis("TM", (512,)), "no whole warps: 4 threads for 32768 outputs"),
-        (Axis("TN", (4,)), "the kernel requires that every thread copies the same number of float4"),
+        (
+            Axis("TN", (4,)),
+            "the kernel requires that every thread copies the same number of float4",
+        ),
         (Axis("BK", (32,)), "more static shared memory than a block may have"),
         (Axis("BM", (96,)), "4096 is not a multiple of the tile"),
     ],
@@ -71,7 +76,9 @@ def test_a_tile_that_cannot_be_built_has_a_reason(axis, why):
     assert found.kept == () and [why in str(point.skipped) for point in found.skipped] == [True]
     assert "1 skipped: " in found.preview() and found.preview().endswith("nothing to measure")
     for needs_some in (found.require_some, partial(results, found)):
-        with pytest.raises(BadSetting, match=f"no tile is left .*{re.escape(why)}.*: choose other values"):
+        with pytest.raises(
+            BadSetting, match=f"no tile is left .*{re.escape(why)}.*: choose other values"
+        ):
             needs_some()
 
 
@@ -88,7 +95,9 @@ def test_any_other_mistake_is_an_error(monkeypatch):
         variants(AUTOTUNED, [Axis("BM", (64,))], arch="sm_90")
 
 
-def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_changed(pair, monkeypatch, tmp_path):
+def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_changed(
+    pair, monkeypatch, tmp_path
+):
     monkeypatch.setattr(tuning, "recordings", lambda part: {})
     assert results(pair) is None
     names = [variant.name for variant in pair.kept]
@@ -106,14 +115,24 @@ def test_recorded_times_belong_to_the_same_sources_or_say_that_the_source_change
     assert [m.kernel for m in found.measurements] == [names[0], "cuBLAS"]
     assert f"not in the recorded run: {names[1]} (measure on a GPU)" in found.notes
     shown = typed("sweep", "autotuned", "--axis", "MIN_BLOCKS=1")
-    assert shown.exit_code == 0 and shown.stdout.startswith("recorded · ") and "MIN_BLOCKS=1" in shown.stdout
+    assert (
+        shown.exit_code == 0
+        and shown.stdout.startswith("recorded · ")
+        and "MIN_BLOCKS=1" in shown.stdout
+    )
     own = pair.kept[0]
-    compiled = {"entry": own.kernel.entry, "registers": own.registers, "shared_bytes": own.shared_bytes}
+    compiled = {
+        "entry": own.kernel.entry,
+        "registers": own.registers,
+        "shared_bytes": own.shared_bytes,
+    }
     run.kernels[names[0]] = {"sha256": "of an earlier source", **compiled}
     run.save(path)
     changed = results(pair)
     labels = {m.kernel: m.label for m in changed.measurements}
-    assert {name for name, label in labels.items() if label.endswith("source changed since")} == {names[0]}
+    assert {name for name, label in labels.items() if label.endswith("source changed since")} == {
+        names[0]
+    }
     run.kernels[names[0]]["registers"] += 1
     run.save(path)
     assert results(pair) is None
@@ -130,18 +149,25 @@ def test_the_command_previews_and_names_what_was_recorded():
     none = typed("sweep", "naive", "--axis", "BM=64", "--preview")
     assert (none.exit_code, none.stdout) == (0, "") and "1 BM = 1 point; 1 skipped: " in none.stderr
     at_512 = typed(*words, "--size", "512")
-    assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded: measure" in at_512.stderr
+    assert (
+        at_512.exit_code == 2
+        and "no such tile of autotuned at 512 was recorded: measure" in at_512.stderr
+    )
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch, tmp_path):
     planned, article = article_jobs(), recorded_run()
     tasks = [task for task in planned if held_by(article, task)]
     missing = [task.pitfalls for task in planned if task not in tasks]
-    assert len(set(planned)) == len(planned) and {"l2": "warm", "queue": False} in missing, "it is in the grid's"
+    assert len(set(planned)) == len(planned) and {"l2": "warm", "queue": False} in missing, (
+        "it is in the grid's"
+    )
     assert all(biased.keys() & {*article.unknown} for biased in missing if len(biased) != 2)
     run = recorded(tasks, holding(tasks))
     used = [Harness().but(**dict(task.changed)) for task in planned]
-    assert {one.hot_ms for one in used} == {0} and {one.most_samples for one in used if not one.biased()} == {2000}
+    assert {one.hot_ms for one in used} == {0} and {
+        one.most_samples for one in used if not one.biased()
+    } == {2000}
     for name in ("save", "write_gallery"):
         monkeypatch.setattr(f"worklog.plots.{name}", lambda *_, **__: [])
     drawn = plots.draw_all(run, tmp_path)
@@ -149,12 +175,21 @@ def test_the_article_measures_what_its_figures_show(monkeypatch, tmp_path):
 
 
 def test_all_kernels_come_at_one_size_before_the_next_and_each_once():
-    tasks, _ = jobs_of(["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), (("l2", "warm"),))
+    tasks, _ = jobs_of(
+        ["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), (("l2", "warm"),)
+    )
     assert [str(task) for task in tasks] == [
-        f"{name} at {size} with l2=warm" for size in ("512", "64x32x16") for name in ("naive", "cuBLAS")
+        f"{name} at {size} with l2=warm"
+        for size in ("512", "64x32x16")
+        for name in ("naive", "cuBLAS")
     ]
     assert len(jobs_of(None, 256)[0]) == len(LADDER) + 1
-    for kernels, sizes in (("naive", 256), (["naive"], "256"), ("naive", Shape.of(256)), ("naive", (256,))):
+    for kernels, sizes in (
+        ("naive", 256),
+        (["naive"], "256"),
+        ("naive", Shape.of(256)),
+        ("naive", (256,)),
+    ):
         tasks, user_kernels = jobs_of(kernels, sizes)
         assert ([str(task) for task in tasks], user_kernels) == (["naive at 256"], [])
 
@@ -169,7 +204,10 @@ def test_two_kernels_of_one_name_and_too_many_tasks_are_errors():
         with pytest.raises(BadSetting, match="isn't a kernel: give a rung's name"):
             jobs_of(kernels, 256, against=against)
     assert jobs_of("naive", 256, against="shared")[0][0].against == ("shared",)
-    with pytest.raises(BadSetting, match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer"):
+    with pytest.raises(
+        BadSetting,
+        match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer",
+    ):
         jobs_of(["naive", "cuBLAS"], range(1, 60_001))
     assert len(jobs_of(["naive", "cuBLAS"], range(1, 50_001))[0]) == 100_000
 

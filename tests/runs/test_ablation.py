@@ -45,7 +45,9 @@ def measurement(us: float, changed: dict[str, Any] | None = None, **more: Any) -
         "roof": Roof(2 * tflops(SIZE, UNBIASED_US)),
         "samples": samples,
     }
-    return Measurement("warptiled", (SIZE.m, SIZE.n, SIZE.k), changed=changed or {}, **(values | more))
+    return Measurement(
+        "warptiled", (SIZE.m, SIZE.n, SIZE.k), changed=changed or {}, **(values | more)
+    )
 
 
 def run(*biased: Measurement) -> Run:
@@ -54,14 +56,23 @@ def run(*biased: Measurement) -> Run:
 
 
 def effect_of(setting: str, *biased: Measurement) -> Any:
-    return next(effect for effect in effects(run(*biased), "warptiled") if effect.setting == setting)
+    return next(
+        effect for effect in effects(run(*biased), "warptiled") if effect.setting == setting
+    )
 
 
 def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one():
     effect = effect_of("l2", measurement(UNBIASED_US / 1.4, {"l2": "warm"}))
     assert effect.factor == approx(1.4)
-    assert (effect.value, effect.corrupts, effect.article, effect_in_words(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
-    other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, against={"cuBLAS": Estimate(0.1, 0.099, 0.101)})
+    assert (effect.value, effect.corrupts, effect.article, effect_in_words(effect)) == (
+        "warm",
+        "TFLOP/s",
+        3,
+        "+40.0 %",
+    )
+    other_baseline = measurement(
+        UNBIASED_US, {"baseline": "tf32"}, against={"cuBLAS": Estimate(0.1, 0.099, 0.101)}
+    )
     unbiased = measurement(UNBIASED_US, against={"cuBLAS": Estimate(0.8, 0.78, 0.82)})
     both = Run({}, GPU, CALIBRATION, measurements=[unbiased, other_baseline])
     [effect] = [effect for effect in effects(both, "warptiled") if effect.setting == "baseline"]
@@ -74,12 +85,17 @@ def test_an_effect_of_the_arithmetic_is_computed_from_the_unbiased_samples():
     kept, mean, roof = (effect_of(setting, warm) for setting in ("offset", "statistic", "roof"))
     assert kept.factor == approx(UNBIASED_US / (UNBIASED_US + OFFSET)) and kept.noise == 0.0
     assert mean.factor == approx(UNBIASED_US / (UNBIASED_US * 1.9))
-    assert roof.biased == approx(tflops(SIZE, UNBIASED_US) / BF16_DATASHEET_TFLOPS) and roof.unbiased == 0.5
+    assert (
+        roof.biased == approx(tflops(SIZE, UNBIASED_US) / BF16_DATASHEET_TFLOPS)
+        and roof.unbiased == 0.5
+    )
 
 
 def test_a_cold_start_has_a_row_for_its_first_launch_too():
     cold = measurement(
-        UNBIASED_US, {"warmup": "none"}, samples=Samples([Side("warptiled", [600.0 + OFFSET, 60.0])], [1, 1])
+        UNBIASED_US,
+        {"warmup": "none"},
+        samples=Samples([Side("warptiled", [600.0 + OFFSET, 60.0])], [1, 1]),
     )
     assert effect_of("first_launch", cold).factor == approx(0.1)
     assert effect_of("warmup", cold).factor == approx(1.0)
@@ -92,12 +108,21 @@ def test_biased_settings_that_were_measured_together_have_a_row():
     assert effect_of("all", measurement(5.0, every)).factor == approx(12.0)
     warm = run(measurement(10.0, {name: value for name, value in four.items() if name != "l2"}))
     warm.harness = Harness().but(l2="warm").as_dict()
-    assert "article" in [effect.setting for effect in effects(warm, "warptiled")], "the run's own bias is in both"
+    assert "article" in [effect.setting for effect in effects(warm, "warptiled")], (
+        "the run's own bias is in both"
+    )
 
 
 @pytest.mark.parametrize(
     ("factor", "words"),
-    [(200.0, "× 200"), (3.5, "× 3.50"), (2.5, "+150.0 %"), (0.005, "÷ 200"), (0.9, "−10.0 %"), (1.004, "0")],
+    [
+        (200.0, "× 200"),
+        (3.5, "× 3.50"),
+        (2.5, "+150.0 %"),
+        (0.005, "÷ 200"),
+        (0.9, "−10.0 %"),
+        (1.004, "0"),
+    ],
 )
 def test_an_effect_in_words(factor, words):
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
@@ -115,7 +140,9 @@ def test_another_combination_and_an_impossible_reading_are_no_effect_and_no_abla
 
 def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_them():
     jobs = ablation_jobs("warptiled", [SIZE])
-    shown = effects_text(run(*[measurement(50.0, job.pitfalls) for job in jobs if job.pitfalls]), "warptiled")
+    shown = effects_text(
+        run(*[measurement(50.0, job.pitfalls) for job in jobs if job.pitfalls]), "warptiled"
+    )
     assert all(pitfall.title[:40] in shown for pitfall in PITFALLS)
 
 
@@ -146,7 +173,10 @@ def pairs(run: Run) -> dict[str, list[tuple[Measurement, Measurement]]]:
 def as_read(first: Estimate | None, second: Estimate | None) -> bool:
     """Whether the effect is visible if both times are compared as they were read, as it was done before."""
     assert first is not None and second is not None
-    return abs(second.value / first.value - 1) > PRECISION + first.relative_half_width + second.relative_half_width
+    return (
+        abs(second.value / first.value - 1)
+        > PRECISION + first.relative_half_width + second.relative_half_width
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,9 +195,15 @@ def test_at_one_clock_settings_that_do_nothing_have_no_effect_and_the_others_kee
     compared = [pair for setting in settings for pair in pairs(run)[setting]]
     seen = [as_read(first.time, second.time) for first, second in compared]
     differences = [run.difference(*pair) for pair in compared]
-    assert (len(compared), sum(seen), sum(difference.visible for difference in differences)) == (cells, before, now)
+    assert (len(compared), sum(seen), sum(difference.visible for difference in differences)) == (
+        cells,
+        before,
+        now,
+    )
     if settings is SOMETHING:
-        lost = [d for d, visible in zip(differences, seen, strict=True) if visible and not d.visible]
+        lost = [
+            d for d, visible in zip(differences, seen, strict=True) if visible and not d.visible
+        ]
         assert all(abs(d.clock or 0.0) > CLOCK_OFF for d in lost), "it was the clock"
 
 
@@ -184,39 +220,58 @@ def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off(
     lines = effects_text(run, "warptiled").splitlines()
     [line] = [line for line in lines if "inputs=zeros" in line]
     assert line.endswith("+1.44 %")
-    assert {line.count(" to ") for line in lines if line.endswith(" %")} == {0, 1}, "lowest and highest clock"
+    assert {line.count(" to ") for line in lines if line.endswith(" %")} == {0, 1}, (
+        "lowest and highest clock"
+    )
 
 
 def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -> Measurement:
     """40 samples whose clock drifts by 0.5 % around `mhz`, and a time that follows it; 2 that don't count; and 30 µs of
     event overhead in each.
     """
-    drift, scatter = 1 + 0.0025 * np.sin(np.arange(40)), np.random.default_rng(1).normal(0.0, noise, 40)
-    times, clocks = [*(30 + us * drift**slope + scatter), 9 * us, 9 * us], [*(mhz * drift), mhz / 2, mhz / 2]
+    drift, scatter = (
+        1 + 0.0025 * np.sin(np.arange(40)),
+        np.random.default_rng(1).normal(0.0, noise, 40),
+    )
+    times, clocks = (
+        [*(30 + us * drift**slope + scatter), 9 * us, 9 * us],
+        [*(mhz * drift), mhz / 2, mhz / 2],
+    )
     samples = Samples([Side("a", times, clocks if mhz else [None] * 42)], [1] * 40 + [0, 0], 30.0)
     return replace(measured("a", us=us), time=Estimate(us, us, us), samples=samples)
 
 
-@pytest.mark.parametrize(("slope", "fitted"), [(-1.0, -1.0), (-0.6, -0.6), (0.0, 0.0), (-1.5, -1.0), (0.3, 0.0)])
+@pytest.mark.parametrize(
+    ("slope", "fitted"), [(-1.0, -1.0), (-0.6, -0.6), (0.0, 0.0), (-1.5, -1.0), (0.3, 0.0)]
+)
 def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope, fitted):
     first, second = with_clock(100.0, 1980.0, slope), with_clock(101.0, 1960.0, slope)
     found = small_run().difference(first, second)
     assert found.log == approx(math.log(1.01) - fitted * math.log(1960 / 1980), abs=2e-5)
-    assert found.clock == approx(1960 / 1980 - 1, abs=1e-5) and found.noise == approx(PRECISION, abs=1e-5)
+    assert found.clock == approx(1960 / 1980 - 1, abs=1e-5) and found.noise == approx(
+        PRECISION, abs=1e-5
+    )
     by_host = small_run(harness=Harness().but(timer="host").as_dict())
     assert by_host.difference(first, second).noise > HOST_SD
 
 
 def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise():
-    noisy, run = [with_clock(us, mhz, noise=3.0) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0))], small_run()
+    noisy, run = (
+        [with_clock(us, mhz, noise=3.0) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0))],
+        small_run(),
+    )
     found, same = run.difference(*noisy), run.difference(noisy[0], noisy[0])
     assert found.log == approx(math.log(1.01) + 0.8 * math.log(1960 / 1980), abs=1e-5)
-    assert found.noise == approx(PRECISION + 0.2 * 20 / 1980, abs=1e-5) and same.noise == approx(PRECISION)
+    assert found.noise == approx(PRECISION + 0.2 * 20 / 1980, abs=1e-5) and same.noise == approx(
+        PRECISION
+    )
     unknown = [with_clock(us, 0.0) for us in (100.0, 101.0)]
     for pair in (unknown, (noisy[0], unknown[1]), (unknown[0], noisy[1])):
         assert run.difference(*pair)[::2] == (approx(math.log(1.01)), None), "as read"
     line = ([np.array([0.0, 0.01]), np.zeros(1)], [np.array([0.0, -0.007]), np.zeros(1)])
-    assert fitted_slope(*line) == (approx(-0.7), math.inf), "two samples of one group give a slope without a half-width"
+    assert fitted_slope(*line) == (approx(-0.7), math.inf), (
+        "two samples of one group give a slope without a half-width"
+    )
 
 
 def test_the_assumed_constants_are_those_of_the_recordings():
@@ -237,7 +292,9 @@ def test_the_assumed_constants_are_those_of_the_recordings():
         if m.changed.get("timer") == "host" and m.us:
             groups[m.kernel, m.shape].append(math.log(m.us))
     squares = sum(float(np.var(logs)) * len(logs) for logs in groups.values())
-    assert math.sqrt(squares / sum(len(logs) - 1 for logs in groups.values())) == approx(HOST_SD, rel=0.02)
+    assert math.sqrt(squares / sum(len(logs) - 1 for logs in groups.values())) == approx(
+        HOST_SD, rel=0.02
+    )
 
 
 @pytest.mark.parametrize(("kernel", "size"), [("naive", 4096), ("vectorized", 1024)])

@@ -65,7 +65,9 @@ def width(made: Change) -> float:
 
 
 @given(seed=SEEDS, more=st.integers(1, 4))
-def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_where_they_do_not(seed, more):
+def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_where_they_do_not(
+    seed, more
+):
     old, new = Reading(100.0, 0.003, 1980.0), Reading(101.0, 0.003, 1980.0)
     one = change([old], [new])
     assert width(change([old], [new] * (1 + more))) < width(one)
@@ -78,8 +80,12 @@ def test_the_change_is_antisymmetric_and_at_one_clock(seed, factor, clock):
     old = Reading(200.0, 0.002, 1980.0, slope=-1.0)
     new = Reading(200.0 * factor / clock, 0.002, 1980.0 * clock, slope=-1.0)
     forth, back = change([old], [new]), change([new], [old])
-    assert forth.share == approx(factor - 1, abs=1e-9) and (1 + back.low) * (1 + forth.high) == approx(1)
-    assert clock == 1 or width(forth) > width(change([old], [replace(new, us=200 * factor, sm_mhz=1980.0)]))
+    assert forth.share == approx(factor - 1, abs=1e-9) and (1 + back.low) * (
+        1 + forth.high
+    ) == approx(1)
+    assert clock == 1 or width(forth) > width(
+        change([old], [replace(new, us=200 * factor, sm_mhz=1980.0)])
+    )
 
 
 @given(log=st.floats(-0.2, 0.2), error=st.floats(1e-4, 0.1), threshold=st.floats(0.005, 0.1))
@@ -135,7 +141,9 @@ def changes(old: Run, *new: Run) -> Changes:
 
 
 def test_a_short_kernel_has_no_verdict_between_two_cards():
-    first, second = (Reading(us, 0.001, 1980.0, None, 1, card) for us, card in ((35.0, "GPU-1"), (36.6, "GPU-2")))
+    first, second = (
+        Reading(us, 0.001, 1980.0, None, 1, card) for us, card in ((35.0, "GPU-1"), (36.6, "GPU-2"))
+    )
     said = change([first], [second])
     assert said.verdict == UNKNOWN and "two cards" in said.reason
     assert change([first], [replace(second, card="GPU-1")]).verdict == SLOWER
@@ -146,15 +154,23 @@ def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression():
     old = run_with(measured("naive", us=100.0), measured("shared", us=100.0), measured("gone"))
     failed = Measurement("shared", (512, 512, 512), "failed", "failed at precision")
     made = changes(old, run_with(measured("naive", us=90.0), failed, measured("added")))
-    assert {row.kernel: row.change.verdict for row in made.rows} == {"naive": FASTER, "shared": FAILED}
+    assert {row.kernel: row.change.verdict for row in made.rows} == {
+        "naive": FASTER,
+        "shared": FAILED,
+    }
     assert made.exit_code() == 1 and {*made.only} == {"gone at 512", "added at 512"}
     assert "| naive | 512 | 100.0 µs | 90.00 µs | −10.00 % ±" in made.markdown()
     assert any("failed at precision" in note for note in made.table().notes)
     assert {row[0]: (row[3], row[4]) for row in made.table().rows}["shared"] == ("–", "–")
     back = {row.kernel: row.change for row in changes(run_with(failed), old).rows}
-    assert back["shared"].verdict == UNKNOWN and back["shared"].reason == "shared at 512: failed: failed at precision"
+    assert (
+        back["shared"].verdict == UNKNOWN
+        and back["shared"].reason == "shared at 512: failed: failed at precision"
+    )
     assert changes(old, old).exit_code() == 0
-    pooled, alone = (changes(old, *[run_with(measured("naive", us=101.9))] * count).rows[0] for count in (3, 1))
+    pooled, alone = (
+        changes(old, *[run_with(measured("naive", us=101.9))] * count).rows[0] for count in (3, 1)
+    )
     assert width(pooled.change) < width(alone.change) and pooled.new_us == approx(101.9)
     with pytest.raises(BadSetting, match="no kernel and size in common"):
         changes(old, run_with(measured("other")))
@@ -165,7 +181,11 @@ def test_runs_are_compared_kernel_by_kernel_and_a_new_failure_is_a_regression():
     [
         ({"gpu": replace(GPU, name="NVIDIA H100")}, "GPU (NVIDIA H200 → NVIDIA H100)", (2, 2)),
         ({"harness": {**small_run().harness, "l2": "warm"}}, "l2 (flush → warm)", (2, 2)),
-        ({"harness": {**small_run().harness, "inputs": "zeros"}}, "inputs (random → zeros)", (2, 2)),
+        (
+            {"harness": {**small_run().harness, "inputs": "zeros"}},
+            "inputs (random → zeros)",
+            (2, 2),
+        ),
         ({"gpu": replace(GPU, driver="1")}, "driver (580.159.04 → 1)", (0, 2)),
         ({"software": {"nvrtc": "13.1"}}, "NVRTC (13.0 → 13.1)", (0, 2)),
         ({"tool": {"version": "0.1.0", "harness": "b"}}, "harness (a → b)", (0, 2)),
@@ -185,5 +205,7 @@ def test_other_conditions_are_not_compared_and_other_versions_get_no_verdict(par
 
 def test_a_recording_that_counted_no_kernels_has_a_verdict_for_a_short_rung_and_none_for_cublas():
     side = side_of(recorded_run())
-    verdicts = {row.kernel: row.change.verdict for row in compare([side], [side]).rows if row.place == "256"}
+    verdicts = {
+        row.kernel: row.change.verdict for row in compare([side], [side]).rows if row.place == "256"
+    }
     assert verdicts["shared"] == SAME and verdicts["cuBLAS"] == UNKNOWN

@@ -32,7 +32,9 @@ def home(monkeypatch, tmp_path):
 def keep(day: str, kernel: str = "naive", **parts: Any) -> Path:
     """A run of that day of November among this machine's."""
     run = small_run(
-        created=f"2026-11-{day}T03:12:44+00:00", measurements=[measured(kernel), measured("cuBLAS")], **parts
+        created=f"2026-11-{day}T03:12:44+00:00",
+        measurements=[measured(kernel), measured("cuBLAS")],
+        **parts,
     )
     return run.save(runs_dir() / f"2026-11-{day}T03-12-44Z-a{day}b.jsonl")
 
@@ -50,12 +52,18 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
     assert (chosen(kernel="shared"), chosen(gpu="h100"), chosen(gpu="gpu-77"), chosen(commit="abca")) == (
         "23", "23", "23", "20",
     )  # fmt: skip
-    assert (chosen(since="2026-11-23"), chosen(until="2026-11-23"), chosen(until="2026-10")) == ("25 23", "23 20", "")
+    assert (chosen(since="2026-11-23"), chosen(until="2026-11-23"), chosen(until="2026-10")) == (
+        "25 23",
+        "23 20",
+        "",
+    )
     frame = worklog.history("naive")
     assert [*frame.kernel] == ["naive"] * 2 and frame.us.tolist() == [100.0] * 2
     assert frame.set_index("run").created["2026-11-20T03-12-44Z-a20b"].startswith("2026-11-20")
     (runs_dir() / "2026-11-26.jsonl").write_text('{"kind":"head","schema":2}\n')
-    with pytest.warns(UserWarning, match="skipped a run of this machine: .*2026-11-26.jsonl") as caught:
+    with pytest.warns(
+        UserWarning, match="skipped a run of this machine: .*2026-11-26.jsonl"
+    ) as caught:
         assert len(saved()) == 3
     assert caught[0].filename == __file__, "where the runs are asked for"
 
@@ -90,13 +98,31 @@ def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
         "sample_size": 400,
         "sm_clock_rate/mean": 1.9e9,
     }
-    summaries = [{"tag": "nv/empty"}, {"tag": "nv/words", "data": [{"name": "value", "type": "string", "value": ""}]}]
+    summaries = [
+        {"tag": "nv/empty"},
+        {"tag": "nv/words", "data": [{"name": "value", "type": "string", "value": ""}]},
+    ]
     for tag, value in values.items():
-        data = [{"name": "hide", "value": ""}, {"name": "value", "type": "float64", "value": str(value)}]
+        data = [
+            {"name": "hide", "value": ""},
+            {"name": "value", "type": "float64", "value": str(value)},
+        ]
         summaries.append({"tag": f"nv/cold/{tag}", "data": data})
     axes = [{"name": "N", "type": "int64", "value": "512"}]
-    timed = {"name": "Device=0 N=512", "device": 0, "axis_values": axes, "is_skipped": False, "summaries": summaries}
-    skipped = {"name": "Device=0", "device": 0, "axis_values": None, "summaries": None, "skip_reason": "too small"}
+    timed = {
+        "name": "Device=0 N=512",
+        "device": 0,
+        "axis_values": axes,
+        "is_skipped": False,
+        "summaries": summaries,
+    }
+    skipped = {
+        "name": "Device=0",
+        "device": 0,
+        "axis_values": None,
+        "summaries": None,
+        "skip_reason": "too small",
+    }
     document = {
         "meta": {"version": {"nvbench": {"string": "0.1.0"}}},
         "devices": [{"id": 0, "name": card}],
@@ -110,12 +136,28 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
     files = [nvbench(tmp_path / f"{us}.json", us) for us in (100.0, 104.0)]
     made = compare(sides(files[0]), sides(files[1]))
     row, skipped = made.rows
-    assert (row.kernel, row.place, row.old_us, row.new_us) == ("sort", "Device=0 N=512", approx(100.0), approx(104.0))
+    assert (row.kernel, row.place, row.old_us, row.new_us) == (
+        "sort",
+        "Device=0 N=512",
+        approx(100.0),
+        approx(104.0),
+    )
     [side] = sides(files[0])
-    assert side.readings["sort", "Device=0 N=512"] == Reading(approx(100.0), approx(1.96 * 0.01 / 20, rel=1e-3), 1900.0)
+    assert side.readings["sort", "Device=0 N=512"] == Reading(
+        approx(100.0), approx(1.96 * 0.01 / 20, rel=1e-3), 1900.0
+    )
     assert side.readings["sort", "Device=0"] == "skipped: too small"
-    assert (row.change.verdict, skipped.change.verdict, made.exit_code()) == ("slower", "cannot tell", 1)
-    assert compare(sides(files[0]), sides(nvbench(tmp_path / "x.json", 104.0, card="NVIDIA H100"))).exit_code() == 2
+    assert (row.change.verdict, skipped.change.verdict, made.exit_code()) == (
+        "slower",
+        "cannot tell",
+        1,
+    )
+    assert (
+        compare(
+            sides(files[0]), sides(nvbench(tmp_path / "x.json", 104.0, card="NVIDIA H100"))
+        ).exit_code()
+        == 2
+    )
     (tmp_path / "cut.json").write_text('{"benchmarks": [{}]}')
     with pytest.raises(BadRunFile, match=r"cut\.json isn't a whole file of NVBench's --json"):
         sides(str(tmp_path / "cut.json"))
@@ -131,7 +173,9 @@ def write_runs(home: str, finished: Connection) -> None:
     os.environ["WORKLOG_HOME"] = home
     for number in range(10**6):
         run = small_run(measurements=[], complete=False)
-        with claimed(path := new_path(f"{os.getpid()}-{number}")):  # of thousands in a second, two would have one name
+        with claimed(
+            path := new_path(f"{os.getpid()}-{number}")
+        ):  # of thousands in a second, two would have one name
             run = Run.begin(run.head_lines(), path)
             for part in range(5):
                 run.add(measured(name := f"k{os.getpid()}_{number}_{part}"), about={"file": "x.cu"})
@@ -166,7 +210,9 @@ def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_
         time.sleep(rng.uniform(0, 0.001))
         finished += kill(process, heard)
     others = kill(*steady)
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of runs that were killed in their head
+    with warnings.catch_warnings(
+        action="ignore", category=UserWarning
+    ):  # of runs that were killed in their head
         kept = [m.kernel for run in saved() for m in run.measurements]
     assert {*finished, *others} <= {*kept} and len(kept) == len({*kept})
     assert len({name.partition("_")[0] for name in finished}) == 20 and len(others) > 20

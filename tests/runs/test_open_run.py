@@ -24,14 +24,20 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def recording(tmp_path, monkeypatch):
     """A shipped run, in a place of this test's own."""
-    path = small_run(gpu=replace(GPU, name="NVIDIA A6000")).save(tmp_path / "package" / "recordings" / "a6000.jsonl")
+    path = small_run(gpu=replace(GPU, name="NVIDIA A6000")).save(
+        tmp_path / "package" / "recordings" / "a6000.jsonl"
+    )
     monkeypatch.setattr(resources, "files", lambda name: tmp_path / "package")
     return path
 
 
 def test_runs_are_kept_in_worklog_home_or_with_the_users_data(home, monkeypatch, tmp_path):
     path = new_path("2026-11-21T03:12:44+00:00")
-    assert path.parent == home / "runs" and path.name.startswith("2026-11-21T03-12-44Z-") and path.suffix == ".jsonl"
+    assert (
+        path.parent == home / "runs"
+        and path.name.startswith("2026-11-21T03-12-44Z-")
+        and path.suffix == ".jsonl"
+    )
     monkeypatch.delenv("WORKLOG_HOME")
     monkeypatch.setattr("platformdirs.user_data_dir", lambda *_, **__: str(tmp_path))
     assert runs_dir() == tmp_path / "runs"
@@ -76,9 +82,17 @@ def live(home):
 
 
 def test_the_results_of_a_user_kernel_are_those_of_a_saved_run(live):
-    small_run(measurements=[measured("mine", 1024), measured("naive", 1024)]).save(runs_dir() / "own.jsonl")
-    assert [m.kernel for m in worklog.results(["mine", "naive"], 1024).measurements] == ["mine", "naive"]
-    for name, says in (("mine", r"mine at 4096: .*open_run\(kernels=\['mine'\]\)"), ("nave", "nave.* naive.* at 4096")):
+    small_run(measurements=[measured("mine", 1024), measured("naive", 1024)]).save(
+        runs_dir() / "own.jsonl"
+    )
+    assert [m.kernel for m in worklog.results(["mine", "naive"], 1024).measurements] == [
+        "mine",
+        "naive",
+    ]
+    for name, says in (
+        ("mine", r"mine at 4096: .*open_run\(kernels=\['mine'\]\)"),
+        ("nave", "nave.* naive.* at 4096"),
+    ):
         with pytest.raises(BadSetting, match=f"no saved run has {says}"):
             worklog.results(name)
 
@@ -86,13 +100,19 @@ def test_the_results_of_a_user_kernel_are_those_of_a_saved_run(live):
 def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
     shown = typed("run", "naive", "--size", "4096")
     assert shown.exit_code == 0 and "recorded · " in shown.stdout and "live · " not in shown.stdout
-    assert worklog.results("warptiled", 1024).label.endswith("2026-11-23"), "unbiased, so not of the newest"
+    assert worklog.results("warptiled", 1024).label.endswith("2026-11-23"), (
+        "unbiased, so not of the newest"
+    )
     assert worklog.results("warptiled", 1024, l2="warm").label.endswith("2026-11-24")
-    assert worklog.results(["naive", "warptiled"], 1024).origin == "recorded", "one run for a comparison"
+    assert worklog.results(["naive", "warptiled"], 1024).origin == "recorded", (
+        "one run for a comparison"
+    )
     assert worklog.ablate("warptiled", 1024).origin == "recorded"
     with pytest.raises(BadSetting, match="harness needs a live measurement"):
         worklog.ablate("warptiled", 1024, harness=worklog.Harness().but(l2="warm"))
-    assert newest_run(lambda run: run.origin == "recorded").path == recorded_run().path, "the article's first"
+    assert newest_run(lambda run: run.origin == "recorded").path == recorded_run().path, (
+        "the article's first"
+    )
     for asked, origin in (
         ({}, "live"),
         ({"shape": 4096}, "recorded"),
@@ -105,7 +125,9 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
 
 def test_the_figures_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):
     taken: list[str] = []
-    monkeypatch.setattr("worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn())
+    monkeypatch.setattr(
+        "worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn()
+    )
     monkeypatch.chdir(tmp_path)
     assert typed("figures").exit_code == typed("article").exit_code == 0
     assert taken == ["recorded", "recorded"]
@@ -114,7 +136,9 @@ def test_the_figures_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypat
 def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home, recording):
     path = small_run().save(home / "runs" / "2026-11-20.jsonl")
     (home / "runs" / "2026-11-21.json").write_text('{"schema": 1')
-    with pytest.warns(UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"):
+    with pytest.warns(
+        UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"
+    ):
         assert open_run().path == path
     with warnings.catch_warnings():
         warnings.simplefilter("always")

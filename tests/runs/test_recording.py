@@ -32,7 +32,10 @@ def test_a_copy_of_what_ships_is_labelled_recorded():
     """A new recording is loaded with origin="recorded" and saved again before it ships."""
     for path in RUNS:
         assert open_run(path).label.startswith("recorded · "), path
-    opens = {"exploits": open_exploits, **dict.fromkeys(("peers", "intervals", "benchmarks"), open_comparison)}
+    opens = {
+        "exploits": open_exploits,
+        **dict.fromkeys(("peers", "intervals", "benchmarks"), open_comparison),
+    }
     for kind, opened in opens.items():
         for path in (RECORDINGS / kind).glob("*.json"):
             assert opened(path).label.startswith("recorded · "), path
@@ -49,7 +52,9 @@ def test_its_estimates_are_those_of_its_samples(path):
             (summary.time, m.time),
             *((ratio, m.against[name]) for name, ratio in summary.ratios.items()),
         ):
-            assert (again.value, again.low, again.high) == approx((stored.value, stored.low, stored.high), rel=1e-5)
+            assert (again.value, again.low, again.high) == approx(
+                (stored.value, stored.low, stored.high), rel=1e-5
+            )
 
 
 def test_an_arithmetic_mean_over_placements_would_be_larger_by_what_notebook_02_states():
@@ -58,7 +63,9 @@ def test_an_arithmetic_mean_over_placements_would_be_larger_by_what_notebook_02_
         for m in run.measurements:
             if m.ratio is not None and not m.changed:
                 ours, theirs, placements = m.samples.comparisons()
-                ratios = (np.array(theirs) - m.samples.overhead_us) / (np.array(ours) - m.samples.overhead_us)
+                ratios = (np.array(theirs) - m.samples.overhead_us) / (
+                    np.array(ours) - m.samples.overhead_us
+                )
                 larger[m.us] = median(ratios.tolist(), placements).value / m.ratio - 1
     assert max(larger.values()) == approx(0.0185, abs=2e-4) and min(larger.values()) > -2e-4
     assert max(by for us, by in larger.items() if us > 5) == approx(0.002, abs=2e-4)
@@ -71,7 +78,9 @@ def test_its_numbers_belong_to_the_sources_in_kernels(h200):
 
 def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200):
     """Except at `pipelined`, whose tile is a smaller one: notebook 05 compares both rungs at this tile."""
-    rungs = [h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER if rung.name != "pipelined"]
+    rungs = [
+        h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER if rung.name != "pipelined"
+    ]
     rates = [m.tflops or 0.0 for m in rungs]
     assert rates == sorted(rates) and len(set(rates)) == len(rates)
     shares = {m.kernel: m.ratio_low or 0.0 for m in rungs}
@@ -97,9 +106,13 @@ def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
         same = kept.read_bytes() == path.read_bytes()
         if not path.stat().st_size:
             with Image.open(kept) as image:
-                same = image.info["Title"] == chart.headline and image.info["Description"] == chart.alt
+                same = (
+                    image.info["Title"] == chart.headline and image.info["Description"] == chart.alt
+                )
         assert same, f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
-    assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == (tmp_path / "README.md").read_text("utf-8")
+    assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == (
+        tmp_path / "README.md"
+    ).read_text("utf-8")
 
 
 def test_the_comparison_holds_what_the_harness_promises():
@@ -109,13 +122,19 @@ def test_the_comparison_holds_what_the_harness_promises():
     assert {1, 2, 5, 10, 30, 100, 1000} <= {length for length, _ in read}
     for length, error in read:
         assert abs(error) <= allowed_us(length), f"{length} µs"
-    assert promises["aa"]["pairs"] >= 50 and promises["aa"]["agree"] >= 0.9 * promises["aa"]["pairs"]
-    assert all(row.converged for row in comparison.rows if (row.ruler, row.work) == ("worklog", CUBLAS))
+    assert (
+        promises["aa"]["pairs"] >= 50 and promises["aa"]["agree"] >= 0.9 * promises["aa"]["pairs"]
+    )
+    assert all(
+        row.converged for row in comparison.rows if (row.ruler, row.work) == ("worklog", CUBLAS)
+    )
     for size in (512, 1024, 2048, 4096):
         seconds = comparison.us(CUBLAS, size, "wall_s")
         assert seconds["worklog"] <= seconds["NVBench cold"] / 8, size
     for point in promises["beside_cupti"]:
-        assert abs(point["events_us"] - point["tracer_us"]) <= max(0.5, 0.01 * point["tracer_us"]), point
+        assert abs(point["events_us"] - point["tracer_us"]) <= max(
+            0.5, 0.01 * point["tracer_us"]
+        ), point
 
 
 def test_sizes_in_steps_and_the_articles_recording_are_one_run_with_both_labels(h200):
@@ -123,7 +142,9 @@ def test_sizes_in_steps_and_the_articles_recording_are_one_run_with_both_labels(
     (article,) = h200.select("shared", Shape.of(256))
     assert drawn["shared", 256].ratio == article.ratio and drawn["shared", 256].label == h200.label
     assert drawn["shared", 768].label != h200.label
-    assert {m.kernel for m in h200.select()} <= {kernel for kernel, _ in drawn}, "also those without steps"
+    assert {m.kernel for m in h200.select()} <= {kernel for kernel, _ in drawn}, (
+        "also those without steps"
+    )
 
 
 def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200, monkeypatch):
@@ -132,7 +153,9 @@ def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200, monkeypatch):
     monkeypatch.setattr(measure, "holding", lambda tasks: replace(fewer))
     monkeypatch.setattr("worklog.runs.recordings", lambda part: {})
     run = measure.results()
-    assert "naive" in {m.kernel for m in run.measurements} and "shared" not in {m.kernel for m in run.measurements}
+    assert "naive" in {m.kernel for m in run.measurements} and "shared" not in {
+        m.kernel for m in run.measurements
+    }
     assert "shared" in run.notes[-1]
     with pytest.raises(BadRunFile, match="shared"):
         measure.results(["shared"])

@@ -33,7 +33,9 @@ def test_the_file_has_its_schema_a_line_for_each_thing_and_raw_samples(tmp_path)
     lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
     kinds = ["head", "gpu", "calibration", "kernel", "note", *["measurement"] * 5, "end"]
     assert [line["kind"] for line in lines] == kinds and lines[0]["schema"] == SCHEMA
-    assert lines[5]["samples"]["sides"][0]["us"] == [100.0, 101.0, 900.0] and "context" not in lines[5]
+    assert (
+        lines[5]["samples"]["sides"][0]["us"] == [100.0, 101.0, 900.0] and "context" not in lines[5]
+    )
     assert Run.load(path) == run and run.path == path
 
 
@@ -48,7 +50,9 @@ def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp
     for length in (len(whole), len(whole) + 1, len(cut) - 2):
         run.path.write_bytes(cut[:length])
         again = Run.load(run.path)
-        assert [m.kernel for m in again.measurements] == ["naive"] and again.label.endswith("cut short")
+        assert [m.kernel for m in again.measurements] == ["naive"] and again.label.endswith(
+            "cut short"
+        )
     run.path.write_bytes(cut)
     run.end()
     assert Run.load(run.path).complete and len(Run.load(run.path).measurements) == 2
@@ -56,32 +60,59 @@ def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp
 
 def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_path):
     path = small_run().save(tmp_path / "run.jsonl")
-    lines = [json.loads(text) | {"added": [{"deep": None}]} for text in path.read_text().splitlines()]
+    lines = [
+        json.loads(text) | {"added": [{"deep": None}]} for text in path.read_text().splitlines()
+    ]
     del lines[0]["harness"]["placement"]
-    lines[4]["overhead_us"] = lines[4]["throttle_mask"] = 2  # of the measurement, until November 2026
-    text = "\n".join(map(json.dumps, [*lines[:2], *[{"kind": "unknown", "of": "tomorrow"}] * 2, *lines[2:]]))
+    lines[4]["overhead_us"] = lines[4]["throttle_mask"] = (
+        2  # of the measurement, until November 2026
+    )
+    text = "\n".join(
+        map(json.dumps, [*lines[:2], *[{"kind": "unknown", "of": "tomorrow"}] * 2, *lines[2:]])
+    )
     path.write_text(text)
     run = Run.load(path)
     assert run.harness["placement"] == "fixed", "what a run from before this setting did"
     assert run.measurements[1:] == small_run().measurements[1:]
     assert run.notes == ["lines of kind 'unknown' aren't read: install a newer gemm-worklog"]
-    assert (run.measurements[0].samples.overhead_us, run.measurements[0].samples.throttle_mask) == (2.0, 2)
+    assert (run.measurements[0].samples.overhead_us, run.measurements[0].samples.throttle_mask) == (
+        2.0,
+        2,
+    )
 
 
 def test_a_run_of_schema_1_is_read():
     run = Run.load(Path(__file__).with_name("schema_1.json"))
     m, further, failed = run.measurements
-    assert (run.label, run.gpu.name, run.calibration.offset_us) == (f"live · {HERE}", "NVIDIA H200", 3.45)
-    assert m.time == Estimate(100.0, 99.0, 101.0, process=0.5) and m.tflops == approx(2.684, abs=1e-3)
-    assert m.against == {"cuBLAS": Estimate(0.5, 0.49, 0.51)} and further.changed == {"against": "torch"}
-    assert [side.name for side in m.samples.sides] == ["naive", "cuBLAS"] and m.samples.overhead_us == 3.45
-    assert m.verdict is not None and m.verdict.accepted and m.of_roof == approx(0.04) and m.changed == {}
+    assert (run.label, run.gpu.name, run.calibration.offset_us) == (
+        f"live · {HERE}",
+        "NVIDIA H200",
+        3.45,
+    )
+    assert m.time == Estimate(100.0, 99.0, 101.0, process=0.5) and m.tflops == approx(
+        2.684, abs=1e-3
+    )
+    assert m.against == {"cuBLAS": Estimate(0.5, 0.49, 0.51)} and further.changed == {
+        "against": "torch"
+    }
+    assert [side.name for side in m.samples.sides] == [
+        "naive",
+        "cuBLAS",
+    ] and m.samples.overhead_us == 3.45
+    assert (
+        m.verdict is not None
+        and m.verdict.accepted
+        and m.of_roof == approx(0.04)
+        and m.changed == {}
+    )
     assert (failed.status, failed.time, failed.against) == ("failed", None, {"cuBLAS": None})
 
 
 def test_a_clock_that_is_not_known_becomes_nothing(tmp_path):
     samples = Samples.of_turns(["x"], [[Sample(1.0, float("nan")), Sample(2.0, 1980.04)]])
-    path = small_run(measurements=[replace(measured("x"), samples=samples)]).save(tmp_path / "run.jsonl")
+    path = small_run(measurements=[replace(measured("x"), samples=samples)]).save(
+        tmp_path / "run.jsonl"
+    )
     assert Run.load(path).measurements[0].samples.sides[0].sm_mhz == [None, 1980.0]
 
 
@@ -98,15 +129,22 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(step, tmp_path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, step, full)
-    with pytest.raises(BadRunFile, match=r"cannot write .*: No space left on device; give another place"):
+    with pytest.raises(
+        BadRunFile, match=r"cannot write .*: No space left on device; give another place"
+    ):
         small_run(notes=["new"]).save(path)
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["run.jsonl"]
 
 
 def test_the_label_states_source_device_clocks_and_day(tmp_path):
-    run = small_run(measurements=[measured("naive"), measured("naive", clocks="ignored")], complete=False)
+    run = small_run(
+        measurements=[measured("naive"), measured("naive", clocks="ignored")], complete=False
+    )
     assert run.label == f"live · {HERE} · cut short"
-    assert [m.label for m in run.measurements] == [f"live · {HERE}", f"live · {HERE}".replace("as found", "ignored")]
+    assert [m.label for m in run.measurements] == [
+        f"live · {HERE}",
+        f"live · {HERE}".replace("as found", "ignored"),
+    ]
     mine = small_run().save(tmp_path / "mine.jsonl")
     assert open_run(mine).label == f"live · {HERE}", "what the file says"
     shipped = open_run(Run.load(mine, origin="recorded").save(tmp_path / "shipped.jsonl"))
@@ -118,7 +156,10 @@ def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it():
     other = Context("live", "locked", "2026-01-02", replace(GPU, name="NVIDIA A6000"), CALIBRATION)
     run.add(measured("shared"))
     run.add(replace(measured("shared", 1024), context=other))
-    assert [m.label for m in run.measurements[-2:]] == [run.label, "live · NVIDIA A6000 · clocks locked · 2026-01-02"]
+    assert [m.label for m in run.measurements[-2:]] == [
+        run.label,
+        "live · NVIDIA A6000 · clocks locked · 2026-01-02",
+    ]
     assert "clocks locked · 2026-01-02 (shared at 1024)" in str(run)
     assert set(run.frame()["source"]) == {"live"}
 
@@ -130,7 +171,12 @@ def show(run: Run) -> None:
 
 
 def lines_in(folder: Path) -> list[Any]:
-    texts = small_run(notes=["a note"]).save(folder / "whole.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = (
+        small_run(notes=["a note"])
+        .save(folder / "whole.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     return [json.loads(text) for text in texts]
 
 
@@ -150,7 +196,9 @@ def test_a_damaged_run_is_an_error_or_can_be_shown(tmp_path, damage, data):
         show(Run.load(with_lines(lines, tmp_path)))
 
 
-@pytest.mark.parametrize("content", [b"", b"not json", b"\xff\xfe\x00", b"[" * 100_000, b"{}", b"[]\n[]", b"null"])
+@pytest.mark.parametrize(
+    "content", [b"", b"not json", b"\xff\xfe\x00", b"[" * 100_000, b"{}", b"[]\n[]", b"null"]
+)
 def test_what_is_no_run_is_an_error_with_a_remedy(content, tmp_path):
     (tmp_path / "run.jsonl").write_bytes(content)
     with pytest.raises(BadRunFile, match=r"run\.jsonl .*give a file that `worklog run` wrote"):
@@ -180,7 +228,12 @@ def test_an_empty_file_is_called_empty(tmp_path):
         (5, "samples counts", [1], "counts has 1 values for 3 times"),
         (5, "samples sides", [], "counts has 3 values for 0 times"),
         (5, "samples sides 0 sm_mhz", [1.0], "sm_mhz has 1 values for 3 times"),
-        (5, "samples", {"sides": [{"name": "a", "hot_us": [1.0] * count} for count in (1, 2)]}, "hot_us has"),
+        (
+            5,
+            "samples",
+            {"sides": [{"name": "a", "hot_us": [1.0] * count} for count in (1, 2)]},
+            "hot_us has",
+        ),
         (5, "verdict precision", None, "its verdict isn't passed with a precision"),
         (9, "changed l2", "lukewarm", "l2 = 'lukewarm'"),
     ],
@@ -188,21 +241,27 @@ def test_an_empty_file_is_called_empty(tmp_path):
 def test_a_damaged_part_is_named(number, place, value, part, tmp_path):
     lines = lines_in(tmp_path)
     lines[number] = changed(lines[number], place, value)
-    with pytest.raises(BadRunFile, match=r"run\.jsonl isn't a whole run \(.*: measure again") as caught:
+    with pytest.raises(
+        BadRunFile, match=r"run\.jsonl isn't a whole run \(.*: measure again"
+    ) as caught:
         Run.load(with_lines(lines, tmp_path))
     assert part in str(caught.value)
 
 
 def test_a_newer_schema_and_a_run_without_a_gpu_or_a_date_are_errors(tmp_path):
     lines = lines_in(tmp_path)
-    with pytest.raises(BadRunFile, match="has schema 99; this version reads 2: install a newer gemm-worklog"):
+    with pytest.raises(
+        BadRunFile, match="has schema 99; this version reads 2: install a newer gemm-worklog"
+    ):
         Run.load(with_lines([lines[0] | {"schema": 99}, *lines[1:]], tmp_path))
     with pytest.raises(BadRunFile, match="has no schema; this version reads 2: measure again"):
         Run.load(with_lines([lines[0] | {"schema": None}, *lines[1:]], tmp_path))
     with pytest.raises(BadRunFile, match="missing required field `gpu`"):
         Run.load(with_lines([lines[0], *lines[2:]], tmp_path))
     del lines[0]["created"]
-    with pytest.raises(BadRunFile, match="missing required field `created`"):  # no label with the date of today
+    with pytest.raises(
+        BadRunFile, match="missing required field `created`"
+    ):  # no label with the date of today
         Run.load(with_lines(lines, tmp_path))
 
 
@@ -219,7 +278,9 @@ class Rows:
 
 def refused(content: Any, path: Path) -> str:
     """The message for a file with this content, which stays as it was, without its name and the advice."""
-    path.write_bytes(content := content if isinstance(content, bytes) else json.dumps(content).encode())
+    path.write_bytes(
+        content := content if isinstance(content, bytes) else json.dumps(content).encode()
+    )
     with pytest.raises(BadRunFile) as caught:
         read_json(path, Rows, "rows", (1, 2), "do this")
     words = str(caught.value)
@@ -231,8 +292,16 @@ def refused(content: Any, path: Path) -> str:
 
 def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path):
     path = tmp_path / "file.json"
-    for content in (b"not json", b"\xff\xfe\x00", b"[" * 100_000, json.dumps(WHOLE).encode()[:-9], [float("inf")]):
-        assert " is not a whole JSON document: it was cut short or is another format" in refused(content, path)
+    for content in (
+        b"not json",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        json.dumps(WHOLE).encode()[:-9],
+        [float("inf")],
+    ):
+        assert " is not a whole JSON document: it was cut short or is another format" in refused(
+            content, path
+        )
     for content in ([], None, "schema", {"schema": 1}):
         assert refused(content, path) == " holds another document, not rows"
     assert refused({"schema": 1, "kind": "other"}, path) == " holds other, not rows"
@@ -240,7 +309,12 @@ def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path)
         words, stated = refused({**WHOLE, "schema": schema}, path), f"schema {schema!r}"
         assert ("has no schema" if schema is None else f"has {stated}") in words
         assert ("install a newer gemm-worklog" in words) == (schema == 99)
-    for place, value in (("created", "lately"), ("created", GONE), ("rows", {}), ("rows 0 us", "1.5")):
+    for place, value in (
+        ("created", "lately"),
+        ("created", GONE),
+        ("rows", {}),
+        ("rows 0 us", "1.5"),
+    ):
         words = refused(changed(WHOLE, place, value), path)
         assert "isn't a whole document of rows" in words and place.partition(" ")[0] in words
 
@@ -265,21 +339,35 @@ def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true
     assert comparison.harnesses == ["ours", "theirs", "gone"]
     assert (comparison.works(KNOWN), comparison.works(CUBLAS)) == ([1, 10], [512])
     assert comparison.us(KNOWN, 1) == {"ours": 1.01, "theirs": 4.4}
-    assert (comparison.wall_s(CUBLAS, 512), comparison.wall_s(KNOWN, 1)) == ({"theirs": 2.0}, {"ours": 0.2})
+    assert (comparison.wall_s(CUBLAS, 512), comparison.wall_s(KNOWN, 1)) == (
+        {"theirs": 2.0},
+        {"ours": 0.2},
+    )
     assert comparison.reasons == {"gone": "ImportError: no module"}
     errors = comparison.errors()
-    assert errors.keys() == {"ours", "theirs"} and [length for length, _ in errors["ours"]] == [1, 10]
+    assert errors.keys() == {"ours", "theirs"} and [length for length, _ in errors["ours"]] == [
+        1,
+        10,
+    ]
     assert [error for _, error in errors["ours"]] == approx([0.01, 0.02])
 
 
 def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path):
-    path, document = tmp_path / "peers.json", {"schema": 1, "kind": "peers", **compared(ROWS).document}
+    path, document = (
+        tmp_path / "peers.json",
+        {"schema": 1, "kind": "peers", **compared(ROWS).document},
+    )
     short = document | {"complete": False, "origin": "live", "promises": {}}
-    for written, label in ((document, "recorded · NVIDIA H200 · clocks as found · 2026-11-21"), (short, "live · ")):
+    for written, label in (
+        (document, "recorded · NVIDIA H200 · clocks as found · 2026-11-21"),
+        (short, "live · "),
+    ):
         path.write_text(json.dumps(written))
         comparison = open_comparison(path)
         assert comparison.document == written and comparison.label.startswith(label)
-        assert comparison.label.endswith("cut short") is not comparison.complete and "4.40" in text(comparison)
+        assert comparison.label.endswith("cut short") is not comparison.complete and "4.40" in text(
+            comparison
+        )
     path.write_text(json.dumps(document | {"rows": [{"ruler": "ours", "work": KNOWN, "of": 0}]}))
     with pytest.raises(BadRunFile, match=r"rows.*: give a file that `worklog peers` wrote"):
         open_comparison(path)

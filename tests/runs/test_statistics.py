@@ -30,36 +30,56 @@ STATISTICS = next(pitfall.values for pitfall in PITFALLS if pitfall.setting == "
 
 def test_the_interval_is_at_the_quantiles_of_the_distributions():
     for free, quantile in enumerate(STUDENT, 1):
-        x, height = np.linspace(0, quantile, 100_001), gamma((free + 1) / 2) / gamma(free / 2) / sqrt(free * pi)
-        assert np.trapezoid(height * (1 + x**2 / free) ** (-(free + 1) / 2), x) == approx(0.475, rel=1e-6)
+        x, height = (
+            np.linspace(0, quantile, 100_001),
+            gamma((free + 1) / 2) / gamma(free / 2) / sqrt(free * pi),
+        )
+        assert np.trapezoid(height * (1 + x**2 / free) ** (-(free + 1) / 2), x) == approx(
+            0.475, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("n", [6, 7, 11, 40, 999])
 def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_95_percent(n):
-    below = next(k for k, ways in enumerate(accumulate(comb(n, k) for k in range(n))) if ways >= 0.025 * 2**n)
+    below = next(
+        k for k, ways in enumerate(accumulate(comb(n, k) for k in range(n))) if ways >= 0.025 * 2**n
+    )
     found = median([*map(float, range(n, 0, -1))])
-    assert below <= found.low < below + 1 and found.value == (n + 1) / 2 == approx((found.low + found.high) / 2)
+    assert below <= found.low < below + 1 and found.value == (n + 1) / 2 == approx(
+        (found.low + found.high) / 2
+    )
     rng, runs = np.random.default_rng(0), 4000
-    for values, middle in ((rng.standard_normal((runs, n)), 0.0), (rng.exponential(size=(runs, n)), log(2))):
+    for values, middle in (
+        (rng.standard_normal((runs, n)), 0.0),
+        (rng.exponential(size=(runs, n)), log(2)),
+    ):
         each = [median(row) for row in values.tolist()]
         assert sum(one.low <= middle <= one.high for one in each) / runs == approx(0.95, abs=0.015)
 
 
-def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tuple[list[float], list[int]]:
+def placed(
+    rng: np.random.Generator, effect: str, count: int, turns: int
+) -> tuple[list[float], list[int]]:
     """Launches around 100 in some placements; 2 % between them, 0.1 % between launches."""
-    of_placement = rng.choice([-1.0, 1.0], count) if effect == "two groups" else rng.standard_normal(count)
+    of_placement = (
+        rng.choice([-1.0, 1.0], count) if effect == "two groups" else rng.standard_normal(count)
+    )
     launches = 100 + 2 * of_placement[:, None] + 0.1 * rng.standard_normal((count, turns))
     return launches.ravel().tolist(), np.repeat(np.arange(count), turns).tolist()
 
 
 @pytest.mark.parametrize(("count", "turns"), [(9, 3), (20, 3), (9, 1)])
 @pytest.mark.parametrize("effect", ["normal", "two groups"])
-def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two_measurements(effect, count, turns):
+def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two_measurements(
+    effect, count, turns
+):
     """Where each placement has several launches, the difference is held in 93 to 97 %."""
     rng, pairs = np.random.default_rng(count + turns), 1000
     found = [[median(*placed(rng, effect, count, turns)) for _ in range(2)] for _ in range(pairs)]
     assert 0.93 <= sum(one.low <= 100 <= one.high for one, _ in found) / pairs <= 0.995
-    held = sum(abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width) for one, two in found)
+    held = sum(
+        abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width) for one, two in found
+    )
     simulated = 0.014  # two standard errors of the share
     assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
 
@@ -67,7 +87,9 @@ def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two
 def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one():
     for below in (0.0, -1.0):
         assert paired_ratio([2.0, 2.0, 2.0], [1.0, below, 2.0]).value == approx(2.0)
-    assert median([0.0] * 50).relative_half_width == float("inf"), "a time of 0 is never known precisely"
+    assert median([0.0] * 50).relative_half_width == float("inf"), (
+        "a time of 0 is never known precisely"
+    )
 
 
 def test_each_statistic_is_what_it_is_called():
@@ -76,7 +98,9 @@ def test_each_statistic_is_what_it_is_called():
     values = {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
     assert {name: estimate.value for name, estimate in found.items()} == values
     for estimate in found.values():  # the median's interval around it
-        assert (estimate.low - estimate.value, estimate.high - estimate.value) == approx((-2.0, 97.0))
+        assert (estimate.low - estimate.value, estimate.high - estimate.value) == approx(
+            (-2.0, 97.0)
+        )
 
 
 @pytest.mark.parametrize("bad", [[], [float("nan")], [1.0, float("nan"), 3.0], [1.0, float("inf")]])
@@ -133,18 +157,25 @@ def test_the_intervals_hold_for_other_processes(kernels):
         series = []
         for us, count in zip((5.0, 8.0), kernels, strict=True):
             read = overhead + us + gap * (count - 1) + 0.01 * rng.standard_normal(40)
-            series.append([Sample(us, 1980.0, placement=number // 4) for number, us in enumerate(read)])
+            series.append(
+                [Sample(us, 1980.0, placement=number // 4) for number, us in enumerate(read)]
+            )
         found = summarize(Samples.of_turns("ab", series, kernels=kernels), Harness().as_dict(), 3.0)
         ratio = found.ratios["b"]
         assert ratio.process is not None
-        held += found.time.low <= true[0] <= found.time.high, ratio.low <= true[1] / true[0] <= ratio.high
+        held += (
+            found.time.low <= true[0] <= found.time.high,
+            ratio.low <= true[1] / true[0] <= ratio.high,
+        )
     assert all(0.93 <= share <= 0.99 for share in held / runs)
 
 
 def test_what_differs_between_processes_cancels_in_a_ratio_to_itself_and_only_events_have_it():
     samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
     both = Samples.of_turns("ab", [samples] * 2, kernels=[2, 2])
-    found, by_host = (summarize(both, Harness().but(timer=timer).as_dict(), 3.0) for timer in ("events", "host"))
+    found, by_host = (
+        summarize(both, Harness().but(timer=timer).as_dict(), 3.0) for timer in ("events", "host")
+    )
     assert found.time.process == approx(1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3)
     assert (found.ratios["b"].low, found.ratios["b"].high) == (1.0, 1.0)
     assert by_host.time.process is None is by_host.ratios["b"].process

@@ -23,9 +23,15 @@ from worklog.runs.measurement import cells
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 VERDICT = Verdict(
-    (Stage("exact", True, 0, 0, "no element wrong"), Stage("precision", False, 900.0, 600.0, "rms <b>9</b>")), "tf32"
+    (
+        Stage("exact", True, 0, 0, "no element wrong"),
+        Stage("precision", False, 900.0, 600.0, "rms <b>9</b>"),
+    ),
+    "tf32",
 )
-TABLE = Table("a <title>", ("name", "n"), [("[one]", Bar("<i>1</i>", 0.25)), ("two", "22")], notes=("a & b",))
+TABLE = Table(
+    "a <title>", ("name", "n"), [("[one]", Bar("<i>1</i>", 0.25)), ("two", "22")], notes=("a & b",)
+)
 
 
 class Html:
@@ -37,7 +43,9 @@ class Html:
 
 
 def test_a_table_keeps_every_character_as_text_as_html_and_as_markdown():
-    assert TABLE.text() == "a <title>\n name          n\n [one]  <i>1</i>\n two          22\n  a & b"
+    assert (
+        TABLE.text() == "a <title>\n name          n\n [one]  <i>1</i>\n two          22\n  a & b"
+    )
     page = Html(TABLE.html())
     assert page.tags.count("tr") == 3 and "i" not in page.tags
     assert {"a <title>", "[one]", "<i>1</i>", "a & b"} <= {*page.words}
@@ -51,12 +59,29 @@ def test_numbers_and_bars_in_cells():
     for share, length in ((0.25, "25.0"), (1.7, "100.0"), (-1.0, "0.0")):
         assert f" {length}%,transparent" in Bar("words", share).html()
     assert Bar("<b>", None).html() == "&lt;b&gt;"
-    assert of_baseline(0.9731, 0.9723, 0.9739) == "97.31 % ±0.08" and of_baseline(0.627, 0.624, 0.63) == "62.7 % ±0.3"
+    assert (
+        of_baseline(0.9731, 0.9723, 0.9739) == "97.31 % ±0.08"
+        and of_baseline(0.627, 0.624, 0.63) == "62.7 % ±0.3"
+    )
     assert bound(-0.081) == "0.09" and scaled(198_000) == "198 k" and scaled(5.2459e6) == "5.246 M"
-    times = {0.5: "0.5 µs", 8.4321: "8.432 µs", 999.9: "999.9 µs", 1000: "1 ms", 2649.7: "2.65 ms", 1.2e6: "1.2 s"}
+    times = {
+        0.5: "0.5 µs",
+        8.4321: "8.432 µs",
+        999.9: "999.9 µs",
+        1000: "1 ms",
+        2649.7: "2.65 ms",
+        1.2e6: "1.2 s",
+    }
     assert {us: duration(us) for us in times} == times
     assert [percent(share) for share in (None, 0.0074, 0.65)] == ["", "0.74 %", "65.0 %"]
-    narrow = {0.0: "0.00", 0.3: "0.30", 0.0051: "0.01", 0.0049: "0.005", 0.0019: "0.002", 0.00004: "0.00004"}
+    narrow = {
+        0.0: "0.00",
+        0.3: "0.30",
+        0.0051: "0.01",
+        0.0049: "0.005",
+        0.0019: "0.002",
+        0.00004: "0.00004",
+    }
     assert {half: small(half) for half in narrow} == narrow
 
 
@@ -66,7 +91,8 @@ def test_registers_are_shown_where_they_are_known():
 
 def test_a_time_without_a_baselines_has_a_dash_for_its_share_and_a_failure_nothing():
     timed, failed = (
-        replace(measured("naive"), status=status, against={"cuBLAS": None}) for status in ("measured", "failed")
+        replace(measured("naive"), status=status, against={"cuBLAS": None})
+        for status in ("measured", "failed")
     )
     assert [str(cells(m)["of cuBLAS"]) for m in (timed, failed)] == ["–", ""]
 
@@ -77,8 +103,16 @@ def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status):
     run = small_run(measurements=[m])
     assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""]
     said = f"naive: {status}: {m.reason}"
-    assert run.footnotes([m]) == [said] and said in run.text() and said in Html(run._repr_html_()).words
-    assert "<b>wrong" in repr(m) and f"{status}  3 | 4 rows" in repr(m) and "&lt;b&gt;wrong" in m._repr_html_()
+    assert (
+        run.footnotes([m]) == [said]
+        and said in run.text()
+        and said in Html(run._repr_html_()).words
+    )
+    assert (
+        "<b>wrong" in repr(m)
+        and f"{status}  3 | 4 rows" in repr(m)
+        and "&lt;b&gt;wrong" in m._repr_html_()
+    )
     row = markdown(run, Shape.of(8)).splitlines()[4]
     assert len(re.findall(r"(?<!\\)\|", row)) == 5 and "4 rows <b>wrong" in row, "in the README"
 
@@ -87,8 +121,14 @@ def test_footnotes_say_once_what_was_not_right_and_of_which_kernels():
     wide = "not converged: ±0.5 % was not reached"
     m = replace(measured("naive", gate=False), degradations=(wide,))
     assert [*cells(m).values()][1:3] == ["off", "100.0 µs *"]
-    ms = [replace(m, kernel=name, shape=(n,) * 3) for name, n in (("a", 256), ("b", 256), ("a", 512))]
-    notes = ["* the interval is wider than requested", f"{wide} (a at 256, b at 256, a at 512)", "a note"]
+    ms = [
+        replace(m, kernel=name, shape=(n,) * 3) for name, n in (("a", 256), ("b", 256), ("a", 512))
+    ]
+    notes = [
+        "* the interval is wider than requested",
+        f"{wide} (a at 256, b at 256, a at 512)",
+        "a note",
+    ]
     assert small_run(notes=["a note"]).footnotes(ms) == notes
     noted = Verdict((Stage("a", True, 0, 0, "", seconds=0.25, note="products are short"),), "fp32")
     run = small_run(measurements=[replace(measured("naive"), verdict=noted)])
@@ -96,23 +136,32 @@ def test_footnotes_say_once_what_was_not_right_and_of_which_kernels():
 
 
 def test_a_rate_above_the_fp32_ceiling_says_how_that_can_be():
-    slow, fast = (replace(measured(name), time=Estimate(us, us, us)) for name, us in (("naive", 100.0), ("split", 1.0)))
+    slow, fast = (
+        replace(measured(name), time=Estimate(us, us, us))
+        for name, us in (("naive", 100.0), ("split", 1.0))
+    )
     run = small_run(measurements=[slow, fast])
     shares = [m.of_ceiling or 0.0 for m in run.measurements]
     assert shares[0] < 1 < shares[1]
     (said,) = run.footnotes(run.measurements)
-    assert said.startswith("above the FP32 ceiling: on tensor cores") and said.endswith("(split at 512)")
+    assert said.startswith("above the FP32 ceiling: on tensor cores") and said.endswith(
+        "(split at 512)"
+    )
 
 
 def test_a_run_in_a_terminal_and_in_a_notebook():
     shown = small_run().text()
     lines = shown.splitlines()
     assert lines[0].startswith(LABEL)
-    assert [line for line in lines if " × " in line] == [f"{n} × {n} × {n}" for n in (512, 1024, 2048)]
+    assert [line for line in lines if " × " in line] == [
+        f"{n} × {n} × {n}" for n in (512, 1024, 2048)
+    ]
     (naive,) = [line for line in lines if "100.0 µs" in line]
     assert "50.0 % ±1.0" in naive and "4.5 %" in naive
     assert "70 µs" not in shown, "a biased measurement is not a row of the unbiased table"
-    assert "TFLOP/s" in shown.partition("1024 × 1024 × 1024")[2].splitlines()[1], "but not of the main ones"
+    assert "TFLOP/s" in shown.partition("1024 × 1024 × 1024")[2].splitlines()[1], (
+        "but not of the main ones"
+    )
     page = Html(small_run()._repr_html_())
     assert page.words[0].startswith(LABEL)
     assert page.tags.count("table") == page.tags.count("caption") == 3
@@ -121,7 +170,10 @@ def test_a_run_in_a_terminal_and_in_a_notebook():
 
 def test_the_details_of_a_measurement():
     """The rates of what is no matrix product, and what they are shares of; columns that no row fills are left out."""
-    hot = [replace(side, hot_us=[us] * 9) for side, us in zip(measured("f").samples.sides, (80.0, 48.0), strict=True)]
+    hot = [
+        replace(side, hot_us=[us] * 9)
+        for side, us in zip(measured("f").samples.sides, (80.0, 48.0), strict=True)
+    ]
     work = replace(measured("f").work, bytes_read=2 * 10**8, bytes_written=10**8)
     m = replace(measured("f"), shape=None, axes={"N": 8}, work=work)
     run = small_run(measurements=[replace(m, samples=replace(m.samples, sides=hot))])
@@ -129,7 +181,11 @@ def test_the_details_of_a_measurement():
         "N": "8", "time": "100.0 µs", "±95 %": "1.00 %", "rate": "2.68 TFLOP/s", "GB/s": "3000", "items/s": "5.243 G",
         "of copy": "75.0 %", "hot": "80.00 µs", "of cuBLAS": "50.0 % ±1.0", "SM MHz": "1980",
     }  # fmt: skip
-    shares = run.measurements[0].of_memory_peak, run.measurements[0].of_roof, run.measurements[0].hot_ratio
+    shares = (
+        run.measurements[0].of_memory_peak,
+        run.measurements[0].of_roof,
+        run.measurements[0].hot_ratio,
+    )
     assert [round(100 * (share if isinstance(share, float) else share.value), 1) for share in shares if share] == [
         62.3, 4.0, 60.0,
     ]  # fmt: skip
@@ -139,14 +195,23 @@ def test_the_details_of_a_measurement():
 
 
 def test_means_are_over_the_sizes_that_have_a_time():
-    rows = [measured("naive", 512, us=100.0, ratio=0.5), measured("naive", 1024, us=100.0, ratio=0.125)]
+    rows = [
+        measured("naive", 512, us=100.0, ratio=0.5),
+        measured("naive", 1024, us=100.0, ratio=0.125),
+    ]
     skipped = Measurement("naive", (2048, 2048, 2048), "skipped", reason="too slow")
     run = small_run(measurements=[*rows, skipped, measured("cuBLAS", 512)])
-    assert [[*row.values()] for row in run.means()] == [["naive", "2 of 3", "12.08", "7.59", "25.0 %"]]
+    assert [[*row.values()] for row in run.means()] == [
+        ["naive", "2 of 3", "12.08", "7.59", "25.0 %"]
+    ]
     assert "over the sizes" in run.text() and "over the sizes · live" in run._repr_html_()
-    cases = [replace(measured("mine", us=us), shape=None, axes={"case": str(us)}) for us in (1e5, 2e5)]
+    cases = [
+        replace(measured("mine", us=us), shape=None, axes={"case": str(us)}) for us in (1e5, 2e5)
+    ]
     over = small_run(measurements=cases).means()
-    assert [[*row.values()] for row in over] == [["mine", "2 of 2", "150 ms", "0.00201", "0.00190", "50.0 %"]]
+    assert [[*row.values()] for row in over] == [
+        ["mine", "2 of 2", "150 ms", "0.00201", "0.00190", "50.0 %"]
+    ]
 
 
 def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_was_off():
@@ -160,7 +225,9 @@ def test_the_full_label_says_what_was_done_about_the_overhead_and_that_the_gate_
 
 def test_a_verdict_shows_every_stage_with_its_margin():
     page = Html(VERDICT._repr_html_())
-    assert {"the gate: failed", "✗\u00a0failed", "✓\u00a0passed", "900 of 600", "rms <b>9</b>"} <= {*page.words}
+    assert {"the gate: failed", "✗\u00a0failed", "✓\u00a0passed", "900 of 600", "rms <b>9</b>"} <= {
+        *page.words
+    }
     assert re.search(r"precision +✗.failed +900 of 600 +rms", repr(VERDICT))
     assert "#e0702455 100.0%" in VERDICT._repr_html_(), "more than its limit, in the colour of that"
 
@@ -179,7 +246,9 @@ def points() -> Run:
     m = replace(m, against={"gelu": m.first})
     hot = [replace(m.samples.sides[0], hot_us=[7.0, 8.0]), m.samples.sides[1]]
     m = replace(m, samples=replace(m.samples, sides=hot, overhead_us=3.45))
-    return small_run(measurements=[m, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
+    return small_run(
+        measurements=[m, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})]
+    )
 
 
 def test_a_frame_has_the_axes_as_columns():
@@ -194,7 +263,9 @@ def test_samples_are_tidy_and_give_the_measurements_time_again():
     assert samples.of.value_counts().to_dict() == {"kernel": 3, "baseline": 3, "hot kernel": 2}
     assert samples[samples.of == "kernel"].counts.to_list() == [True, True, False]
     assert (samples.us_read - samples.us).dropna().to_list() == approx([3.45] * 6, abs=1e-6)
-    assert sample_times(m)[0] == approx([us - 3.45 for us in m.samples.sides[0].us]), "as the charts have them"
+    assert sample_times(m)[0] == approx([us - 3.45 for us in m.samples.sides[0].us]), (
+        "as the charts have them"
+    )
     assert set(samples.label) == {run.label} and set(samples["axis us"]) == {"half"}
 
 
@@ -206,13 +277,20 @@ def example(of: Callable[..., object]) -> Any:
 
 def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size():
     naive = recorded_run().select("naive", Shape.of(256))[0]
-    assert example(Run.samples)["naive", 256] == approx(np.std(naive.samples.counted(), ddof=1), abs=1e-4)
+    assert example(Run.samples)["naive", 256] == approx(
+        np.std(naive.samples.counted(), ddof=1), abs=1e-4
+    )
     assert example(Run.frame).loc["naive", 256] == naive.us
 
 
 def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart():
-    near = [replace(measured(name, us=us), time=Estimate(us, us - 1, us + 1)) for name, us in (("a", 50), ("b", 51.5))]
-    run = small_run(measurements=[*near, measured("c", us=90), measured("d", us=70), measured("a", 1024, us=9)])
+    near = [
+        replace(measured(name, us=us), time=Estimate(us, us - 1, us + 1))
+        for name, us in (("a", 50), ("b", 51.5))
+    ]
+    run = small_run(
+        measurements=[*near, measured("c", us=90), measured("d", us=70), measured("a", 1024, us=9)]
+    )
     table = run.pivot()
     assert table.columns == ["kernel", "512", "1024"] and "recorded" not in table.title
     shown = {row[0]: [str(cell) for cell in row[1:]] for row in table.rows}
@@ -268,15 +346,31 @@ def test_show_prints_a_run_and_writes_it(tmp_path, monkeypatch):
     assert len(pandas.read_parquet(parquet)) == len(points().frame())
 
 
-@pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers",), "wall_s")])
+@pytest.mark.parametrize(
+    ("command", "column"), [(("ablate", "naive"), "factor"), (("peers",), "wall_s")]
+)
 def test_every_command_that_prints_measurements_writes_them(tmp_path, monkeypatch, command, column):
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     found = worklog(*command, "--csv", tmp_path / "a.csv", "--markdown", tmp_path / "a.md")
-    assert found.exit_code == 0 and {column, "label"} <= {*pandas.read_csv(tmp_path / "a.csv").columns}
+    assert found.exit_code == 0 and {column, "label"} <= {
+        *pandas.read_csv(tmp_path / "a.csv").columns
+    }
     head, _, columns, rule, *rows = (tmp_path / "a.md").read_text().splitlines()
-    assert "recorded · NVIDIA H200" in head and f" {column} " in columns and rule.startswith("|---") and len(rows) > 10
+    assert (
+        "recorded · NVIDIA H200" in head
+        and f" {column} " in columns
+        and rule.startswith("|---")
+        and len(rows) > 10
+    )
 
 
 def test_many_notes_below_a_table_are_folded_but_all_there():
-    few, many = (replace(TABLE, notes=[f"note {number}" for number in range(count)]).html() for count in (5, 6))
-    assert "<details>" not in few and "<summary>6 notes</summary><p><small>note 0" in many and "note 5" in many
+    few, many = (
+        replace(TABLE, notes=[f"note {number}" for number in range(count)]).html()
+        for count in (5, 6)
+    )
+    assert (
+        "<details>" not in few
+        and "<summary>6 notes</summary><p><small>note 0" in many
+        and "note 5" in many
+    )

@@ -55,7 +55,9 @@ class Array:
         first, last, step = rows.indices(self.shape[0])
         assert step == 1
         width = self.size // self.shape[0]
-        part = NumpyBuffer(self.buffer.memory, self.buffer.start + first * width, (last - first) * width)
+        part = NumpyBuffer(
+            self.buffer.memory, self.buffer.start + first * width, (last - first) * width
+        )
         return Array(self.machine, part, (last - first, *self.shape[1:]))
 
 
@@ -78,7 +80,12 @@ class Elementwise:
 
     def same(self, one: Any, other: Any, flag: Any) -> None:
         """flag = whether both hold the same, bit by bit."""
-        self.write(flag, lambda x, y: (x.ravel().view(np.uint32) == y.ravel().view(np.uint32)).all(), one, other)
+        self.write(
+            flag,
+            lambda x, y: (x.ravel().view(np.uint32) == y.ravel().view(np.uint32)).all(),
+            one,
+            other,
+        )
 
     def above(self, one: Any, limit: float, flag: Any) -> None:
         """flag = whether the first element exceeds a limit."""
@@ -105,7 +112,9 @@ class VirtualArrays(Elementwise):
 
     def head(self, array: Array, size: int) -> Array:
         """Its first elements, without a copy."""
-        return Array(self.machine, NumpyBuffer(array.buffer.memory, array.buffer.start, size), (size,))
+        return Array(
+            self.machine, NumpyBuffer(array.buffer.memory, array.buffer.start, size), (size,)
+        )
 
     def address(self, array: Array) -> int:
         return int(array.data.ctypes.data)
@@ -121,7 +130,14 @@ class VirtualArrays(Elementwise):
         self._enqueue(host.nbytes / self.machine.bytes_per_us, lambda: kept, to)
 
     def gemm(
-        self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False, factor: float = 1.0
+        self,
+        alpha: float,
+        a: Array,
+        b: Array,
+        beta: float,
+        c: Array,
+        rounded: bool = False,
+        factor: float = 1.0,
     ) -> None:
         """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them.
         factor: of its time.
@@ -129,7 +145,9 @@ class VirtualArrays(Elementwise):
         product = partial(self._product, alpha, a, b, beta, c, rounded)
         self._enqueue(lambda: factor * self._product_us(a, b), product, c, alone=True)
 
-    def gemm_unless(self, flag: Array, cached: Array, alpha: float, a: Array, b: Array, beta: float, c: Array) -> None:
+    def gemm_unless(
+        self, flag: Array, cached: Array, alpha: float, a: Array, b: Array, beta: float, c: Array
+    ) -> None:
         """One kernel that reads a flag: if it is not 0, it copies `cached`, else it computes."""
         copied = c.size * 4 / self.machine.bytes_per_us
         self._enqueue(
@@ -140,7 +158,9 @@ class VirtualArrays(Elementwise):
         )
 
     @staticmethod
-    def _product(alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> Float32:
+    def _product(
+        alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False
+    ) -> Float32:
         left, right = (tf32(x.data) if rounded else x.data for x in (a, b))
         product: Float32 = np.float32(alpha) * (left @ right)
         return product if beta == 0 else product + np.float32(beta) * c.data
@@ -154,7 +174,11 @@ class VirtualArrays(Elementwise):
         return us / self.machine.warm_speedup if self.machine.touch(id(a.buffer.memory)) else us
 
     def _enqueue(
-        self, us: float | Callable[[], float], work: Callable[[], Any], to: Array, alone: bool = False
+        self,
+        us: float | Callable[[], float],
+        work: Callable[[], Any],
+        to: Array,
+        alone: bool = False,
     ) -> None:
         """Read at the start, write at the end. alone: a product, which fills the device."""
 

@@ -86,8 +86,12 @@ class VirtualBaseline(Runnable):
     def operands(self, shape: Shape) -> tuple[str, ...]:
         return ()
 
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+    def enqueue(
+        self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+    ) -> None:
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
-        left, right, out = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
+        left, right, out = (
+            self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes
+        )
         with self.loan.current():
             self.arrays.gemm(alpha, left, right, beta, out, self.claimed == "tf32", self.factor)

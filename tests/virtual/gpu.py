@@ -34,7 +34,9 @@ class VirtualGpu:
     warm_speedup: float = 1.0  # of a kernel, where nothing flushed L2 since the launch before
     load_us: float = 0.0  # what a kernel's first launch costs the host
     clock: Callable[[float], float] = lambda now: REFERENCE_MHZ  # at a simulated time
-    ramp_us: float = 0.0  # after idling, the clock climbs from idle_mhz with this time constant (0: at once)
+    ramp_us: float = (
+        0.0  # after idling, the clock climbs from idle_mhz with this time constant (0: at once)
+    )
     idle_mhz: float = REFERENCE_MHZ
     noise: float = 0.0  # relative standard deviation
     outlier_every: int = 0  # every n-th launch is slower
@@ -45,7 +47,9 @@ class VirtualGpu:
     slow_mhz: float = REFERENCE_MHZ
     node_us: float = 0.0  # gap before each node of a graph
     fetch_us: float = 0.0  # what a launch waits where more than FETCHED others are queued behind it
-    ring_us: Sequence[float] = (0.0,)  # what a kernel waits in each place of the ring of launches, in turn
+    ring_us: Sequence[float] = (
+        0.0,
+    )  # what a kernel waits in each place of the ring of launches, in turn
     tracer_us: float = 0.0  # what the tracer reads on top
     # Draws the share by which a kernel of sensitivity 1 is slower in the next placement of its buffers.
     placement: Callable[[np.random.Generator], float] = lambda rng: 0.0
@@ -58,7 +62,9 @@ class VirtualGpu:
     def __post_init__(self) -> None:
         self.device = VirtualDevice(self.machine)
         self.stream = self.device.stream
-        self.traced: list[tuple[float, float, str]] | None = None  # start and end in ns of what ran, if it is listed
+        self.traced: list[tuple[float, float, str]] | None = (
+            None  # start and end in ns of what ran, if it is listed
+        )
         self.watch = SimpleNamespace(reason=None, reasons=lambda: self.mask(self.machine.host_now))
         self.remarks: list[str] = []
         self.log: list[str] = []
@@ -97,7 +103,9 @@ class VirtualGpu:
         def launch() -> None:
             if module not in self._loaded:
                 if self.held or self.stream.recording is not None:
-                    raise LaunchFailed("a module was loaded in a held queue: on a real GPU this waits for ever")
+                    raise LaunchFailed(
+                        "a module was loaded in a held queue: on a real GPU this waits for ever"
+                    )
                 self.machine.pass_host(self.load_us)
                 self._loaded.add(module)
             self.log.append(name)
@@ -120,7 +128,9 @@ class VirtualGpu:
         clock = self.slow_mhz if self._slow else self.clock(now)
         if not self.ramp_us:
             return clock
-        return float(clock - (clock - min(self.idle_mhz, clock)) * np.exp(-(now - self._woke) / self.ramp_us))
+        return float(
+            clock - (clock - min(self.idle_mhz, clock)) * np.exp(-(now - self._woke) / self.ramp_us)
+        )
 
     @property
     def l2_bytes(self) -> int:
@@ -158,7 +168,9 @@ class VirtualGpu:
             if self.flush_evicts and not self.marked:
                 self.machine.l2.clear()
 
-        self.machine.enqueue(lambda: self._traced(self.flush_us / 2, "flush"), lambda: evict, self.stream)
+        self.machine.enqueue(
+            lambda: self._traced(self.flush_us / 2, "flush"), lambda: evict, self.stream
+        )
         self.machine.enqueue(self.flush_us / 2, lambda: None, self.stream)
 
     def make_room(self, slots: int) -> None:
@@ -182,7 +194,9 @@ class VirtualGpu:
         self.device.synchronize()
         if self.machine.gave_up:
             self.machine.gave_up = False
-            raise LaunchFailed("the blocking kernel waited 20 s for the host: the launcher synchronises")
+            raise LaunchFailed(
+                "the blocking kernel waited 20 s for the host: the launcher synchronises"
+            )
 
     def elapsed_us(self, start: int, stop: int) -> float:
         if not {start, stop} <= self._events.keys():

@@ -22,6 +22,8 @@ if __name__ == "__main__":
     xp.machine = Machine()
     with child.answering() as (order, say):
         if order["do"] == "measure":
-            worker.answer(order, say, lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values()))
+            worker.answer(
+                order, say, lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
+            )
         else:
             check_without_races(order, say)

@@ -97,7 +97,11 @@ class Machine:
         l2_bytes: int = 64 * 2**20,
         host_now: float = 0.0,
     ) -> None:
-        self.enqueue_us, self.flops_per_us, self.bytes_per_us = enqueue_us, flops_per_us, bytes_per_us
+        self.enqueue_us, self.flops_per_us, self.bytes_per_us = (
+            enqueue_us,
+            flops_per_us,
+            bytes_per_us,
+        )
         self.warm_speedup, self.l2_bytes = warm_speedup, l2_bytes
         self.host_now, self.device_now = host_now, 0.0
         self.legacy = Stream("legacy")
@@ -145,7 +149,9 @@ class Machine:
             stream.recording.append(work)
             return None
         if self.held is not None and len(stream.queue) > QUEUE_LENGTH:
-            raise LaunchFailed("the stream's queue is full while it is held: on a real GPU this waits for ever")
+            raise LaunchFailed(
+                "the stream's queue is full while it is held: on a real GPU this waits for ever"
+            )
         self.pass_host(self.enqueue_us)
         return self._put(stream, work)
 
@@ -250,7 +256,9 @@ class Machine:
         """Let the device run, in the order of time, until it is enough."""
         while not enough():
             when, what = self._next()
-            if when == NEVER and self.held is not None:  # the host waits for what waits for the host
+            if (
+                when == NEVER and self.held is not None
+            ):  # the host waits for what waits for the host
                 self.host_now += HOLD_LIMIT_US
                 self.gave_up = True
                 self.release()
@@ -266,7 +274,12 @@ class Machine:
                 head = stream.queue[0]
                 at = (self._start(head), 1) if head.began is None else (head.end, 0)
                 if at < first:
-                    first, what = at, partial(self._begin, stream, at[0]) if at[1] else partial(self._end, stream)
+                    first, what = (
+                        at,
+                        partial(self._begin, stream, at[0])
+                        if at[1]
+                        else partial(self._end, stream),
+                    )
         for thread in self.threads:
             if thread.ended is None and (thread.at, 1) < first:
                 first, what = (thread.at, 1), partial(self._run, thread)
@@ -275,7 +288,9 @@ class Machine:
     def _start(self, head: Operation) -> float:
         """When the head of a stream can start; NEVER while that is not known."""
         after = [*head.after, self._alone] if head.work.alone and self._alone else head.after
-        return max([head.enqueued, *(NEVER if other.ended is None else other.ended for other in after)])
+        return max(
+            [head.enqueued, *(NEVER if other.ended is None else other.ended for other in after)]
+        )
 
     def _begin(self, stream: Stream, at: float) -> None:
         self.device_now = at

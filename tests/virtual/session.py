@@ -23,7 +23,9 @@ OVERHEAD = {"offset_us": VirtualGpu.offset_us, "tick_us": 0.0, "slope": 1.0, "la
 ROOFS = {"fp32_tflops": PEAK_TFLOPS, "copy_gbs": 16.0, "l2_gbs": 32.0, "sm_mhz": MHZ}
 SAME = {"aa_ratio": 1.0, "aa_low": 1.0, "aa_high": 1.0}
 FLUSH = {"warm_cycles": 250.0, "cold_cycles": 650.0, "still_cached": 0.0}
-CALIBRATION = Calibration(offset_by_length_us={"10": VirtualGpu.offset_us}, **OVERHEAD, **ROOFS, **SAME, **FLUSH)
+CALIBRATION = Calibration(
+    offset_by_length_us={"10": VirtualGpu.offset_us}, **OVERHEAD, **ROOFS, **SAME, **FLUSH
+)
 
 
 class VirtualSession(Session):
@@ -39,7 +41,10 @@ class VirtualSession(Session):
         if timeline is None:
             machine.l2_bytes = L2_BYTES
             timeline = VirtualGpu(machine, clock=lambda now: MHZ)
-        baselines = {math: VirtualBaseline(timeline.device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
+        baselines = {
+            math: VirtualBaseline(timeline.device, f"cuBLAS {math.upper()}")
+            for math in ("fp32", "tf32")
+        }
         own = {kernel.name: kernel for kernel in user_kernels}
         super().__init__(own, calibration, (timeline, baselines))
 
@@ -64,10 +69,14 @@ def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> floa
     """Microseconds by the harness alone, without the gate."""
     loop = loop_of(session, Job(name, shape), harness, [CUBLAS])
     try:
-        reading = time_in_turn(session.timeline, loop.launches, harness, move=loop.move if loop.pool else None)
+        reading = time_in_turn(
+            session.timeline, loop.launches, harness, move=loop.move if loop.pool else None
+        )
     finally:
         loop.close()
-    return reading.us(harness.statistic) - event_overhead_us(harness.as_dict(), CALIBRATION.offset_us)
+    return reading.us(harness.statistic) - event_overhead_us(
+        harness.as_dict(), CALIBRATION.offset_us
+    )
 
 
 def once(launch: Timed) -> None:

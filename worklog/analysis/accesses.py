@@ -45,7 +45,9 @@ class Access:
         """A warp's steps in order: the kind, the byte where it is, and the first element of A or B that it holds."""
         last: dict[int, tuple[int, int]] = {}
         for number, *moved in self.document["steps"][warp]:
-            byte, held = (was + by for was, by in zip(last.get(number, (0, 0)), [*moved, 0, 0], strict=False))
+            byte, held = (
+                was + by for was, by in zip(last.get(number, (0, 0)), [*moved, 0, 0], strict=False)
+            )
             last[number] = byte, held
             yield self.document["kinds"][number], byte, held
 
@@ -72,7 +74,9 @@ def access(kernel: Kernel | str, shape: Shape | int | None = None, block: int = 
     kernel.check(shape)
     grid = kernel.blocks(shape)
     if not 0 <= block < math.prod(grid):
-        raise BadSetting(f"{kernel.name} has {math.prod(grid)} blocks at {shape}: choose one from 0")
+        raise BadSetting(
+            f"{kernel.name} has {math.prod(grid)} blocks at {shape}: choose one from 0"
+        )
     reader = _Reader(kernel, shape, grid, block)
     return Access(kernel, reader.run.label, reader.document())
 
@@ -83,7 +87,12 @@ def _code(index: Lanes) -> NDArray[np.uint32]:
 
 
 VERBS = {"ld": "read", "st": "write", "atom": "update", "cp": "copy"}
-WAITS = {"bar": "__syncthreads()", "barrier": "a barrier", "mbarrier": "an mbarrier", "cp": "its copies"}
+WAITS = {
+    "bar": "__syncthreads()",
+    "barrier": "a barrier",
+    "mbarrier": "an mbarrier",
+    "cp": "its copies",
+}
 MATRIX = ("ldmatrix", "stmatrix", "wmma")  # instructions
 
 
@@ -114,15 +123,23 @@ class _Reader:
         self.of_a = shape.m * shape.k
         index = np.arange(self.of_a + shape.k * shape.n)
         codes = _code(index).view(np.float32)
-        self.run = executed(kernel, shape, block, a=codes[: self.of_a].copy(), b=codes[self.of_a :].copy())
+        self.run = executed(
+            kernel, shape, block, a=codes[: self.of_a].copy(), b=codes[self.of_a :].copy()
+        )
         words = self.run.trace["words"]
         held = (words & (1 << 23) - 1).astype(np.int64) * UNMIX & (1 << 23) - 1
-        self.held = np.where((held < len(index)) & (_code(held) == words), held, -1)  # elements of A, then of B
+        self.held = np.where(
+            (held < len(index)) & (_code(held) == words), held, -1
+        )  # elements of A, then of B
         self.kinds: list[dict[str, Any]] = []
         self.known: dict[Any, tuple[int, int]] = {}  # the number of a kind, and what it wastes
         self.pills: dict[tuple[int, int, str, str], _Pill] = defaultdict(_Pill)
-        self.shown = dict[str, list[int]]()  # by matrix, the first and the last row and column that are touched
-        self.copied: dict[tuple[int, int], Lanes] = {}  # by warp and pc, the elements that a cp.async reads
+        self.shown = dict[
+            str, list[int]
+        ]()  # by matrix, the first and the last row and column that are touched
+        self.copied: dict[
+            tuple[int, int], Lanes
+        ] = {}  # by warp and pc, the elements that a cp.async reads
         self.steps: list[list[list[int]]] = [[] for _ in range(-(-kernel.thread_count // WARP))]
 
     def document(self) -> dict[str, Any]:
@@ -145,14 +162,19 @@ class _Reader:
                 pill.worst = pill.worst or (here if excess else None)
                 pill.count, pill.excess = pill.count + 1, pill.excess + excess
                 accesses[warp] += 1
-        arrays = sorted({made["array"] for made in self.kinds if "array" in made}, key=lambda a: (a not in GLOBAL, a))
+        arrays = sorted(
+            {made["array"] for made in self.kinds if "array" in made},
+            key=lambda a: (a not in GLOBAL, a),
+        )
         names = [*self.pills]
         for made in self.kinds:
             if "pill" in made:
                 made["array"], made["pill"] = arrays.index(made["array"]), names.index(made["pill"])
         # At first, the line is shown that wastes most, or else is accessed most; stores to C only where no other
         # wastes, since the loop over K is cut short.
-        ranks = [(name[2] != "C" and p.excess > 0, p.excess, p.count) for name, p in self.pills.items()]
+        ranks = [
+            (name[2] != "C" and p.excess > 0, p.excess, p.count) for name, p in self.pills.items()
+        ]
         shown = [*self.pills.values()][ranks.index(max(ranks))] if ranks else _Pill()
         return {
             "kernel": self.kernel.name,
@@ -161,7 +183,11 @@ class _Reader:
             f"{' × '.join(map(str, self.grid))} · {self.kernel.thread_count} threads · {self.run.label}",
             "notes": [finding.at(self.kernel.file) for finding in self.run.result.findings[:3]],
             "arrays": arrays,
-            "matrices": {name: [*self.sizes[name], *self._shown(name)] for name in self.sizes if name in self.shown},
+            "matrices": {
+                name: [*self.sizes[name], *self._shown(name)]
+                for name in self.sizes
+                if name in self.shown
+            },
             "of_a": self.of_a,
             "source": self._source(),
             "pills": [self._pill(*name, pill) for name, pill in self.pills.items()],
@@ -205,14 +231,22 @@ class _Reader:
         return len(self.kinds) - 1, excess
 
     def _add(
-        self, kind: dict[str, Any], site: Site, memory: str, verb: str, cost: tuple[int, str], excess: int = 0
+        self,
+        kind: dict[str, Any],
+        site: Site,
+        memory: str,
+        verb: str,
+        cost: tuple[int, str],
+        excess: int = 0,
     ) -> tuple[int, int]:
         """Add a kind, and what it costs to its line."""
         name = site.line, site.caller, memory, verb
         self.pills[name].costs.append(cost)
         self.pills[name].bad |= excess > 0
         writes = verb not in ("read", "multiply from") and (verb != "copy" or "rows" in kind)
-        kind |= {"bad": int(excess > 0), "array": memory, "pill": name} | ({"writes": 1} if writes else {})
+        kind |= {"bad": int(excess > 0), "array": memory, "pill": name} | (
+            {"writes": 1} if writes else {}
+        )
         return self._added(kind, excess)
 
     def _access(self, place: int, step: Step) -> tuple[tuple[int, int], int, int] | None:
@@ -220,13 +254,21 @@ class _Reader:
         if site.space == "const" or not len(lanes):
             return None
         if not step.width:
-            self.pills.setdefault((site.line, site.caller, step.memory, VERBS.get(site.op, "read")), _Pill())
+            self.pills.setdefault(
+                (site.line, site.caller, step.memory, VERBS.get(site.op, "read")), _Pill()
+            )
             return None
         byte = step.byte[lanes]
         base, held = int(byte.min()), self._elements(place, step)
         first, holds = self._relative(held)
         where = site.line, site.caller, site.op, step.memory, step.width, step.width > site.width
-        key = *where, lanes.tobytes(), (byte - base).tobytes(), holds.tobytes(), tuple(step.costs[1:4])
+        key = (
+            *where,
+            lanes.tobytes(),
+            (byte - base).tobytes(),
+            holds.tobytes(),
+            tuple(step.costs[1:4]),
+        )
         return self._known(key, partial(self._add_access, step, base, holds)), base, first
 
     def _add_access(self, step: Step, base: int, holds: Lanes) -> tuple[int, int]:
@@ -239,15 +281,25 @@ class _Reader:
             floats = f"value{'s' * (used > 1)} of {unit} byte"
         verb = "copy" if copy else VERBS.get(site.op, "read")
         text = f"{_several(len(lanes), 'lane')} {verb}{'s' * (len(lanes) == 1)} {_several(used, floats)}"
-        text += f" of {step.memory}" + (f" as float{count}" if count > 1 and floats == "float" else "")
-        text += f", {'stores' if site.writes else 'loads'} that the assembler joins" if joined else ""
-        kind: dict[str, Any] = {"text": text, "width": step.width, "counts": [sectors, least, waves, conflicts]}
+        text += f" of {step.memory}" + (
+            f" as float{count}" if count > 1 and floats == "float" else ""
+        )
+        text += (
+            f", {'stores' if site.writes else 'loads'} that the assembler joins" if joined else ""
+        )
+        kind: dict[str, Any] = {
+            "text": text,
+            "width": step.width,
+            "counts": [sectors, least, waves, conflicts],
+        }
         offsets = dict(zip(lanes.tolist(), (byte - base).tolist(), strict=True))
         kind["lanes"] = [offsets.get(lane) for lane in range(WARP)]
         if not step.in_shared:
             share = f"{100 * used * unit / (SECTOR * sectors):.3g} % used" if sectors else ""
             cost = f"{_several(sectors, 'sector')} where {least} would do, {share}"
-            kind["cost"] = cost if sectors > least else f"{_several(sectors, 'sector')}, the least possible"
+            kind["cost"] = (
+                cost if sectors > least else f"{_several(sectors, 'sector')}, the least possible"
+            )
             excess, short = sectors - least, (sectors, "sector")
         elif copy:
             kind["cost"], excess, short = "not counted: the copy writes it later", 0, (0, "later")
@@ -275,7 +327,9 @@ class _Reader:
             return self.copied.get(own, unknown)
         if step.in_shared:
             at = byte % 16 // FLOAT
-            return np.stack([self.held[place, step.lanes, (at + word) % 4] for word in range(count)], axis=1)
+            return np.stack(
+                [self.held[place, step.lanes, (at + word) % 4] for word in range(count)], axis=1
+            )
         elements = byte[:, None] // FLOAT + np.arange(count) + self.of_a * (step.memory == "B")
         self.copied[own] = elements if step.memory in ("A", "B") else unknown
         if step.memory in self.sizes:
@@ -285,7 +339,11 @@ class _Reader:
     def _touch(self, elements: Lanes, name: str = "") -> None:
         """Of A, then B, or of the matrix of this name."""
         in_a = elements < self.of_a
-        for own, inside in ((name, elements),) if name else (("A", elements[in_a]), ("B", elements[~in_a] - self.of_a)):
+        for own, inside in (
+            ((name, elements),)
+            if name
+            else (("A", elements[in_a]), ("B", elements[~in_a] - self.of_a))
+        ):
             if inside.size:
                 rows, columns = divmod(inside, self.sizes[own][1])
                 now = [int(rows.min()), int(columns.min()), int(rows.max()), int(columns.max())]
@@ -304,23 +362,43 @@ class _Reader:
         memory, bytes_ = buffer_of(self.kernel, record["address"][1:2].astype(np.int64), 0)
         base, sectors, least = int(bytes_[0]), int(record["costs"][1]), strips * -(-size // SECTOR)
         if memory in self.sizes:
-            starts = base // FLOAT + np.arange(strips) * pitch // FLOAT + self.of_a * (memory == "B")
-            self._touch(np.concatenate([starts, starts + size // FLOAT - 1]), "C" if memory == "C" else "")
+            starts = (
+                base // FLOAT + np.arange(strips) * pitch // FLOAT + self.of_a * (memory == "B")
+            )
+            self._touch(
+                np.concatenate([starts, starts + size // FLOAT - 1]), "C" if memory == "C" else ""
+            )
         loads, what = site.op == "cp", f"{strips} × {size}" if strips > 1 else f"{size}"
         text = f"One bulk copy moves {what} bytes of {memory} {'to' if loads else 'from'} shared memory, without lanes"
         cost = _several(sectors, "sector") + (f" where {least} would do" if sectors > least else "")
-        kind = {"text": text, "cost": cost, "box": [strips, size, pitch], "counts": [sectors, least, 0, 0]}
+        kind = {
+            "text": text,
+            "cost": cost,
+            "box": [strips, size, pitch],
+            "counts": [sectors, least, 0, 0],
+        }
         verb, excess = "copy" if loads else "copy to", max(0, sectors - least)
         add = partial(self._add, kind, site, memory, verb, (sectors, "sector"), excess)
         return self._known((site.pc, strips, size, pitch, sectors, memory), add), base, 0
 
     def _multiplication(self, places: list[int]) -> tuple[tuple[int, int], int, int]:
         """A wgmma of a warp. places: its records; the first one only marks it."""
-        records, site = self.run.trace[places[1:]], self.run.result.sites[int(self.run.trace["pc"][places[0]])]
+        records, site = (
+            self.run.trace[places[1:]],
+            self.run.result.sites[int(self.run.trace["pc"][places[0]])],
+        )
         byte = records["address"].astype(np.int64).ravel()
-        base, (first, holds) = int(byte.min()) if byte.size else 0, self._relative(self.held[places[1:]].ravel())
+        base, (first, holds) = (
+            int(byte.min()) if byte.size else 0,
+            self._relative(self.held[places[1:]].ravel()),
+        )
         text = f"The tensor cores read {_several(byte.size, 'line')} of 16 bytes of shared memory, without lanes"
-        kind = {"text": text, "cost": "not counted", "counts": [0, 0, 0, 0], "lines": (byte - base).tolist()}
+        kind = {
+            "text": text,
+            "cost": "not counted",
+            "counts": [0, 0, 0, 0],
+            "lines": (byte - base).tolist(),
+        }
         add = partial(self._add, kind | _hold(holds), site, "shared", "multiply from", (0, "line"))
         return self._known((site.pc, (byte - base).tobytes(), holds.tobytes()), add), base, first
 
@@ -346,7 +424,9 @@ class _Reader:
         if defined is None or not defined.is_own:
             shown |= {*range(1, len(text) + 1)}
         else:
-            first, last = (defined.line(at) for at in (defined.body.start_byte, defined.body.end_byte - 1))
+            first, last = (
+                defined.line(at) for at in (defined.body.start_byte, defined.body.end_byte - 1)
+            )
             while first > 1 and text[first - 2].strip():
                 first -= 1
             shown |= {*range(first, last + 1)}
@@ -355,7 +435,11 @@ class _Reader:
 
 def _hold(holds: Lanes) -> dict[str, Any]:
     """What a kind of step holds, where that is known."""
-    return {"hold": [None if e < 0 else e for e in holds.ravel().tolist()]} if (holds >= 0).any() else {}
+    return (
+        {"hold": [None if e < 0 else e for e in holds.ravel().tolist()]}
+        if (holds >= 0).any()
+        else {}
+    )
 
 
 def _wavefronts(byte: Lanes, lanes: Lanes, width: int, base: int) -> list[list[list[int]]]:
@@ -365,7 +449,9 @@ def _wavefronts(byte: Lanes, lanes: Lanes, width: int, base: int) -> list[list[l
     phases = max(1, width // FLOAT)
     at = dict(zip(lanes.tolist(), byte.tolist(), strict=True))
     if phases > 1:
-        paired = (all(at[lane] == at.get(lane ^ distance, at[lane]) for lane in at) for distance in (1, 2))
+        paired = (
+            all(at[lane] == at.get(lane ^ distance, at[lane]) for lane in at) for distance in (1, 2)
+        )
         phases //= 2 if any(paired) else 1
     out: list[list[list[int]]] = [[] for _ in range(phases)]
     for phase, rows in enumerate(out):

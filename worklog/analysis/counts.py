@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import FIRST_ADDRESS, SPACING, WARP, EmulatedDevice, Result, Site, launch, plain_name
+from worklog.emulator import (
+    FIRST_ADDRESS,
+    SPACING,
+    WARP,
+    EmulatedDevice,
+    Result,
+    Site,
+    launch,
+    plain_name,
+)
 from worklog.emulator import Kernel as Code
 from worklog.kernel import Kernel, Program
 from worklog.problem import Shape
@@ -50,16 +59,25 @@ class Executed(NamedTuple):
     label: str
 
 
-def executed(kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None) -> Executed:
+def executed(
+    kernel: Kernel, shape: Shape, block: int = 0, *, a: Any = None, b: Any = None
+) -> Executed:
     """Run a block of a kernel's main launch with a trace; all blocks where one may wait for another, or know that it is
     the last: where there are atomics or fences. a, b: float32 (default: zeros).
     """
     compiled, label = _compiled(kernel.program)
-    sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, -(-kernel.workspace_bytes(shape) // FLOAT)
+    sizes = (
+        shape.m * shape.k,
+        shape.k * shape.n,
+        shape.m * shape.n,
+        -(-kernel.workspace_bytes(shape) // FLOAT),
+    )
     zeros = [np.zeros(size, np.float32) for size in sizes]
     a, b, c, workspace = zeros[0] if a is None else a, zeros[1] if b is None else b, *zeros[2:]
     arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
-    ordered = any(instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions)
+    ordered = any(
+        instruction.parts[0] in ("atom", "red", "membar") for instruction in compiled.instructions
+    )
     result = launch(
         compiled, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared, races=False,
         trace=True, only_blocks=None if ordered else [block],
@@ -80,7 +98,9 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
     if site is None or site.op == "wgmma" or "bulk" in site.parts:
         return None
     in_global = record["space"] == 0
-    site = site.source if site.source and in_global else site.at("global" if in_global else "shared")
+    site = (
+        site.source if site.source and in_global else site.at("global" if in_global else "shared")
+    )
     byte, width = record["address"].astype(np.int64), site.width
     lanes = np.flatnonzero(record["mask"] >> np.arange(WARP, dtype=np.uint32) & 1)
     if in_global:
@@ -92,7 +112,16 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
             if not (wide[lanes] % group.width).any():
                 width, byte = group.width * bool(group.leads), wide
                 break
-    return Step(site, int(record["warp"]), memory, lanes, byte, width, record["costs"].tolist(), record["words"])
+    return Step(
+        site,
+        int(record["warp"]),
+        memory,
+        lanes,
+        byte,
+        width,
+        record["costs"].tolist(),
+        record["words"],
+    )
 
 
 def buffer_of(kernel: Kernel, addresses: Lanes, lane: int) -> tuple[str, Lanes]:

@@ -13,9 +13,28 @@ import numpy as np
 
 from worklog import emulator
 from worklog.analysis.prediction import WHOLE, predict
-from worklog.emulator import ARCH, RESOURCES, Counts, EmulatedDevice, Finding, NotPredictable, build, load
+from worklog.emulator import (
+    ARCH,
+    RESOURCES,
+    Counts,
+    EmulatedDevice,
+    Finding,
+    NotPredictable,
+    build,
+    load,
+)
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import LIMITS, RUNGS, Compiled, Kernel, MainLoop, Occupancy, loop_of, no_sass, occupancy
+from worklog.kernel import (
+    LIMITS,
+    RUNGS,
+    Compiled,
+    Kernel,
+    MainLoop,
+    Occupancy,
+    loop_of,
+    no_sass,
+    occupancy,
+)
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 
@@ -57,7 +76,11 @@ class Inspection:
     def occupancy(self, out: Compiled) -> Occupancy | None:
         """On one architecture; None if the block is unknown."""
         shared = out.shared_bytes + out.program.shared
-        return None if self.threads is None else occupancy(out.arch, self.threads, out.registers, shared)
+        return (
+            None
+            if self.threads is None
+            else occupancy(out.arch, self.threads, out.registers, shared)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -65,7 +88,9 @@ class Inspection:
         for out in self.compiled:
             at_once = self.occupancy(out)
             of_block = {"occupancy": None if at_once is None else asdict(at_once)}
-            resources.append({"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}, **of_block})
+            resources.append(
+                {"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}, **of_block}
+            )
         text = dict(enumerate(program.source.splitlines(), 1))
         return {
             "kernel": program.entry,
@@ -75,25 +100,38 @@ class Inspection:
             "resources": resources,
             "shape": None if self.shape is None else [self.shape.m, self.shape.n, self.shape.k],
             "counts": asdict(self.counts) if self.lines else None,
-            "lines": [{"line": n, "text": text.get(n, ""), **asdict(cost)} for n, cost in self.lines.items()],
+            "lines": [
+                {"line": n, "text": text.get(n, ""), **asdict(cost)}
+                for n, cost in self.lines.items()
+            ],
             "caveats": list(self.caveats),
             "findings": [asdict(finding) for finding in self.findings],
             "sass_main_loop": {arch: loop.counts for arch, loop in self.sass.loops.items()},
             "sass_note": self.sass.note,
-            "sass_bank_conflicts": {arch: loop.bank_conflicts for arch, loop in self.sass.loops.items()},
+            "sass_bank_conflicts": {
+                arch: loop.bank_conflicts for arch, loop in self.sass.loops.items()
+            },
         }
 
 
 def architectures(words: str) -> tuple[str, ...]:
     """Read "sm_90,sm_120" or "all". Raises BadSetting."""
-    names = tuple(LIMITS) if words.strip() == "all" else tuple(word.strip() for word in words.split(","))
+    names = (
+        tuple(LIMITS)
+        if words.strip() == "all"
+        else tuple(word.strip() for word in words.split(","))
+    )
     for name in names:
         if name not in LIMITS:
-            raise BadSetting(f"cannot compile for {name!r}: choose from {', '.join(LIMITS)}, or all")
+            raise BadSetting(
+                f"cannot compile for {name!r}: choose from {', '.join(LIMITS)}, or all"
+            )
     return tuple(dict.fromkeys(names))
 
 
-def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)) -> Inspection:
+def inspect(
+    kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)
+) -> Inspection:
     """A kernel at a shape; without grid and block, only its resources. An instruction that the emulator does not
     support is a caveat.
 
@@ -105,11 +143,17 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     has sm_90), LaunchFailed, and BadSetting for an architecture, a host function, or a grid without a block.
     """
     if kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung")
+        raise BadSetting(
+            f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung"
+        )
     if kernel.grid and not kernel.block:
-        raise BadSetting("--grid needs --block: give both to count the kernel's memory requests too")
+        raise BadSetting(
+            "--grid needs --block: give both to count the kernel's memory requests too"
+        )
     if kernel.choose is not None:
-        kernel = kernel.at(shape or RUNG_SIZE, archs[0] if len(archs) == 1 else "")  # of several, what all can run
+        kernel = kernel.at(
+            shape or RUNG_SIZE, archs[0] if len(archs) == 1 else ""
+        )  # of several, what all can run
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
     compiled = tuple(out for out, _ in built)
@@ -117,7 +161,9 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     inspected = Inspection(compiled, main, threads, label, _main_loops(compiled))
     if not kernel.grid:
         return inspected
-    own = kernel.number is None and all(kernel.code is not record.code for record in RUNGS)  # of no other tile
+    own = kernel.number is None and all(
+        kernel.code is not record.code for record in RUNGS
+    )  # of no other tile
     shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
     inspected = replace(inspected, shape=shape)
     findings: tuple[Finding, ...] = ()
@@ -135,7 +181,9 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
             if predict(parsed, kernel, small).lines != lines:
                 what = f"the memory requests of {kernel.entry} cannot be predicted from a few of its blocks"
                 advice = f"take a size of up to {WHOLE}, which is run in full"
-                raise NotPredictable(f"{kernel.file}: {what}: the counts of a full run at {small} differ; {advice}")
+                raise NotPredictable(
+                    f"{kernel.file}: {what}: the counts of a full run at {small} differ; {advice}"
+                )
         predicted = predict(parsed, kernel, shape)
     except (emulator.UnsupportedInstruction, NotPredictable) as error:
         if own and isinstance(error, NotPredictable):
@@ -145,12 +193,16 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     return replace(inspected, label=label, lines=predicted.lines, findings=findings, caveats=notes)
 
 
-def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
+def _run(
+    kernel: Kernel, shape: Shape, arch: str
+) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
     """One launch with every detector and every counter on; beta = 0, so C holds NaN before."""
     device = EmulatedDevice(arch, count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
     c = np.full((shape.m, shape.n), np.nan, np.float32)
-    kernel.load(device).enqueue(shape, 1.0, device.upload(a), device.upload(b), 0.0, device.upload(c))
+    kernel.load(device).enqueue(
+        shape, 1.0, device.upload(a), device.upload(b), 0.0, device.upload(c)
+    )
     assert device.last is not None
     return device.last.lines, device.last.findings
 
@@ -174,7 +226,9 @@ def save(inspected: Inspection, folder: Path) -> list[Path]:
         for name, content in contents.items():
             (folder / name).write_bytes(content)
     except OSError as error:
-        raise WorklogError(f"cannot write into {folder}: {error.strerror}; give --out another folder") from error
+        raise WorklogError(
+            f"cannot write into {folder}: {error.strerror}; give --out another folder"
+        ) from error
     return [folder / name for name in sorted(contents)]
 
 
@@ -186,18 +240,32 @@ def report(inspected: Inspection) -> str:
     for out in inspected.compiled:
         at_once = inspected.occupancy(out)
         row = {"arch": out.arch, "registers": str(out.registers), "stack B": str(out.stack_bytes)}
-        row |= {"spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}", "shared B": str(out.shared_bytes)}
-        row |= dict.fromkeys(("blocks/SM", "warps/SM", "occupancy"), "?") | {"limited by": "give --block"}
+        row |= {
+            "spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}",
+            "shared B": str(out.shared_bytes),
+        }
+        row |= dict.fromkeys(("blocks/SM", "warps/SM", "occupancy"), "?") | {
+            "limited by": "give --block"
+        }
         if at_once:
             row |= {"blocks/SM": str(at_once.blocks), "warps/SM": str(at_once.warps)}
-            row |= {"occupancy": f"{100 * at_once.share:.0f} %", "limited by": " and ".join(at_once.limited_by)}
+            row |= {
+                "occupancy": f"{100 * at_once.share:.0f} %",
+                "limited by": " and ".join(at_once.limited_by),
+            }
         resources.append(row)
-    parts = [f"{program.name}: {program.entry}{threads}", Table.of("", resources).text(), _sass(inspected.sass)]
+    parts = [
+        f"{program.name}: {program.entry}{threads}",
+        Table.of("", resources).text(),
+        _sass(inspected.sass),
+    ]
     if not inspected.lines:
         caveats = inspected.caveats or ("give --grid and --block to count memory requests by line",)
         return "\n\n".join([*parts, inspected.label, *caveats])
     mix = sorted(counts.instructions.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix)
+    shares = ", ".join(
+        f"{name} {100 * count / counts.all_instructions:.1f} %" for name, count in mix
+    )
     if fma := counts.instructions.get("fma"):
         shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
         shares += f"; {shared / fma:.3f} shared wavefronts per warp multiply-add"
@@ -219,7 +287,12 @@ def _sass(sass: Sass) -> str:
     if rest := shown[SASS_SHOWN:]:
         rows.append(["others", *(str(sum(mix[name] for name in rest)) for mix in loops)])
     rows.append(["all", *(str(mix.total()) for mix in loops)])
-    rows.append(["FFMAs with a bank conflict", *(f"{100 * loop.bank_conflicts:.1f} %" for loop in sass.loops.values())])
+    rows.append(
+        [
+            "FFMAs with a bank conflict",
+            *(f"{100 * loop.bank_conflicts:.1f} %" for loop in sass.loops.values()),
+        ]
+    )
     return Table("", ("main loop, SASS", *sass.loops), rows).text()
 
 
@@ -229,13 +302,22 @@ def _memory(counts: Counts) -> Table:
         cost = getattr(counts, name)
         if not cost.requests:
             continue
-        row = {"memory": name.replace("_", " "), "requests": scaled(cost.requests), "bytes": scaled(cost.bytes)}
-        row |= dict.fromkeys(("sectors", "sectors/request", "wavefronts", "per request", "conflicts"), "")
+        row = {
+            "memory": name.replace("_", " "),
+            "requests": scaled(cost.requests),
+            "bytes": scaled(cost.bytes),
+        }
+        row |= dict.fromkeys(
+            ("sectors", "sectors/request", "wavefronts", "per request", "conflicts"), ""
+        )
         if name.startswith("shared"):
             row |= {"wavefronts": scaled(cost.wavefronts), "conflicts": scaled(cost.conflicts)}
             row["per request"] = f"{cost.wavefronts / cost.requests:.2f}"
         else:
-            row |= {"sectors": scaled(cost.sectors), "sectors/request": f"{cost.sectors_per_request:.2f}"}
+            row |= {
+                "sectors": scaled(cost.sectors),
+                "sectors/request": f"{cost.sectors_per_request:.2f}",
+            }
         rows.append(row)
     return Table.of("", rows)
 
@@ -248,17 +330,24 @@ def _source(inspected: Inspection) -> str:
         f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank conflicts; load + store)",
     ]
     text = inspected.main.program.source.splitlines()
-    header = next((n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0)
+    header = next(
+        (n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0
+    )
     for number, line in enumerate(text[header:], start=header + 1):
         share, sectors, waves = "", list[str](), list[str]()
         if counts := inspected.lines.get(number):
             if counts.all_instructions:
                 share = f"{100 * counts.all_instructions / everything:.1f} %"
-            of_global, of_shared = (counts.global_load, counts.global_store), (counts.shared_load, counts.shared_store)
+            of_global, of_shared = (
+                (counts.global_load, counts.global_store),
+                (counts.shared_load, counts.shared_store),
+            )
             sectors = [f"{cost.sectors_per_request:.3g}" for cost in of_global if cost.requests]
             for cost in of_shared:
                 if cost.requests:
-                    waves.append(f"{cost.wavefronts / cost.requests:.3g}" + ("!" if cost.conflicts else ""))
+                    waves.append(
+                        f"{cost.wavefronts / cost.requests:.3g}" + ("!" if cost.conflicts else "")
+                    )
         cost_words = f"{share:>7} {' + '.join(sectors):>14} {' + '.join(waves):>14}"
         rows.append(f"{cost_words}  {number:>4}  {line}".rstrip())
     return "\n".join(rows)

@@ -21,7 +21,17 @@ from itertools import product
 from typing import Any
 
 from worklog import emulator
-from worklog.emulator import BadLaunch, Counts, Flow, NotPredictable, Pointer, Result, combined, launch, load
+from worklog.emulator import (
+    BadLaunch,
+    Counts,
+    Flow,
+    NotPredictable,
+    Pointer,
+    Result,
+    combined,
+    launch,
+    load,
+)
 from worklog.emulator import Kernel as Code
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import device
@@ -31,7 +41,11 @@ from worklog.runs import Gpu, Run, Table, duration, recorded_run
 
 SIZE = Shape.of(4096)
 FMA, L1, SHARED, DRAM = "multiply-adds", "L1 lookups", "shared-memory wavefronts", "DRAM reads"
-TRIAL_BLOCKS, TRIAL_LEAST, TRIAL_MOST = 5, 160, 640  # along M and along N: blocks, and the range of elements
+TRIAL_BLOCKS, TRIAL_LEAST, TRIAL_MOST = (
+    5,
+    160,
+    640,
+)  # along M and along N: blocks, and the range of elements
 # Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
 STRETCH = 64
 SHORTEST = 2 * STRETCH
@@ -39,7 +53,11 @@ WHOLE = Shape.of(512)  # the most work of which all blocks are run
 
 
 def predict(
-    code: Code, kernel: Kernel, shape: Shape, beta: float = 0.0, blocks: Mapping[int, int] | None = None
+    code: Code,
+    kernel: Kernel,
+    shape: Shape,
+    beta: float = 0.0,
+    blocks: Mapping[int, int] | None = None,
 ) -> Result:
     """Counts of a rung's code (or one with its signature, tile and block) at a shape, in about a second at any size.
     alpha is 1.
@@ -56,7 +74,10 @@ def predict(
     # A shorter K with the same remainder within a stretch, and the number of stretches left out. A kernel for squares
     # reads K from M or N.
     turns = 0 if kernel.domain.square else max(0, (shape.k - SHORTEST) // STRETCH)
-    axes = [[(0, 1), (1, n - 2), (n - 1, 1)] if n > 2 else [(k, 1) for k in range(n)] for n in (*grid, 1)[:3]]
+    axes = [
+        [(0, 1), (1, n - 2), (n - 1, 1)] if n > 2 else [(k, 1) for k in range(n)]
+        for n in (*grid, 1)[:3]
+    ]
     weights = blocks or {
         (z * grid[1] + y) * grid[0] + x: count_x * count_y * count_z
         for (x, count_x), (y, count_y), (z, count_z) in product(*axes)
@@ -76,24 +97,41 @@ def predict(
     return Result(code.name, label, len(weights), (), lines)
 
 
-def counts_at(code: Code, kernel: Kernel, shape: Shape, blocks: Mapping[int, int] | None = None) -> MemoryCounts:
+def counts_at(
+    code: Code, kernel: Kernel, shape: Shape, blocks: Mapping[int, int] | None = None
+) -> MemoryCounts:
     """Memory counts of a launch at a shape, as predict()."""
     counts = predict(code, kernel, shape, blocks=blocks).counts
-    loads, stores, shared = counts.global_load, counts.global_store, counts.shared_load + counts.shared_store
+    loads, stores, shared = (
+        counts.global_load,
+        counts.global_store,
+        counts.shared_load + counts.shared_store,
+    )
     of_loads = loads.requests, loads.sectors, loads.bytes, loads.cache_lines
-    of_others = stores.requests, stores.sectors, shared.wavefronts, shared.conflicts, counts.thread_fma
+    of_others = (
+        stores.requests,
+        stores.sectors,
+        shared.wavefronts,
+        shared.conflicts,
+        counts.thread_fma,
+    )
     return MemoryCounts(kernel.program.sha256, *of_loads, *of_others)
 
 
 def count_all(code: Code, kernel: Kernel, shape: Shape) -> Mapping[int, Counts]:
     """Counts by source line of every block and all of K, without values; alpha = 1, beta = 0. For small shapes."""
-    return _of_blocks(code, kernel, shape, dict.fromkeys(range(math.prod(kernel.blocks(shape))), 1), 0.0)
+    return _of_blocks(
+        code, kernel, shape, dict.fromkeys(range(math.prod(kernel.blocks(shape))), 1), 0.0
+    )
 
 
 def _of_blocks(
     code: Code, kernel: Kernel, shape: Shape, weights: Mapping[int, int], beta: float
 ) -> Mapping[int, Counts]:
-    a, b, c = (Pointer(None, 4 * x * y) for x, y in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)))
+    a, b, c = (
+        Pointer(None, 4 * x * y)
+        for x, y in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+    )
     arguments = kernel.bind(shape, 1.0, a, b, beta, c, Pointer(None, kernel.workspace_bytes(shape)))
     together = defaultdict[int, list[int]](list)  # by weight
     for number, weight in weights.items():
@@ -153,8 +191,12 @@ class Bound:
         return f"{'an' if self.gpu.startswith('NVIDIA') else 'a'} {self.gpu}"
 
     def __str__(self) -> str:
-        where = f"{self.shape}, which the verdict doesn't cover," if self.beyond else str(self.shape)
-        words = f"at least {duration(1e3 * self.ms)} at {where} on {self.card}, bound by {self.limit}"
+        where = (
+            f"{self.shape}, which the verdict doesn't cover," if self.beyond else str(self.shape)
+        )
+        words = (
+            f"at least {duration(1e3 * self.ms)} at {where} on {self.card}, bound by {self.limit}"
+        )
         if self.measured_ms is not None:
             words += f"; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
         return words
@@ -177,16 +219,29 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
         passes = [bound(part, shape, gpu) for part in kernel.passes]
         main = passes[kernel.main]
         counts = sum((part.counts for part in passes if part is not main), main.counts)
-        limits = {name: sum(part.limits.get(name, math.nan) for part in passes) for name in main.limits}
+        limits = {
+            name: sum(part.limits.get(name, math.nan) for part in passes) for name in main.limits
+        }
         limits = {name: ms for name, ms in limits.items() if ms == ms} | {DRAM: main.limits[DRAM]}
         notes = tuple(dict.fromkeys(note for part in passes for note in part.notes))
         return replace(main, limits=limits, counts=counts, notes=notes)
     counted, tile = memory_counts(), kernel.template
     own, blocks = counted.rungs.get(kernel.name), math.prod(kernel.blocks(shape))
-    if own and own.sha256 == kernel.program.sha256 and shape.m % tile["BM"] == shape.n % tile["BN"] == 0:
+    if (
+        own
+        and own.sha256 == kernel.program.sha256
+        and shape.m % tile["BM"] == shape.n % tile["BN"] == 0
+    ):
         counts = own.at(shape, counted.shape)
         first: dict[str, float] = {name: count / blocks for name, count in counts.numbers.items()}
-        return Bound(kernel.name, shape, gpu.name, counted.label, _limits(blocks, shape, gpu, counts, first), counts)
+        return Bound(
+            kernel.name,
+            shape,
+            gpu.name,
+            counted.label,
+            _limits(blocks, shape, gpu, counts, first),
+            counts,
+        )
     built, label = emulator.build(kernel.program, gpu.arch)
     with emulator.naming(kernel.program):
         parsed = load(built.ptx, built.symbol, built.shared_accesses)
@@ -196,7 +251,9 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
             for size, along in ((shape.m, y), (shape.n, x))
         )
         small = kernel.domain.padded(Shape(m, n, SHORTEST + STRETCH))
-        if predict(parsed, kernel, small).lines != count_all(parsed, kernel, small):  # so some blocks stand for all
+        if predict(parsed, kernel, small).lines != count_all(
+            parsed, kernel, small
+        ):  # so some blocks stand for all
             what = f"the counts of {kernel.entry} differ between its blocks, as seen at {small}"
             raise NotPredictable(f"{kernel.file}: {what}")
         counts = counts_at(parsed, kernel, shape)
@@ -207,7 +264,9 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     return Bound(kernel.name, shape, gpu.name, label, limits, counts, emulator.caveats(parsed))
 
 
-def _limits(blocks: int, shape: Shape, gpu: Gpu, counts: MemoryCounts, first: Mapping[str, float]) -> dict[str, float]:
+def _limits(
+    blocks: int, shape: Shape, gpu: Gpu, counts: MemoryCounts, first: Mapping[str, float]
+) -> dict[str, float]:
     """Milliseconds per limit. first: the counts of block 0."""
     sms, clocks = gpu.multiprocessors, gpu.sm_clock_mhz * 1e3  # per millisecond
 
@@ -251,11 +310,17 @@ def table(bounds: Iterable[Bound], times: str) -> Table:
         per_fma, counts = 2 * WARP / least.shape.flops, least.counts
         row = {"kernel": least.kernel, "at": str(least.shape)}
         row["sectors"] = f"{per_fma * (counts.load_sectors + counts.store_sectors):.3f}"
-        row |= {"L1 lines": f"{per_fma * counts.load_lines:.3f}", "wavefronts": f"{per_fma * counts.wavefronts:.3f}"}
+        row |= {
+            "L1 lines": f"{per_fma * counts.load_lines:.3f}",
+            "wavefronts": f"{per_fma * counts.wavefronts:.3f}",
+        }
         row |= {"at least": duration(1e3 * least.ms, padded=True), "bound by": least.limit}
         row |= {"measured": "–", "factor": "–"}
         if least.measured_ms is not None:
-            row |= {"measured": duration(1e3 * least.measured_ms, padded=True), "factor": f"{least.factor:.2f}"}
+            row |= {
+                "measured": duration(1e3 * least.measured_ms, padded=True),
+                "factor": f"{least.factor:.2f}",
+            }
         rows.append(row)
     counted = "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp"
     return Table.of(f"{counted}: {least.source}; times: {times}", rows)
@@ -296,11 +361,19 @@ class Prediction:
         own, bound = self.bound, None
         if own is not None:
             sides = [own.shape.m, own.shape.n, own.shape.k]
-            bound = {**asdict(own), "shape": sides, "ms": own.ms, "limit": own.limit, "label": own.label}
+            bound = {
+                **asdict(own),
+                "shape": sides,
+                "ms": own.ms,
+                "limit": own.limit,
+                "label": own.label,
+            }
         return {"bound": bound, "why": self.why, "label": self.label}
 
     def __repr__(self) -> str:
-        return "\n".join([*self.sentences, *([] if self.table is None else ["", self.table.text()])])
+        return "\n".join(
+            [*self.sentences, *([] if self.table is None else ["", self.table.text()])]
+        )
 
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
@@ -326,5 +399,7 @@ def predicted(
         return Prediction(None, {}, run.label, str(error))
     near = min(run.shapes(), key=lambda recorded: abs(math.log(recorded.flops / own.shape.flops)))
     beyond = any(size > most for size, most in zip(astuple(own.shape), checked or (), strict=False))
-    own = replace(own, measured_ms=None if measured_us is None else measured_us / 1e3, beyond=beyond)
+    own = replace(
+        own, measured_ms=None if measured_us is None else measured_us / 1e3, beyond=beyond
+    )
     return Prediction(own, rung_bounds(run, near), run.label)

@@ -52,12 +52,26 @@ UNITS = {
 OCCUPANCY = {"warps resident": "sm__warps_active.avg.pct_of_peak_sustained_active"}
 OCCUPANCY["warps possible"] = "sm__maximum_warps_per_active_cycle_pct"
 L2, DRAM = Counters.L2, "bytes of DRAM"
-SECTORS, ALL_OF_L2 = "lts__t_sectors_srcunit_tex.sum", "lts__t_bytes.sum"  # of 32 bytes, to and from L1; or all bytes
+SECTORS, ALL_OF_L2 = (
+    "lts__t_sectors_srcunit_tex.sum",
+    "lts__t_bytes.sum",
+)  # of 32 bytes, to and from L1; or all bytes
 OF_DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-SECTIONS = ("WarpStateStats", "SourceCounters", "ComputeWorkloadAnalysis", "Occupancy", "MemoryWorkloadAnalysis_Tables")
+SECTIONS = (
+    "WarpStateStats",
+    "SourceCounters",
+    "ComputeWorkloadAnalysis",
+    "Occupancy",
+    "MemoryWorkloadAnalysis_Tables",
+)
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)(?:_stall)?_per_issue_active\.ratio")
 PIPE = re.compile(r"sm__inst_executed_pipe_([a-z0-9]+)\.avg\.pct_of_peak_sustained_active")
-BUSY, CONFLICTS, SCATTERED, OF_ISSUED = 80.0, 0.1, 8.0, 0.9  # percent; of the wavefronts; sectors per request; share
+BUSY, CONFLICTS, SCATTERED, OF_ISSUED = (
+    80.0,
+    0.1,
+    8.0,
+    0.9,
+)  # percent; of the wavefronts; sectors per request; share
 FILLED = 0.75  # of the possible warps
 # What limits a kernel, by the busiest unit or the most frequent stall, and the rung that attacked it.
 LIMITS = {
@@ -93,12 +107,16 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
     """
     tool = shutil.which("ncu")
     if tool is None:
-        raise WorklogError("there is no ncu on PATH: install Nsight Compute, or the CUDA toolkit with its folder bin")
+        raise WorklogError(
+            "there is no ncu on PATH: install Nsight Compute, or the CUDA toolkit with its folder bin"
+        )
     own = kernel.at(shape, gpu().arch)
     name = own.function.rpartition("::")[2]
     with TemporaryDirectory(prefix="worklog-ncu-") as folder:
         report, order = Path(folder) / "report.ncu-rep", Path(folder) / "order"
-        (Path(folder) / Path(own.file).name).write_text(own.source, encoding="utf-8")  # which the report quotes
+        (Path(folder) / Path(own.file).name).write_text(
+            own.source, encoding="utf-8"
+        )  # which the report quotes
         order.write_bytes(pickle.dumps((kernel, shape, alpha, beta)))
         metrics = [*COUNTS.values(), *UNITS.values(), ALL_OF_L2, *OF_DRAM]
         command = [
@@ -111,13 +129,27 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
             "--launch-count",
             "1",
         ]
-        command += ["--import-source", "yes", "--source-folders", folder, "--metrics", ",".join(metrics)]
+        command += [
+            "--import-source",
+            "yes",
+            "--source-folders",
+            folder,
+            "--metrics",
+            ",".join(metrics),
+        ]
         command += [word for section in SECTIONS for word in ("--section", section)]
-        said = _ncu(tool, *command, sys.executable, "-P", "-m", "worklog.analysis.profile", str(order))
+        said = _ncu(
+            tool, *command, sys.executable, "-P", "-m", "worklog.analysis.profile", str(order)
+        )
         if not report.exists():
-            raise WorklogError(f"ncu saw no launch of {name}: {said.strip().splitlines()[-1] if said else 'no output'}")
+            raise WorklogError(
+                f"ncu saw no launch of {name}: {said.strip().splitlines()[-1] if said else 'no output'}"
+            )
         read = ["--import", str(report), "--csv", "--print-units", "base", "--page"]
-        raw, source = (_ncu(tool, *read, *page) for page in (["raw"], ["source", "--print-source", "cuda,sass"]))
+        raw, source = (
+            _ncu(tool, *read, *page)
+            for page in (["raw"], ["source", "--print-source", "cuda,sass"])
+        )
         version = _ncu(tool, "--version").strip().splitlines()[-1].split()[1]
     return counters_of(kernel.name, shape, raw, source, version)
 
@@ -125,12 +157,16 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
 def _ncu(tool: str, *arguments: str) -> str:
     """What Nsight Compute prints. Raises WorklogError."""
     command = tool, *arguments
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment())
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment()
+    )
     said = f"{done.stdout}\n{done.stderr}"
     if "ERR_NVGPUCTRPERM" in said:
         raise WorklogError(PERMIT)
     if done.returncode:
-        lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.strip().splitlines()[-1:]
+        lines = [
+            line for line in said.splitlines() if "==ERROR==" in line
+        ] or said.strip().splitlines()[-1:]
         raise WorklogError(f"ncu exited with {done.returncode}: {' '.join(lines)}")
     return done.stdout
 
@@ -157,7 +193,9 @@ def counters_of(kernel: str, shape: Shape, raw: str, source: str, version: str) 
         try:
             value = float(text[name].replace(",", ""))
         except (KeyError, ValueError):
-            raise WorklogError(f"ncu {version} has no counter {name} on this GPU: try another version") from None
+            raise WorklogError(
+                f"ncu {version} has no counter {name} on this GPU: try another version"
+            ) from None
         if math.isnan(value):
             raise WorklogError(f"ncu {version} counts NaN for {name}: try another version")
         return value
@@ -166,9 +204,15 @@ def counters_of(kernel: str, shape: Shape, raw: str, source: str, version: str) 
     values[L2] = 32 * number(SECTORS) if text.get(SECTORS) else number(ALL_OF_L2)
     values[DRAM] = sum(map(number, OF_DRAM))
     values |= {
-        f"pipe {match[1]}": number(name) for name in text if (match := PIPE.fullmatch(name)) and number(name) >= 1
+        f"pipe {match[1]}": number(name)
+        for name in text
+        if (match := PIPE.fullmatch(name)) and number(name) >= 1
     }
-    stalls = {match[1]: number(name) for name in text if (match := STALL.fullmatch(name)) and number(name) > 0}
+    stalls = {
+        match[1]: number(name)
+        for name in text
+        if (match := STALL.fullmatch(name)) and number(name) > 0
+    }
     return Counters(kernel, (shape.m, shape.n, shape.k), values, stalls, _by_line(source), version)
 
 
@@ -182,7 +226,10 @@ def _by_line(source: str) -> dict[str, dict[str, int]]:
             waits = {
                 name.removeprefix("stall_"): int(value)
                 for name, value in zip(columns, row, strict=True)
-                if name.startswith("stall_") and "Not Issued" not in name and value.isdigit() and int(value)
+                if name.startswith("stall_")
+                and "Not Issued" not in name
+                and value.isdigit()
+                and int(value)
             }
             if waits:
                 lines[row[0]] = waits
@@ -204,7 +251,11 @@ def limit(counters: Counters) -> str:
             cause = "scattered"
     elif busiest == "issue slots" and values["FP32 cores"] > OF_ISSUED * values[busiest]:
         cause = "FP32 cores"
-    waiting = {name: count for name, count in counters.stalls.items() if name not in ("selected", "not_selected")}
+    waiting = {
+        name: count
+        for name, count in counters.stalls.items()
+        if name not in ("selected", "not_selected")
+    }
     resident, possible = (values[name] for name in OCCUPANCY)
     if values[busiest] < BUSY and resident < FILLED * possible:
         cause = "blocks"
@@ -214,7 +265,9 @@ def limit(counters: Counters) -> str:
         share = 100 * waiting[cause] / sum(counters.stalls.values())
         said += f", and {share:.0f} % of the warps' cycles wait for {cause}"
     words, name = LIMITS.get(cause, (cause.replace("_", " "), ""))
-    attacked = f"; {name} attacked that: {rung(name).idea}" if name and name != counters.kernel else ""
+    attacked = (
+        f"; {name} attacked that: {rung(name).idea}" if name and name != counters.kernel else ""
+    )
     return f"{counters.kernel} is limited by {words} ({said}){attacked}"
 
 
@@ -226,8 +279,12 @@ def tables(counters: Counters, kernel: Kernel) -> list[Table]:
     rows = []
     try:
         counts: object = inspect(kernel, shape).counts
-        notes = ["the hardware repeats up to a fifth of the shared stores, not by their addresses: each is a conflict"]
-        notes += ["an H100 counts up to 3 % fewer sectors of global stores than the addresses have, others in each run"]
+        notes = [
+            "the hardware repeats up to a fifth of the shared stores, not by their addresses: each is a conflict"
+        ]
+        notes += [
+            "an H100 counts up to 3 % fewer sectors of global stores than the addresses have, others in each run"
+        ]
     except WorklogError as error:
         counts, notes = None, [f"not emulated: {error}"]
     for name in COUNTS:
@@ -235,13 +292,20 @@ def tables(counters: Counters, kernel: Kernel) -> list[Table]:
         here = attrgetter(name)(counts) if counts is not None else None
         off = "" if not here else signed(values[name] / here - 1, 2)
         rows.append(row | {"emulated": "" if here is None else scaled(here), "difference": off})
-    rows += [{"count": name, "hardware": scaled(values[name]), "emulated": "", "difference": ""} for name in (L2, DRAM)]
+    rows += [
+        {"count": name, "hardware": scaled(values[name]), "emulated": "", "difference": ""}
+        for name in (L2, DRAM)
+    ]
     title = f"{counters.kernel} at {shape} · one launch · Nsight Compute {counters.ncu}"
     units = {name: f"{values[name]:.1f} %" for name in (*UNITS, *OCCUPANCY)}
     units |= {name: f"{value:.1f} %" for name, value in values.items() if name.startswith("pipe ")}
     total = sum(counters.stalls.values()) or 1.0
     most = sorted(counters.stalls.items(), key=lambda stall: -stall[1])
-    units |= {f"warps: {name}": f"{100 * count / total:.1f} %" for name, count in most if count > 0.01 * total}
+    units |= {
+        f"warps: {name}": f"{100 * count / total:.1f} %"
+        for name, count in most
+        if count > 0.01 * total
+    }
     return [Table.of(title, rows, notes=notes), Table("of the peak, or of the warps' cycles", (), [*units.items()]),
             _lines(counters, kernel.at(shape).source.splitlines())]  # fmt: skip
 
@@ -254,7 +318,14 @@ def _lines(counters: Counters, text: Sequence[str], most: int = 8) -> Table:
     for number, of in sorted(counters.lines.items(), key=lambda line: -waits(line[1]))[:most]:
         reason = max(of, key=lambda name: of[name] * (name != "selected"))
         code = text[int(number) - 1].strip() if int(number) <= len(text) else ""
-        rows.append({"line": number, "of all waits": f"{100 * waits(of) / total:.1f} %", "most": reason, "code": code})
+        rows.append(
+            {
+                "line": number,
+                "of all waits": f"{100 * waits(of) / total:.1f} %",
+                "most": reason,
+                "code": code,
+            }
+        )
     return Table.of("where warps wait", rows)
 
 

@@ -21,7 +21,12 @@ from worklog.problem import Float32
 Array = NDArray[Any]
 STEP = {"tf32": 8, "f16": 16}  # k of one mma.sync
 # k after which a tensor core's sum is added to an FP32 sum, by name; None: never.
-WAYS = {"promoted every 128 k": 128, "promoted every 64 k": 64, "promoted every 256 k": 256, "never promoted": None}
+WAYS = {
+    "promoted every 128 k": 128,
+    "promoted every 64 k": 64,
+    "promoted every 256 k": 256,
+    "never promoted": None,
+}
 FRACTION = 25  # bits that a term keeps below the largest term's exponent
 LEAST = {"f16": -14, "tf32": -126, "f32": -126}  # exponents of the least normal numbers
 LEAST_SUM = -133  # the least emax
@@ -60,7 +65,9 @@ def truncated(x: Array) -> Array:
     with np.errstate(all="ignore"):
         normal = (x.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
         step = 2.0**-149
-        out = np.where(np.abs(x) < 2.0**-126, np.trunc(x / step) * step + 0.0, normal).astype(np.float32)
+        out = np.where(np.abs(x) < 2.0**-126, np.trunc(x / step) * step + 0.0, normal).astype(
+            np.float32
+        )
         return np.where(np.isnan(x), NAN, out)
 
 
@@ -87,7 +94,9 @@ def scaled(x: Float32, axis: int) -> tuple[Float32, Array]:
     return np.ldexp(x, exponents), exponents
 
 
-def tensor_product(a: Float32, b: Float32, type_: str = "f16", products: int = 3, promote: int | None = 128) -> Float32:
+def tensor_product(
+    a: Float32, b: Float32, type_: str = "f16", products: int = 3, promote: int | None = 128
+) -> Float32:
     """A B (M x N) as the rungs tf32 (products=1, promote=None), tf32x3, fp16x3 (promote=None) and promoted compute it.
 
     type_: "tf32" or "f16". products: 1, or 3 of two parts of each factor. promote: as in WAYS. K is a multiple of 16,
@@ -140,7 +149,10 @@ def error_growth(sizes: Sequence[int], n: int) -> dict[str, dict[int, float]]:
     """rms errors of FP16x3 by how often it is promoted (WAYS), and of FP32 multiply-adds, by K: of n x n elements of C,
     with factors uniform in -1 to 1.
     """
-    rng, curves = np.random.default_rng(13), {name: dict[int, float]() for name in (*WAYS, "FP32 multiply-adds")}
+    rng, curves = (
+        np.random.default_rng(13),
+        {name: dict[int, float]() for name in (*WAYS, "FP32 multiply-adds")},
+    )
     for k in sizes:
         a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((n, k), (k, n)))
         for name, promote in WAYS.items():

@@ -52,10 +52,14 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name; a usage error with the nearest name for an unknown one."""
-        if cmd_name == "check":  # before NumPy is loaded: in the gate's small products, BLAS threads only wait
+        if (
+            cmd_name == "check"
+        ):  # before NumPy is loaded: in the gate's small products, BLAS threads only wait
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         if cmd_name in COMMANDS:
-            command: click.Command = getattr(import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+            command: click.Command = getattr(
+                import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name
+            )
             return command
         if not ctx.resilient_parsing and not cmd_name.startswith("-"):
             ctx.fail(f"No such command {cmd_name!r}.{meant(cmd_name, COMMANDS)}")
@@ -80,7 +84,9 @@ class Commands(click.Group):
         COMMAND.set(ctx.obj)
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = lambda message, *_: click.echo(f"worklog: {message}", err=True)
+                warnings.showwarning = lambda message, *_: click.echo(
+                    f"worklog: {message}", err=True
+                )
                 return super().invoke(ctx)
         except WorklogError as error:
             what, exit_code = str(error), error.exit_code
@@ -90,7 +96,9 @@ class Commands(click.Group):
         ctx.exit(exit_code)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=COMPLETION)
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=COMPLETION
+)
 @click.version_option(__version__, prog_name="worklog")
 def main() -> None:
     """Check and time SGEMM kernels on NVIDIA GPUs beside cuBLAS, and draw the charts."""

@@ -36,15 +36,21 @@ from worklog.runner import check as checks
 from worklog.runs import write_bytes
 
 WATCH_S = 0.3
-EXPLAINED = "\nnotebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
+EXPLAINED = (
+    "\nnotebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
+)
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
-@click.argument("what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing(PROBLEMS))
+@click.argument(
+    "what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing(PROBLEMS)
+)
 @click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE
-@click.option("--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name.")
+@click.option(
+    "--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name."
+)
 def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (one of the package,
     or your file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py in a folder; or the
@@ -62,13 +68,19 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
         text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))
         written = _write({Path(what): text})
     elif folder is None:
-        raise BadSetting(f"cannot write {what}: give a name that ends in .cu, or a problem or `notebooks` and a folder")
+        raise BadSetting(
+            f"cannot write {what}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
+        )
     elif what == "notebooks":
         shipped = source_folder("_notebooks", "notebooks")
         sources = [path for kind in NOTEBOOKS for path in sorted(shipped.glob(kind))]
-        written = _write({folder / p.relative_to(shipped): p.read_text(encoding="utf-8") for p in sources})
+        written = _write(
+            {folder / p.relative_to(shipped): p.read_text(encoding="utf-8") for p in sources}
+        )
         as_root = " --allow-root" if os.geteuid() == 0 else ""
-        next_step = f"{shlex.quote(sys.executable)} -m jupyterlab{as_root} {shlex.quote(str(folder))}"
+        next_step = (
+            f"{shlex.quote(sys.executable)} -m jupyterlab{as_root} {shlex.quote(str(folder))}"
+        )
     else:
         named = shlex.quote(what) + (f" --dtype {dtype}" if dtype else "")
         written = _write(starters(find_problem(what, dtype), named, folder))
@@ -82,7 +94,9 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     """Write new files, several of them with their folders. Raises BadSetting for one that exists."""
     for path in (path for file in files for path in (*file.parents[::-1], file)):
         if path.is_file():
-            raise BadSetting(f"{path} exists already: give another {'folder' if len(files) > 1 else 'name'}")
+            raise BadSetting(
+                f"{path} exists already: give another {'folder' if len(files) > 1 else 'name'}"
+            )
     for file, text in files.items():
         try:
             if len(files) > 1:
@@ -109,9 +123,15 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     help="On the emulator, stop a group of threads that run together after this many.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
 @click.option(
-    "--watch", is_flag=True, help="Check again at each save of the file, and show what changed, until Ctrl-C."
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Seed of the inputs: it repeats a verdict (default: random).",
+)
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Check again at each save of the file, and show what changed, until Ctrl-C.",
 )
 @options.JSON
 def check(
@@ -146,7 +166,9 @@ def check(
             if shape is not None:
                 subject.check(shape)
         if subject.host is not None and (reason := device.gpu_reason()) is not None:
-            raise NoGpu(f"the emulator runs .cu files only, and a host function needs a GPU: {reason}")
+            raise NoGpu(
+                f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
+            )
         checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
         if subject.host is not None or checks.wants_gpu(on):
             checking = partial(checks.check_in_child, emulate=emulate is not False)
@@ -197,7 +219,11 @@ def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
             yield f"✓ {stage.name}: it failed before"
     old, new = ({(f.kind, f.text): f for f in checked.findings} for checked in (before, now))
     for mark, kept, other in (("+", new, old), ("−", old, new)):
-        yield from (f"{mark} {finding.at(now.kernel.file)}" for key, finding in kept.items() if key not in other)
+        yield from (
+            f"{mark} {finding.at(now.kernel.file)}"
+            for key, finding in kept.items()
+            if key not in other
+        )
     yield f"stages: {len(earlier)} → {len(now.verdict.stages)}; findings: {len(before.findings)} → {len(now.findings)}"
 
 
@@ -241,16 +267,36 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 @click.command()
 @options.kernel("what", "RUNG|FILE.cu")
 @options.launch
-@click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
-@options.size("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
-@click.option("--out", type=options.PATH, metavar="FOLDER", help="Also write PTX and cubins into this folder.")
-@click.option("--html", type=options.PATH, metavar="FILE", help="Also write a page that shows what each warp touches.")
+@click.option(
+    "--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all."
+)
+@options.size(
+    "The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512)."
+)
+@click.option(
+    "--out", type=options.PATH, metavar="FOLDER", help="Also write PTX and cubins into this folder."
+)
+@click.option(
+    "--html",
+    type=options.PATH,
+    metavar="FILE",
+    help="Also write a page that shows what each warp touches.",
+)
 @options.JSON
 def inspect(
-    what: str, arch: str, shape: Shape | None, out: Path | None, html: Path | None, as_json: bool, **launch: Any
+    what: str,
+    arch: str,
+    shape: Shape | None,
+    out: Path | None,
+    html: Path | None,
+    as_json: bool,
+    **launch: Any,
 ) -> None:
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
-    from worklog.analysis import accesses, inspection  # here: a check needs neither it nor starter code
+    from worklog.analysis import (
+        accesses,
+        inspection,
+    )  # here: a check needs neither it nor starter code
 
     if html is not None and html.suffix != ".html":  # it may be the kernel's file
         raise BadSetting(f"--html writes a web page: give a name that ends in .html, not {html}")
@@ -261,11 +307,17 @@ def inspect(
     if html is not None:
         from worklog.lab.pages import viewer  # here: matplotlib is slow to import
 
-        write_bytes(html, viewer([accesses.access(kernel, shape).document]).encode(), "give --html another file")
+        write_bytes(
+            html,
+            viewer([accesses.access(kernel, shape).document]).encode(),
+            "give --html another file",
+        )
         files.append(html)
     if not as_json:
         options.print_adapted([kernel])
     more = {"adapted": [*kernel.adapted], "files": [*map(str, files)]}
-    document = inspected.as_dict() | more | {"prediction": prediction.as_dict() if prediction else None}
+    document = (
+        inspected.as_dict() | more | {"prediction": prediction.as_dict() if prediction else None}
+    )
     text = inspection.report(inspected) + (f"\n\n{prediction}" if prediction else "")
     options.show(document, "\n".join([text, *(f"written: {path}" for path in files)]), as_json)

@@ -51,8 +51,13 @@ def error_growth() -> Drawing:
     """The errors of rungs 23 and 24 against K, emulated: with promotion, and without."""
     finding = "Promotion decides the class: without it, the error of FP16x3 grows with K"
     label = f"emulated · sm_90 PTX; U(-1, 1), {ELEMENTS} x {ELEMENTS} elements of C"
-    about = "u = 2⁻²⁴, and D is the 2-norm of an element's K products. Dashed: the limit of class fp32."
-    curves, limit = tensor_products.error_growth(GROWTH, ELEMENTS), {k: rms_limit(k) for k in GROWTH}
+    about = (
+        "u = 2⁻²⁴, and D is the 2-norm of an element's K products. Dashed: the limit of class fp32."
+    )
+    curves, limit = (
+        tensor_products.error_growth(GROWTH, ELEMENTS),
+        {k: rms_limit(k) for k in GROWTH},
+    )
     return plots.curves(finding, curves, label, "K", "rms error, u·D", subtitle=about, limit=limit)
 
 
@@ -66,16 +71,25 @@ def with_libraries() -> Run:
     """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
     tests/record/fp32_by_libraries.py measures.
     """
-    run, libraries = at_4096((*TENSOR, RUNGS[-1])), runs.open_run(kernels=["triton_tf32x3"], shape=4096)
+    run, libraries = (
+        at_4096((*TENSOR, RUNGS[-1])),
+        runs.open_run(kernels=["triton_tf32x3"], shape=4096),
+    )
     kernels = run.kernels | libraries.kernels
-    return replace(run, measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))], kernels=kernels)
+    return replace(
+        run,
+        measurements=[*run.measurements, *libraries.select(shape=Shape.of(4096))],
+        kernels=kernels,
+    )
 
 
 def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     """The figures that don't come from one run: a broken kernel, and the rungs past the article's ladder. recorded:
     whether the others are of the article's recording; then the sizes come from recordings of their own.
     """
-    stepped: dict[str, Callable[[], Drawing]] = {"sizes": lambda: plots.sizes(runs.in_steps())} if recorded else {}
+    stepped: dict[str, Callable[[], Drawing]] = (
+        {"sizes": lambda: plots.sizes(runs.in_steps())} if recorded else {}
+    )
     return stepped | {
         "diagnosis": diagnosis,
         "ladders": lambda: plots.ladders(at_4096(), 4096),
@@ -85,7 +99,10 @@ def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
 
 
 RUN = click.option(
-    "--run", "file", type=options.PATH, help="A run, as for `worklog show` (default: the newest, else the recording)."
+    "--run",
+    "file",
+    type=options.PATH,
+    help="A run, as for `worklog show` (default: the newest, else the recording).",
 )
 
 
@@ -108,7 +125,11 @@ def article(out: Path, harness: Harness) -> None:
     live = options.live_wanted(set=harness != Harness())
     planned = measure.article_jobs()
     with options.progress_bar() as progress:
-        run = measure.carry_out(planned, harness, progress=progress) if live else measure.holding(planned)
+        run = (
+            measure.carry_out(planned, harness, progress=progress)
+            if live
+            else measure.holding(planned)
+        )
     options.print_run(run, as_json=False)
     _draw(run, out, others(run.origin == "recorded"))
     if run.shapes() and rewrite(README, markdown(run), *markers("table")):
@@ -122,7 +143,9 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
     """Draw every chart of a run, and `more`; print what was drawn and what was not."""
     drawn = plots.draw_all(run, out, more)
     lines = [f"figures from: {run.label}"]
-    light = [path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")]
+    light = [
+        path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")
+    ]
     if light:
         lines += [f"  {path}" for path in light]
         lines.append(f"  and beside each one .png, and both as _dark: {len(drawn.paths)} files")
@@ -133,7 +156,9 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
 
 @click.command()
 @RUN
-@click.option("--grid", type=options.PATH, help="The panel's run file, made by tests/record/grid.py.")
+@click.option(
+    "--grid", type=options.PATH, help="The panel's run file, made by tests/record/grid.py."
+)
 @options.folder("site", "Folder for index.html.")
 def site(file: str | None, grid: Path | None, out: Path) -> None:
     """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""
@@ -169,15 +194,23 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
         runs.write_text(path, f"{before}{begin}\n{text}\n{end}{after}")
         return True
     if begins or end in old:
-        raise WorklogError(f"{path} has only one of two markers: put {begin} before the table and {end} after it")
+        raise WorklogError(
+            f"{path} has only one of two markers: put {begin} before the table and {end} after it"
+        )
     return False
 
 
 def markdown(run: Run, shape: Shape | None = None) -> str:
     """One size (default: 4096, else the largest) as Markdown with its label, and shares of cuBLAS at small sizes."""
     shape = shape_to_draw(run, None) if shape is None else shape
-    beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
-    shares = {(m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in run.select()}
+    beside = [
+        small
+        for size in SMALL_SIZES
+        if (small := Shape.of(size)) in run.shapes() and small != shape
+    ]
+    shares = {
+        (m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in run.select()
+    }
     rows = []
     for m in run.select(shape=shape):
         rate = str(cells(m)["TFLOP/s"]) if m.status == "measured" else m.reason or m.status

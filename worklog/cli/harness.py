@@ -35,15 +35,21 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 @options.kernel("rung", "RUNG")
 @options.SIZES
 @options.measuring
-def ablate(rung: str, shapes: list[Shape], harness: Harness, out: Path | None, as_json: bool, **shown: Any) -> None:
+def ablate(
+    rung: str, shapes: list[Shape], harness: Harness, out: Path | None, as_json: bool, **shown: Any
+) -> None:
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
     Without a GPU, the recording is shown.
     """
     if Path(rung).suffix:
-        raise BadSetting(f"ablate takes a rung: of a file, bias one setting, as in worklog run {rung} --set l2=warm")
+        raise BadSetting(
+            f"ablate takes a rung: of a file, bias one setting, as in worklog run {rung} --set l2=warm"
+        )
     options.live_wanted(out=out, set=harness != Harness())
     with options.progress_bar() as progress:
-        run = measure.ablate(rung, shapes or measure.ABLATION_SIZES, harness=harness, progress=progress, out=out)
+        run = measure.ablate(
+            rung, shapes or measure.ABLATION_SIZES, harness=harness, progress=progress, out=out
+        )
     rows = [asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, rung)]
     options.write_exports(rows, shown, title=f"{rung} · {run.label}")
     text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")
@@ -52,8 +58,12 @@ def ablate(rung: str, shapes: list[Shape], harness: Harness, out: Path | None, a
 
 @click.command()
 @click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
-@click.option("--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1).")
-@click.option("--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1)."
+)
+@click.option(
+    "--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU."
+)
 @options.out("Where to save the table.")
 @options.JSON
 def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> None:
@@ -64,7 +74,9 @@ def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> N
     if only is not None or out or any(how.values()) or measure.live_wanted():
         names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
         if names == []:
-            raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
+            raise BadSetting(
+                "--only names no exploit: give one or more, such as --only zeros,kahan"
+            )
         chosen = None if names is None else table_of.named(names)
         how["seeds"] = range(how["seeds"] or 1)
         with options.progress_bar() as progress:
@@ -76,8 +88,12 @@ def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> N
     else:
         table = table_of.open_exploits()
     options.show(table.as_dict(), table.text(options.terminal_width(150)), as_json)
-    if not (table.complete or table.origin):  # only a table that was made here can have been interrupted
-        raise Interrupted(f"interrupted: finished rows are {'shown' if out is None else f'in {out}'}")
+    if not (
+        table.complete or table.origin
+    ):  # only a table that was made here can have been interrupted
+        raise Interrupted(
+            f"interrupted: finished rows are {'shown' if out is None else f'in {out}'}"
+        )
     if table.failures:
         sys.exit(1)
 
@@ -92,7 +108,11 @@ def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> N
 @options.exports
 @options.JSON
 def peers(
-    files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None, as_json: bool, **exports: Path | None
+    files: tuple[Path, ...],
+    axes: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    **exports: Path | None,
 ) -> None:
     """Time kernels of known length and cuBLAS, or declared benchmarks, with this harness and with every other one that
     is installed. Without a GPU, or with WORKLOG_SOURCE=recorded, the recording is shown.
@@ -101,18 +121,32 @@ def peers(
         raise BadSetting("--axis is for declared benchmarks: give --bench FILE.py")
     path = None
     if out is not None or files or measure.live_wanted():
-        benchmarks = at(axes, [benchmark for file in files for benchmark in declared(file)]) if files else []
+        benchmarks = (
+            at(axes, [benchmark for file in files for benchmark in declared(file)]) if files else []
+        )
         device.require_gpu("omit --bench and --out to see the recorded comparison")
         with options.progress_bar() as progress:
             path = compare.compare(out, progress, benchmarks=benchmarks)
     table = open_comparison(path, "benchmarks" if files else "peers")
-    options.write_exports([row | {"label": table.label} for row in table.document["rows"]], exports, title=table.label)
-    options.show(table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json)
+    options.write_exports(
+        [row | {"label": table.label} for row in table.document["rows"]], exports, title=table.label
+    )
+    options.show(
+        table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json
+    )
 
 
 @click.command()
-@click.option("--settings", is_flag=True, help="Instead, list the harness's settings and the pitfalls they avoid.")
-@click.option("--calibrate", is_flag=True, help="Instead, measure the harness: overhead, noise, L2 flush, peaks.")
+@click.option(
+    "--settings",
+    is_flag=True,
+    help="Instead, list the harness's settings and the pitfalls they avoid.",
+)
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Instead, measure the harness: overhead, noise, L2 flush, peaks.",
+)
 @options.HARNESS
 @options.JSON
 def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> None:
@@ -124,7 +158,9 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
     if settings and calibrate:
         raise BadSetting("--settings and --calibrate each show something else: omit one")
     if harness.but(clocks="watched") != Harness() or (harness != Harness() and not calibrate):
-        raise BadSetting("--set takes only clocks here, with --calibrate, which uses the unbiased harness")
+        raise BadSetting(
+            "--set takes only clocks here, with --calibrate, which uses the unbiased harness"
+        )
     if calibrate:
         notes = list[str]()
         if options.live_wanted(set=harness != Harness()):
@@ -142,14 +178,23 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
             also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
             biased = ", ".join(map(str, pitfall.biased))
             lines.append(f"{pitfall.setting} = {pitfall.unbiased} (biased: {biased}{also})")
-            lines.append(f"    {f'{pitfall.article} · ' if pitfall.article else ''}{pitfall.title}. {pitfall.what}")
+            lines.append(
+                f"    {f'{pitfall.article} · ' if pitfall.article else ''}{pitfall.title}. {pitfall.what}"
+            )
         lines.append("precision and budget:")
-        lines += [f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items()]
+        lines += [
+            f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items()
+        ]
     else:
         document, lines = [], []
         for subject, state, advice in _findings():
-            document.append({"subject": subject, "state": state, "advice": advice, "good": not advice})
-            lines.append(f"{'·' if advice else '✓'} {subject}: {state}" + (f"\n    {advice}" if advice else ""))
+            document.append(
+                {"subject": subject, "state": state, "advice": advice, "good": not advice}
+            )
+            lines.append(
+                f"{'·' if advice else '✓'} {subject}: {state}"
+                + (f"\n    {advice}" if advice else "")
+            )
     options.show(document, "\n".join(lines), as_json)
 
 
@@ -177,8 +222,16 @@ def _findings() -> Iterator[tuple[str, str, str]]:
         if forced := runs.forced_source():
             yield "source", f"WORKLOG_SOURCE={forced} forces it", ""
     except WorklogError as error:
-        yield "source", str(error), "every command that measures or opens a recording fails with this message"
-    advice = "" if find_spec("torch") else f"PyTorch functions cannot be measured: {install_command('torch')}"
+        yield (
+            "source",
+            str(error),
+            "every command that measures or opens a recording fails with this message",
+        )
+    advice = (
+        ""
+        if find_spec("torch")
+        else f"PyTorch functions cannot be measured: {install_command('torch')}"
+    )
     yield "torch", "missing" if advice else "installed", advice
     try:  # the driver may not load what it compiles
         yield "nvrtc", "CUDA {}.{}".format(*nvrtc_version()), newer_than_the_driver() or ""

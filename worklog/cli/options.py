@@ -37,7 +37,9 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
 
 
-def completing(names: Collection[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+def completing(
+    names: Collection[str],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """What a shell offers: those of the names that begin with the word, else files."""
 
     def complete(_: click.Context, __: click.Parameter, word: str) -> list[CompletionItem]:
@@ -50,7 +52,9 @@ def completing(names: Collection[str]) -> Callable[[click.Context, click.Paramet
 def kernel(name: str, metavar: str, **how: Any) -> Decorator:
     """An argument that names a rung or a file."""
 
-    def named(_: click.Context, __: click.Parameter, words: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    def named(
+        _: click.Context, __: click.Parameter, words: str | tuple[str, ...]
+    ) -> str | tuple[str, ...]:
         for word in [words] if isinstance(words, str) else words:
             if not word.strip(" ,"):
                 raise BadSetting(f"{word!r} names no kernel: name a rung or a file")
@@ -64,16 +68,24 @@ def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Pa
     """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
     if path is not None:
         if option.name == "parquet" and find_spec("pyarrow") is None:
-            raise BadSetting(f"--parquet: pandas has no library that writes it: {install_command('parquet')}")
+            raise BadSetting(
+                f"--parquet: pandas has no library that writes it: {install_command('parquet')}"
+            )
         if path.exists():
-            raise BadSetting(f"{path} exists already: give {option.opts[0]} another name, or remove it first")
+            raise BadSetting(
+                f"{path} exists already: give {option.opts[0]} another name, or remove it first"
+            )
         if not path.parent.exists():
-            raise BadSetting(f"there is no folder {path.parent} for {option.opts[0]}: make it, or give another one")
+            raise BadSetting(
+                f"there is no folder {path.parent} for {option.opts[0]}: make it, or give another one"
+            )
         require_writable(path.parent, str(path), f"give {option.opts[0]} another name")
     return path
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table."
+)
 HARNESS = click.option(
     "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
     metavar="SETTING=VALUE", shell_complete=completing([f"{g.setting}={word}" for g in PITFALLS for word in g.values]),
@@ -87,13 +99,21 @@ PROBLEM = click.option(
     "--problem", shell_complete=completing(PROBLEMS), metavar="NAME|FILE.py:CLASS",
     help=f"What the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
 )  # fmt: skip
-DTYPE = click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first).")
+DTYPE = click.option(
+    "--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first)."
+)
 
 
 def exports(command: Any) -> Any:
     """--csv, --markdown and --parquet, each a parameter of the command: see write_exports()."""
-    for kind, what in (("parquet", "measurements"), ("markdown", "tables"), ("csv", "measurements")):
-        option = click.option(f"--{kind}", type=FILE, callback=new_file, help=f"Also write the {what} to a file.")
+    for kind, what in (
+        ("parquet", "measurements"),
+        ("markdown", "tables"),
+        ("csv", "measurements"),
+    ):
+        option = click.option(
+            f"--{kind}", type=FILE, callback=new_file, help=f"Also write the {what} to a file."
+        )
         command = option(command)
     return command
 
@@ -117,12 +137,22 @@ def launch(command: Any) -> Any:
 
 def axes(about: str) -> Decorator:
     """--axis, which is repeated for more."""
-    return click.option("-a", "--axis", "axes", multiple=True, metavar="NAME[KIND]=VALUES", help=about)
+    return click.option(
+        "-a", "--axis", "axes", multiple=True, metavar="NAME[KIND]=VALUES", help=about
+    )
 
 
 def size(about: str, default: str | None = None) -> Decorator:
     """--size of a command that takes one shape."""
-    return click.option("--size", "shape", type=Shape.of, default=default, show_default=True, metavar="N", help=about)
+    return click.option(
+        "--size",
+        "shape",
+        type=Shape.of,
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=about,
+    )
 
 
 def out(about: str = "Where to save the run (default: among this machine's runs).") -> Decorator:
@@ -137,7 +167,9 @@ def folder(default: str, about: str) -> Decorator:
         require_writable(out, f"{default} into {out}", "give another folder with --out")
         return out
 
-    return click.option("--out", type=FOLDER, default=default, show_default=True, callback=writable, help=about)
+    return click.option(
+        "--out", type=FOLDER, default=default, show_default=True, callback=writable, help=about
+    )
 
 
 def solution_of(
@@ -148,7 +180,11 @@ def solution_of(
     """
     from worklog.kernel import Solution  # here: a SGEMM needs none of it
 
-    given = {name: value for name, value in launch.items() if value is not None and value != DEFAULTS[name]}
+    given = {
+        name: value
+        for name, value in launch.items()
+        if value is not None and value != DEFAULTS[name]
+    }
     wrong = [OPTIONS[name].flags[-1] for name in given if name not in OF_SOLUTIONS]
     wrong += [option for option, value in others.items() if value]
     if wrong:
@@ -159,7 +195,9 @@ def solution_of(
 def require_no_case(dtype: str, cases: Sequence[str] = ()) -> None:
     """Raise BadSetting for --dtype or --case without --problem."""
     if dtype or cases:
-        raise BadSetting(f"{'--dtype' if dtype else '--case'} needs --problem: the ladder is FP32, its cases are sizes")
+        raise BadSetting(
+            f"{'--dtype' if dtype else '--case'} needs --problem: the ladder is FP32, its cases are sizes"
+        )
 
 
 def live_wanted(**given: object) -> bool:
@@ -169,7 +207,9 @@ def live_wanted(**given: object) -> bool:
     live = measure.live_wanted()
     for option, value in given.items():
         if value and not live:
-            raise BadSetting(f"--{option} needs a live measurement, and there is no GPU here: omit it")
+            raise BadSetting(
+                f"--{option} needs a live measurement, and there is no GPU here: omit it"
+            )
     return live
 
 
@@ -179,7 +219,10 @@ def show(document: Any, text: object, as_json: bool) -> None:
 
 
 def write_exports(
-    shown: Run | Sequence[Mapping[Any, Any]], files: Mapping[str, Path | None], title: str = "", samples: bool = False
+    shown: Run | Sequence[Mapping[Any, Any]],
+    files: Mapping[str, Path | None],
+    title: str = "",
+    samples: bool = False,
 ) -> None:
     """Write a run, or rows with their title, to the files of --csv and --parquet (of a run, one row per measurement, or
     per sample), --markdown (of a run, its tables), and --bencher, the JSON of Bencher's metrics: nanoseconds and
@@ -194,7 +237,9 @@ def write_exports(
             for m in shown.select() if isinstance(shown, Run) else ():
                 if m.time is not None:
                     value, low, high = (1e3 * us for us in (m.time.value, m.time.low, m.time.high))
-                    metrics[m.title] = {"latency": {"value": value, "lower_value": low, "upper_value": high}}
+                    metrics[m.title] = {
+                        "latency": {"value": value, "lower_value": low, "upper_value": high}
+                    }
                     metrics[m.title] |= {"tflops": {"value": m.tflops}} if m.tflops else {}
             write_text(path, metrics)
         elif kind == "markdown":
@@ -205,8 +250,14 @@ def write_exports(
         else:
             import pandas
 
-            frame = shown.samples() if isinstance(shown, Run) and samples else pandas.DataFrame(rows)
-            content = frame.to_csv(index=False).encode() if kind == "csv" else frame.to_parquet(index=False)
+            frame = (
+                shown.samples() if isinstance(shown, Run) and samples else pandas.DataFrame(rows)
+            )
+            content = (
+                frame.to_csv(index=False).encode()
+                if kind == "csv"
+                else frame.to_parquet(index=False)
+            )
             write_bytes(path, content, f"give --{kind} another name")
         click.echo(f"written: {path}", err=True)
 
@@ -227,13 +278,23 @@ def print_run(
     width = terminal_width()
     text = table.text(width) if table else run.text(width=width).rstrip("\n")
     text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""
-    document = {"label": run.label, "path": str(run.path), "notes": run.notes, "measurements": run.rows()}
+    document = {
+        "label": run.label,
+        "path": str(run.path),
+        "notes": run.notes,
+        "measurements": run.rows(),
+    }
     show({**document, **more}, text, as_json)
 
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:
     """What was read from the source of user kernels: the order of their parameters, and their launch."""
-    lines = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in (*k.adapted, *k.warnings)]
+    lines = [
+        f"· {k.file}: {words}"
+        for k in kernels
+        if not isinstance(k, str)
+        for words in (*k.adapted, *k.warnings)
+    ]
     for line in dict.fromkeys(lines):
         click.echo(line, err=True)
 
@@ -242,7 +303,12 @@ def print_adapted(kernels: Iterable[Kernel | str]) -> None:
 def progress_bar() -> Iterator[Report]:
     """A progress bar on standard error if that is a terminal; otherwise a line every LINE_S seconds."""
     terminal = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
     bar = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
     task = bar.add_task("starting", total=None)
     started = printed = time.monotonic()

@@ -26,14 +26,33 @@ from worklog.runner.cluster import Cluster, Workers
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
 from worklog.runner.search import STRATEGIES, ranking, search
-from worklog.runs import CUBLAS, Run, Table, a_few, live_runs, open_run, recordings, runs_dir, tool, write_text
+from worklog.runs import (
+    CUBLAS,
+    Run,
+    Table,
+    a_few,
+    live_runs,
+    open_run,
+    recordings,
+    runs_dir,
+    tool,
+    write_text,
+)
 from worklog.runs.changes import compare as compare_sides
 from worklog.runs.changes import history, of_one_loop, saved, sides
 from worklog.settings import Harness
 
-FUNCTIONS = {"torch": "worklog.kernel.pytorch:torch"}  # the baselines that aren't rungs: host functions
+FUNCTIONS = {
+    "torch": "worklog.kernel.pytorch:torch"
+}  # the baselines that aren't rungs: host functions
 NAMES = {name.lower(): name for name in (*(rung.name for rung in RUNGS), CUBLAS, *FUNCTIONS)}
-NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each takes a file that must not exist
+NEW_FILES = (
+    "--out",
+    "--csv",
+    "--markdown",
+    "--parquet",
+    "--bencher",
+)  # each takes a file that must not exist
 
 
 @click.command()
@@ -44,7 +63,9 @@ NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each t
     help=f"Draw this many shapes by --seed: {', '.join(DRAWN)}; none at which the rung best was tuned. Prints their "
     "shares of cuBLAS, the geometric mean and the lowest.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Seed of --shapes.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Seed of --shapes."
+)
 @click.option(
     "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing(NAMES.values()),
     help=f"Baselines beside {CUBLAS}: {', '.join(FUNCTIONS)}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
@@ -56,9 +77,19 @@ NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")  # each t
 )  # fmt: skip
 @options.PROBLEM
 @options.DTYPE
-@click.option("--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these: a name, or "n=*".')
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="NAME",
+    help='With --problem, only these: a name, or "n=*".',
+)
 @options.launch
-@click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
+@click.option(
+    "--preview",
+    is_flag=True,
+    help="Show what would be measured and how long it takes; needs no GPU.",
+)
 @options.measuring
 def run(
     kernels: tuple[str, ...], shapes: list[Shape], count: int | None, seed: int, against: str,
@@ -76,11 +107,17 @@ def run(
         others = {"--size": shapes, "--shapes": count, "--preview": preview, "--against": against}
         others |= {"--against-revision": revision}
         if not kernels:
-            raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
+            raise BadSetting(
+                "--problem needs a solution: name a .cu file, or a Python function as file.py:function"
+            )
         solutions = [options.solution_of(file, problem, dtype, launch, others) for file in kernels]
-        require_gpu(f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator")
+        require_gpu(
+            f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator"
+        )
         with options.progress_bar() as progress:
-            measured = measure.measure_solutions(solutions, cases=cases, harness=harness, progress=progress, out=out)
+            measured = measure.measure_solutions(
+                solutions, cases=cases, harness=harness, progress=progress, out=out
+            )
         _finish(measured, as_json=as_json, **shown)
         return
     options.require_no_case(dtype, cases)
@@ -114,7 +151,12 @@ def run(
             if kernel.host is not None:
                 kernel.host.loaded()
         rows = [
-            {"kernel": job.kernel, "against": [*job.baselines], "set": job.pitfalls, **asdict(job.problem)}
+            {
+                "kernel": job.kernel,
+                "against": [*job.baselines],
+                "set": job.pitfalls,
+                **asdict(job.problem),
+            }
             for job in jobs
         ]
         seconds = measure.SECONDS_EACH * len(jobs)
@@ -126,7 +168,9 @@ def run(
     needing = {"out": out, "set": harness != Harness().but(**biased), "against-revision": revision}
     if len(rungs) < len(chosen) or options.live_wanted(**needing, against=baselines):
         with options.progress_bar() as progress:
-            measured = measure.carry_out(jobs, harness, user_kernels=own, progress=progress, out=out)
+            measured = measure.carry_out(
+                jobs, harness, user_kernels=own, progress=progress, out=out
+            )
     else:
         measured = measure.results(rungs or None, at, some=bool(count), **biased)
     stale = best.table().stale(measured.gpu) if "best" in rungs else None
@@ -138,7 +182,13 @@ def run(
         table = measured.shares({shape: kind for shape, kind in kinds.items() if shape in held})
         table = replace(table, title=f"{measured.full_label}\n{table.title}")
     changes = of_one_loop(measured, f"@{revision}") if revision is not None else None
-    _finish(measured, as_json=as_json, table=table, more={"changes": asdict(changes)} if changes else {}, **shown)
+    _finish(
+        measured,
+        as_json=as_json,
+        table=table,
+        more={"changes": asdict(changes)} if changes else {},
+        **shown,
+    )
     if changes is not None:
         if not as_json:
             click.echo(f"\n{changes.table().text(options.terminal_width())}")
@@ -149,7 +199,11 @@ def _finish(measured: Run, **shown: Any) -> None:
     """Print a run, and exit with 1 if a kernel, or a baseline beside one, failed the check."""
     options.print_run(measured, **shown)
     failed = [m for m in measured.measurements if m.status == "failed"]
-    failed += [m for m in measured.measurements if m.status == "measured" and m.shape and None in m.against.values()]
+    failed += [
+        m
+        for m in measured.measurements
+        if m.status == "measured" and m.shape and None in m.against.values()
+    ]
     if failed:
         sys.exit(1)
 
@@ -157,9 +211,27 @@ def _finish(measured: Run, **shown: Any) -> None:
 @click.command()
 @click.argument("file", type=options.PATH, metavar="FILE.py")
 @options.axes('Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.')
-@click.option("-b", "--filter", "filters", multiple=True, metavar="NAME", help='Only these: a name, or "soft*".')
-@click.option("--against", default="", metavar="NAME[,NAME…]", help="Benchmarks of the file to take turns with.")
-@click.option("-l", "--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
+@click.option(
+    "-b",
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="NAME",
+    help='Only these: a name, or "soft*".',
+)
+@click.option(
+    "--against",
+    default="",
+    metavar="NAME[,NAME…]",
+    help="Benchmarks of the file to take turns with.",
+)
+@click.option(
+    "-l",
+    "--list",
+    "listed",
+    is_flag=True,
+    help="Show the benchmarks, their axes and points; needs no GPU.",
+)
 @options.measuring
 def bench(
     file: Path, axes: tuple[str, ...], filters: tuple[str, ...], against: str, listed: bool, harness: Harness,
@@ -171,24 +243,42 @@ def bench(
     Exits with 1 if a point fails. Results aren't checked: `worklog check` does that for matrix products, and `worklog
     run --problem` checks a solution before it is timed.
     """
-    baselines = [declared(file, [name.strip()], axes)[0] for name in against.split(",") if name.strip()]
+    baselines = [
+        declared(file, [name.strip()], axes)[0] for name in against.split(",") if name.strip()
+    ]
     benchmarks = declared(file, filters, axes)
     if listed:
-        points = {b.name: [{**p.values, "skipped": p.skipped} for p in b.space.points()] for b in benchmarks}
-        text = "\n".join(benchmark.table().text(options.terminal_width()) for benchmark in benchmarks)
+        points = {
+            b.name: [{**p.values, "skipped": p.skipped} for p in b.space.points()]
+            for b in benchmarks
+        }
+        text = "\n".join(
+            benchmark.table().text(options.terminal_width()) for benchmark in benchmarks
+        )
         options.show(points, text, as_json)
         return
     require_gpu("--list shows the benchmarks and their points")
     with options.progress_bar() as progress:
-        measured = time_benchmarks(benchmarks, baselines, harness=harness, progress=progress, out=out)
+        measured = time_benchmarks(
+            benchmarks, baselines, harness=harness, progress=progress, out=out
+        )
     _finish(measured, as_json=as_json, **shown)
 
 
 @click.command()
 @click.argument("name", required=False, metavar="[RUN]")
-@click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
+@click.option(
+    "--pivot",
+    is_flag=True,
+    help="Kernels beside each other at each size, the fastest and slowest marked.",
+)
 @click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
-@click.option("--bencher", type=options.FILE, callback=options.new_file, help="Also write Bencher's metrics to a file.")
+@click.option(
+    "--bencher",
+    type=options.FILE,
+    callback=options.new_file,
+    help="Also write Bencher's metrics to a file.",
+)
 @options.exports
 @options.JSON
 def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: Any) -> None:
@@ -198,7 +288,9 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     if samples and not (files["csv"] or files["parquet"]):
         raise BadSetting("--samples is for --csv and --parquet: name a file")
     run = open_run(name)
-    options.print_run(run, as_json=as_json, table=run.pivot() if pivot else None, samples=samples, **files)
+    options.print_run(
+        run, as_json=as_json, table=run.pivot() if pivot else None, samples=samples, **files
+    )
 
 
 @click.command()
@@ -213,9 +305,23 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     f"parameters, {', '.join(tiles.RESOURCES)} (the last two in percent) and {', '.join(tiles.COUNTED)} (percent of "
     "the shared wavefronts, counted on the emulator).",
 )
-@click.option("--strategy", type=click.Choice(STRATEGIES), default=STRATEGIES[0], show_default=True, help="The order.")
-@click.option("--trials", type=click.IntRange(min=1), help="How many tiles to measure at most (default: all).")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of a strategy that draws.")
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    default=STRATEGIES[0],
+    show_default=True,
+    help="The order.",
+)
+@click.option(
+    "--trials", type=click.IntRange(min=1), help="How many tiles to measure at most (default: all)."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of a strategy that draws.",
+)
 @click.option("--fresh", is_flag=True, help="Also measure tiles that were measured before.")
 @click.option(
     "--scheduler",
@@ -225,7 +331,12 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     "visible GPUs start, too.",
 )
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
-@click.option("--check", "checked", is_flag=True, help="With --preview: only tiles that pass a check on the emulator.")
+@click.option(
+    "--check",
+    "checked",
+    is_flag=True,
+    help="With --preview: only tiles that pass a check on the emulator.",
+)
 @options.measuring
 def sweep(
     name: str, axes: tuple[str, ...], shape: Shape, where: tuple[str, ...], preview: bool, checked: bool,
@@ -247,13 +358,20 @@ def sweep(
     given = [Axis.parse(axis) for axis in axes]
     tiles.space_of(record, given, where)  # raises before workers start
     how = {option: shown.pop(option) for option in ("strategy", "trials", "seed", "fresh")}
-    needing = {"out": out, "set": harness != Harness(), "trials": how["trials"], "fresh": how["fresh"]}
+    needing = {
+        "out": out,
+        "set": harness != Harness(),
+        "trials": how["trials"],
+        "fresh": how["fresh"],
+    }
     live = not preview and (scheduler not in ("", "local") or options.live_wanted(**needing))
     cards = visible_cards()
     several = live and len(cards) > 1 and find_spec("distributed")
     cluster = Cluster(scheduler.replace("local", ""), cards) if scheduler or several else Workers()
     with cluster as workers, options.progress_bar() as progress:
-        chosen = tiles.variants(record, given, shape=shape, where=where, checked=checked, cpu=workers.cpu)
+        chosen = tiles.variants(
+            record, given, shape=shape, where=where, checked=checked, cpu=workers.cpu
+        )
         if not preview:
             chosen.require_some()
         click.echo(chosen.preview(), err=True)
@@ -278,7 +396,9 @@ def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
         return Kernel.from_function(FUNCTIONS[name]) if name in FUNCTIONS else name
     if not (":" in word or Path(word).suffix or Path(word).exists() or Path(f"{word}.cu").exists()):
         near = meant(word, NAMES.values())
-        raise BadSetting(f"there is no kernel {word!r}{near}: name a file, or {', '.join(NAMES.values())}")
+        raise BadSetting(
+            f"there is no kernel {word!r}{near}: name a file, or {', '.join(NAMES.values())}"
+        )
     return kernel_of(word, launch)
 
 
@@ -289,12 +409,30 @@ def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
     "--threshold", type=click.FloatRange(0.1, 100), default=2.0, show_default=True, metavar="PERCENT",
     help="A slowdown of this size is to be found.",
 )  # fmt: skip
-@click.option("--strict", is_flag=True, help="Exit with 2 where the driver, compiler or harness differs.")
-@click.option("--markdown", type=options.FILE, callback=options.new_file, help="Also write it for a pull request.")
-@click.option("--chart", type=options.FILE, metavar="NAME", help="Also draw it: NAME.svg, NAME.png, and both in dark.")
+@click.option(
+    "--strict", is_flag=True, help="Exit with 2 where the driver, compiler or harness differs."
+)
+@click.option(
+    "--markdown",
+    type=options.FILE,
+    callback=options.new_file,
+    help="Also write it for a pull request.",
+)
+@click.option(
+    "--chart",
+    type=options.FILE,
+    metavar="NAME",
+    help="Also draw it: NAME.svg, NAME.png, and both in dark.",
+)
 @options.JSON
 def compare(
-    old: str, new: str, threshold: float, strict: bool, markdown: Path | None, chart: Path | None, as_json: bool
+    old: str,
+    new: str,
+    threshold: float,
+    strict: bool,
+    markdown: Path | None,
+    chart: Path | None,
+    as_json: bool,
 ) -> None:
     """Say of each kernel and size whether it became faster or slower, or neither, or that nothing can be told. A run is
     a file, a name of `worklog log`, a recording, or REVISION:PATH of a file in git; several of one side are pooled, a
@@ -321,11 +459,22 @@ def compare(
 
 @click.command()
 @click.option("--kernel", default="", metavar="NAME", help="Only runs that measured this kernel.")
-@click.option("--gpu", default="", metavar="WORDS", help="Only cards with these words in their name or UUID.")
-@click.option("--since", default="", metavar="DATE", help="Only from this UTC day, month or time on: 2026-11-27.")
+@click.option(
+    "--gpu", default="", metavar="WORDS", help="Only cards with these words in their name or UUID."
+)
+@click.option(
+    "--since",
+    default="",
+    metavar="DATE",
+    help="Only from this UTC day, month or time on: 2026-11-27.",
+)
 @click.option("--until", default="", metavar="DATE", help="Only up to this UTC day, month or time.")
-@click.option("--commit", default="", metavar="HASH", help="Only measured at this commit of worklog.")
-@click.option("--keep", type=click.IntRange(0), metavar="N", help="Remove all runs but the newest N.")
+@click.option(
+    "--commit", default="", metavar="HASH", help="Only measured at this commit of worklog."
+)
+@click.option(
+    "--keep", type=click.IntRange(0), metavar="N", help="Remove all runs but the newest N."
+)
 @click.option("--yes", is_flag=True, help="With --keep: don't ask.")
 @options.exports
 @options.JSON
@@ -336,22 +485,41 @@ def log(keep: int | None, yes: bool, as_json: bool, **words: Any) -> None:
     files = {name: words.pop(name) for name in ("csv", "markdown", "parquet")}
     if keep is not None:
         if any(words.values()):
-            raise BadSetting("--keep counts all runs: omit --kernel, --gpu, --since, --until and --commit")
+            raise BadSetting(
+                "--keep counts all runs: omit --kernel, --gpu, --since, --until and --commit"
+            )
         old = live_runs()[keep:]
-        if old and not yes and not click.confirm(f"remove {len(old)} runs, the newest {old[0].stem}?", err=True):
+        if (
+            old
+            and not yes
+            and not click.confirm(f"remove {len(old)} runs, the newest {old[0].stem}?", err=True)
+        ):
             raise Interrupted("nothing is removed")
         for path in old:
             path.unlink(missing_ok=True)
         click.echo(f"removed: {len(old)} runs", err=True)
     if any(files.values()):
-        options.write_exports(history(**words).to_dict("records"), files, title="runs of this machine")
+        options.write_exports(
+            history(**words).to_dict("records"), files, title="runs of this machine"
+        )
     rows = list[dict[str, str]]()
     for run in saved(**words):
-        kernels, sizes = (dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place"))
+        kernels, sizes = (
+            dict.fromkeys(getattr(m, what) for m in run.select()) for what in ("kernel", "place")
+        )
         row = {"run": run.path.stem if run.path else "", "GPU": run.gpu.name}
-        row |= {"commit": str(run.tool.get("commit") or "")[:9], "kernels": a_few(kernels), "sizes": a_few(sizes)}
-        rows.append(row | {"measurements": str(len(run.measurements)), "": "" if run.complete else "cut short"})
-    title = f"runs in {runs_dir()}" + ("" if rows else f": none; recorded ones: worklog show {' '.join(recordings())}")
+        row |= {
+            "commit": str(run.tool.get("commit") or "")[:9],
+            "kernels": a_few(kernels),
+            "sizes": a_few(sizes),
+        }
+        rows.append(
+            row
+            | {"measurements": str(len(run.measurements)), "": "" if run.complete else "cut short"}
+        )
+    title = f"runs in {runs_dir()}" + (
+        "" if rows else f": none; recorded ones: worklog show {' '.join(recordings())}"
+    )
     options.show(rows, Table.of(title, rows, left=5).text(options.terminal_width()), as_json)
 
 
@@ -364,11 +532,18 @@ def rerun(context: click.Context, name: str) -> None:
     """
     run = open_run(name)
     if not (words := [*run.tool.get("command", ())]):
-        raise BadSetting(f"{name} doesn't state the command that made it: measure it again with `worklog run`")
+        raise BadSetting(
+            f"{name} doesn't state the command that made it: measure it again with `worklog run`"
+        )
     for option in NEW_FILES:
         words = [word for word in words if not word.startswith(f"{option}=")]
         while option in words:
             del words[words.index(option) : words.index(option) + 2]
-    then, now = (about.get("commit", about["version"]) for about in ({"version": "?", **run.tool}, tool()))
-    click.echo(f"worklog {shlex.join(words)}" + (f"  (was {then:.9}, is {now:.9})" if then != now else ""), err=True)
+    then, now = (
+        about.get("commit", about["version"]) for about in ({"version": "?", **run.tool}, tool())
+    )
+    click.echo(
+        f"worklog {shlex.join(words)}" + (f"  (was {then:.9}, is {now:.9})" if then != now else ""),
+        err=True,
+    )
     context.find_root().command.main(words, prog_name="worklog", standalone_mode=True)

@@ -4,7 +4,16 @@ It gives results, findings and counts, never a time. `launch` needs only PTX tex
 with NVRTC, imported at the first compilation.
 """
 
-from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
+from worklog.emulator.device import (
+    ARCH,
+    FOLDER,
+    INDEX,
+    RESOURCES,
+    EmulatedDevice,
+    EmulatedFault,
+    build,
+    naming,
+)
 from worklog.emulator.flow import Flow
 from worklog.emulator.launching import BUDGET, Result, launch, require_memory
 from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map

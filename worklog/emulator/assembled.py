@@ -63,15 +63,26 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
     """
     out: Groups = {}
     for block in blocks:
-        bases: dict[str, tuple[str, int]] = {}  # registers as another register's earlier value plus a number
+        bases: dict[
+            str, tuple[str, int]
+        ] = {}  # registers as another register's earlier value plus a number
         loads: dict[str, list[_Part]] = defaultdict(list)
         stores: dict[str, list[_Part]] = defaultdict(list)
         for i in kernel.instructions[block.start : block.stop]:
             loading, parts = i.parts[0] == "ld", "parts" in i.row.effects
             address = i.operands[loading] if len(i.operands) == 2 else None
-            plain = i.parts[0] in ("ld", "st") and "shared" in i.parts and not {*i.parts[:-1]} - PLAIN and not i.guard
+            plain = (
+                i.parts[0] in ("ld", "st")
+                and "shared" in i.parts
+                and not {*i.parts[:-1]} - PLAIN
+                and not i.guard
+            )
             root = part = None
-            if plain and isinstance(address, Mem) and WORD <= (word := size_of(i.parts[-1])) <= HALF // i.row.elements:
+            if (
+                plain
+                and isinstance(address, Mem)
+                and WORD <= (word := size_of(i.parts[-1])) <= HALF // i.row.elements
+            ):
                 name = address.base.name if address.base else ""
                 root, base = bases.get(name, (name, 0))
                 part = _Part(i.pc, base + address.offset, word * i.row.elements, base)
@@ -85,7 +96,9 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
             if root is not None and part is not None:
                 (loads if loading else stores)[root].append(part)
             moved = None
-            if i.parts[0] in ("add", "sub") and not i.guard and len(i.operands) == 3:  # a literal to a register
+            if (
+                i.parts[0] in ("add", "sub") and not i.guard and len(i.operands) == 3
+            ):  # a literal to a register
                 _, x, number = i.operands
                 if isinstance(x, Reg) and isinstance(number, Imm) and number.kind == "int":
                     start, before = bases.get(x.name, (x.name, 0))
@@ -97,7 +110,9 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
     return out
 
 
-def _joined(accesses: Iterable[list[_Part]], enough: int) -> Iterator[tuple[int, tuple[Group, ...]]]:
+def _joined(
+    accesses: Iterable[list[_Part]], enough: int
+) -> Iterator[tuple[int, tuple[Group, ...]]]:
     """enough: how many words of an aligned group of four make it one access."""
     for parts in accesses:
         groups: dict[int, list[Group]] = defaultdict(list)
@@ -106,7 +121,11 @@ def _joined(accesses: Iterable[list[_Part]], enough: int) -> Iterator[tuple[int,
             for part in parts:
                 by_start[part.start // width * width].append(part)
             for start, members in by_start.items():
-                words = {word for part in members for word in range(part.start, part.start + part.width, WORD)}
+                words = {
+                    word
+                    for part in members
+                    for word in range(part.start, part.start + part.width, WORD)
+                }
                 if len(words) >= least and len(members) > 1:
                     for part in members:
                         groups[part.pc].append(Group(part is members[0], start - part.base, width))
@@ -187,8 +206,16 @@ def unrolled(kernel: Kernel, block: Block, factor: int) -> Kernel:
     assert last.guard is not None
     predicate, negated = last.guard
     behind = f"$behind {block.start}"
-    leave = replace(last, op="bra.unrolled", operands=(Sym(behind),), guard=(predicate, not negated))
-    whole = (*code[: block.start], *((*body, leave) * (factor - 1)), *body, last, *code[block.stop :])
+    leave = replace(
+        last, op="bra.unrolled", operands=(Sym(behind),), guard=(predicate, not negated)
+    )
+    whole = (
+        *code[: block.start],
+        *((*body, leave) * (factor - 1)),
+        *body,
+        last,
+        *code[block.stop :],
+    )
     more = len(whole) - len(code)
     labels = {name: pc + (more if pc >= block.stop else 0) for name, pc in kernel.labels.items()}
     return replace(

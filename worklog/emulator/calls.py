@@ -44,23 +44,39 @@ def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
     may hold addresses of functions.
     """
     functions = {head["name"]: head for head in _FUNCTION.finditer(module)}
-    texts = {name: module[head.end() : matching_brace(module, head.end() - 1) - 1] for name, head in functions.items()}
+    texts = {
+        name: module[head.end() : matching_brace(module, head.end() - 1) - 1]
+        for name, head in functions.items()
+    }
     callers = {**texts, "": body + variables if texts else ""}
     named = {name: {*re.findall(r"[\w$]+", text)} & texts.keys() for name, text in callers.items()}
     reached = {name: _reach(named, texts, name) for name in named}
-    given, taken = dict[str, str](), dict[str, str]()  # registers that are written for the other side, or read by it
+    given, taken = (
+        dict[str, str](),
+        dict[str, str](),
+    )  # registers that are written for the other side, or read by it
     out = ""
     for name in sorted(reached[""]):
         if name in reached[name] and re.search(r"\.local\b[^;]*\[", texts[name]):
             own = demangled(name)
-            raise UnsupportedInstruction(f"the emulator doesn't support local arrays in {own}, which calls itself")
+            raise UnsupportedInstruction(
+                f"the emulator doesn't support local arrays in {own}, which calls itself"
+            )
         out += _function(functions[name], texts[name], given, taken)
     body = _SEQUENCE.sub(lambda call: _called(call[0], given, taken), body)
-    for name in sorted(taken.keys() - given.keys()):  # what nobody writes is between the members of a struct
+    for name in sorted(
+        taken.keys() - given.keys()
+    ):  # what nobody writes is between the members of a struct
         side, start, bits = name.split("_")
         for other, first, size in (register.split("_") for register in given):
-            if side == other and int(start) < int(first) + int(size) // 8 and int(first) < int(start) + int(bits) // 8:
-                if side != "%ret" and start == first and int(size) > int(bits):  # a char or a short, passed as 32 bits
+            if (
+                side == other
+                and int(start) < int(first) + int(size) // 8
+                and int(first) < int(start) + int(bits) // 8
+            ):
+                if (
+                    side != "%ret" and start == first and int(size) > int(bits)
+                ):  # a char or a short, passed as 32 bits
                     narrowed = rf"cvt.u{max(int(bits), 16)}.u{size} \1, {side}_{first}_{size};"
                     out = re.sub(rf"\bmov\.b\d+ (\S+), {name};", narrowed, out)
                     continue
@@ -81,7 +97,9 @@ def _reach(named: Mapping[str, set[str]], texts: Mapping[str, str], start: str) 
     return out
 
 
-def _moved(text: str, prefixes: Mapping[str, str], written: dict[str, str], read: dict[str, str]) -> str:
+def _moved(
+    text: str, prefixes: Mapping[str, str], written: dict[str, str], read: dict[str, str]
+) -> str:
     """Accesses of these parameters as moves of registers with these prefixes. written, read: collects the registers."""
 
     def move(match: re.Match[str]) -> str:
@@ -96,7 +114,13 @@ def _moved(text: str, prefixes: Mapping[str, str], written: dict[str, str], read
             (read if loads else written)[register] = f"b{max(bits, 16)}"
             target, source = (value, register) if loads else (register, value)
             sign = "s" if match["type"][0] == "s" else "u"
-            opcode = f"mov.{match['type']}" if bits > 8 else f"cvt.{sign}16.{sign}8" if loads else "mov.b16"
+            opcode = (
+                f"mov.{match['type']}"
+                if bits > 8
+                else f"cvt.{sign}16.{sign}8"
+                if loads
+                else "mov.b16"
+            )
             out += f"{opcode} {target}, {source};\n"
         return out
 
@@ -116,7 +140,9 @@ def _called(text: str, given: dict[str, str], taken: dict[str, str]) -> str:
         values = {**dict(stored), **{name: register for register, name in loaded}}
         names = [call["result"], *names] if call["result"] else names
         return f"{call['guard'] or ''}{CALLED[call['name']]} {', '.join(values.get(name, '_') for name in names)};"
-    before = _moved(text[: call.start()], {name: f"%arg{k}" for k, name in enumerate(names)}, arguments, {})
+    before = _moved(
+        text[: call.start()], {name: f"%arg{k}" for k, name in enumerate(names)}, arguments, {}
+    )
     after = _moved(text[call.end() :], {call["result"] or "": "%ret"}, {}, results)
     given |= arguments
     taken |= results
@@ -128,14 +154,20 @@ def _function(head: re.Match[str], text: str, given: dict[str, str], taken: dict
     """A function as a label and a block. It copies its parameters first: a call in it may write their registers."""
     own, results = dict[str, str](), dict[str, str]()
     prefixes = {
-        name: f"%own{k}" for k, name in enumerate(re.findall(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)", head["params"] or ""))
+        name: f"%own{k}"
+        for k, name in enumerate(
+            re.findall(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)", head["params"] or "")
+        )
     }
     prefixes |= dict.fromkeys(re.findall(r"([\w$]+)(?:\[\d+\])?\s*$", head["result"] or ""), "%ret")
-    text = _moved(_SEQUENCE.sub(lambda call: _called(call[0], given, taken), text), prefixes, results, own)
+    text = _moved(
+        _SEQUENCE.sub(lambda call: _called(call[0], given, taken), text), prefixes, results, own
+    )
     given |= results
     taken |= {name.replace("%own", "%arg"): type_ for name, type_ in own.items()}
     copies = "".join(
-        f".reg .{type_} {name};\nmov.{type_} {name}, {name.replace('%own', '%arg')};\n" for name, type_ in own.items()
+        f".reg .{type_} {name};\nmov.{type_} {name}, {name.replace('%own', '%arg')};\n"
+        for name, type_ in own.items()
     )
     text = re.sub(r"\bret(?:\.uni)?\s*;", f"ret.function {{{', '.join(results) or '_'}}};", text)
     return f"{head['name']}:\n{{{copies}{text}}}\n"

@@ -18,16 +18,42 @@ import numpy as np
 from worklog.emulator.core.compose import PASSES
 from worklog.emulator.flow import LOADED, Flow, branch_target, origins
 from worklog.emulator.launching import Result, launch
-from worklog.emulator.ptx import Array, Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym
+from worklog.emulator.ptx import (
+    Array,
+    Imm,
+    Instruction,
+    Kernel,
+    Mem,
+    Operand,
+    Param,
+    Reg,
+    Special,
+    Sym,
+)
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
-TURNS = 128  # of a loop, after which it ends: so each launch does, however many instructions that takes
+TURNS = (
+    128  # of a loop, after which it ends: so each launch does, however many instructions that takes
+)
 ENOUGH = 2**60  # instructions
 IN, OUT, GAPS = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%gaps", "b64")
 LANE, ONE = Reg("%lane", "b32"), Reg("%one", "b32")
-PLACES = ("%ctaid.x", "%ctaid.y", "%tid.x", "%tid.y", "%laneid", "%warpid", "%nctaid.x", "%nctaid.y")
-UNKNOWN, UNKNOWN_FLOAT, WAITED = "unknown", "unknown float", "waited"  # what a kernel loads; whether a wait ended
+PLACES = (
+    "%ctaid.x",
+    "%ctaid.y",
+    "%tid.x",
+    "%tid.y",
+    "%laneid",
+    "%warpid",
+    "%nctaid.x",
+    "%nctaid.y",
+)
+UNKNOWN, UNKNOWN_FLOAT, WAITED = (
+    "unknown",
+    "unknown float",
+    "waited",
+)  # what a kernel loads; whether a wait ended
 VOTED = "votes"
 # The pc of a guarded instruction or a selection, and whether its predicate held; or of an instruction that joins two
 # predicates, and whether the first one held alone or the other did; or of a minimum, a maximum or a mask, and whether
@@ -63,7 +89,9 @@ class Coverage:
 
     def __post_init__(self) -> None:
         self._flow = Flow(self.kernel)
-        self.seen, self._latest, self.ran, *self.told = np.zeros((6, len(self.kernel.instructions)), np.uint8)
+        self.seen, self._latest, self.ran, *self.told = np.zeros(
+            (6, len(self.kernel.instructions)), np.uint8
+        )
 
     def add(self, result: Result) -> None:
         """One more launch."""
@@ -104,7 +132,9 @@ class Coverage:
             if number not in reached and not self.ran[blocks[number].start]:
                 reached.add(number)
                 waiting += blocks[number].successors
-        lines = {i.line for number in reached for i in code[blocks[number].start : blocks[number].stop]}
+        lines = {
+            i.line for number in reached for i in code[blocks[number].start : blocks[number].stop]
+        }
         return lines - self.lines - {0}
 
     def divides(self, choice: Choice) -> bool:
@@ -117,13 +147,21 @@ class Coverage:
             return False
         way = blocks[branch.successors[0 if held else -1]]
         lengths = ("b64", "u64", "s64")
-        return any(i.parts[0] in ("div", "rem") and i.parts[-1] in lengths for i in code[way.start : way.stop])
+        return any(
+            i.parts[0] in ("div", "rem") and i.parts[-1] in lengths
+            for i in code[way.start : way.stop]
+        )
 
     @cached_property
     def deciding(self) -> dict[int, tuple[Reg, bool]]:
         """By pc of each guarded instruction and each selection, its predicate, and whether that is negated."""
         code = self.kernel.instructions
-        out = {i.pc: (register, False) for i in code if i.parts[0] == "selp" for register in i.reads[-1:]}
+        out = {
+            i.pc: (register, False)
+            for i in code
+            if i.parts[0] == "selp"
+            for register in i.reads[-1:]
+        }
         return out | {i.pc: i.guard for i in code if i.guard}
 
     def comparisons(self, choice: Choice) -> set[int]:
@@ -156,10 +194,14 @@ class Coverage:
         """
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            return {LOADED} if i.row.loads else {VOTED} if i.parts[0] == "vote" else set(), not i.row.loads
+            return {LOADED} if i.row.loads else {VOTED} if i.parts[
+                0
+            ] == "vote" else set(), not i.row.loads
 
         known = origins(self.kernel.instructions, own)
-        return {pc for pc, (predicate, _) in self.deciding.items() if known[predicate.name] == {VOTED}}
+        return {
+            pc for pc, (predicate, _) in self.deciding.items() if known[predicate.name] == {VOTED}
+        }
 
     @cached_property
     def _limits(self) -> dict[int, Operand]:
@@ -175,7 +217,9 @@ class Coverage:
         limits = [i for i in code if i.parts[0] in LIMITS and i.op in PASSES and not i.guard]
         unknown = origins(code, own) if limits else {}
         for i in limits:
-            mask = i.parts[0] == "and" and not (isinstance(i.operands[-1], Imm) and i.operands[-1].value > 0)
+            mask = i.parts[0] == "and" and not (
+                isinstance(i.operands[-1], Imm) and i.operands[-1].value > 0
+            )
             if not mask and not any(unknown[register.name] for register in i.reads):
                 out[i.pc] = Imm(0, 0, "int") if i.parts[0] == "shr" else i.operands[1]
         return out
@@ -185,7 +229,11 @@ class Coverage:
         """By pc of what the predicates depend on, the name of the input that it gives; "" if it computes."""
         definitions, out = dict(self._definitions), dict[int, str]()
         waiting = [register.name for register, _ in self.deciding.values()]
-        waiting += [register.name for pc in self._limits for register in self.kernel.instructions[pc].defined]
+        waiting += [
+            register.name
+            for pc in self._limits
+            for register in self.kernel.instructions[pc].defined
+        ]
         while waiting:
             for i in definitions.pop(waiting.pop(), ()):
                 out[i.pc] = self._input(i)
@@ -196,12 +244,31 @@ class Coverage:
     def _input(self, i: Instruction) -> str:
         first, last, row = i.operands[0], i.operands[-1], i.row
         if isinstance(last, Special):
-            return last.name if last.name in PLACES else "" if last.name.startswith("%ntid") else UNKNOWN
-        if i.op.startswith("ld.param") and isinstance(last, Mem) and isinstance(last.base, Sym) and last.offset == 0:
+            return (
+                last.name
+                if last.name in PLACES
+                else ""
+                if last.name.startswith("%ntid")
+                else UNKNOWN
+            )
+        if (
+            i.op.startswith("ld.param")
+            and isinstance(last, Mem)
+            and isinstance(last.base, Sym)
+            and last.offset == 0
+        ):
             place = [param.name for param in self.kernel.params].index(last.base.name)
             return self.names[place].removeprefix("long ")
-        if row.memory or row.effects or row.forms or isinstance(last, Sym) or not isinstance(first, Reg):
-            unknown = UNKNOWN_FLOAT if any(register.type == "f32" for register in i.defined) else UNKNOWN
+        if (
+            row.memory
+            or row.effects
+            or row.forms
+            or isinstance(last, Sym)
+            or not isinstance(first, Reg)
+        ):
+            unknown = (
+                UNKNOWN_FLOAT if any(register.type == "f32" for register in i.defined) else UNKNOWN
+            )
             return WAITED if i.parts[0] == "mbarrier" else unknown
         return ""
 
@@ -214,14 +281,23 @@ class Coverage:
     def constants(self) -> list[float]:
         """Numbers that occur in what decides, without their signs."""
         code = [self.kernel.instructions[pc] for pc in self._wanted]
-        numbers = {abs(operand.value) for i in code for operand in i.operands if isinstance(operand, Imm)}
+        numbers = {
+            abs(operand.value) for i in code for operand in i.operands if isinstance(operand, Imm)
+        }
         return sorted(number for number in numbers if number < 2**31)
 
     @cached_property
     def judge(self) -> Judge:
         """The kernel that computes choices."""
-        code, labels = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]](), dict[str, int]()
-        notes, places, times = dict[tuple[int, str, int], int](), dict[Choice, int](), Counter[str]()
+        code, labels = (
+            list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]](),
+            dict[str, int](),
+        )
+        notes, places, times = (
+            dict[tuple[int, str, int], int](),
+            dict[Choice, int](),
+            Counter[str](),
+        )
         equal, compared = list[int](), dict[int, int]()
 
         def emit(op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
@@ -236,7 +312,12 @@ class Coverage:
             if key not in notes:
                 notes[key] = 2 * len(notes)
                 for fails in (False, True):
-                    emit("st.global.u8", Mem(OUT, ROWS * (notes[key] + fails)), ONE, guard=(predicate, fails))
+                    emit(
+                        "st.global.u8",
+                        Mem(OUT, ROWS * (notes[key] + fails)),
+                        ONE,
+                        guard=(predicate, fails),
+                    )
             return notes[key]
 
         emit("mov.u32", LANE, Special("%tid.x"))
@@ -244,7 +325,11 @@ class Coverage:
         for base, param, width in ((IN, "in", SLOT), (OUT, "out", 1), (GAPS, "gaps", SLOT)):
             emit("ld.param.u64", base, Mem(Sym(param), 0))
             emit("mad.wide.u32", base, LANE, number(width), base)
-        targets = {i.pc: branch_target(self.kernel, i) for i in self.kernel.instructions if i.parts[0] == "bra"}
+        targets = {
+            i.pc: branch_target(self.kernel, i)
+            for i in self.kernel.instructions
+            if i.parts[0] == "bra"
+        }
         for pc in targets:
             emit("mov.u32", Reg(f"%turns_{pc}", "b32"), number(0))
         for block in self._flow.blocks:
@@ -269,7 +354,11 @@ class Coverage:
                     if not name:
                         emit(i.op, *i.operands, guard=i.guard)
                     for register in i.defined:
-                        taken = Reg(f"{register.name}_in", "b32") if register.type == "pred" else register
+                        taken = (
+                            Reg(f"{register.name}_in", "b32")
+                            if register.type == "pred"
+                            else register
+                        )
                         if name:
                             address = Mem(IN, SLOT * ROWS * self.inputs.index(name))
                             emit(f"ld.global.{taken.type}", taken, address, guard=i.guard)
@@ -278,14 +367,28 @@ class Coverage:
                         if taken != register:  # a part of a condition
                             place = note(register)
                             compared |= {i.pc: place} if i.parts[0] == "setp" else {}
-                            if not name and i.parts[:2] in EQUALITIES and i.parts[-1][1:] in ("32", "64"):
+                            if (
+                                not name
+                                and i.parts[:2] in EQUALITIES
+                                and i.parts[-1][1:] in ("32", "64")
+                            ):
                                 x, y = i.operands[1:3]
                                 gap = Reg(f"%gap_{i.pc}", f"b{i.parts[-1][1:]}")
                                 emit(f"sub.s{gap.type[1:]}", gap, x, y, guard=i.guard)
                                 if gap.type == "b32":
-                                    emit("cvt.s64.s32", wide := Reg(f"%wide_{i.pc}", "b64"), gap, guard=i.guard)
+                                    emit(
+                                        "cvt.s64.s32",
+                                        wide := Reg(f"%wide_{i.pc}", "b64"),
+                                        gap,
+                                        guard=i.guard,
+                                    )
                                     gap = wide
-                                emit("st.global.u64", Mem(GAPS, SLOT * ROWS * len(equal)), gap, guard=i.guard)
+                                emit(
+                                    "st.global.u64",
+                                    Mem(GAPS, SLOT * ROWS * len(equal)),
+                                    gap,
+                                    guard=i.guard,
+                                )
                                 equal.append(place + (i.parts[1] == "ne"))
                     if i.op in ("and.pred", "or.pred"):
                         for held, (x, y) in enumerate((i.operands[1:], i.operands[:0:-1])):
@@ -299,7 +402,9 @@ class Coverage:
                         places |= {(i.pc, True): place, (i.pc, False): place + 1}
         labels[f"at_{len(self.kernel.instructions)}"] = len(code)
         emit("ret")
-        instructions = tuple(Instruction(pc, op, given, guard, 0, op) for pc, (op, given, guard) in enumerate(code))
+        instructions = tuple(
+            Instruction(pc, op, given, guard, 0, op) for pc, (op, given, guard) in enumerate(code)
+        )
         params = tuple(Param(name, "u64", 8) for name in ("in", "out", "gaps"))
         kernel = Kernel("judge", self.kernel.arch, params, instructions, labels, (), None)
         return Judge(kernel, places, 2 * len(notes), equal, compared)
@@ -309,13 +414,21 @@ class Coverage:
         taken as integers (0 where it isn't reached). rows: by name of an input, its value in each row (default: 0).
         """
         judge, count = self.judge, len(next(iter(rows.values())))
-        out, gaps = np.zeros((judge.notes, count), bool), np.zeros((len(judge.equal), count), np.int64)
+        out, gaps = (
+            np.zeros((judge.notes, count), bool),
+            np.zeros((len(judge.equal), count), np.int64),
+        )
         for start in range(0, count, ROWS):
-            given, noted = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8), np.zeros((judge.notes, ROWS), np.uint8)
+            given, noted = (
+                np.zeros((len(self.inputs), ROWS, SLOT), np.uint8),
+                np.zeros((judge.notes, ROWS), np.uint8),
+            )
             apart = np.zeros((len(gaps), ROWS), np.int64)
             for place, name in enumerate(self.inputs):
                 values = np.ascontiguousarray(rows.get(name, out[0, :0])[start : start + ROWS])
-                given[place, : len(values), : values.itemsize] = values.view(np.uint8).reshape(-1, values.itemsize)
+                given[place, : len(values), : values.itemsize] = values.view(np.uint8).reshape(
+                    -1, values.itemsize
+                )
             arguments = [given.reshape(-1), noted.reshape(-1), apart.reshape(-1)]
             launch(judge.kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH)
             out[:, start : start + ROWS] = noted[:, : count - start]

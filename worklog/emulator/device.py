@@ -55,11 +55,17 @@ def build(program: Program, arch: str = ARCH) -> tuple[Compiled, str]:
                 if entry["sha256"] == program.sha256 and arch == index["arch"]:
                     ptx = (FOLDER / entry["ptx"]).read_text(encoding="utf-8")
                     known: dict[str, Any] = {what: entry[what] for what in RESOURCES}
-                    known["shared_accesses"] = tuple((what, int(n)) for what, n in entry["shared_accesses"].items())
-                    shipped = Compiled(program, entry["symbol"], arch, ptx=ptx, cubin=b"", log="", **known)
+                    known["shared_accesses"] = tuple(
+                        (what, int(n)) for what, n in entry["shared_accesses"].items()
+                    )
+                    shipped = Compiled(
+                        program, entry["symbol"], arch, ptx=ptx, cubin=b"", log="", **known
+                    )
                     return shipped, f"{label(arch)} from the package (NVRTC {index['nvrtc']})"
         except OSError as error:
-            raise WorklogError(f"the shipped PTX is missing: {error}; install gemm-worklog again") from error
+            raise WorklogError(
+                f"the shipped PTX is missing: {error}; install gemm-worklog again"
+            ) from error
         raise NvrtcMissing(
             f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
             f"{program.name} for {arch} is not among them)"
@@ -123,7 +129,9 @@ class EmulatedDevice:
 
     source = "emulated"
 
-    def __init__(self, arch: str = "sm_90", *, races: bool = True, count: bool = False, budget: int = BUDGET) -> None:
+    def __init__(
+        self, arch: str = "sm_90", *, races: bool = True, count: bool = False, budget: int = BUDGET
+    ) -> None:
         self.arch, self.label = arch, label(arch)
         self.races, self.count, self.budget = races, count, budget
         self.last: Result | None = None
@@ -152,7 +160,9 @@ class EmulatedDevice:
         try:
             return EmulatedBuffer(np.array(host, dtype=np.float32, order="C").reshape(-1))
         except MemoryError as error:
-            raise TooLarge(f"no memory for a buffer of {host.size * 4 / 2**20:.0f} MiB: use a smaller size") from error
+            raise TooLarge(
+                f"no memory for a buffer of {host.size * 4 / 2**20:.0f} MiB: use a smaller size"
+            ) from error
 
     def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
         """Replace the buffer's elements; the sizes must agree."""
@@ -171,14 +181,20 @@ class EmulatedDevice:
     def view(self, buffer: Any, start: int, size: int) -> EmulatedBuffer:
         """Part of a buffer, without a copy. A kernel may access only this part."""
         if not 0 <= start <= start + size <= buffer.size:
-            raise BadLaunch(f"elements {start} to {start + size} cannot be a view of a buffer of {buffer.size}")
+            raise BadLaunch(
+                f"elements {start} to {start + size} cannot be a view of a buffer of {buffer.size}"
+            )
         return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
+    def launch(
+        self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
+    ) -> None:
         """Run to the end. Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings."""
         names = kernel.program.arguments or ("",) * len(arguments)
         values = [
-            Pointer(value.data, value.data.nbytes, name, value.skew) if isinstance(value, EmulatedBuffer) else value
+            Pointer(value.data, value.data.nbytes, name, value.skew)
+            if isinstance(value, EmulatedBuffer)
+            else value
             for name, value in zip(names, arguments, strict=True)
         ]
         with naming(kernel.program):

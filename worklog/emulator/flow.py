@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from worklog.emulator.ptx import TIMES, Instruction, Kernel, Mem, PtxError, Reg, Special, Sym, Variable, registers
+from worklog.emulator.ptx import (
+    TIMES,
+    Instruction,
+    Kernel,
+    Mem,
+    PtxError,
+    Reg,
+    Special,
+    Sym,
+    Variable,
+    registers,
+)
 
 LOADED = "loaded values"
 NAN = "0f7FC00000"  # as LLVM writes a number that depends on an undefined one
@@ -34,7 +45,11 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
     out, code = [], kernel.instructions
     if not code:
         raise PtxError(f"the kernel {kernel.name} has no instructions")
-    jumps = {i.pc for i in code if i.parts[0] in ("bra", "ret", "exit") and not (assembled and "unrolled" in i.parts)}
+    jumps = {
+        i.pc
+        for i in code
+        if i.parts[0] in ("bra", "ret", "exit") and not (assembled and "unrolled" in i.parts)
+    }
     ends = {i.pc + 1 for i in code if i.pc in jumps or i.row.barrier or i.op == "call.function"}
     starts = {0, *kernel.labels.values(), *ends}
     starts |= {i.pc for i in code if i.row.meeting and not assembled}
@@ -42,7 +57,9 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
     number = {pc: index for index, pc in enumerate(order)}
     for index, (start, stop) in enumerate(zip(order, [*order[1:], len(code)], strict=True)):
         last = code[stop - 1]
-        successors = [index + 1] if stop < len(code) and (last.pc not in jumps or last.guard) else []
+        successors = (
+            [index + 1] if stop < len(code) and (last.pc not in jumps or last.guard) else []
+        )
         if last.parts[0] == "bra" and (target := branch_target(kernel, last)) < len(code):
             successors = [number[target], *successors]
         out.append(Block(index, start, stop, tuple(successors)))
@@ -57,7 +74,9 @@ def branch_target(kernel: Kernel, instruction: Instruction) -> int:
     return kernel.labels[target.name]
 
 
-def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[str], bool]]) -> dict[str, set[str]]:
+def origins(
+    code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[str], bool]]
+) -> dict[str, set[str]]:
     """By register, where its values may come from. own: what an instruction adds to its results, and whether these also
     come from its operands.
     """
@@ -119,7 +138,9 @@ class Flow:
     @cached_property
     def specials(self) -> set[str]:
         """Names of the special registers that the kernel reads."""
-        return {x.name for i in self.kernel.instructions for x in i.operands if isinstance(x, Special)}
+        return {
+            x.name for i in self.kernel.instructions for x in i.operands if isinstance(x, Special)
+        }
 
     @cached_property
     def fences(self) -> bool:
@@ -144,7 +165,12 @@ class Flow:
     @cached_property
     def loops(self) -> tuple[tuple[int, int, int], ...]:
         """Of each loop: its head, and the first and the last pc, plus 1."""
-        pairs = ((head, block) for block in self.blocks for head in block.successors if head <= block.index)
+        pairs = (
+            (head, block)
+            for block in self.blocks
+            for head in block.successors
+            if head <= block.index
+        )
         return tuple((head, self.blocks[head].start, block.stop) for head, block in pairs)
 
     @cached_property
@@ -172,13 +198,18 @@ class Flow:
         for head, start, stop in self.loops:
             code = self.kernel.instructions[start:stop]
             known = origins(code, own) if any(own(i)[0] for i in code) else defaultdict(set)
-            out |= {head for i in code if i.parts[0] == "bra" and i.guard and known[i.guard[0].name]}
+            out |= {
+                head for i in code if i.parts[0] == "bra" and i.guard and known[i.guard[0].name]
+            }
         return out
 
     @cached_property
     def orders_more_than_barriers(self) -> bool:
         """Whether more than barriers of blocks and warps may order accesses to shared memory."""
-        by_copies = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in self.kernel.instructions)
+        by_copies = any(
+            i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts
+            for i in self.kernel.instructions
+        )
         return by_copies or bool(self._polling("global"))
 
     @cached_property
@@ -188,12 +219,16 @@ class Flow:
         """
 
         def own(i: Instruction) -> tuple[set[str], bool]:
-            return {str(i.pc)} if i.parts[0] == "ld" and not i.row.strong else set(), i.parts[0] == "mov"
+            return {str(i.pc)} if i.parts[0] == "ld" and not i.row.strong else set(), i.parts[
+                0
+            ] == "mov"
 
         code = self.kernel.instructions
         compared = [i.operands[-2] for i in code if i.parts[0] == "atom" and "cas" in i.parts]
         known = origins(code, own) if compared else {}
-        return {int(pc) for operand in compared for reg in registers(operand) for pc in known[reg.name]}
+        return {
+            int(pc) for operand in compared for reg in registers(operand) for pc in known[reg.name]
+        }
 
     @cached_property
     def written(self) -> set[str] | None:
@@ -202,18 +237,28 @@ class Flow:
         def own(i: Instruction) -> tuple[set[str], bool]:
             if i.row.loads:
                 return {LOADED} if i.parts[-1][1:] == "64" else set(), False
-            named = (operand.base if isinstance(operand, Mem) else operand for operand in i.operands)
+            named = (
+                operand.base if isinstance(operand, Mem) else operand for operand in i.operands
+            )
             return {symbol.name for symbol in named if isinstance(symbol, Sym)}, True
 
         code, params = self.kernel.instructions, self.kernel.params
         known, out = origins(code, own), set[str]()
-        pointers = {v.name for v in self.kernel.variables} | {param.name for param in params if param.size == 8}
+        pointers = {v.name for v in self.kernel.variables} | {
+            param.name for param in params if param.size == 8
+        }
         for i in code:
             elsewhere = {"shared", "local", "param", "sync"}
             if i.row.memory not in ("st", "atom") or not elsewhere.isdisjoint(i.parts):
                 continue
             for base in (operand.base for operand in i.operands if isinstance(operand, Mem)):
-                through = known.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()
+                through = (
+                    known.get(base.name, set())
+                    if isinstance(base, Reg)
+                    else {base.name}
+                    if base
+                    else set()
+                )
                 if LOADED in through or through.isdisjoint(pointers):
                     return None
                 out |= through & pointers
@@ -227,7 +272,9 @@ class Flow:
         def own(i: Instruction) -> tuple[set[str], bool]:
             if i.row.loads:
                 return {LOADED}, False
-            return {operand.name for operand in i.operands if isinstance(operand, Sym)} & shared, True
+            return {
+                operand.name for operand in i.operands if isinstance(operand, Sym)
+            } & shared, True
 
         return origins(self.kernel.instructions, own)
 
@@ -254,7 +301,10 @@ class Flow:
     def data_dependent(self) -> int | None:
         """The line of the first address or branch that depends on loaded values, or None."""
         for i in self.kernel.instructions:
-            deciding = [*registers(*(x for x in i.operands if isinstance(x, Mem))), *(i.guard or ())[:1]]
+            deciding = [
+                *registers(*(x for x in i.operands if isinstance(x, Mem))),
+                *(i.guard or ())[:1],
+            ]
             if any(isinstance(reg, Reg) and LOADED in self._origins[reg.name] for reg in deciding):
                 return i.line
         return None

@@ -21,9 +21,21 @@ COPIES = "this form of asynchronous copy: use plain loads, or a GPU"
 PROXIES = "fences between proxies other than .async: use a GPU"
 # By a type in the opcode, what is said instead of a row's hint.
 HINTS = {**dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), HALF), "tf32": TENSOR}
-ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}  # accesses that don't race with each other
+ORDERED = {
+    "volatile",
+    "acquire",
+    "release",
+    "relaxed",
+    "mmio",
+}  # accesses that don't race with each other
 FENCES = {"fence", "membar", "release", "acquire", "acq_rel"}
-SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
+SPACES = {
+    "global": "global",
+    "shared": "shared",
+    "local": "local",
+    "const": "const",
+    "param": "const",
+}
 SHARED = "shared shared::cta shared::cluster"
 SCOPES = "cta cluster gpu sys"
 EVICT = "L1::evict_normal L1::evict_last L1::evict_first L1::no_allocate L1::evict_unchanged"
@@ -228,7 +240,9 @@ def row_of(opcode: str) -> Row:
 def record_of(opcode: str) -> str:
     """The form of an instruction that is a record of the core; empty if there is none."""
     row, given = row_of(opcode), opcode.split(".")
-    ruled = {*given} - {*SHARED.split()} if "global" in given else {*given}  # a copy follows the rules of global memory
+    ruled = (
+        {*given} - {*SHARED.split()} if "global" in given else {*given}
+    )  # a copy follows the rules of global memory
     forms = dict(pair for item in row.forms.items() for pair in expanded(*item))
     groups = [group.split() for group in row.free.split("|")]
     free = Counter(number for word in given for number, group in enumerate(groups) if word in group)

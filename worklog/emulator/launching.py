@@ -14,10 +14,28 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import STEP, native
-from worklog.emulator.memory import FIRST_ADDRESS, MAP_SIZE, SPACING, Buffer, GlobalMemory, Pointer, TensorMap
+from worklog.emulator.memory import (
+    FIRST_ADDRESS,
+    MAP_SIZE,
+    SPACING,
+    Buffer,
+    GlobalMemory,
+    Pointer,
+    TensorMap,
+)
 from worklog.emulator.program import Program, Site, load_variables, program_of
 from worklog.emulator.ptx import Array, Kernel, Param
-from worklog.emulator.reports import INVALID, WARP, Access, BadLaunch, Batch, Counts, Finding, TooLarge, total
+from worklog.emulator.reports import (
+    INVALID,
+    WARP,
+    Access,
+    BadLaunch,
+    Batch,
+    Counts,
+    Finding,
+    TooLarge,
+    total,
+)
 from worklog.kernel import MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 
 BUDGET = 1_000_000
@@ -33,7 +51,8 @@ NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOf
 # own arrays, where a GPU has it before them.
 SMEM_UNIT, RESERVED = 128, 1024
 RESERVED_OFFSETS = {
-    f"%reserved_smem_offset_{name}": offset for name, offset in (("begin", 0), ("end", 1024), ("0", 0), ("1", 512))
+    f"%reserved_smem_offset_{name}": offset
+    for name, offset in (("begin", 0), ("end", 1024), ("0", 0), ("1", 512))
 }
 SIGNATURE = ["32", "32", "32", "32", "64", "64", "32", "64"]  # bits of the ladder's parameters
 
@@ -55,8 +74,12 @@ class Result:
     lines: Mapping[int, Counts] = field(hash=False)
     printed: tuple[str, ...] = ()
     executed: tuple[int, ...] = field(default=(), repr=False)
-    choices: Array = field(default_factory=lambda: np.zeros(0, np.uint8), repr=False, hash=False, compare=False)
-    trace: Array = field(default_factory=lambda: np.zeros(0, STEP), repr=False, hash=False, compare=False)
+    choices: Array = field(
+        default_factory=lambda: np.zeros(0, np.uint8), repr=False, hash=False, compare=False
+    )
+    trace: Array = field(
+        default_factory=lambda: np.zeros(0, STEP), repr=False, hash=False, compare=False
+    )
     sites: Mapping[int, Site] = field(default_factory=dict, repr=False, hash=False, compare=False)
 
     @property
@@ -105,7 +128,9 @@ def launch(
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
     sizes = _three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block")
-    batch = Batch(*sizes, source, count, races, trace, progress, cluster=kernel.cluster or (1, 1, 1))
+    batch = Batch(
+        *sizes, source, count, races, trace, progress, cluster=kernel.cluster or (1, 1, 1)
+    )
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
@@ -116,9 +141,13 @@ def launch(
         if any(map(gt, size, most)):
             raise BadLaunch(f"{INVALID}: the {what} {size} exceeds what a GPU allows, {most}")
     if any(size % blocks for size, blocks in zip(batch.grid, batch.cluster, strict=True)):
-        raise BadLaunch(f"{INVALID}: the grid {batch.grid} is no multiple of the cluster, {batch.cluster} blocks")
+        raise BadLaunch(
+            f"{INVALID}: the grid {batch.grid} is no multiple of the cluster, {batch.cluster} blocks"
+        )
     if math.prod(batch.cluster) > MAX_CLUSTER:
-        raise BadLaunch(f"{INVALID}: a cluster of {batch.cluster} blocks: a GPU allows {MAX_CLUSTER}")
+        raise BadLaunch(
+            f"{INVALID}: a cluster of {batch.cluster} blocks: a GPU allows {MAX_CLUSTER}"
+        )
     if shared_bytes < 0:
         raise BadLaunch(f"{INVALID}: {shared_bytes} bytes of dynamic shared memory")
     if not occupancy("sm_90", batch.threads, registers, 0).blocks:
@@ -131,7 +160,9 @@ def launch(
     numbers, blocks = _numbers(batch, only_blocks), math.prod(batch.cluster)
     together = 1  # blocks whose state is kept, since they may wait for each other
     if flow.may_wait or cooperative or blocks > 1:
-        together = max(1, min(SMS * occupancy("sm_90", batch.threads, registers, shared).blocks, len(numbers)))
+        together = max(
+            1, min(SMS * occupancy("sm_90", batch.threads, registers, shared).blocks, len(numbers))
+        )
     if cooperative and len(numbers) > together:
         raise BadLaunch(TOO_MANY_BLOCKS.format(len(numbers), together))
     if len(numbers) > MOST_BLOCKS:
@@ -154,11 +185,20 @@ def launch(
     reserved = RESERVED if flow.specials & {*RESERVED_OFFSETS} else 0
     if reserved:
         shared = -(-shared // SMEM_UNIT) * SMEM_UNIT + reserved
-    _place_variables(program, memory, load_variables(kernel) if variables is None else variables, params)
+    _place_variables(
+        program, memory, load_variables(kernel) if variables is None else variables, params
+    )
     if races:  # races are looked for in the buffers that the kernel may write
-        places = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
-        bases = {buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None}
-        memory.checked = bases if flow.written is None else bases & {places[name] for name in flow.written}
+        places = {
+            **program.addresses,
+            **{name: int.from_bytes(value, "little") for name, value in params.items()},
+        }
+        bases = {
+            buffer.base for buffer in memory.buffers if buffer.writable and buffer.data is not None
+        }
+        memory.checked = (
+            bases if flow.written is None else bases & {places[name] for name in flow.written}
+        )
     executed, costs, reached, choices, steps = native.run(
         program, memory, specials, shared, numbers, budget, reserved, together, schedule
     )
@@ -168,14 +208,18 @@ def launch(
             batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
     lines = _tally(program, executed, costs) if count else {}
     found, printed, sites = batch.findings(), memory.lines(), program.sites
-    return Result(kernel.name, label, len(numbers), found, lines, printed, reached, choices, steps, sites)
+    return Result(
+        kernel.name, label, len(numbers), found, lines, printed, reached, choices, steps, sites
+    )
 
 
 def _tally(
     program: Program, executed: Iterable[Sequence[int]], costs: Iterable[tuple[Site, Sequence[int]]]
 ) -> dict[int, Counts]:
     """Counts by source line. executed: (warps, threads) of each block. costs: of access sites, the fields of Access."""
-    lines: dict[int, dict[str, Any]] = defaultdict(lambda: {"instructions": Counter(), "thread_fma": 0})
+    lines: dict[int, dict[str, Any]] = defaultdict(
+        lambda: {"instructions": Counter(), "thread_fma": 0}
+    )
     for block, (warps, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if warps else ():
             line = lines[instruction.line]
@@ -208,7 +252,9 @@ def require_memory(needed: int, what: str, advice: str) -> None:
     found = re.search(r"MemAvailable:\s*(\d+)", system.read_text()) if known else None
     free = int(found[1]) * 1024 if found else needed
     if needed > free:
-        raise TooLarge(f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}")
+        raise TooLarge(
+            f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}"
+        )
 
 
 def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
@@ -222,28 +268,43 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
 
 
 def _place_variables(
-    program: Program, memory: GlobalMemory, variables: Mapping[str, Array], params: Mapping[str, bytes]
+    program: Program,
+    memory: GlobalMemory,
+    variables: Mapping[str, Array],
+    params: Mapping[str, bytes],
 ) -> None:
     """Make __device__ and __constant__ variables, and parameters, accessible by their address."""
     addresses = program.addresses
     for variable in program.kernel.variables:
         if variable.name in variables:
             base, writable = addresses[variable.name], variable.space == "global"
-            memory.buffers.append(Buffer(variable.name, base, variable.size, variables[variable.name], writable))
+            memory.buffers.append(
+                Buffer(variable.name, base, variable.size, variables[variable.name], writable)
+            )
     for param in program.kernel.params:
         data = np.frombuffer(params[param.name], np.uint8)
-        memory.buffers.append(Buffer(param.name, addresses[param.name], param.size, data, writable=False))
+        memory.buffers.append(
+            Buffer(param.name, addresses[param.name], param.size, data, writable=False)
+        )
 
 
-def _specials(batch: Batch, kernel: Kernel, shared: int, dynamic: int, memory: GlobalMemory) -> dict[str, int]:
+def _specials(
+    batch: Batch, kernel: Kernel, shared: int, dynamic: int, memory: GlobalMemory
+) -> dict[str, int]:
     """The special registers that are the same for all threads. The %envreg are the driver's: two of them say where the
     barrier of a cooperative grid is. shared: bytes of the block's arrays.
     """
     total = -(-shared // SMEM_UNIT) * SMEM_UNIT
     workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
     memory.buffers.append(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
-    out = {"%nwarpid": batch.block_lanes // WARP, "%nsmid": SMS, "%cluster_nctarank": math.prod(batch.cluster)}
-    for axis, threads, blocks, size in zip("xyz", batch.block, batch.grid, batch.cluster, strict=True):
+    out = {
+        "%nwarpid": batch.block_lanes // WARP,
+        "%nsmid": SMS,
+        "%cluster_nctarank": math.prod(batch.cluster),
+    }
+    for axis, threads, blocks, size in zip(
+        "xyz", batch.block, batch.grid, batch.cluster, strict=True
+    ):
         out |= {f"%ntid.{axis}": threads, f"%nctaid.{axis}": blocks}
         out |= {f"%cluster_nctaid.{axis}": size, f"%nclusterid.{axis}": blocks // size}
     return out | {
@@ -266,7 +327,13 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
     out, bases = {}, dict[tuple[int, int, int], int]()
     for number, (param, value) in enumerate(zip(kernel.params, arguments, strict=True)):
         tensor = value if isinstance(value, TensorMap) else None
-        pointer = Pointer(value, value.nbytes) if isinstance(value, np.ndarray) else tensor.pointer if tensor else value
+        pointer = (
+            Pointer(value, value.nbytes)
+            if isinstance(value, np.ndarray)
+            else tensor.pointer
+            if tensor
+            else value
+        )
         if not isinstance(pointer, Pointer):
             out[param.name] = _scalar(param, number, value)
             continue
@@ -274,29 +341,45 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
             what = f"not a tensor map of {MAP_SIZE} bytes"
             raise BadLaunch(f"argument {number} of {kernel.name} is .{param.type}, {what}")
         if tensor is None and param.type not in ("u64", "b64"):
-            raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
+            raise BadLaunch(
+                f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer"
+            )
         data = pointer.data
         if data is not None:
             if not data.flags.c_contiguous or not data.flags.writeable or data.dtype.hasobject:
-                raise BadLaunch(f"argument {number}: the array must be contiguous and writable, and hold numbers")
+                raise BadLaunch(
+                    f"argument {number}: the array must be contiguous and writable, and hold numbers"
+                )
             data = data.reshape(-1).view(np.uint8)
-        own = ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number] if ladder else f"argument {number}"
+        own = (
+            ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number]
+            if ladder
+            else f"argument {number}"
+        )
         base = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
         place = (data.ctypes.data if data is not None else number, pointer.size, pointer.skew)
         if place not in bases:  # an array that is also in a tensor map has one address
-            memory.buffers.append(Buffer(pointer.name or own, bases.setdefault(place, base), pointer.size, data))
-        out[param.name] = tensor.encoded(bases[place]) if tensor else np.uint64(bases[place]).tobytes()
+            memory.buffers.append(
+                Buffer(pointer.name or own, bases.setdefault(place, base), pointer.size, data)
+            )
+        out[param.name] = (
+            tensor.encoded(bases[place]) if tensor else np.uint64(bases[place]).tobytes()
+        )
     return out
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
     if not isinstance(value, int | float | np.number | np.bool):
-        raise BadLaunch(f"argument {number} must be a number (.{param.type}), got {type(value).__name__}")
+        raise BadLaunch(
+            f"argument {number} must be a number (.{param.type}), got {type(value).__name__}"
+        )
     if param.type[0] == "f":
         with np.errstate(over="ignore"):
             return bytes(np.float64(value).astype(f"f{param.size}").tobytes())
     if not isinstance(value, int | np.integer):
-        raise BadLaunch(f"argument {number} must be an integer (.{param.type}), got {type(value).__name__}")
+        raise BadLaunch(
+            f"argument {number} must be an integer (.{param.type}), got {type(value).__name__}"
+        )
     bits = 8 * param.size
     if not -(1 << bits - 1) <= int(value) < 1 << bits:
         raise BadLaunch(f"argument {number}: {value} does not fit in {bits} bits")

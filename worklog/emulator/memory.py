@@ -36,7 +36,9 @@ LAYOUT = np.dtype([
     *((name, "i4") for name in ("dimensions", "item", "swizzle", "nan")),
     *((name, "i8", 5) for name in ("shape", "strides", "counts", "steps")),
 ])  # fmt: skip
-LAYOUTS: dict[bytes, int] = {}  # of this process's tensor maps, whose bytes give the number of one of these
+LAYOUTS: dict[
+    bytes, int
+] = {}  # of this process's tensor maps, whose bytes give the number of one of these
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,11 @@ class GlobalMemory:
 
     def name(self, address: int) -> str:
         """An address for messages: relative to the nearest buffer."""
-        near = min(self.buffers, key=lambda b: max(b.base - address, address - b.base - b.size, 0), default=None)
+        near = min(
+            self.buffers,
+            key=lambda b: max(b.base - address, address - b.base - b.size, 0),
+            default=None,
+        )
         if near is None or abs(address - near.base) > SPACING // 2:
             return f"at address {address:#x}, in no buffer"
         offset = address - near.base
@@ -96,7 +102,11 @@ class GlobalMemory:
         if address >> 60 == LOCAL_WINDOW:
             return local[address & (1 << 60) - 1 :]
         buffer = self.at(address)
-        return b"" if buffer is None or buffer.data is None else bytes(buffer.data[address - buffer.base :])
+        return (
+            b""
+            if buffer is None or buffer.data is None
+            else bytes(buffer.data[address - buffer.base :])
+        )
 
     def text(self, address: int, local: bytes = b"") -> str:
         """The string at a generic address, up to its NUL."""
@@ -119,9 +129,13 @@ class GlobalMemory:
             kind = found["type"]
             if kind not in _CODES:  # a specifier that C doesn't have stays as it is
                 return "%" if kind == "%" else found[0]
-            form = "".join(str(take("i")) if part == "*" else part for part in found.group("flags", "width"))
+            form = "".join(
+                str(take("i")) if part == "*" else part for part in found.group("flags", "width")
+            )
             form += f".{take('i')}" if found["precision"] == ".*" else found["precision"]
-            value = take(_CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind])
+            value = take(
+                _CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind]
+            )
             if kind == "s":
                 value = self.text(value, local)
             elif kind in "aA":
@@ -136,7 +150,9 @@ class GlobalMemory:
             self.printed += _SPECIFIER.sub(shown, form)
         else:
             self.silent += 1
-        return sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
+        return sum(
+            (found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form)
+        )
 
     def lines(self) -> tuple[str, ...]:
         """What was printed, and a line that says how many more calls printed."""
@@ -185,18 +201,28 @@ def tensor_map(
         raise BadLaunch("a tensor map of a Pointer needs a shape")
     sizes, count = tuple(map(int, shape)), len(shape)
     steps = steps or (1,) * count
-    strides = strides or [item * int(np.prod(sizes[: k + 1], dtype=np.int64)) for k in range(count - 1)]
+    strides = strides or [
+        item * int(np.prod(sizes[: k + 1], dtype=np.int64)) for k in range(count - 1)
+    ]
     inner = box[0] * item if box else 0
     rules = {
         "a tensor has 1 to 5 dimensions": 1 <= count <= 5,
-        "box, steps and strides must fit the shape": count == len(box) == len(steps) == len(strides) + 1,
+        "box, steps and strides must fit the shape": count
+        == len(box)
+        == len(steps)
+        == len(strides) + 1,
         "a box has 1 to 256 elements per dimension": all(1 <= size <= 256 for size in box),
         "a tensor has 1 to 2**32 elements per dimension": all(1 <= size <= 2**32 for size in sizes),
-        "steps are 1 to 8, and 1 in dimension 0": all(1 <= n <= 8 for n in steps) and [*steps[:1]] == [1],
-        "strides are multiples of 16 below 2**40": all(n % 16 == 0 and 0 < n < 2**40 for n in strides),
-        "elements have 1, 2, 4 or 8 bytes, and 2, 4 or 8 with nan": item in (2, 4, 8) or (item == 1 and not nan),
+        "steps are 1 to 8, and 1 in dimension 0": all(1 <= n <= 8 for n in steps)
+        and [*steps[:1]] == [1],
+        "strides are multiples of 16 below 2**40": all(
+            n % 16 == 0 and 0 < n < 2**40 for n in strides
+        ),
+        "elements have 1, 2, 4 or 8 bytes, and 2, 4 or 8 with nan": item in (2, 4, 8)
+        or (item == 1 and not nan),
         "the innermost dimension of a box is a multiple of 16 bytes": inner % 16 == 0,
-        "swizzle is 0, or 32, 64 or 128 and as many bytes as a box's innermost dimension": swizzle == 0
+        "swizzle is 0, or 32, 64 or 128 and as many bytes as a box's innermost dimension": swizzle
+        == 0
         or (swizzle in (32, 64, 128) and inner == swizzle),
         "the tensor must start at a multiple of 16 bytes": pointer.skew % 16 == 0,
     }
@@ -204,8 +230,17 @@ def tensor_map(
         if not holds:
             raise BadLaunch(f"invalid tensor map: {rule}")
     layout = np.zeros((), LAYOUT)
-    layout["dimensions"], layout["item"], layout["swizzle"], layout["nan"] = count, item, swizzle, nan
+    layout["dimensions"], layout["item"], layout["swizzle"], layout["nan"] = (
+        count,
+        item,
+        swizzle,
+        nan,
+    )
     layout["shape"], layout["counts"], layout["steps"] = 1, 1, 1
-    layout["shape"][:count], layout["strides"][:count], layout["steps"][:count] = sizes, (item, *strides), steps
+    layout["shape"][:count], layout["strides"][:count], layout["steps"][:count] = (
+        sizes,
+        (item, *strides),
+        steps,
+    )
     layout["counts"][:count] = [-(-size // step) for size, step in zip(box, steps, strict=True)]
     return TensorMap(pointer, layout.tobytes())

@@ -30,8 +30,31 @@ UNSIGNED_COMPARE = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 TESTS = f"{{{','.join([*COMPARE, *UNSIGNED_COMPARE])},equ,neu,ltu,leu,gtu,geu,num,nan}}"
 COMPARED = f"{ANY[:-1]},f16,bf16}}"
 # Functions whose calls become vector instructions; the others' code is made for single lanes alone.
-QUICK = {"fma", "fmaf", "sqrt", "sqrtf", "fabs", "fabsf", "least", "flush_f32", "limited", "wrapped", "joined_words"}
-REDUCING = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")  # of atomics and redux
+QUICK = {
+    "fma",
+    "fmaf",
+    "sqrt",
+    "sqrtf",
+    "fabs",
+    "fabsf",
+    "least",
+    "flush_f32",
+    "limited",
+    "wrapped",
+    "joined_words",
+}
+REDUCING = (
+    "add",
+    "min",
+    "max",
+    "and",
+    "or",
+    "xor",
+    "exch",
+    "cas",
+    "inc",
+    "dec",
+)  # of atomics and redux
 # What set gives where the comparison holds, as bits.
 YES = "{u32:4294967295,s32:4294967295,b32:4294967295,f32:1065353216,u16:65535,s16:65535,f16:15360,bf16:16256}"
 
@@ -305,9 +328,15 @@ def _in_c(text: str, types: dict[str, str]) -> str:
     last, first = types["T"], types["R"]
     words = {name: C_TYPES.get(type_) or WIDE.get(type_, "") for name, type_ in types.items()}
     limits = C_TYPES[first].removesuffix("_t").upper()
-    words |= {"W64": "uint64_t", "BITS": re.sub(r"\D", "", last), "SIGNED": str(int(last[0] == "s"))}
+    words |= {
+        "W64": "uint64_t",
+        "BITS": re.sub(r"\D", "", last),
+        "SIGNED": str(int(last[0] == "s")),
+    }
     words |= {"LOW": f"{limits}_MIN" if first[0] == "s" else "0", "HIGH": f"{limits}_MAX"}
-    return re.sub(r"\b(?:T|R|U|W|H|UW|W64|BITS|SIGNED|LOW|HIGH)\b", lambda word: words[word[0]], text)
+    return re.sub(
+        r"\b(?:T|R|U|W|H|UW|W64|BITS|SIGNED|LOW|HIGH)\b", lambda word: words[word[0]], text
+    )
 
 
 def _ops() -> dict[str, Op]:
@@ -334,7 +363,8 @@ def _patterns() -> list[tuple[re.Pattern[str], list[dict[str, str]], tuple[str, 
         text = re.sub(r"\.(?=\{,)", "", row[0]).replace(".", r"\.")
         for words in lists:
             names = "|".join(re.escape(name) for name in words if name)
-            text = text.replace(_LIST.search(text)[0], rf"(?:\.({names}))?" if "" in words else f"({names})", 1)  # type: ignore[index]
+            one_of = rf"(?:\.({names}))?" if "" in words else f"({names})"
+            text = text.replace(_LIST.search(text)[0], one_of, 1)  # type: ignore[index]
         out.append((re.compile(text), lists, row[1:]))
     return out
 
@@ -346,7 +376,9 @@ def composed(opcode: str, count: int) -> Form | None:
         found = pattern.fullmatch(opcode)
         if found and len(sources.split()) == count:
             types = _types(opcode)
-            meanings = [words[name or ""] for words, name in zip(lists, found.groups(), strict=True)]
+            meanings = [
+                words[name or ""] for words, name in zip(lists, found.groups(), strict=True)
+            ]
             cells = (" ".join(results) or "R", _meant(steps, meanings))
             given, text = (_filled(re.sub(r"\.+(?=\.|\s|$)", "", cell), types) for cell in cells)
             taken = tuple(_filled(name, types) for name in sources.split())
@@ -365,7 +397,9 @@ def code() -> str:
                 declared.append(f"uint32_t {name}_ = *AT(uint32_t, i->{field});")
                 lanes = re.sub(rf"\b{name}\b", f"{name}_", lanes)
             else:
-                declared.append(f"const {C_TYPES[type_]} *{name}_ = AT({C_TYPES[type_]}, i->{field});")
+                declared.append(
+                    f"const {C_TYPES[type_]} *{name}_ = AT({C_TYPES[type_]}, i->{field});"
+                )
                 lanes = re.sub(rf"\b{name}\b", f"{name}_[k]", lanes)
         if op.result != "pred":
             called = {*re.findall(r"\b[a-z]\w+(?=\()", lanes)}
@@ -375,7 +409,9 @@ def code() -> str:
         else:
             act = f"*AT(uint32_t, i->d) = (*AT(uint32_t, i->d) & ~mask) | (({lanes}) & mask);"
         cases.setdefault(f"{{ {' '.join(declared)} {act} break; }}", []).append(op.number)
-    out += [" ".join(f"case {number}:" for number in numbers) + text for text, numbers in cases.items()]
+    out += [
+        " ".join(f"case {number}:" for number in numbers) + text for text, numbers in cases.items()
+    ]
     return "\n".join(out) + "\n"
 
 
@@ -388,7 +424,11 @@ def reductions() -> str:
             and {*op.sources} == {op.result}
             and re.fullmatch("[usbf](16|32|64)|b?f16(x2)?", op.result)
         ):
-            copied = "".join(f"memcpy(&{a}, &{x}, sizeof a); " for a, x in zip("abc", "xyz", strict=True))
+            copied = "".join(
+                f"memcpy(&{a}, &{x}, sizeof a); " for a, x in zip("abc", "xyz", strict=True)
+            )
             text = f"{C_TYPES[op.result]} a, b, c; {copied}(void)c; a = {op.expression}; memcpy(&x, &a, sizeof a);"
             out.setdefault(f"{{ {text} }} return x;", []).append(op.number)
-    return "\n".join(" ".join(f"case {number}:" for number in numbers) + text for text, numbers in out.items())
+    return "\n".join(
+        " ".join(f"case {number}:" for number in numbers) + text for text, numbers in out.items()
+    )

@@ -91,12 +91,20 @@ class Site:
             return "atomic" if self.space != "generic" else ""
         if self.op == "cp" or self.space in ("generic", "const"):
             return ""
-        return "local" if self.space == "local" else f"{self.space}_{'store' if self.op == 'st' else 'load'}"
+        return (
+            "local"
+            if self.space == "local"
+            else f"{self.space}_{'store' if self.op == 'st' else 'load'}"
+        )
 
     @property
     def place(self) -> str:
         """The bytes of an access to shared memory, for messages of races."""
-        return f"the same bytes of {plain_name(self.array.name)}" if self.array else "the same shared bytes"
+        return (
+            f"the same bytes of {plain_name(self.array.name)}"
+            if self.array
+            else "the same shared bytes"
+        )
 
 
 class Program:
@@ -117,7 +125,9 @@ class Program:
                 self.shared = max(self.shared, start + dynamic)
             else:
                 ends[variable.space] = start + variable.size
-        self.addresses |= {param.name: FIRST_PARAM + n * SPACING for n, param in enumerate(kernel.params)}
+        self.addresses |= {
+            param.name: FIRST_PARAM + n * SPACING for n, param in enumerate(kernel.params)
+        }
         self.addresses |= {name: FIRST_FUNCTION + pc for name, pc in kernel.functions.items()}
         self.shared, self.local = max(self.shared, ends["shared"]), ends["local"]
         limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
@@ -128,7 +138,10 @@ class Program:
     @cached_property
     def sites(self) -> dict[int, Site]:
         """By pc, of each instruction that accesses memory."""
-        groups, out = merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True)), dict[int, Site]()
+        groups, out = (
+            merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True)),
+            dict[int, Site](),
+        )
         for i in self.kernel.instructions:
             if i.row.memory and len(i.operands) > 1:
                 try:
@@ -138,7 +151,10 @@ class Program:
         return out
 
     def _site(self, i: Instruction, groups: tuple[Group, ...]) -> Site:
-        places, array = [x.offset for x in i.operands if isinstance(x, Mem)], self.flow.arrays.get(i.pc)
+        places, array = (
+            [x.offset for x in i.operands if isinstance(x, Mem)],
+            self.flow.arrays.get(i.pc),
+        )
         plain = partial(Site, i.pc, i.line, i.text, i.parts, i.caller)
         if "bulk" in i.parts:
             own, other = ("ld", "st") if "bulk_group" in i.parts else ("cp", "ld")
@@ -157,7 +173,15 @@ class Program:
         op, space = i.row.memory, i.row.space
         if i.parts[0] not in ("ldmatrix", "stmatrix", "wmma"):
             guess = i.pc in self.flow.guesses
-            return in_array(op, space, size_of(i.parts[-1]), i.row.elements, places[0], groups=groups, guess=guess)
+            return in_array(
+                op,
+                space,
+                size_of(i.parts[-1]),
+                i.row.elements,
+                places[0],
+                groups=groups,
+                guess=guess,
+            )
         if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and space == "shared"):
             return in_array(op, space, form.size, form.count, places[0])
         return in_array(op, space, 4, 4, places[0])
@@ -176,14 +200,18 @@ def load_variables(kernel: Kernel) -> dict[str, Array]:
     Raises UnsupportedInstruction for the address of something that is not such a variable.
     """
     out = {
-        variable.name: np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
+        variable.name: np.frombuffer(
+            bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8
+        )
         for variable in kernel.variables
         if variable.space in ("global", "const")
     }
     for variable in kernel.variables:
         for offset, name, added in variable.symbols:
             if name not in out and name not in kernel.functions:
-                raise UnsupportedInstruction(f"{variable.name} holds the address of {name}, which is not a variable")
+                raise UnsupportedInstruction(
+                    f"{variable.name} holds the address of {name}, which is not a variable"
+                )
             address = program_of(kernel, 0).addresses[name] + added
             out[variable.name][offset : offset + 8].view(np.uint64)[:] = address
     return out

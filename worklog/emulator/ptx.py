@@ -77,9 +77,25 @@ class Vec:
 
 
 # Clocks, with the bits of the count that they give. The emulator has no time: see Machine.clock.
-TIMES = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
+TIMES = {
+    "%clock": 0,
+    "%clock64": 0,
+    "%clock_hi": 32,
+    "%globaltimer": 0,
+    "%globaltimer_lo": 0,
+    "%globaltimer_hi": 32,
+}
 
-VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
+VECTORS = (
+    "%tid",
+    "%ntid",
+    "%ctaid",
+    "%nctaid",
+    "%clusterid",
+    "%nclusterid",
+    "%cluster_ctaid",
+    "%cluster_nctaid",
+)
 SPECIALS = (
     *(f"{name}.{axis}" for name in VECTORS for axis in "xyz"),
     "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
@@ -125,12 +141,18 @@ class Instruction:
     @cached_property
     def defined(self) -> tuple[Reg, ...]:
         """Registers that it writes: those of its first operand, or none."""
-        return () if "void" in self.row.effects else tuple(registers(*self.operands[:1], addresses=False))
+        return (
+            ()
+            if "void" in self.row.effects
+            else tuple(registers(*self.operands[:1], addresses=False))
+        )
 
     @cached_property
     def reads(self) -> tuple[Reg, ...]:
         """Registers that it reads, its guard included."""
-        first = int("void" not in self.row.effects and not isinstance((*self.operands, None)[0], Mem))
+        first = int(
+            "void" not in self.row.effects and not isinstance((*self.operands, None)[0], Mem)
+        )
         accumulates = self.row.memory == "wgmma"
         given = registers(*self.operands[0 if accumulates else first :])
         return (*given, self.guard[0]) if self.guard else tuple(given)
@@ -205,7 +227,10 @@ class Kernel:
     file: str = ""
 
 
-SIZES = {name: 8 if c == "double" else int(re.sub(r"\D", "", c) or 32) // 8 for name, c in C_TYPES.items()}
+SIZES = {
+    name: 8 if c == "double" else int(re.sub(r"\D", "", c) or 32) // 8
+    for name, c in C_TYPES.items()
+}
 
 
 def size_of(type_: str) -> int:

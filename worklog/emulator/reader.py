@@ -53,7 +53,9 @@ _VARIABLE = re.compile(
 
 
 @lru_cache(maxsize=64)
-def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None, name: str | None = None) -> Kernel:
+def load(
+    ptx: str, symbol: str | None = None, assembled: Widths | None = None, name: str | None = None
+) -> Kernel:
     """A kernel of a PTX module by its symbol, or the only one, with the module's variables that it names. Raises
     PtxError.
 
@@ -69,7 +71,9 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None, n
     if symbol is None and len(entries) == 1:
         symbol = next(iter(entries))
     if symbol is None or symbol not in entries:
-        raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}")
+        raise PtxError(
+            f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}"
+        )
     head = entries[symbol]
     own, statements = text[head.end() : matching_brace(text, head.end() - 1) - 1], _statements(text)
     body, functions = linked(text, own, " ".join(statements.values()))
@@ -88,9 +92,13 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None, n
 
 def _statements(text: str) -> dict[str, str]:
     """The declarations of variables in a module by name."""
-    text = re.sub(r"\.section\b[^{]*\{[^}]*\}|\.(?:loc|file|version|target|address_size)\b[^\n]*", "", text)
+    text = re.sub(
+        r"\.section\b[^{]*\{[^}]*\}|\.(?:loc|file|version|target|address_size)\b[^\n]*", "", text
+    )
     declared = (statement.lstrip("} \t\r\n") for statement in text.split(";"))
-    return {found["name"]: statement for statement in declared if (found := _VARIABLE.match(statement))}
+    return {
+        found["name"]: statement for statement in declared if (found := _VARIABLE.match(statement))
+    }
 
 
 def _named(statements: dict[str, str], text: str, own: Sequence[Variable]) -> Iterator[Variable]:
@@ -100,9 +108,13 @@ def _named(statements: dict[str, str], text: str, own: Sequence[Variable]) -> It
     found, new = set[str](), {*re.findall(r"[\w$]+", text)} & statements.keys()
     while new:
         found |= new
-        new = {word for name in new for word in re.findall(r"[\w$]+", statements[name])} & statements.keys() - found
+        new = {
+            word for name in new for word in re.findall(r"[\w$]+", statements[name])
+        } & statements.keys() - found
     for name, statement in statements.items():
-        if name in found - {variable.name for variable in own} and (variable := _variable(statement)):
+        if name in found - {variable.name for variable in own} and (
+            variable := _variable(statement)
+        ):
             yield variable
 
 
@@ -129,8 +141,12 @@ def _initial(text: str, element: int) -> tuple[bytes, tuple[tuple[int, str, int]
         if address and element == 8:
             symbols.append((len(out), address[1], int(address[2] or 0)))
         elif literal is None:
-            raise UnsupportedInstruction(f"the emulator cannot initialise a variable with {item.strip()!r}")
-        out += ((literal.bits if literal else 0) & ((1 << 8 * element) - 1)).to_bytes(element, "little")
+            raise UnsupportedInstruction(
+                f"the emulator cannot initialise a variable with {item.strip()!r}"
+            )
+        out += ((literal.bits if literal else 0) & ((1 << 8 * element) - 1)).to_bytes(
+            element, "little"
+        )
     return bytes(out), tuple(symbols)
 
 
@@ -175,12 +191,16 @@ class _Body:
         while position < len(self.body):
             match = _TOKEN.match(self.body, position)
             if match is None:
-                raise PtxError(f"line {self.line}: cannot read PTX at: {self.body[position : position + 60].strip()!r}")
+                raise PtxError(
+                    f"line {self.line}: cannot read PTX at: {self.body[position : position + 60].strip()!r}"
+                )
             position = match.end()
             try:
                 self._token(match)
             except (LookupError, ValueError) as error:
-                raise PtxError(f"line {self.line}: cannot read PTX at: {match.group().strip()[:80]!r}") from error
+                raise PtxError(
+                    f"line {self.line}: cannot read PTX at: {match.group().strip()[:80]!r}"
+                ) from error
         # Branches get the names of the labels that they mean: of the innermost block that has one.
         for number, blocks in self.branches:
             branch = self.instructions[number]
@@ -188,16 +208,23 @@ class _Body:
                 if isinstance(target, Sym):
                     names = (target.name + suffix for suffix in reversed(blocks))
                     name = next((name for name in names if name in self.labels), target.name)
-                    self.instructions[number] = replace(branch, operands=(Sym(name), *branch.operands[1:]))
+                    self.instructions[number] = replace(
+                        branch, operands=(Sym(name), *branch.operands[1:])
+                    )
         max_threads = math.prod(int(size or 1) for size in limit.groups()) if limit else None
         code, variables = tuple(self.instructions), tuple(self.variables)
-        out = Kernel(name_and_params[1], self.arch, params, code, self.labels, variables, max_threads)
+        out = Kernel(
+            name_and_params[1], self.arch, params, code, self.labels, variables, max_threads
+        )
         return replace(out, cluster=(x, y, z)) if cluster else out
 
     def _token(self, match: re.Match[str]) -> None:
         if match["loc"]:
             # The line in the kernel's own file: for code inlined from a header, the line that it was inlined at.
-            places = [(int(f), int(n)) for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", match["loc"])]
+            places = [
+                (int(f), int(n))
+                for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", match["loc"])
+            ]
             own = [number for file, number in places if file == self.main_file]
             # Line 0 marks an instruction that belongs to no line: keep the previous line.
             if own and own[0]:
@@ -220,10 +247,16 @@ class _Body:
         elif text.startswith("."):
             if variable := _variable(text):
                 self.variables.append(variable)
-            elif not text.startswith((".pragma", ".branchtargets", ".callprototype", ".calltargets")):
-                raise self._unsupported(f"the emulator doesn't support the directive {text.split()[0]}")
+            elif not text.startswith(
+                (".pragma", ".branchtargets", ".callprototype", ".calltargets")
+            ):
+                raise self._unsupported(
+                    f"the emulator doesn't support the directive {text.split()[0]}"
+                )
         elif re.match(r"(?:@\S+\s+)?call(?:\.uni)?\s", text):
-            raise self._unsupported(f"the emulator doesn't support a call without .param parameters: {text}")
+            raise self._unsupported(
+                f"the emulator doesn't support a call without .param parameters: {text}"
+            )
         elif text:
             self._instruction(text)
 
@@ -233,16 +266,22 @@ class _Body:
     def _declare(self, text: str) -> None:
         match = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.DOTALL)
         if match is None or match[1].startswith("v"):
-            raise UnsupportedInstruction(f"the emulator doesn't support this register declaration: {text}")
+            raise UnsupportedInstruction(
+                f"the emulator doesn't support this register declaration: {text}"
+            )
         for prefix, number in re.findall(r"([%\w$]+)(?:<(\d+)>)?", match[2]):
             if int(number or 0) > MOST_REGISTERS:
-                raise PtxError(f"line {self.line}: {number} registers are more than {MOST_REGISTERS:,}: {text}")
+                raise PtxError(
+                    f"line {self.line}: {number} registers are more than {MOST_REGISTERS:,}: {text}"
+                )
             for name in [f"{prefix}{k}" for k in range(int(number))] if number else [prefix]:
                 self.registers[name] = Reg(name + self.blocks[-1], match[1])
 
     def _instruction(self, text: str) -> None:
         match = re.match(
-            r"(?:@(?P<not>!?)(?P<guard>[%\w$]+)\s+)?(?P<op>[a-z]\w*(?:(?:\.|::)\w+)*)\s*(?P<rest>.*)$", text, re.DOTALL
+            r"(?:@(?P<not>!?)(?P<guard>[%\w$]+)\s+)?(?P<op>[a-z]\w*(?:(?:\.|::)\w+)*)\s*(?P<rest>.*)$",
+            text,
+            re.DOTALL,
         )
         if match is None:
             raise PtxError(f"line {self.line}: cannot read this instruction: {text!r}")
@@ -258,18 +297,24 @@ class _Body:
         number = len(self.instructions)
         if match["op"].startswith("bra"):
             self.branches.append((number, tuple(self.blocks)))
-        self.instructions.append(Instruction(number, match["op"], operands, guard, self.line, shown, self.caller))
+        self.instructions.append(
+            Instruction(number, match["op"], operands, guard, self.line, shown, self.caller)
+        )
 
     def _operand(self, text: str, statement: str) -> Operand:
         if text.startswith("!"):
             value, number = self._operand(text[1:].strip(), statement), len(self.instructions)
             target = Reg(f"{text}@{number}", "pred")  # which an instruction before sets
-            negation = Instruction(number, "not.pred", (target, value), None, self.line, statement, self.caller)
+            negation = Instruction(
+                number, "not.pred", (target, value), None, self.line, statement, self.caller
+            )
             self.instructions.append(negation)
             return target
         if text.startswith("{") or ("|" in text and not text.startswith("[")):
             items = re.split(r"\s*[,|]\s*", text.strip("{} \t"))
-            return Vec(tuple(None if item == "_" else self._operand(item, statement) for item in items))
+            return Vec(
+                tuple(None if item == "_" else self._operand(item, statement) for item in items)
+            )
         if text.startswith("["):
             return self._address(text[1:-1].strip(), statement)
         if text in SPECIALS:
@@ -278,13 +323,17 @@ class _Body:
             return known
         if not re.fullmatch(r"[\w$]+", text):  # such as a special register, or a byte of a register
             advice = "check this kernel on a GPU"
-            raise self._unsupported(f"the emulator doesn't support the operand {text} in {statement!r}: {advice}")
+            raise self._unsupported(
+                f"the emulator doesn't support the operand {text} in {statement!r}: {advice}"
+            )
         return Sym(text)
 
     def _address(self, text: str, statement: str) -> Mem:
         match = re.fullmatch(r"(?P<base>[%\w$.]+)\s*(?:(?P<sign>[+-])\s*(?P<offset>-?\w+))?", text)
         if match is None:
-            raise self._unsupported(f"the emulator doesn't support the address [{text}] in {statement!r}")
+            raise self._unsupported(
+                f"the emulator doesn't support the address [{text}] in {statement!r}"
+            )
         offset = int(match["offset"], 0) if match["offset"] else 0
         offset = -offset if match["sign"] == "-" else offset
         literal = _literal(match["base"])

@@ -130,16 +130,29 @@ class Batch:
         self.found[key] = replace(known, count=known.count + finding.count) if known else finding
 
     def report(
-        self, kind: str, message: str, place: Any, other: Any, block: Triple, threads: Sequence[int], count: int = 1
+        self,
+        kind: str,
+        message: str,
+        place: Any,
+        other: Any,
+        block: Triple,
+        threads: Sequence[int],
+        count: int = 1,
     ) -> None:
         """Record a finding. place, and other, the other place concerned: instructions or access sites."""
         callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
         line, text = other.line if other else None, self.text(place.line)
-        self.add(Finding(kind, place.line, text, message, block, tuple(threads), line, count, callers))
+        self.add(
+            Finding(kind, place.line, text, message, block, tuple(threads), line, count, callers)
+        )
 
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""
-        return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))
+        return tuple(
+            sorted(
+                self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -204,11 +217,17 @@ class Counts:
 def combined(factor: int, first: Any, other_factor: int, other: Any) -> Any:
     """factor * first + other_factor * other, count by count; what a mapping lacks is zero."""
     if isinstance(first, Access | Counts):
-        pairs = ((part.name, getattr(first, part.name), getattr(other, part.name)) for part in fields(first))
+        pairs = (
+            (part.name, getattr(first, part.name), getattr(other, part.name))
+            for part in fields(first)
+        )
         return type(first)(**{name: combined(factor, a, other_factor, b) for name, a, b in pairs})
     if isinstance(first, Mapping):
         zeros = {name: type(value)() for name, value in (*first.items(), *other.items())}
-        pairs = ((name, first.get(name, zeros[name]), other.get(name, zeros[name])) for name in sorted(zeros))
+        pairs = (
+            (name, first.get(name, zeros[name]), other.get(name, zeros[name]))
+            for name in sorted(zeros)
+        )
         return {name: combined(factor, a, other_factor, b) for name, a, b in pairs}
     return factor * first + other_factor * other
 

@@ -16,7 +16,19 @@ MMA_ASYNC = 3
 HOW = {"": 0, "and": 0, "satfinite": 1, "xor": 2}
 SHARED = {"shared", "shared::cta"}
 # In the order of multiply.h.
-BITS = {"f64": 64, "f32": 32, "tf32": 32, "f16": 16, "bf16": 16, "s32": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
+BITS = {
+    "f64": 64,
+    "f32": 32,
+    "tf32": 32,
+    "f16": 16,
+    "bf16": 16,
+    "s32": 32,
+    "s8": 8,
+    "u8": 8,
+    "s4": 4,
+    "u4": 4,
+    "b1": 1,
+}
 TYPES = (*BITS,)
 ALIGNED = 32  # CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a matrix; of its leading dimension 16
 
@@ -46,14 +58,20 @@ def places_of(matrix: str, layout: str, type_: str, lines: int, more: int) -> Pl
     held = 2 if matrix in "cd" else max(1, 32 // bits)  # numbers side by side in a lane
     blocks = [(i, k) for i in range(lines) for k in range(more)]
     blocks = blocks if matrix == "b" else sorted(blocks, key=lambda block: block[1])
-    matrices = min(2, lines) * more if matrix in "ab" and (bits == 16 or (bits == 8 and along)) else 0
+    matrices = (
+        min(2, lines) * more if matrix in "ab" and (bits == 16 or (bits == 8 and along)) else 0
+    )
     if along:
         own, size = held * bits // 8, 8 if bits == 64 else 4
         places, steps = [(8 * i, 4 * own * k) for i, k in blocks], (1, 0, 0, own)
-        return Places(tuple(places), steps, size, own // size, False, matrices, min(ALIGNED, 4 * own * more))
+        return Places(
+            tuple(places), steps, size, own // size, False, matrices, min(ALIGNED, 4 * own * more)
+        )
     align = min(ALIGNED, lines * bits)
     if bits == 16:
-        return Places(tuple((8 * k, 16 * i) for i, k in blocks), (1, 0, 0, 4), 4, 1, True, matrices, align)
+        return Places(
+            tuple((8 * k, 16 * i) for i, k in blocks), (1, 0, 0, 4), 4, 1, True, matrices, align
+        )
     # PTX has no such fragments of less than 8 bits.
     places = [(4 * held * k + e, bits * i) for i, k in blocks for e in range(held)]
     return Places(tuple(places), (0, held, bits // 8, 0), bits // 8, 1, False, 0, align)
@@ -65,7 +83,9 @@ SHAPES = {
     "tf32": ("m16n8k4 m16n8k8", "m16n16k8", "f32"),
     "f16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32 f16"),
     "bf16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32"),
-    **dict.fromkeys(("s8", "u8"), ("m8n8k16 m16n8k16 m16n8k32", "m16n16k16 m8n32k16 m32n8k16", "s32")),
+    **dict.fromkeys(
+        ("s8", "u8"), ("m8n8k16 m16n8k16 m16n8k32", "m16n16k16 m8n32k16 m32n8k16", "s32")
+    ),
     **dict.fromkeys(("s4", "u4"), ("m8n8k32 m16n8k32 m16n8k64", "m8n8k32", "s32")),
     "b1": ("m8n8k128 m16n8k128 m16n8k256", "m8n8k128", "s32"),
 }
@@ -80,19 +100,27 @@ def sizes_of(shape: str) -> tuple[int, int, int]:
 def blocks_of(shape: str, type_: str, matrix: str) -> tuple[int, int]:
     """Of a fragment, as for places_of: blocks of 8 rows, or of 8 columns of B, and blocks in the other direction."""
     m, n, k = sizes_of(shape)
-    return (n if matrix == "b" else m) // 8, n // 8 if matrix in "cd" else k // 4 // max(1, 32 // BITS[type_])
+    return (n if matrix == "b" else m) // 8, n // 8 if matrix in "cd" else k // 4 // max(
+        1, 32 // BITS[type_]
+    )
 
 
 def fragment(i: Instruction) -> Places:
     """Of a wmma.load or a wmma.store. Raises LookupError for one that the emulator doesn't have."""
     matrix, layout, shape, type_ = i.parts[2], *i.parts[5:7], i.parts[-1]
-    forms = ((kind, sums.split()) for kind, (_, shapes, sums) in SHAPES.items() if shape in shapes.split())
+    forms = (
+        (kind, sums.split())
+        for kind, (_, shapes, sums) in SHAPES.items()
+        if shape in shapes.split()
+    )
     if not any(type_ in sums if matrix in "cd" else type_ == kind for kind, sums in forms):
         raise LookupError(type_)
     return places_of(matrix, layout, type_, *blocks_of(shape, type_, matrix))
 
 
-def registers(decoder: Any, i: Instruction, operands: Any, type_: str, result: bool = False) -> list[int]:
+def registers(
+    decoder: Any, i: Instruction, operands: Any, type_: str, result: bool = False
+) -> list[int]:
     """The places of a fragment's registers. result: they are written."""
     bits = "b64" if type_ == "f64" else "b32"
     if any(isinstance(x, Reg) != (x is not None) for x in operands) and result:
@@ -107,22 +135,39 @@ def count_of(shape: str, type_: str, matrix: str, old: bool) -> tuple[int, int]:
     return count, 8 // count if old and type_ == "f16" and matrix in "ab" else 1
 
 
-def form(types: Any, sizes: Any, step: int, how: str, signs: Any, trans: Any, lists: Any) -> list[int]:
+def form(
+    types: Any, sizes: Any, step: int, how: str, signs: Any, trans: Any, lists: Any
+) -> list[int]:
     """A Form of core/multiply.h. lists: the registers of D, A, B and C."""
-    numbers = [TYPES.index(type_) for type_ in types] + [*sizes, step, HOW[how]] + [int(sign < 0) for sign in signs]
-    return [*numbers, *map(int, trans), *map(len, lists), *(register for group in lists for register in group)]
+    numbers = (
+        [TYPES.index(type_) for type_ in types]
+        + [*sizes, step, HOW[how]]
+        + [int(sign < 0) for sign in signs]
+    )
+    return [
+        *numbers,
+        *map(int, trans),
+        *map(len, lists),
+        *(register for group in lists for register in group),
+    ]
 
 
 def multiply(decoder: Any, i: Instruction) -> dict[str, int]:
     """mma.sync and wmma.mma; wmma of f16 names the types of C and D only."""
     old, how = i.parts[0] == "wmma", {*i.parts} & {"satfinite", "rn", "and", "xor", "popc"}
-    shape, *types = [part for part in i.parts if part not in {"wmma", "mma", "sync", "aligned", "row", "col", *how}]
+    shape, *types = [
+        part
+        for part in i.parts
+        if part not in {"wmma", "mma", "sync", "aligned", "row", "col", *how}
+    ]
     types = [types[0], "f16", "f16", types[1]] if old and len(types) == 2 else types
     d, a, b, c = types
     if shape not in SHAPES[a][old].split() or c not in SHAPES[a][2].split() or d != c:
         raise i.unsupported()
     groups = [items(operand) for operand in i.operands]
-    counts = [count_of(shape, type_, matrix, old)[0] for type_, matrix in zip(types, "dabc", strict=True)]
+    counts = [
+        count_of(shape, type_, matrix, old)[0] for type_, matrix in zip(types, "dabc", strict=True)
+    ]
     lists = [
         registers(decoder, i, group[:count], type_, result=k == 0)
         for k, (group, count, type_) in enumerate(zip(groups, counts, types, strict=True))
@@ -138,7 +183,17 @@ def multiply(decoder: Any, i: Instruction) -> dict[str, int]:
 
 def record(form: Places, wide: int, bits: int, copies: int, places: list[int]) -> list[int]:
     """A Fragment of core/tensor.h. places: of its registers."""
-    head = [wide, form.trans, form.size, form.count, form.matrices, form.align, *form.steps, bits, copies]
+    head = [
+        wide,
+        form.trans,
+        form.size,
+        form.count,
+        form.matrices,
+        form.align,
+        *form.steps,
+        bits,
+        copies,
+    ]
     pairs = [number for place in form.places for number in place]
     return [*map(int, head), len(form.places), len(places), *pairs, *places]
 
@@ -146,7 +201,10 @@ def record(form: Places, wide: int, bits: int, copies: int, places: list[int]) -
 def turn(decoder: Any, i: Instruction) -> dict[str, int]:
     """movmatrix."""
     target, source = i.operands
-    given = [*registers(decoder, i, (target,), "b16", result=True), *registers(decoder, i, (source,), "b16")]
+    given = [
+        *registers(decoder, i, (target,), "b16", result=True),
+        *registers(decoder, i, (source,), "b16"),
+    ]
     listed = decoder.listed(record(Places((), (0, 0, 0, 0), 4, 4, False, 0, 1), 0, 32, 1, given))
     return {"op": TURN, "target": listed}
 
@@ -160,7 +218,11 @@ def matrices(decoder: Any, i: Instruction) -> dict[str, int]:
         (what, matrix), (layout, shape), type_ = i.parts[1:3], i.parts[5:7], i.parts[-1]
         where, (count, copies) = fragment(i), count_of(shape, type_, matrix, True)
         further = {*i.parts[7:-1]} - SHARED - {"global"}
-        known = i.parts[3:5] == ("sync", "aligned") and layout in ("row", "col") and what in ("load", "store")
+        known = (
+            i.parts[3:5] == ("sync", "aligned")
+            and layout in ("row", "col")
+            and what in ("load", "store")
+        )
         stride = decoder.source(rest[0], "u32")
     else:
         type_, copies, where = "b16", 1, Places((), (0, 0, 0, 0), 4, 4, "trans" in further, 0, 1)
@@ -185,7 +247,11 @@ def warp_group(decoder: Any, i: Instruction) -> dict[str, int]:
     shape, sum_type, *types = i.parts[4:]
     target, a, b, scaled, *numbers = i.operands
     _, n, k = sizes_of(shape)
-    known = {*types[:2]} <= {"s8", "u8"} if sum_type == "s32" else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
+    known = (
+        {*types[:2]} <= {"s8", "u8"}
+        if sum_type == "s32"
+        else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
+    )
     if not known or len(items(target)) != n // (4 if sum_type == "f16" else 2):
         raise i.unsupported()
     # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.

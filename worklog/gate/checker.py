@@ -24,26 +24,58 @@ from worklog.gate.exact import NEVER_WRITTEN, error_map
 from worklog.gate.guarded_buffer import GuardedBuffers, Memory
 from worklog.gate.precision import UNIT_ROUNDOFF, projected_limits
 from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Passed, Program, Runnable
-from worklog.problem import Case, Problem, Shape, Words, dtype_of, excess, is_array, mistake, raw, rebuilt, values_of
+from worklog.problem import (
+    Case,
+    Problem,
+    Shape,
+    Words,
+    dtype_of,
+    excess,
+    is_array,
+    mistake,
+    raw,
+    rebuilt,
+    values_of,
+)
 from worklog.runs import NeverRan, Stage, Verdict, failed, passed
 
 LAUNCH = "launch"
 SEED_BITS = 32  # so that it can be typed
 REPEATED, TIMED = "bit-equal when repeated", "timed output"
 FILLING = 0x4B  # a byte whose repetition is no result
-LAUNCHES = 3  # of a case that is repeated: each with another sentinel, and with memory fouled in between
+LAUNCHES = (
+    3  # of a case that is repeated: each with another sentinel, and with memory fouled in between
+)
 EVERY_LAUNCH, PLAUSIBLE, IDLE = "every timed launch", "plausible", "idle after the launch"
 WARN, FAIL = 0.95, 1.02  # of the peak; the second leaves room for a clock that is stated too low
 WAIT_US, WAIT = 50.0, 0.02  # more than after an empty kernel: microseconds, and share of the launch
-SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 4, "e5m2": 3, "f64": 53}
-DATAPATHS = {"f16": "fp16", "s8": "fp8", "u8": "fp8", "e4m3": "fp8", "e5m2": "fp8", "f64": "fp64_tensor"}
+SIGNIFICANT_BITS = {
+    "tf32": 11,
+    "f16": 11,
+    "bf16": 8,
+    "s8": 8,
+    "u8": 8,
+    "e4m3": 4,
+    "e5m2": 3,
+    "f64": 53,
+}
+DATAPATHS = {
+    "f16": "fp16",
+    "s8": "fp8",
+    "u8": "fp8",
+    "e4m3": "fp8",
+    "e5m2": "fp8",
+    "f64": "fp64_tensor",
+}
 BLOCK = 256
 ROWS_PER_BLOCK = BLOCK // 32  # one warp per row
 MOST_BLOCKS = 2048  # of the kernel that fills: each loops over the matrices
 _SOURCE = Path(__file__).with_name("every_launch.cu")
 OPTIONS = (*COMPILE_OPTIONS, f"-DUNIT_ROUNDOFF={UNIT_ROUNDOFF!r}", f"-DBLOCK={BLOCK}")
 ENTRIES = ("refill", "observe", "project", "compare", "fold")
-PROGRAMS = tuple(Program(_SOURCE.name, _SOURCE.read_text(encoding="utf-8"), entry, OPTIONS) for entry in ENTRIES)
+PROGRAMS = tuple(
+    Program(_SOURCE.name, _SOURCE.read_text(encoding="utf-8"), entry, OPTIONS) for entry in ENTRIES
+)
 
 
 class Checker:
@@ -63,15 +95,23 @@ class Checker:
         require_sound(problem, case)
         self.device, self.problem, self.case = device, problem, case
         arrays: list[tuple[str, Any]] = []
-        for number, (parameter, value) in enumerate(zip(problem.signature, case.arguments, strict=True)):
+        for number, (parameter, value) in enumerate(
+            zip(problem.signature, case.arguments, strict=True)
+        ):
             if number in case.written:
                 arrays.append((parameter.name, value.nbytes))
             elif is_array(value):
                 data = raw(value)
-                arrays.append((parameter.name, np.frombuffer(data + bytes(-len(data) % 4), np.float32)))
+                arrays.append(
+                    (parameter.name, np.frombuffer(data + bytes(-len(data) % 4), np.float32))
+                )
         self.buffers = GuardedBuffers(Memory(device, np.random.default_rng(seed)), arrays)
         on_device = iter(self.buffers.arrays)
-        roles = ["input"] * len(case.inputs) + ["output"] * len(case.outputs) + ["extra"] * len(case.extras)
+        roles = (
+            ["input"] * len(case.inputs)
+            + ["output"] * len(case.outputs)
+            + ["extra"] * len(case.extras)
+        )
         self.arguments = [
             Passed(parameter, value, next(on_device).inner if is_array(value) else None, role)
             for parameter, value, role in zip(problem.signature, case.arguments, roles, strict=True)
@@ -87,7 +127,9 @@ class Checker:
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
             self.buffers.restore()
         least = astuple(subject.domain.padded(Shape.of(1)))
-        return Verdict(ran, self.reached, self.seed, "", self.never_ran, self.buffers.memory.largest, least)
+        return Verdict(
+            ran, self.reached, self.seed, "", self.never_ran, self.buffers.memory.largest, least
+        )
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
         """Launch it on the case, and repeat the launch. The precision is the dtype."""
@@ -112,10 +154,17 @@ class Checker:
         for number in range(2, LAUNCHES + 1):
             if (again := self._run(subject)) == first:
                 continue
-            former, latter = (np.frombuffer(b"".join(outputs), np.uint8) for outputs in (first, again))
+            former, latter = (
+                np.frombuffer(b"".join(outputs), np.uint8) for outputs in (first, again)
+            )
             count = int(np.count_nonzero(former != latter))
-            detail = f"in case {self.case.name}, launch {number} differs from the first in {count} bytes"
-            if self.problem.is_exact or not self.problem.verified(self.case, self._rebuilt(again))[0]:
+            detail = (
+                f"in case {self.case.name}, launch {number} differs from the first in {count} bytes"
+            )
+            if (
+                self.problem.is_exact
+                or not self.problem.verified(self.case, self._rebuilt(again))[0]
+            ):
                 return failed(REPEATED, f"{detail}: a race", count)
             note = f"{detail}, within the tolerance: atomics, or a race"
             return passed(REPEATED, note, count, note=note)
@@ -134,7 +183,10 @@ class Checker:
 
     def _outputs(self, subject: Runnable) -> tuple[bytes, ...]:
         subject.collect(*self.arguments)
-        return tuple(self.device.download(array.inner).tobytes()[: array.nbytes] for array in self.buffers.outputs)
+        return tuple(
+            self.device.download(array.inner).tobytes()[: array.nbytes]
+            for array in self.buffers.outputs
+        )
 
     def _rebuilt(self, data: tuple[bytes, ...]) -> tuple[Any, ...]:
         return tuple(map(rebuilt, self.case.outputs, data))
@@ -151,8 +203,13 @@ class Checker:
         except BadSetting as error:  # on this output, and not on the reference's
             return failed(name, f"{seed}: {str(error).removesuffix(': correct it')}")
         # Scalars of NumPy and tensors without dimensions are numbers, too.
-        plain = {key: value.item() if getattr(value, "ndim", None) == 0 else value for key, value in details.items()}
-        numbers = [f"{key} {value:.3g}" for key, value in plain.items() if isinstance(value, int | float)]
+        plain = {
+            key: value.item() if getattr(value, "ndim", None) == 0 else value
+            for key, value in details.items()
+        }
+        numbers = [
+            f"{key} {value:.3g}" for key, value in plain.items() if isinstance(value, int | float)
+        ]
         shown = f"; {', '.join(numbers[:3])}" if numbers else ""
         where, elements = None, 0
         for like, output, written in zip(self.case.outputs, outputs, data, strict=True):
@@ -161,13 +218,17 @@ class Checker:
             before = (self.buffers.sentinel.tobytes() * (len(written) // 4 + 1))[: len(written)]
             same = np.frombuffer(written, np.uint8) == np.frombuffer(before, np.uint8)
             kept = same.reshape(*values.shape, len(written) // max(1, values.size)).all(axis=-1)
-            if like.nbytes < 4 * values.size and not kept.all():  # shorter elements can hold it by chance
+            if (
+                like.nbytes < 4 * values.size and not kept.all()
+            ):  # shorter elements can hold it by chance
                 kept[...] = False
             right &= not kept.any()
             wrong = (excess(like, output, self.problem.tolerance) > 1) | kept
             if where is None and wrong.any():
                 columns = wrong.shape[-1] if wrong.ndim > 1 else wrong.size
-                actual, expected = (array.reshape(-1, columns) for array in (values_of(output), values))
+                actual, expected = (
+                    array.reshape(-1, columns) for array in (values_of(output), values)
+                )
                 sentinel = values_of(rebuilt(like, before)).ravel()[0]
                 where = error_map(actual, expected, sentinel, wrong=wrong.reshape(-1, columns))
         if right:
@@ -185,12 +246,19 @@ def require_sound(problem: Problem, case: Case) -> None:
     if not problem.verified(case, case.outputs)[0]:
         why = "NaN in it, or a reference that isn't deterministic"
         raise mistake(problem, "verify_result fails the reference's own result", why, case.name)
-    filled = tuple(rebuilt(like, np.full(like.nbytes, FILLING, np.uint8).tobytes()) for like in case.outputs)
+    filled = tuple(
+        rebuilt(like, np.full(like.nbytes, FILLING, np.uint8).tobytes()) for like in case.outputs
+    )
     passes = False
     with suppress(BadSetting):  # it may raise on what is no result at all
         passes = problem.verified(case, filled)[0]
     if passes and not any(dtype_of(output) == "bool" for output in case.outputs):
-        raise mistake(problem, "verify_result passes an output of one repeated value", "it checks nothing", case.name)
+        raise mistake(
+            problem,
+            "verify_result passes an output of one repeated value",
+            "it checks nothing",
+            case.name,
+        )
 
 
 def check_cases(
@@ -264,7 +332,9 @@ class LaunchProbe:
         alpha: float = 1.0,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self._bits = secrets.randbits if rng is None else lambda bits: int.from_bytes(rng.bytes(bits // 8))
+        self._bits = (
+            secrets.randbits if rng is None else lambda bits: int.from_bytes(rng.bytes(bits // 8))
+        )
         self.device, self.shape, self.alpha = device, shape, alpha
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
         self._sizes = np.int32(shape.m), np.int32(shape.n), np.int32(shape.k)
@@ -273,7 +343,9 @@ class LaunchProbe:
         self._key, self._signs = np.uint64(0), np.uint64(0)
         self._found, self._record = (device.upload(np.zeros(12, np.float32)) for _ in range(2))
         self._cx = device.upload(np.zeros(2 * shape.m, np.float32))  # doubles
-        self._bx, self._gauges = (device.upload(np.zeros(2 * shape.k, np.float32)) for _ in range(2))
+        self._bx, self._gauges = (
+            device.upload(np.zeros(2 * shape.k, np.float32)) for _ in range(2)
+        )
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         self.device.launch(kernel, (blocks, 1), BLOCK, arguments)
@@ -291,7 +363,16 @@ class LaunchProbe:
     def observe(self, c: Buffer) -> None:
         """Draw signs, and enqueue the projection of C on them, directly after the launch."""
         self._signs, (m, n, _) = np.uint64(self._bits(64)), self._sizes
-        self._launch(self._observe, -(-self.shape.m // ROWS_PER_BLOCK), self._signs, m, n, c, self._cx, self._found)
+        self._launch(
+            self._observe,
+            -(-self.shape.m // ROWS_PER_BLOCK),
+            self._signs,
+            m,
+            n,
+            c,
+            self._cx,
+            self._found,
+        )
 
     def check(self, a: Buffer, b: Buffer) -> None:
         """Enqueue the comparison of the projection with the expected one."""
@@ -300,7 +381,17 @@ class LaunchProbe:
         project = self._key, self._signs, n, k, b, *vectors, self._found
         self._launch(self._project, -(-self.shape.k // ROWS_PER_BLOCK), *project)
         last = np.float32(self.alpha), np.float32(self.limit), np.uint32(self.launches), self._found
-        self._launch(self._compare, -(-self.shape.m // ROWS_PER_BLOCK), self._key, m, k, a, self._cx, *vectors, *last)
+        self._launch(
+            self._compare,
+            -(-self.shape.m // ROWS_PER_BLOCK),
+            self._key,
+            m,
+            k,
+            a,
+            self._cx,
+            *vectors,
+            *last,
+        )
         self.device.launch(self._fold, (1, 1), 1, (m, self._found, self._record))
 
     def stage(self) -> Stage:
@@ -309,7 +400,9 @@ class LaunchProbe:
         error = float(record[0])
         off, changed, compared, last = (int(word) for word in record.view(np.uint32)[1:5])
         if compared != self.launches * self.shape.m % 2**32:
-            return failed(EVERY_LAUNCH, f"only {compared} rows of {self.launches} launches were compared")
+            return failed(
+                EVERY_LAUNCH, f"only {compared} rows of {self.launches} launches were compared"
+            )
         if changed:
             return failed(EVERY_LAUNCH, f"it changed {changed} elements of its inputs", changed)
         if off:
@@ -319,7 +412,9 @@ class LaunchProbe:
             rms = float(np.sqrt(mean))
             if not rms <= most:
                 detail = f"the rows of one launch of {self.launches} have an rms of {rms:.4g} u·D (up to {most:.4g})"
-                return Stage(EVERY_LAUNCH, False, rms, most, f"{detail}; {self.claimed} was claimed")
+                return Stage(
+                    EVERY_LAUNCH, False, rms, most, f"{detail}; {self.claimed} was claimed"
+                )
         detail = f"{self.launches} launches, each on new inputs: rows within {error:.3g} u·D"
         return Stage(EVERY_LAUNCH, True, error, self.limit, f"{detail} (up to {self.limit:.4g})")
 
@@ -342,7 +437,9 @@ def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tup
     return best
 
 
-def check_plausible(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32 lanes") -> Stage:
+def check_plausible(
+    shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32 lanes"
+) -> Stage:
     """Whether the datapaths that the kernel's code uses can do 2MNK operations in this time. A shorter time has lost
     work or a part of the time: the events were on another stream, an algorithm with fewer operations wasn't declared,
     or the class is wrong. Biased measurements are expected to be impossible and aren't checked.
@@ -366,5 +463,7 @@ def check_idle(waits_us: Sequence[float], us: float) -> Stage:
     left, limit = float(np.median(waits_us)), WAIT_US + WAIT * us
     detail = f"{left:.1f} µs after the launch the whole GPU was idle"
     if left > limit:
-        detail += ": it leaves work on a stream that it doesn't join, and the events don't time that work"
+        detail += (
+            ": it leaves work on a stream that it doesn't join, and the events don't time that work"
+        )
     return Stage(IDLE, left <= limit, left, limit, detail)

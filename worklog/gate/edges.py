@@ -28,13 +28,21 @@ from worklog.runs import ErrorMap, Stage, failed, passed
 
 EDGE_SHAPES, ALIGNMENT, STATE = "exact on edge shapes", "alignment", "kept state"
 OLD_C = "C of NaN, beta = 0"
-KEPT_LAUNCHES = 4096, 256  # on a GPU and on the emulator: what counts launches in fewer bits has come round then
-HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
+KEPT_LAUNCHES = (
+    4096,
+    256,
+)  # on a GPU and on the emulator: what counts launches in fewer bits has come round then
+HALVES = tuple(
+    halves / 2 for halves in range(-7, 8) if halves not in (0, 2)
+)  # with even C all is exact
 Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
 ONES = (0.0, 1.0, -1.0)  # alpha and beta, all pairs
 FEW_TERMS = 8
-MOST_BLOCKS, MOST_AT_ONCE = 2**16, 2**13  # of a grid that depends on the shape, and of one that doesn't
+MOST_BLOCKS, MOST_AT_ONCE = (
+    2**16,
+    2**13,
+)  # of a grid that depends on the shape, and of one that doesn't
 LARGE_ALPHA = 2.0**118
 FEW_BITS = (1 + 2.0**-12, 1 - 2.0**-12, 2.0**-12, 2.0**-20)  # alpha; exact with sums of few bits
 
@@ -58,13 +66,30 @@ LONG_K = 512, 2048
 PARTNER = 33  # M and N beside a long K are smaller
 TILES = 16, 24, 32, 48, 64, 96, 128  # sides of whole tiles
 MOST_TERMS = 2**21  # M N K of whole tiles
-ROWS, LONG = (257, 300), (1100, 1200)  # beyond what is small for many a library; and nine large tiles
-ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
-SQUARES = 80, 139, 139, 200, 260, 320  # of a kernel for squares only: a longer K would take the emulator minutes
+ROWS, LONG = (
+    (257, 300),
+    (1100, 1200),
+)  # beyond what is small for many a library; and nine large tiles
+ACROSS = (
+    49,
+    97,
+)  # the other way: at least four small tiles, because a single column of tiles has no order
+SQUARES = (
+    80,
+    139,
+    139,
+    200,
+    260,
+    320,
+)  # of a kernel for squares only: a longer K would take the emulator minutes
 LARGE, LARGE_DRAWN = 1500, 2  # sides of the problems on a GPU
 RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
-VARIANTS = (False, False), (True, False), (False, True)  # of special data: with scalars, and with changed elements
+VARIANTS = (
+    (False, False),
+    (True, False),
+    (False, True),
+)  # of special data: with scalars, and with changed elements
 CHANGED = 3  # most of these elements
 WHOLE = 48, 64, 32
 SIDES = 256, 512, 1024  # until there are more blocks than a GPU runs at once
@@ -86,7 +111,10 @@ def edge_shapes(domain: Domain) -> list[Shape]:
         steps = domain.m, domain.n, domain.k
         for index, sizes in enumerate(ANY_SIZES):
             tiles = 1 + index % 3
-            fine = [size if step <= FINE else step * tiles for step, size in zip(steps, sizes, strict=True)]
+            fine = [
+                size if step <= FINE else step * tiles
+                for step, size in zip(steps, sizes, strict=True)
+            ]
             shapes.append(domain.padded(Shape(*fine)))
     return [shape for shape in dict.fromkeys(shapes) if domain.square or shape.m != shape.n]
 
@@ -97,7 +125,9 @@ def require_blocks(kernel: Kernel) -> None:
     for part in kernel.at(small).passes:
         blocks, grows = math.prod(part.blocks(small)), re.search(r"\b[MNK]\b", part.grid)
         if blocks > (MOST_BLOCKS + small.m * small.n * small.k if grows else MOST_AT_ONCE):
-            than = "there are products of elements" if grows else "a GPU runs at once, at every shape"
+            than = (
+                "there are products of elements" if grows else "a GPU runs at once, at every shape"
+            )
             grid = f"the grid {part.grid} has {blocks:,} blocks at {small}, more than {than}"
             raise BadSetting(f"{grid}: give the right one, such as --grid {EXAMPLE_GRID}")
 
@@ -115,10 +145,16 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False
     def log_uniform(least: int, most: int) -> int:
         return int(np.exp(rng.uniform(np.log(least), np.log(most + 1))))
 
-    terms = [STRATUM * step + int(rng.integers(1, STRATUM + 1)) for step in range(STEPS)] + [log_uniform(*LONG_K)]
+    terms = [STRATUM * step + int(rng.integers(1, STRATUM + 1)) for step in range(STEPS)] + [
+        log_uniform(*LONG_K)
+    ]
     sizes: list[tuple[int, ...]] = [(*rng.integers(1, PARTNER, 2).tolist(), k) for k in terms]
     for most in (128, 96, int(rng.choice(TILES))):  # the first are whole tiles of most sizes
-        m, n, k = most, int(rng.choice(TILES)) if most < 96 else most, int(rng.choice((32, 64, 128)))
+        m, n, k = (
+            most,
+            int(rng.choice(TILES)) if most < 96 else most,
+            int(rng.choice((32, 64, 128))),
+        )
         room = max(1, MOST_TERMS // (m * n * k))
         times = rng.permutation([int(rng.integers(1, min(3, room) + 1)), 1, 1]).tolist()
         sizes.append((m * times[0], n * times[1], k * times[2]))
@@ -129,7 +165,9 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False
     side = replace(domain, square=True).padded(Shape.of(few_columns)).m
     sizes += [(260, 8, 260), (8, 260, 260)]  # offsets in A and B beyond 16 bits
     sizes += [(side, side, side)] * (side < ROWS[0])
-    sizes += [tuple(log_uniform(1, LARGE) for _ in range(3)) for _ in range(LARGE_DRAWN if live else 0)]
+    sizes += [
+        tuple(log_uniform(1, LARGE) for _ in range(3)) for _ in range(LARGE_DRAWN if live else 0)
+    ]
     tall, wide = rng.integers(*LONG, 2).tolist()
     sizes += [(tall, few_columns, short), (few_rows, wide, short)]
     return [domain.padded(Shape(*three)) for three in sizes]
@@ -141,8 +179,13 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     compared with the FP64 product. Raises LaunchFailed.
     """
     domain, claimed, rng = subject.domain, subject.claimed, memory.rng
-    listed, drawn = edge_shapes(domain), drawn_shapes(domain, rng, live=memory.device.source == "live")
-    cases = [(shape, scalars) for n, shape in enumerate(listed) for scalars in _scalars(rng, n, domain)]
+    listed, drawn = (
+        edge_shapes(domain),
+        drawn_shapes(domain, rng, live=memory.device.source == "live"),
+    )
+    cases = [
+        (shape, scalars) for n, shape in enumerate(listed) for scalars in _scalars(rng, n, domain)
+    ]
     for shape in drawn:
         alpha, beta = (float(rng.choice((1.0, -1.0, 2.0))), float(rng.choice((1.0, -1.0))))
         cases.append((shape, (alpha if domain.alpha else 1.0, beta if domain.beta else 0.0)))
@@ -173,7 +216,9 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
             return _failure(problem, mistake)
     various = [name for name in ("alpha", "beta") if getattr(domain, name)]
     which = f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
-    return passed(EDGE_SHAPES, f"{len(tried)} shapes, {launches} launches with {which}, no element wrong")
+    return passed(
+        EDGE_SHAPES, f"{len(tried)} shapes, {launches} launches with {which}, no element wrong"
+    )
 
 
 def _scalars(rng: np.random.Generator, index: int, domain: Domain) -> tuple[Scalars, ...]:
@@ -181,8 +226,15 @@ def _scalars(rng: np.random.Generator, index: int, domain: Domain) -> tuple[Scal
     that the kernel takes.
     """
     x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
-    pairs: tuple[Scalars, ...] = USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
-    taken = ((alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs)
+    pairs: tuple[Scalars, ...] = (
+        USUAL,
+        (x, 0.0),
+        ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3],
+        (x, z),
+    )
+    taken = (
+        (alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs
+    )
     return tuple(dict.fromkeys(taken))
 
 
@@ -211,7 +263,9 @@ def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Ite
             but = f" but for {len(places)} elements"
         alpha, beta = _scalars(rng, 0, domain)[-1] if with_scalars else USUAL
         before = _old(shape, rng) if beta else None
-        yield ExactProblem(f"E1 with {'AB'[operand]} {kind}{but}", *both, (1.0, 1.0), alpha, beta, before)
+        yield ExactProblem(
+            f"E1 with {'AB'[operand]} {kind}{but}", *both, (1.0, 1.0), alpha, beta, before
+        )
     shape = domain.padded(Shape(*rng.integers(1, 20, 3).tolist()))
     pairs = [pair for pair in product(ONES, ONES) if pair != USUAL]
     if claimed not in exact.OPERAND_BITS:  # which may round alpha A
@@ -226,7 +280,9 @@ def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Ite
     a, b = exact.family("E1", shape, rng, claimed)
     yield ExactProblem("E1 over a C of zeros", a, b, before=0.0)
     other = a.copy()
-    other[8 * int(rng.integers(shape.m // 8)) + int(rng.integers(2, 6))] *= -1  # no row at an edge of a tile
+    other[
+        8 * int(rng.integers(shape.m // 8)) + int(rng.integers(2, 6))
+    ] *= -1  # no row at an edge of a tile
     old = (other.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
     yield ExactProblem("E1 over the result of another problem", a, b, before=old)
 
@@ -251,7 +307,9 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
     domain, needed = subject.domain, [*subject.domain.bytes_of]
     shape, emulated = domain.padded(Shape(*WHOLE)), memory.device.source == "emulated"
     for place, words in product(range(3), (1, 2, 4) if emulated else (4,)):
-        if 4 * words % needed[place] or (words == 2 and needed[place] < 8):  # in between, only to know how many bytes
+        if 4 * words % needed[place] or (
+            words == 2 and needed[place] < 8
+        ):  # in between, only to know how many bytes
             continue
         problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
         try:
@@ -267,7 +325,11 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
     stated = replace(domain, bytes_of=(needed[0], needed[1], needed[2]))
     if stated != domain:
         detail = f"misaligned accesses, so addresses have a domain: {stated}"
-        return passed(ALIGNMENT, detail, note=f"the domain is inferred: {stated}; state it, as in --domain '{stated}'")
+        return passed(
+            ALIGNMENT,
+            detail,
+            note=f"the domain is inferred: {stated}; state it, as in --domain '{stated}'",
+        )
     also = "4 and " if emulated and 4 in needed else ""
     return passed(ALIGNMENT, f"right with each matrix {also}16 bytes behind an allocation's start")
 
@@ -302,50 +364,70 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
             break
     subject.relocate()
     several, tiny = (
-        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed)) for shape in (listed[-1], listed[0])
+        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        for shape in (listed[-1], listed[0])
     )
     if (mistake := mistake_in(subject, memory, several)) is not None:
         return failed(STATE, f"in the first launch after loading, at {several.shape}: {mistake}")
-    buffers, right, count = Buffers(memory, tiny.a, tiny.b), (tiny.a @ tiny.b).ravel(), KEPT_LAUNCHES[0]
+    buffers, right, count = (
+        Buffers(memory, tiny.a, tiny.b),
+        (tiny.a @ tiny.b).ravel(),
+        KEPT_LAUNCHES[0],
+    )
     if device.source == "emulated":
         count = KEPT_LAUNCHES[1]
     memory.lend(subject, tiny.shape)
     a, b, c = buffers.abc
     for number in range(2, count + 1):
         device.fill(c, float(memory.sentinel()))
-        subject.enqueue(tiny.shape, 1.0, a, b, 0.0, c)  # not memory.launch, which writes to all of a GPU's registers
+        subject.enqueue(
+            tiny.shape, 1.0, a, b, 0.0, c
+        )  # not memory.launch, which writes to all of a GPU's registers
         if wrong := int((device.download(c) != right).sum()):
             where = f"in launch {number} after loading, at {tiny.shape}"
             return failed(STATE, f"{where}: {wrong} elements are wrong", wrong)
     if (mistake := mistake_in(subject, memory, several)) is not None:
-        return failed(STATE, f"in launch {count + 1}, {count} after the last at {several.shape}: {mistake}")
+        return failed(
+            STATE, f"in launch {count + 1}, {count} after the last at {several.shape}: {mistake}"
+        )
     said = f"keeps {', '.join(subject.variables(listed[-1]))} between launches"
     return passed(STATE, f"{said}: right in the first {count + 1} after loading", note=said)
 
 
 def mistake_in(
-    subject: Runnable, memory: Memory, problem: ExactProblem, shifts: Mapping[str, int] = MappingProxyType({})
+    subject: Runnable,
+    memory: Memory,
+    problem: ExactProblem,
+    shifts: Mapping[str, int] = MappingProxyType({}),
 ) -> ErrorMap | str | None:
     """What is wrong with the kernel's result, or None. shifts: as for Buffers."""
     coverage = getattr(memory.device, "coverage", {})
     for known in coverage.values():
         known.tell()
-    result = Buffers(memory, problem.a, problem.b, shifts).run(subject, problem.alpha, problem.beta, problem.before)
+    result = Buffers(memory, problem.a, problem.b, shifts).run(
+        subject, problem.alpha, problem.beta, problem.before
+    )
     if result.trespass:
         return result.trespass
     right = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
     expected = problem.result(right)
     if (result.c == expected).all():
         scalars = (problem.alpha, subject.domain.alpha), (problem.beta, subject.domain.beta)
-        short = exact.families(subject.claimed) == exact.FAMILIES[:1]  # its operands are as long as the class has them
+        short = (
+            exact.families(subject.claimed) == exact.FAMILIES[:1]
+        )  # its operands are as long as the class has them
         shows = [
             problem.alpha != 0 and (short or np.abs(x).max() > exact.LONGER * scale)
             for x, scale in zip((problem.a, problem.b), problem.stretched, strict=True)
         ]
         for known in coverage.values():
-            known.tell(all(abs(value) not in (0, 1) or not taken for value, taken in scalars), *shows)
+            known.tell(
+                all(abs(value) not in (0, 1) or not taken for value, taken in scalars), *shows
+            )
         return None
-    factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
+    factors = (
+        None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
+    )
     where = error_map(result.c, expected, result.sentinel, factors)
     # The usual mistake that gives exactly this result.
     if mistake := problem.wrong_scalar(result.c, right) or _wrong_layout(problem, result.c):
@@ -366,7 +448,10 @@ def is_right_in(domain: Domain, subject: Runnable, memory: Memory) -> bool:
     """Whether the kernel is right at small shapes of a domain, which may be narrower than its own."""
     sizes = (domain.m + 1, 1), (1, 2 * domain.n + 1)  # one where M is smaller than N
     shapes = (domain.padded(Shape(*size, 2 * domain.k + 1)) for size in sizes)
-    problems = (ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed)) for shape in shapes)
+    problems = (
+        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        for shape in shapes
+    )
     try:
         return all(mistake_in(subject, memory, problem) is None for problem in problems)
     except LaunchFailed:
@@ -376,7 +461,9 @@ def is_right_in(domain: Domain, subject: Runnable, memory: Memory) -> bool:
 def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
     """Which matrices a kernel that gives this C takes as transposed, or whether it computes B A; "" for none."""
     a, b = problem.a.astype(np.float64), problem.b.astype(np.float64)
-    old = np.broadcast_to(np.asarray(problem.before if problem.before is not None else 0.0, np.float64), c.shape)
+    old = np.broadcast_to(
+        np.asarray(problem.before if problem.before is not None else 0.0, np.float64), c.shape
+    )
 
     def other(matrix: Float64) -> Float64:
         """The same memory, read by columns."""
@@ -394,6 +481,8 @@ def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
         names = " and ".join(name for name, transposed in (("A", of_a), ("B", of_b)) if transposed)
         read = f"{names} {'are' if of_a and of_b else 'is'} read transposed" if names else ""
         return " and ".join(filter(None, (read, "C is written transposed" if of_c else "")))
-    if a.shape == b.shape and np.array_equal(c, (problem.alpha * (b @ a) + problem.beta * old).astype(np.float32)):
+    if a.shape == b.shape and np.array_equal(
+        c, (problem.alpha * (b @ a) + problem.beta * old).astype(np.float32)
+    ):
         return "it computes B A"
     return ""

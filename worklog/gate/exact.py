@@ -40,12 +40,19 @@ FAMILIES = ("E1", "E2", "E3")
 MIXED, ALONE = "E2 and E3", ("E2 without zeros", "E3 without zeros")
 LONGER = 2**11  # some element of an operand that loses bits in a shorter format
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
-FARTHEST, RANGE = 40, 9  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
+FARTHEST, RANGE = (
+    40,
+    9,
+)  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
 STRUCTURES = (
     "sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns",
     "symmetric, with sums of 0",
 )  # fmt: skip
-OPERAND_BITS = {"tf32": 11, "fp16": 11, "bf16": 8}  # significands of shorter formats: integers up to 2^bits are exact
+OPERAND_BITS = {
+    "tf32": 11,
+    "fp16": 11,
+    "bf16": 8,
+}  # significands of shorter formats: integers up to 2^bits are exact
 MOST_TILES = 32  # per side
 SAMPLES = 64
 READ_OUTSIDE = "an input was read out of bounds (NaN surrounds A and B), or"
@@ -69,7 +76,13 @@ def family(
     size_a, size_b = (shape.m, shape.k), (shape.k, shape.n)
     if name == "E1":
         # Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at K = 3 and 4.
-        widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11 if shape.k < 3 else 10
+        widest = (
+            OPERAND_BITS[claimed] - headroom
+            if claimed in OPERAND_BITS
+            else 11
+            if shape.k < 3
+            else 10
+        )
         bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
         return _nonzero(rng, size_a, bits), _nonzero(rng, size_b, bits)
     if name in (MIXED, *ALONE):
@@ -78,7 +91,10 @@ def family(
         of_a, of_b = np.split(long, [len(long) // 2 if name == MIXED else len(long)])
         if rng.integers(2) if name == MIXED else name == ALONE[1]:
             of_a, of_b = of_b, of_a
-        a[:, of_a], b[of_b] = _odd_12_bit(rng, (shape.m, len(of_a))), _odd_12_bit(rng, (len(of_b), shape.n))
+        a[:, of_a], b[of_b] = (
+            _odd_12_bit(rng, (shape.m, len(of_a))),
+            _odd_12_bit(rng, (len(of_b), shape.n)),
+        )
         return a, b
     terms = EXACT_LIMIT >> headroom + 12
     if name == "E2":
@@ -131,7 +147,11 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
     rows, columns = matrix.shape
     if kind == "sparse":
         matrix *= rng.random(matrix.shape) < 0.5
-        for line in (matrix[rows // 2], matrix[:, columns // 2], matrix[: rows // 2, : columns // 4]):
+        for line in (
+            matrix[rows // 2],
+            matrix[:, columns // 2],
+            matrix[: rows // 2, : columns // 4],
+        ):
             line[...] = 0
     elif kind.startswith("constant"):
         lines = matrix if kind == "constant rows" else matrix.T
@@ -180,7 +200,9 @@ class ExactProblem:
         """Whether alpha is 1 and beta 0."""
         return (self.alpha, self.beta) == (1, 0)
 
-    def result(self, product: Float64 | Float32, alpha: float | None = None, beta: float | None = None) -> Float32:
+    def result(
+        self, product: Float64 | Float32, alpha: float | None = None, beta: float | None = None
+    ) -> Float32:
         """alpha A B + beta C for A B or a part of it: the right result, or the one with another alpha and beta."""
         alpha, beta = self.alpha if alpha is None else alpha, self.beta if beta is None else beta
         old = 0.0 if self.before is None or beta == 0 else self.before
@@ -188,7 +210,11 @@ class ExactProblem:
 
     def wrong_scalar(self, c: Float32, product: Float64 | Float32) -> str:
         """The mistake in alpha or beta with which A B, or a part of it, gives this C; "" if there is none."""
-        kept = "beta is taken as 1, or C was never written" if self.alpha == 0 else "beta is taken as 1"
+        kept = (
+            "beta is taken as 1, or C was never written"
+            if self.alpha == 0
+            else "beta is taken as 1"
+        )
         mistakes = {
             "alpha is ignored": (1.0, self.beta),
             "alpha has the wrong sign": (-self.alpha, self.beta),
@@ -199,7 +225,11 @@ class ExactProblem:
             "alpha multiplies beta C, too": (self.alpha, self.alpha * self.beta),
         }
         with np.errstate(over="ignore"):
-            given = [words for words, scalars in mistakes.items() if np.array_equal(c, self.result(product, *scalars))]
+            given = [
+                words
+                for words, scalars in mistakes.items()
+                if np.array_equal(c, self.result(product, *scalars))
+            ]
         return " or ".join(given)
 
     def alone(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
@@ -237,7 +267,9 @@ class Projection:
 
     def _expected(self, a: Float32, b: Float32, weights: Float64) -> Float64:
         old = self.problem.beta * float(self.problem.before or 0.0)
-        expected: Float64 = self.problem.alpha * multiply(a, multiply(b, weights)) + old * weights.sum(axis=0)
+        expected: Float64 = self.problem.alpha * multiply(
+            a, multiply(b, weights)
+        ) + old * weights.sum(axis=0)
         return expected
 
     def wrong_rows(self, c: Float32) -> Indices:
@@ -246,7 +278,9 @@ class Projection:
 
     def wrong_columns(self, c: Float32) -> Indices:
         """Indices of the columns of C that cannot be right: rows of the transposed problem."""
-        return self._wrong(c.T, self._left, self._expected(self.problem.b.T, self.problem.a.T, self._left))
+        return self._wrong(
+            c.T, self._left, self._expected(self.problem.b.T, self.problem.a.T, self._left)
+        )
 
     def _wrong(self, c: Float32, weights: Float64, expected: Float64) -> Indices:
         unit = abs(self.problem.alpha) * self.problem.stretched[0] * self.problem.stretched[1]
@@ -294,16 +328,22 @@ def error_map(
     guess = _value_guess(c, expected, mask, sentinel)
     if not guess and factors is not None:
         guess = _missing_terms(c, expected, mask, *factors)
-    if guess in ("", UNWRITTEN) and (factors is None or mask.sum() > 1):  # one element of a product is no row
+    if guess in ("", UNWRITTEN) and (
+        factors is None or mask.sum() > 1
+    ):  # one element of a product is no row
         guess = f"{guess} {_place_guess(rows, columns, mask.shape)}".strip()
     words = whereabouts(rows, c.shape[0], "row"), whereabouts(columns, c.shape[1], "column")
     # Tiles have sides of powers of two that cut C into at most MOST_TILES per side; those at the edges can be smaller.
     height, width = (1 << max(0, int(np.ceil(np.log2(size / MOST_TILES)))) for size in mask.shape)
     tops, lefts = np.arange(0, mask.shape[0], height), np.arange(0, mask.shape[1], width)
     counts = np.add.reduceat(np.add.reduceat(mask.astype(np.int64), tops, axis=0), lefts, axis=1)
-    sizes = np.outer(np.minimum(height, mask.shape[0] - tops), np.minimum(width, mask.shape[1] - lefts))
+    sizes = np.outer(
+        np.minimum(height, mask.shape[0] - tops), np.minimum(width, mask.shape[1] - lefts)
+    )
     shares = tuple(map(tuple, (counts / sizes).round(4).tolist()))
-    return ErrorMap((c.shape[0], c.shape[1]), int(mask.sum()), c.size, *words, (height, width), shares, guess)
+    return ErrorMap(
+        (c.shape[0], c.shape[1]), int(mask.sum()), c.size, *words, (height, width), shares, guess
+    )
 
 
 def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any]) -> str:
@@ -343,7 +383,11 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
         if len(which) == 1:
             return f"{words.format(k=which[0])} in every wrong element (K = {terms.shape[1]})."
     short = (np.abs(error[:, 0]) <= np.abs(terms).sum(axis=1) / 2 ** OPERAND_BITS["bf16"]).all()
-    return "An operand lost its low bits: TF32, FP16 or BF16?" if short and len(where) > mask.size / 2 else ""
+    return (
+        "An operand lost its low bits: TF32, FP16 or BF16?"
+        if short and len(where) > mask.size / 2
+        else ""
+    )
 
 
 def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
@@ -353,7 +397,9 @@ def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str
         if len(indices) < total and indices[-1] == total - 1 and _step(indices) == 1:
             if len(indices) == 1:
                 return f"Only the last {name}: a bound is off by one."
-            return f"Only {name}s from {indices[0]} to the end: the grid or a bound is rounded down."
+            return (
+                f"Only {name}s from {indices[0]} to the end: the grid or a bound is rounded down."
+            )
     if len(rows) == m and len(columns) == n:
         return ""
     if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:
@@ -372,7 +418,9 @@ def _step(indices: Indices) -> int | None:
 
 
 def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    ending = (
+        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
     return f"{number}{ending}"
 
 

@@ -26,7 +26,9 @@ OUTSIDE = "it wrote outside C"
 OUTSIDE_WORKSPACE = "it wrote outside its workspace"
 FOUL = Path(__file__).with_name("foul.cu")
 FOUL_BLOCK = 512  # four blocks hold a multiprocessor's threads and nearly all of its registers
-FOUL_BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as many as fit, several times
+FOUL_BLOCKS = (
+    2048  # two waves or more on any GPU: each multiprocessor gets as many as fit, several times
+)
 
 
 class Guarded:
@@ -38,9 +40,19 @@ class Guarded:
     name = ""
 
     def __init__(
-        self, device: Device, whole: Buffer, held: float = 0.0, nbytes: int | None = None, shift: int = 0
+        self,
+        device: Device,
+        whole: Buffer,
+        held: float = 0.0,
+        nbytes: int | None = None,
+        shift: int = 0,
     ) -> None:
-        self.device, self.whole, self.held, self.start = device, whole, np.float32(held), GUARD + shift
+        self.device, self.whole, self.held, self.start = (
+            device,
+            whole,
+            np.float32(held),
+            GUARD + shift,
+        )
         self.nbytes = 4 * (whole.size - 2 * GUARD) if nbytes is None else nbytes
         self.inner = device.view(whole, self.start, max(1, -(-self.nbytes // 4)))
         self._loaded: Float32 | None = None
@@ -49,7 +61,12 @@ class Guarded:
     def of_size(cls, device: Device, nbytes: int, shift: int = 0) -> Guarded:
         """A new array. Raises OutOfMemory."""
         in_views = -(-(nbytes + 4 * shift) // 16) * 4  # a view starts at a multiple of 16 bytes
-        return cls(device, device.upload(np.zeros(in_views + 2 * GUARD, np.float32)), nbytes=nbytes, shift=shift)
+        return cls(
+            device,
+            device.upload(np.zeros(in_views + 2 * GUARD, np.float32)),
+            nbytes=nbytes,
+            shift=shift,
+        )
 
     def fill(self, value: float | np.float32) -> None:
         """Set every element, guards included."""
@@ -73,8 +90,14 @@ class Guarded:
         """Whether both guards, and the array behind its first `nbytes` (default: all), are as they were filled."""
         end = 4 * self.start + (self.nbytes if nbytes is None else nbytes)
         start = end // 16 * 4
-        for at, size, skip in ((0, self.start, 0), (start, self.whole.size - start, end - 4 * start)):
-            now, right = self.device.download(self.device.view(self.whole, at, size)), np.full(size, self.held)
+        for at, size, skip in (
+            (0, self.start, 0),
+            (start, self.whole.size - start, end - 4 * start),
+        ):
+            now, right = (
+                self.device.download(self.device.view(self.whole, at, size)),
+                np.full(size, self.held),
+            )
             if not np.array_equal(now.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
                 return False
         return True
@@ -91,7 +114,11 @@ class Memory:
     def __init__(self, device: Device, rng: np.random.Generator) -> None:
         self.device, self.rng = device, rng
         live = device.source == "live"
-        self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
+        self._foul = (
+            device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul"))
+            if live
+            else None
+        )
         self.lent: Guarded | None = None  # the last workspace
         self._room: Buffer | None = None  # the memory of that one and of others
         self.largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
@@ -103,7 +130,14 @@ class Memory:
             self.device.launch(self._foul, (FOUL_BLOCKS, 1), FOUL_BLOCK, ())
 
     def launch(
-        self, subject: Runnable, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+        self,
+        subject: Runnable,
+        shape: Shape,
+        alpha: float,
+        a: Buffer,
+        b: Buffer,
+        beta: float,
+        c: Buffer,
     ) -> None:
         """Foul what a launch would inherit, its workspace too, and enqueue the launch. Raises LaunchFailed."""
         self.foul()
@@ -122,9 +156,13 @@ class Memory:
             return
         if self.lent is None or self.lent.inner.size != needed:
             words = -(-needed // 4) * 4 + 2 * GUARD
-            if self._room is None or self._room.size < words:  # new memory takes long where it is touched first
+            if (
+                self._room is None or self._room.size < words
+            ):  # new memory takes long where it is touched first
                 self._room = self.device.upload(np.zeros(words, np.float32))
-            self.lent = Guarded(self.device, self.device.view(self._room, 0, words), nbytes=4 * needed)
+            self.lent = Guarded(
+                self.device, self.device.view(self._room, 0, words), nbytes=4 * needed
+            )
         self.lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
         subject.use_workspace(self.lent.inner)
 
@@ -150,7 +188,11 @@ class GuardedBuffers:
             nbytes = host if isinstance(host, int) else host.nbytes
             self.arrays.append(Guarded.of_size(memory.device, nbytes, shifts.get(name, 0)))
             self.arrays[-1].name = name
-        self.inputs = [array for array, (_, host) in zip(self.arrays, given, strict=True) if not isinstance(host, int)]
+        self.inputs = [
+            array
+            for array, (_, host) in zip(self.arrays, given, strict=True)
+            if not isinstance(host, int)
+        ]
         self.outputs = [array for array in self.arrays if array not in self.inputs]
         self._hosts = [host for _, host in given if not isinstance(host, int)]
         self.restore()
@@ -202,7 +244,11 @@ class Buffers(GuardedBuffers):
     """A, B, C and a second C of one shape, without their guards in `abc` and `spare`."""
 
     def __init__(
-        self, memory: Memory, a: Float32, b: Float32, shifts: Mapping[str, int] = MappingProxyType({})
+        self,
+        memory: Memory,
+        a: Float32,
+        b: Float32,
+        shifts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
         in_c = 4 * self.shape.m * self.shape.n
@@ -211,7 +257,11 @@ class Buffers(GuardedBuffers):
         self.abc = inner_a, inner_b, inner_c
 
     def run(
-        self, subject: Runnable, alpha: float = 1.0, beta: float = 0.0, before: Float32 | float | None = None
+        self,
+        subject: Runnable,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        before: Float32 | float | None = None,
     ) -> Result:
         """Poison, launch C = alpha A B + beta C once, and read C. before: what C holds before, a matrix or one value
         for every element; None for the sentinel. Raises LaunchFailed.
@@ -235,5 +285,8 @@ class Buffers(GuardedBuffers):
         for array in self.inputs:
             array.fill(np.nan)
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
-        a, b, c = (self.memory.device.view(whole, 0, size) for whole, size in zip(self.abc, sizes, strict=True))
+        a, b, c = (
+            self.memory.device.view(whole, 0, size)
+            for whole, size in zip(self.abc, sizes, strict=True)
+        )
         return a, b, c

@@ -57,15 +57,24 @@ SCALARS, SCALARS_SHAPE = "alpha, beta and C of 24 bits", Shape(33, 47, 40)
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot keep products to 24 bits
 ROWS = 256  # at most, whose products are compared
-FAR = 2.0**14  # of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level
+FAR = (
+    2.0**14
+)  # of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level
 SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
 HARD_DATA, SHAPE = "hard data", Shape(66, 70, 64)
 # Exponents of the rows' powers of two and of the columns', or the reverse, so that C is finite.
 FAR_SCALES, NEAR_SCALES = 60, 40
 LONG = 1024, 16384  # K at least and at most: as much as the checked problem's work allows
 BY_NORMS = 2.0**-20  # of the largest product times K
-MIXED, SUBNORMAL, SPECIAL = "numbers of very different size in a row", "subnormal numbers", "infinities and NaN"
-ALONE, FEWEST = "single products, whose operands lost low bits", 6  # terms: FP32 made of short numbers rounds more
+MIXED, SUBNORMAL, SPECIAL = (
+    "numbers of very different size in a row",
+    "subnormal numbers",
+    "infinities and NaN",
+)
+ALONE, FEWEST = (
+    "single products, whose operands lost low bits",
+    6,
+)  # terms: FP32 made of short numbers rounds more
 NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for several of them)"
 
 
@@ -100,7 +109,9 @@ def classify(rms: float, largest: float, k: int) -> str:
     if rms <= rms_limit(k) and largest <= max_limit(k):
         return "fp32"
     if not largest <= OUTLIER * rms:
-        return "wrong"  # a few wild elements in an otherwise precise result are an error, not a format
+        return (
+            "wrong"  # a few wild elements in an otherwise precise result are an error, not a format
+        )
     if rms <= emulated_limit(k):
         return "fp32-emulated"
     if rms < 2e3:
@@ -117,18 +128,24 @@ class PrecisionReference:
 
     def __init__(self, a: Float32, b: Float32, rng: np.random.Generator) -> None:
         (m, self.k), n = a.shape, b.shape[1]
-        self.rows: Indices = np.unique(np.concatenate([[0, m - 1], rng.permutation(m)[:SAMPLED_ROWS]])).astype(np.intp)
+        self.rows: Indices = np.unique(
+            np.concatenate([[0, m - 1], rng.permutation(m)[:SAMPLED_ROWS]])
+        ).astype(np.intp)
         self.reference, gauge = sampled_reference(a, b, self.rows)
         self.gauge = np.maximum(gauge, TINY)
         self.weights = rng.choice([-1.0, 1.0], (n, 1)) * (0.5 + rng.random((n, 1)))
         self.projected = multiply(a, multiply(b, self.weights))
-        self.projected_gauge = np.sqrt(multiply(np.square(a), multiply(np.square(b), np.square(self.weights))))
+        self.projected_gauge = np.sqrt(
+            multiply(np.square(a), multiply(np.square(b), np.square(self.weights)))
+        )
 
     def errors(self, c: Float32) -> tuple[float, float]:
         """(rms, largest) error of C's sampled rows in u·D; infinite if an element is not finite."""
         if not np.isfinite(c[self.rows]).all():
             return float("inf"), float("inf")
-        scaled = np.abs(c[self.rows].astype(np.float64) - self.reference) / (UNIT_ROUNDOFF * self.gauge)
+        scaled = np.abs(c[self.rows].astype(np.float64) - self.reference) / (
+            UNIT_ROUNDOFF * self.gauge
+        )
         return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
 
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
@@ -145,30 +162,47 @@ class PrecisionReference:
             return "wrong", failed(name, result.trespass)
         rms, largest = self.errors(result.c)
         reached = classify(rms, largest, self.k)
-        right, error = self.reference / self.gauge, (result.c[self.rows] - self.reference) / self.gauge
+        right, error = (
+            self.reference / self.gauge,
+            (result.c[self.rows] - self.reference) / self.gauge,
+        )
         enough = right.size >= FEWEST_FOR_A_FACTOR[0] and self.k >= FEWEST_FOR_A_FACTOR[1]
-        if reached != "fp32" and enough and np.isfinite(error).all() and error.any() and right.any():
+        if (
+            reached != "fp32"
+            and enough
+            and np.isfinite(error).all()
+            and error.any()
+            and right.any()
+        ):
             # The slope of the sampled rows' errors over the right result, and what it explains of the squared error.
             slope = float((error * right).sum() / np.square(right).sum())
             share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
             if share > (GROWING if slope > 0 else SHRINKING):
-                detail = f"class wrong: its inputs' product times {1 + slope:.6g}, which no rounding is"
+                detail = (
+                    f"class wrong: its inputs' product times {1 + slope:.6g}, which no rounding is"
+                )
                 return "wrong", Stage(name, False, largest, max_limit(self.k), detail)
             if reached in ROUNDING_OF_CLASS:
                 rounding = rms * np.sqrt(max(0.0, 1 - share)) if slope < 0 else rms
                 classes = reached, "bf16", "wrong"
-                reached = next(kind for kind in classes if rounding <= ROUNDING_OF_CLASS.get(kind, np.inf))
+                reached = next(
+                    kind for kind in classes if rounding <= ROUNDING_OF_CLASS.get(kind, np.inf)
+                )
         rows = self.wrong_rows(result.c, rms) if reached != "wrong" else self.rows[:0]
         if len(rows):
             off = whereabouts(rows, len(self.projected), "row")
-            return "wrong", failed(name, f"class wrong: on its inputs, {off} off by more than rounding", len(rows))
+            return "wrong", failed(
+                name, f"class wrong: on its inputs, {off} off by more than rounding", len(rows)
+            )
         detail = (
             f"class {reached}: rms {rms:.3g} u·D (fp32 up to {rms_limit(self.k):.3g}), "
             f"largest {largest:.3g} (up to {max_limit(self.k):.4g})"
         )
         good = RANK[reached] <= RANK[claimed]
         limit = max_limit(self.k) if claimed == "fp32" else OUTLIER * rms
-        return reached, Stage(name, good, largest, limit, detail if good else f"{detail}; {claimed} was claimed")
+        return reached, Stage(
+            name, good, largest, limit, detail if good else f"{detail}; {claimed} was claimed"
+        )
 
     def judge_by_article(self, result: Result) -> Stage:
         """The rule of the article and of many leaderboards: max|C - reference| / max|reference| < 0.01.
@@ -195,7 +229,10 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     a kernel that shortens a share s of the rows is missed with a probability of (1 - s)^ROWS. Raises LaunchFailed.
     """
     m, n, k = buffers.shape.m, buffers.shape.n, buffers.shape.k
-    a, factors = ((2 * rng.integers(1024, 2048, size, np.int16) + 1).astype(np.float32) for size in ((m, k), (1, n)))
+    a, factors = (
+        (2 * rng.integers(1024, 2048, size, np.int16) + 1).astype(np.float32)
+        for size in ((m, k), (1, n))
+    )
     rows = rng.integers(0, k, n)
     b = np.zeros((k, n), np.float32)
     b[rows, np.arange(n)] = factors
@@ -208,9 +245,17 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     wrong = int((off != 0).sum())
     where, checked = f"at {buffers.shape}, in {len(compared)} of {m} rows", len(compared) * n
     if far := int((~(off <= FAR)).sum()):
-        return failed(NAME, f"family E4, with zeros in B: {far} of {checked} are wrong {where}", far)
+        return failed(
+            NAME, f"family E4, with zeros in B: {far} of {checked} are wrong {where}", far
+        )
     if wrong:
-        return passed(NAME, f"{SHORT}: {wrong} of {checked} differ {where}", wrong, checked, f"products are {SHORT}")
+        return passed(
+            NAME,
+            f"{SHORT}: {wrong} of {checked} differ {where}",
+            wrong,
+            checked,
+            f"products are {SHORT}",
+        )
     return passed(NAME, f"kept to 24 bits {where}", 0, checked)
 
 
@@ -254,7 +299,9 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
     tensor = None if operands is None else bool(operands)  # whether its code uses tensor cores
     domain = subject.domain
     shape = domain.padded(SHAPE)
-    if shape.m == shape.n and not domain.square:  # there, M in place of N as a stride would not show
+    if (
+        shape.m == shape.n and not domain.square
+    ):  # there, M in place of N as a stride would not show
         shape = replace(shape, n=shape.n + domain.n)
     split = tensor or short  # FP32 made of shorter numbers, or Strassen's algorithm
     failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, tensor)
@@ -288,7 +335,9 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
         long = domain.padded(Shape(shape.m, shape.n, min(max(LONG[0], at_most), LONG[1])))
         a, b = random_inputs(long, memory.rng)
         result = Buffers(memory, a, b).run(subject)
-        reached, stage = PrecisionReference(a, b, memory.rng).judge(HARD_DATA, result, subject.claimed)
+        reached, stage = PrecisionReference(a, b, memory.rng).judge(
+            HARD_DATA, result, subject.claimed
+        )
         if not stage.passed:
             if reached == "wrong" or domain.any_data or not split:
                 return replace(stage, detail=f"at {long}: {stage.detail}")
@@ -312,7 +361,10 @@ def _check_scaled_rows(
     by_norms = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
     if by_norms and short and not tensor:
         return None, True
-    words = result.trespass or f"{off.sum()} of {off.size} elements are wrong, in {off.any(axis=1).sum()} rows"
+    words = (
+        result.trespass
+        or f"{off.sum()} of {off.size} elements are wrong, in {off.any(axis=1).sum()} rows"
+    )
     advice = "; scale each row of A and each column of B by itself" if by_norms else ""
     launch = f"at {shape} with rows and columns times 2^-{FAR_SCALES} to 2^{FAR_SCALES}"
     return failed(HARD_DATA, f"{launch}: {words}{advice}", float(off.sum()) or 1), True
@@ -320,7 +372,10 @@ def _check_scaled_rows(
 
 def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
     """A and B on U(-1, 1), but for some rows of A and columns of B, anywhere. shape: at least SHAPE."""
-    a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
+    a, b = (
+        rng.uniform(-1, 1, size).astype(np.float32)
+        for size in ((shape.m, shape.k), (shape.k, shape.n))
+    )
     for first in range(0, min(shape.m, shape.n) - 31, 32):
         for lines in (a[first:], b.T[first:]):
             lines[8:12] *= np.exp2(rng.integers(-30, 31, (4, shape.k))).astype(np.float32)
@@ -331,7 +386,9 @@ def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
             lines[15] = 0
             lines[15, 4] = 0.4  # times the largest numbers, nearly the largest
             lines[24] *= np.float32(2.0**126)
-            lines[25] = (np.copysign(1, lines[25]) + lines[25] / 2) * np.float32(2.0**127)  # finite after all rounding
+            lines[25] = (np.copysign(1, lines[25]) + lines[25] / 2) * np.float32(
+                2.0**127
+            )  # finite after all rounding
             lines[26] *= np.float32(2.0**-60)
             lines[27] *= np.float32(2.0**-100)
         rows, columns = a[first:], b[:, first:]
@@ -348,18 +405,29 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
     """The number of elements of C that no order of FP32 operations gives, by what is special about them."""
     with np.errstate(invalid="ignore", over="ignore"):
         right = a.astype(np.float64) @ b
-        finite_a, finite_b = (np.where(np.isfinite(x), np.abs(x), 0).astype(np.float64) for x in (a, b))
+        finite_a, finite_b = (
+            np.where(np.isfinite(x), np.abs(x), 0).astype(np.float64) for x in (a, b)
+        )
         sizes = finite_a @ finite_b
         terms = (a != 0).astype(np.float64) @ (b != 0)
-        near = np.abs(c - right) <= 2 * np.maximum(terms, FEWEST) * UNIT_ROUNDOFF * np.maximum(sizes, TINY)
+        near = np.abs(c - right) <= 2 * np.maximum(terms, FEWEST) * UNIT_ROUNDOFF * np.maximum(
+            sizes, TINY
+        )
         special = ~np.isfinite(right)
         same = (c == right) | (np.isnan(c) & np.isnan(right))
         flushed = np.abs(c - right) <= a.shape[1] * TINY
-    wrong = ~np.where(special, same, near) & (sizes < 2.0**127)  # others may overflow, in some order
-    small_rows, small_columns = ((x > 0) & (x < TINY) for x in (np.abs(a).max(axis=1), np.abs(b).max(axis=0)))
+    wrong = ~np.where(special, same, near) & (
+        sizes < 2.0**127
+    )  # others may overflow, in some order
+    small_rows, small_columns = (
+        (x > 0) & (x < TINY) for x in (np.abs(a).max(axis=1), np.abs(b).max(axis=0))
+    )
     kinds = (
         (SPECIAL, special | ~np.isfinite(c)),
-        (SUBNORMAL, small_rows[:, None] | small_columns[None, :] | flushed),  # or sums that were subnormal on the way
+        (
+            SUBNORMAL,
+            small_rows[:, None] | small_columns[None, :] | flushed,
+        ),  # or sums that were subnormal on the way
         (ALONE, terms == 1),
         (MIXED, np.ones_like(wrong)),
     )

@@ -36,10 +36,19 @@ BLOCKS, THREADS = ("%ctaid.x", "%ctaid.y"), ("%tid.x", "%tid.y")
 PLACES = {name: FIRST_ADDRESS + SPACING * place for place, name in enumerate(MATRICES)}
 NAMES = (*SIZES, *SCALARS, *MATRICES, *BLOCKS, *THREADS, UNKNOWN_FLOAT)  # of what is drawn
 DRAWN, GENERATIONS = 1024, 16
-FEW = 128  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
-LARGEST, MOST_STEPS = 16384, 64  # of a size that isn't near a number of the code; or so many steps of the domain
+FEW = (
+    128  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
+)
+LARGEST, MOST_STEPS = (
+    16384,
+    64,
+)  # of a size that isn't near a number of the code; or so many steps of the domain
 USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
-VARIED, SMALLER, EQUAL = 0.2, 0.1, 0.1  # parts of the values of a row, of its sizes, and of all rows
+VARIED, SMALLER, EQUAL = (
+    0.2,
+    0.1,
+    0.1,
+)  # parts of the values of a row, of its sizes, and of all rows
 ELSEWHERE = 0.02  # part of the drawn addresses: where no launch has a matrix
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
@@ -47,7 +56,10 @@ MOST_BLOCKS = 2**16  # of a launch
 WORK_PER_S, LONG = 5e7, 2**24  # before any was measured; work of a launch that tells it
 BUDGETED = 2**21  # work up to which a launch takes no more instructions than the budget allows
 TRIES = 6  # of one choice
-NEW, LINES = 8, 10**5  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
+NEW, LINES = (
+    8,
+    10**5,
+)  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
 # right result which shows a mistake
 PER_THREAD, LEAST = 24, 32  # work; M and N of a tile
 WIDE = 9  # largest exponent of B's elements, where a choice depends on loaded values
@@ -62,19 +74,31 @@ class Search:
     times terms; infinite where a matrix is too large.
     """
 
-    def __init__(self, subject: Any, key: str, coverage: Coverage, rng: np.random.Generator) -> None:
-        self.subject, self.key, self.coverage, self.domain, self.rng = subject, key, coverage, subject.domain, rng
+    def __init__(
+        self, subject: Any, key: str, coverage: Coverage, rng: np.random.Generator
+    ) -> None:
+        self.subject, self.key, self.coverage, self.domain, self.rng = (
+            subject,
+            key,
+            coverage,
+            subject.domain,
+            rng,
+        )
         self.threads = (*coverage.block, 1)[:2]
         self.tile = [max(LEAST, subject.kernel.template.get(name, 0)) for name in ("BM", "BN")]
         self.steps = {name: getattr(self.domain, name.lower()) for name in SIZES}
         if self.domain.square:
             self.steps = dict.fromkeys(SIZES, int(np.lcm.reduce([*self.steps.values()])))
-        self.hands_over = any(i.row.fence or i.row.memory == "atom" for i in coverage.kernel.instructions)
+        self.hands_over = any(
+            i.row.fence or i.row.memory == "atom" for i in coverage.kernel.instructions
+        )
         self.places, count = coverage.judge.places, coverage.judge.notes
         of = coverage.kernel.file
         self.file = "" if of == subject.kernel.file else of
         self.rows, self.work, self.notes = Rows(), np.zeros(0), np.zeros((count, 0), bool)
-        self.best = np.full((2, count), -1)  # by note, its cheapest row, and the cheapest of the last draws
+        self.best = np.full(
+            (2, count), -1
+        )  # by note, its cheapest row, and the cheapest of the last draws
         self.signs = [set[int]() for _ in coverage.judge.equal]  # of the gaps that were met
         lacking = [choice for choice in self.places if coverage.lacks(choice)]
         self.worth = {choice: LINES if coverage.behind(choice) else NEW for choice in lacking}
@@ -90,15 +114,23 @@ class Search:
             rows = self._drawn()
             if len(self.work):
                 best = (np.unique(made[made >= 0]) for made in (self.best, self.best[:, lacking]))
-                parents = np.concatenate([self.rng.choice(rows, DRAWN) for rows in best if len(rows)])
+                parents = np.concatenate(
+                    [self.rng.choice(rows, DRAWN) for rows in best if len(rows)]
+                )
                 parents = self.rng.choice(parents, DRAWN)
                 for name in NAMES:
-                    rows[name] = np.where(self.rng.random(DRAWN) < VARIED, rows[name], self.rows[name][parents])
+                    rows[name] = np.where(
+                        self.rng.random(DRAWN) < VARIED, rows[name], self.rows[name][parents]
+                    )
                 for name in SIZES:
                     part = np.where(self.rng.random(DRAWN) < SMALLER, self.rng.random(DRAWN), 1)
                     rows[name] = np.ceil(rows[name] * part).astype(np.int64)
             self._add(rows := self._completed(rows))
-            unmet = [place for place, note in enumerate(self.coverage.judge.equal) if self.best[0, note] < 0]
+            unmet = [
+                place
+                for place, note in enumerate(self.coverage.judge.equal)
+                if self.best[0, note] < 0
+            ]
             if unmet and any(self.signs[place] - {0} for place in unmet):
                 self._add(self._solved(rows, unmet))
 
@@ -109,8 +141,12 @@ class Search:
         for name, step in self.steps.items():
             most = max(LARGEST // step, MOST_STEPS)
             any_size = np.exp(rng.uniform(0, np.log(most + 1), DRAWN)).astype(np.int64) * step
-            whole = np.minimum(2 ** rng.integers(0, 10, DRAWN) * rng.integers(1, 13, DRAWN), most * step)
-            close = next(near).astype(np.int64) * rng.choice((1, 1, 2, 3), DRAWN) + rng.integers(-1, 3, DRAWN)
+            whole = np.minimum(
+                2 ** rng.integers(0, 10, DRAWN) * rng.integers(1, 13, DRAWN), most * step
+            )
+            close = next(near).astype(np.int64) * rng.choice((1, 1, 2, 3), DRAWN) + rng.integers(
+                -1, 3, DRAWN
+            )
             rows[name] = np.choose(rng.integers(0, 3, DRAWN), (any_size, whole, close))
         for name in SCALARS:
             divided = 1 / rng.choice(numbers[numbers >= 1], DRAWN)
@@ -125,7 +161,12 @@ class Search:
             far = (rng.random(DRAWN) < ELSEWHERE) * rng.integers(0, 2**38, DRAWN) * 256
             rows[name] = PLACES[name] + far + shift
         for name in (*BLOCKS, *THREADS):  # to be taken modulo how many there are
-            values = np.zeros(DRAWN), next(near), rng.integers(0, 2**20, DRAWN), rng.integers(0, 2**20, DRAWN)
+            values = (
+                np.zeros(DRAWN),
+                next(near),
+                rng.integers(0, 2**20, DRAWN),
+                rng.integers(0, 2**20, DRAWN),
+            )
             rows[name] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.int64)
         values = np.ones(DRAWN), np.ones(DRAWN), rng.integers(-1, 3, DRAWN), next(near)
         rows[UNKNOWN_FLOAT] = np.choose(rng.integers(0, 4, DRAWN), values).astype(np.float32)
@@ -136,7 +177,9 @@ class Search:
         for name, other in (("M", "N"), ("N", "K"), ("K", "M"), ("beta", "alpha"), ("B", "A")):
             rows[name] = np.where(self.rng.random(DRAWN) < EQUAL, rows[other], rows[name])
         for name, usual in zip(SCALARS, (1, 0), strict=True):
-            rows[name] = rows[name] if getattr(self.domain, name) else np.full(DRAWN, usual, np.float32)
+            rows[name] = (
+                rows[name] if getattr(self.domain, name) else np.full(DRAWN, usual, np.float32)
+            )
         few = self.rng.integers(0, DRAWN if self.subject.kernel.choose is None else FEW, DRAWN)
         return self._fitted({**rows, **{name: rows[name][few] for name in SIZES}})
 
@@ -161,16 +204,27 @@ class Search:
         chosen = {name: step * (of == place) for place, (name, step) in enumerate(steps.items())}
         moved = self._fitted(rows | {name: rows[name] + step for name, step in chosen.items()})
         gap, further = (
-            self.coverage.judged(given)[1][which, np.arange(DRAWN)].astype(float) for given in (rows, moved)
+            self.coverage.judged(given)[1][which, np.arange(DRAWN)].astype(float)
+            for given in (rows, moved)
         )
-        turns = np.round(-gap / np.where(further == gap, np.inf, further - gap)).clip(-MOST_INT, MOST_INT)
-        return self._fitted(rows | {name: rows[name] + turns.astype(np.int64) * step for name, step in chosen.items()})
+        turns = np.round(-gap / np.where(further == gap, np.inf, further - gap)).clip(
+            -MOST_INT, MOST_INT
+        )
+        return self._fitted(
+            rows
+            | {name: rows[name] + turns.astype(np.int64) * step for name, step in chosen.items()}
+        )
 
     def _derived(self, rows: Mapping[str, Values]) -> Rows:
         """What follows from other values."""
         grid = self.subject.grids(self.key, *(rows[name] for name in SIZES))
         thread = rows["%tid.x"] + rows["%tid.y"] * self.threads[0]
-        out = {"%nctaid.x": grid[0], "%nctaid.y": grid[1], "%laneid": thread % 32, "%warpid": thread // 32}
+        out = {
+            "%nctaid.x": grid[0],
+            "%nctaid.y": grid[1],
+            "%laneid": thread % 32,
+            "%warpid": thread // 32,
+        }
         return out | {UNKNOWN: rows[UNKNOWN_FLOAT].astype(np.int64), WAITED: np.ones_like(thread)}
 
     def _add(self, rows: Rows) -> None:
@@ -184,13 +238,27 @@ class Search:
         work = tall * wide * (k + 16.0) * (1 + shifted)  # few are easier to read
         blocks = rows["%nctaid.x"] * rows["%nctaid.y"]
         work += PER_THREAD * math.prod(self.coverage.block) * blocks
-        work[np.any([rows[name] // 256 != first // 256 for name, first in PLACES.items()], axis=0)] = np.inf
-        work[(blocks > MOST_BLOCKS) | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)] = np.inf
-        (notes, gaps), start, order = self.coverage.judged(rows), len(self.work), np.argsort(work, kind="stable")
+        work[
+            np.any([rows[name] // 256 != first // 256 for name, first in PLACES.items()], axis=0)
+        ] = np.inf
+        work[
+            (blocks > MOST_BLOCKS) | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)
+        ] = np.inf
+        (notes, gaps), start, order = (
+            self.coverage.judged(rows),
+            len(self.work),
+            np.argsort(work, kind="stable"),
+        )
         for place, of in enumerate(gaps):
             self.signs[place] |= {*np.sign(of).tolist()}
-        self.notes, self.work = np.concatenate([self.notes, notes], axis=1), np.concatenate([self.work, work])
-        self.rows = {name: np.concatenate([self.rows.get(name, more[:0]), more]) for name, more in rows.items()}
+        self.notes, self.work = (
+            np.concatenate([self.notes, notes], axis=1),
+            np.concatenate([self.work, work]),
+        )
+        self.rows = {
+            name: np.concatenate([self.rows.get(name, more[:0]), more])
+            for name, more in rows.items()
+        }
         made = np.flatnonzero(notes.any(axis=1))
         cheapest = start + order[notes[made][:, order].argmax(axis=1)]
         self.best[1, made] = cheapest
@@ -199,8 +267,13 @@ class Search:
 
     def tells(self, rows: Mapping[str, Values]) -> Values:
         """Whether launches show that a scalar is wrong, and that A or B is shortened: see problem()."""
-        other = [~np.isin(np.abs(rows[name]), (0, 1)) | (not getattr(self.domain, name)) for name in SCALARS]
-        return np.array([other[0] & other[1], *[_few_bits(rows) & (rows["alpha"] != 0) & (rows["K"] > 1)] * 2])
+        other = [
+            ~np.isin(np.abs(rows[name]), (0, 1)) | (not getattr(self.domain, name))
+            for name in SCALARS
+        ]
+        return np.array(
+            [other[0] & other[1], *[_few_bits(rows) & (rows["alpha"] != 0) & (rows["K"] > 1)] * 2]
+        )
 
     def could_hold(self, choice: Choice) -> bool:
         """Whether a choice that no row made is one that others may: each comparison in it was true in some rows and
@@ -210,14 +283,21 @@ class Search:
         compared = self.coverage.comparisons(choice) if choice[0] in self.coverage.deciding else ()
         for note in (judge.compared[pc] for pc in compared):
             ways = [self.best[0, note ^ fails] >= 0 for fails in (0, 1)]
-            equal = [signs for signs, of in zip(self.signs, judge.equal, strict=True) if of in (note, note ^ 1)]
+            equal = [
+                signs
+                for signs, of in zip(self.signs, judge.equal, strict=True)
+                if of in (note, note ^ 1)
+            ]
             if not (all(ways) or any({-1, 1} <= signs for signs in equal)):
                 return False
         return bool(compared)
 
     def hopeful(self) -> bool:
         """Whether no row made some choice, but others may."""
-        return any(self.best[0, self.places[choice]] < 0 and self.could_hold(choice) for choice in self.worth)
+        return any(
+            self.best[0, self.places[choice]] < 0 and self.could_hold(choice)
+            for choice in self.worth
+        )
 
     def keep_vectors(self) -> None:
         """Launch no row in which a matrix is not at a multiple of 16 bytes."""
@@ -241,8 +321,14 @@ class Search:
             elif self.tried[choice] == 1 and choice in self.worth and not new:
                 gain += self.notes[place] * cheap * self.rng.random(len(cheap))
         # A path for long or narrow matrices may be right at the least size alone, which is mostly even.
-        even = np.sum([self.rows[name] // step % 2 == 0 for name, step in self.steps.items()], axis=0)
-        price = np.where((gain > 0) & (self.work <= most), self.work * (1 + even) / np.maximum(gain, 1e-9), np.inf)
+        even = np.sum(
+            [self.rows[name] // step % 2 == 0 for name, step in self.steps.items()], axis=0
+        )
+        price = np.where(
+            (gain > 0) & (self.work <= most),
+            self.work * (1 + even) / np.maximum(gain, 1e-9),
+            np.inf,
+        )
         row = int(np.argmin(price))
         return float(price[row]), row
 
@@ -258,24 +344,38 @@ class Search:
         self.by_data |= any(not self.coverage.lacks(choice) for choice in self.hoped)
         self.hoped = [choice for choice in lacking if self.tried[choice]]
         wide = claimed in precision.CLASSES and bool(self.hoped or (lacking and self.by_data))
-        again = (c for c in made if c in lacking or self.tried[c] or tells[self.coverage.lacking(c)].any())
+        again = (
+            c
+            for c in made
+            if c in lacking or self.tried[c] or tells[self.coverage.lacking(c)].any()
+        )
         self.tried.update([*again])
-        shape, alpha, beta = Shape(*(int(of[name]) for name in SIZES)), float(of["alpha"]), float(of["beta"])
+        shape, alpha, beta = (
+            Shape(*(int(of[name]) for name in SIZES)),
+            float(of["alpha"]),
+            float(of["beta"]),
+        )
         family = "E1" if exact.families(claimed) == ("E1",) else exact.MIXED
         a, b = exact.family(family, shape, rng, claimed, exact.HEADROOM)
         old = (2 * rng.integers(-(2**15), 2**15, (shape.m, shape.n))).astype(np.float32)
         if wide or not _few_bits(of):
             a, b, old = np.zeros_like(a), np.sign(b), np.sign(old)
-            b *= np.float32(2.0) ** rng.integers(-WIDE, WIDE + 1, b.shape) if wide else np.float32(1)
+            b *= (
+                np.float32(2.0) ** rng.integers(-WIDE, WIDE + 1, b.shape) if wide else np.float32(1)
+            )
             terms = rng.integers(0, shape.k, shape.m)
             if alpha and beta:
-                old *= np.float32(2.0 ** np.clip(np.round(np.log2(abs(alpha / beta))), -FAR, FAR)) * abs(b[terms])
+                old *= np.float32(
+                    2.0 ** np.clip(np.round(np.log2(abs(alpha / beta))), -FAR, FAR)
+                ) * abs(b[terms])
             a[np.arange(shape.m), terms] = 1
             family = "single terms"
         before = old if beta else None
         words = f"at {shape.m} x {shape.n} x {shape.k} with alpha = {alpha:.9g}, beta = {beta:.9g}"
         shifts = {name: int(of[name] % 256) // 4 for name in MATRICES}
-        words += "".join(f", {name} {4 * n} bytes behind a 256-byte boundary" for name, n in shifts.items() if n)
+        words += "".join(
+            f", {name} {4 * n} bytes behind a 256-byte boundary" for name, n in shifts.items() if n
+        )
         return ExactProblem(family, a, b, alpha=alpha, beta=beta, before=before), shifts, words
 
     def words(self, choice: Choice, row: int) -> str:
@@ -287,7 +387,9 @@ class Search:
         def truth(rows: Mapping[str, Values]) -> Values:
             if time.thread_time() > until:
                 raise TooLarge("the condition takes too long")
-            noted: Values = self.coverage.judged({**rows, **self._derived(rows)})[0][self.places[choice]]
+            noted: Values = self.coverage.judged({**rows, **self._derived(rows)})[0][
+                self.places[choice]
+            ]
             return noted
 
         of = {name: self.rows[name][row : row + 1] for name in NAMES}
@@ -307,7 +409,9 @@ def _few_bits(rows: Mapping[str, Any]) -> Any:
     return alpha & beta
 
 
-def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stage, tuple[NeverRan, ...]]:
+def check_rare_paths(
+    subject: Any, memory: Memory, *, quick: bool
+) -> tuple[Stage, tuple[NeverRan, ...]]:
     """Search launches for what has not run on the emulator, and check their results as those on edge shapes. Returns
     also what did not run. subject: a worklog.kernel.device.Loaded. quick: take less time. Raises LaunchFailed.
     """
@@ -316,7 +420,10 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     budget = device.budget
 
     def tried(problem: ExactProblem, deadline: float = math.inf) -> ErrorMap | str | None:
-        device.deadline, device.budget = deadline, int(budget * max(1.0, search.work[row] / BUDGETED))
+        device.deadline, device.budget = (
+            deadline,
+            int(budget * max(1.0, search.work[row] / BUDGETED)),
+        )
         try:
             return mistake_in(subject, memory, problem, shifts)
         finally:
@@ -331,7 +438,8 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
     while searches:
         started = time.thread_time()
         (price, row), search = min(
-            ((search.next((until - started) * per_s), search) for search in searches), key=lambda offer: offer[0]
+            ((search.next((until - started) * per_s), search) for search in searches),
+            key=lambda offer: offer[0],
         )
         if math.isinf(price):
             break
@@ -347,7 +455,9 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             search.keep_vectors()  # it takes whole ones, which the stage before says
             continue
         if isinstance(mistake, ErrorMap) and problem.family == exact.MIXED:
-            alone_a, alone_b, again = map(tried, (*problem.alone(subject.claimed, memory.rng), problem))
+            alone_a, alone_b, again = map(
+                tried, (*problem.alone(subject.claimed, memory.rng), problem)
+            )
             # Strassen's algorithm rounds the same products when it is repeated: another result is a mistake.
             mistake = alone_a or alone_b or (mistake if again != mistake else None)
         if mistake is not None:
@@ -357,7 +467,11 @@ def check_rare_paths(subject: Any, memory: Memory, *, quick: bool) -> tuple[Stag
             per_s = float(search.work[row]) / (time.thread_time() - started + 1e-3)
         search.work[row] = np.inf  # another row shows more
     choices = sum(len(search.coverage.deciding) for search in searches)
-    said = f"{choices} branches and selections, {launches or 'no more'} launches" if choices else "it has no branches"
+    said = (
+        f"{choices} branches and selections, {launches or 'no more'} launches"
+        if choices
+        else "it has no branches"
+    )
     return passed(RARE_PATHS, said), _never_ran(searches, until + limit_s / 2)
 
 
@@ -372,7 +486,9 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
     for search in searches:
         coverage, alone = search.coverage, search.subject.kernel.choose is None
         # A branch or a selection comes first: its words are those of the whole condition on its line.
-        for choice, place in sorted(search.places.items(), key=lambda known: known[0][0] not in coverage.deciding):
+        for choice, place in sorted(
+            search.places.items(), key=lambda known: known[0][0] not in coverage.deciding
+        ):
             i, rows = coverage.kernel.instructions[choice[0]], np.flatnonzero(search.notes[place])
             # A limit or a joined condition that was tried in vain is behind one that depends on loaded values. Where
             # blocks hand over data, those of most rows are too many.
@@ -380,10 +496,16 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
             if sure and coverage.ran[i.pc] and coverage.lacks(choice):
                 behind = coverage.behind(choice)
                 whole = behind or coverage.divides(choice) or choice[0] in coverage.voted
-                own = {i.line} if alone and not whole and (len(rows) or search.could_hold(choice)) else set[int]()
+                own = (
+                    {i.line}
+                    if alone and not whole and (len(rows) or search.could_hold(choice))
+                    else set[int]()
+                )
                 lines = {(search.file, line) for line in behind if alone or len(rows)} - ran
                 lines = (lines | {(search.file, line) for line in own if line}) - when.keys()
-                known = lines and alone and len(rows) and not search.tried[choice]  # if tried, loaded values decide
+                known = (
+                    lines and alone and len(rows) and not search.tried[choice]
+                )  # if tried, loaded values decide
                 words = ""
                 if known and time.thread_time() < until:
                     with suppress(TooLarge):

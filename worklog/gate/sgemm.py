@@ -85,8 +85,15 @@ class SgemmChecker(Checker):
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
         """From small shapes to the benchmark's, then precision and hard data."""
-        buffers, memory, domain, claimed = self.buffers, self.buffers.memory, subject.domain, subject.claimed
-        self._rng = memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
+        buffers, memory, domain, claimed = (
+            self.buffers,
+            self.buffers.memory,
+            subject.domain,
+            subject.claimed,
+        )
+        self._rng = memory.rng = self._drawn(
+            1
+        )  # the same problems for each kernel, whatever was checked before
         getattr(self.device, "coverage", {}).clear()  # the emulator's, of this kernel alone
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
@@ -112,7 +119,9 @@ class SgemmChecker(Checker):
         yield edges.check_old_c(subject, memory)
         yield edges.check_alignment(subject, memory)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
-            from worklog.gate import search  # imports the emulator, which a GPU's check doesn't need
+            from worklog.gate import (
+                search,
+            )  # imports the emulator, which a GPU's check doesn't need
 
             stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
             yield stage
@@ -140,7 +149,9 @@ class SgemmChecker(Checker):
         rng: np.random.Generator | None = None,
     ) -> LaunchProbe:
         """For launches of a kernel of that class, which computes C = alpha A B; by default at this checker's shape."""
-        return LaunchProbe(self.device, self._probe_kernels, shape or self.shape, claimed, alpha, rng)
+        return LaunchProbe(
+            self.device, self._probe_kernels, shape or self.shape, claimed, alpha, rng
+        )
 
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
         """Check every launch of a loop that was probed. `buffers.restore` afterwards: the loop has changed A and B."""
@@ -154,7 +165,9 @@ class SgemmChecker(Checker):
         key = kind, domain.alpha, domain.beta
         if key not in self._exact:
             rng = self._drawn(2)
-            self._exact[key] = exact_problems(self.shape, rng, kind, alpha=domain.alpha, beta=domain.beta)
+            self._exact[key] = exact_problems(
+                self.shape, rng, kind, alpha=domain.alpha, beta=domain.beta
+            )
         return self._exact[key]
 
     def _drawn(self, part: int) -> np.random.Generator:
@@ -176,7 +189,9 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
         return max(1, cut - 1 + cut % 2)
 
     sizes = (shape.m, domain.m), (shape.n, domain.n), (shape.k, domain.k)
-    odd, fours = (Shape(*(below(size, step, multiple) for size, step in sizes)) for multiple in (1, 4))
+    odd, fours = (
+        Shape(*(below(size, step, multiple) for size, step in sizes)) for multiple in (1, 4)
+    )
     shapes = [odd, fours, Shape(shape.m, shape.n, odd.k), Shape(shape.m, odd.n, shape.k)]
     if domain.square:
         step = max(domain.m, domain.n, domain.k)
@@ -185,7 +200,12 @@ def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> lis
 
 
 def exact_problems(
-    shape: Shape, rng: np.random.Generator, claimed: str = "fp32", *, alpha: bool = True, beta: bool = True
+    shape: Shape,
+    rng: np.random.Generator,
+    claimed: str = "fp32",
+    *,
+    alpha: bool = True,
+    beta: bool = True,
 ) -> list[Projection]:
     """One for each family on which a kernel of the class must be exact, at least three: the first with the usual alpha
     and beta, which is repeated, the others with an alpha, and with both. alpha, beta: whether the kernel takes it.
@@ -199,20 +219,28 @@ def exact_problems(
         a, b = exact.family(name, shape, rng, claimed, int(with_beta))
         of_a, of_b = exact.stretch(a, b, (exact.exponents(rng), exact.exponents(rng)), claimed)
         power = float(rng.choice(POWERS)) if index and alpha else 1.0
-        factor = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1)) if with_beta else 0.0
+        factor = (
+            float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1)) if with_beta else 0.0
+        )
         odd = float(2 * rng.integers(512, 1024) + 1)
         before = odd * abs(power) * of_a * of_b if with_beta else None
-        projections.append(Projection(ExactProblem(name, a, b, (of_a, of_b), power, factor, before), rng))
+        projections.append(
+            Projection(ExactProblem(name, a, b, (of_a, of_b), power, factor, before), rng)
+        )
     return projections
 
 
-def check_benchmark_shape(subject: Runnable, buffers: Buffers, projections: list[Projection]) -> Stage:
+def check_benchmark_shape(
+    subject: Runnable, buffers: Buffers, projections: list[Projection]
+) -> Stage:
     """One launch per family: C must be exact in every row, and its guards intact. Raises LaunchFailed."""
     for projection in projections:
         problem = projection.problem
         buffers.restore(problem.a, problem.b)
         result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
-        scalars = "" if problem.usual else f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+        scalars = (
+            "" if problem.usual else f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+        )
         launch = f"family {problem.family} at {buffers.shape}{scalars}"
         if result.trespass:
             return failed(BENCHMARK_SHAPE, f"{launch}: {result.trespass}")
@@ -237,7 +265,9 @@ def check_benchmark_shape(subject: Runnable, buffers: Buffers, projections: list
     return passed(BENCHMARK_SHAPE, f"families {names} at {buffers.shape}, no row wrong")
 
 
-def check_ragged(subject: Runnable, buffers: Buffers, probe: Callable[[float, Shape], LaunchProbe]) -> Stage:
+def check_ragged(
+    subject: Runnable, buffers: Buffers, probe: Callable[[float, Shape], LaunchProbe]
+) -> Stage:
     """One launch at each ragged shape, in the first elements of the buffers, whose inputs are lost. probe: for an
     alpha and a shape, new. Raises LaunchFailed.
     """
@@ -253,13 +283,21 @@ def check_ragged(subject: Runnable, buffers: Buffers, probe: Callable[[float, Sh
         checks.observe(c)
         checks.check(a, b)
         stage = checks.stage()
-        detail = buffers.wrote_outside(4 * shape.m * shape.n) or ("" if stage.passed else stage.detail)
+        detail = buffers.wrote_outside(4 * shape.m * shape.n) or (
+            "" if stage.passed else stage.detail
+        )
         if detail:
-            return failed(RAGGED, f"at {shape} with alpha = {alpha:.9g}: {detail}", stage.measured or 1)
-    return passed(RAGGED, f"at {', '.join(map(str, shapes)) or 'no shape: the domain has none'}, no row wrong")
+            return failed(
+                RAGGED, f"at {shape} with alpha = {alpha:.9g}: {detail}", stage.measured or 1
+            )
+    return passed(
+        RAGGED, f"at {', '.join(map(str, shapes)) or 'no shape: the domain has none'}, no row wrong"
+    )
 
 
-def check_repeated(subject: Runnable, buffers: Buffers, problem: ExactProblem, differ: Any) -> Stage:
+def check_repeated(
+    subject: Runnable, buffers: Buffers, problem: ExactProblem, differ: Any
+) -> Stage:
     """Repeat a launch and compare the results on the device: a race need not show in one launch, and on the dense
     integers of family E1 two launches of a right kernel agree bit by bit, even with atomics. differ: DIFFER, compiled.
     A race that is rarer needs compute-sanitizer's racecheck or the emulator. Raises LaunchFailed.
@@ -309,7 +347,9 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
             takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
             unread = [said for said in kernel.adapted if "shared memory: give" in said]
             raise BadSetting("; ".join((f"{name} takes {takes}", *unread)))
-        declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
+        declared = (
+            re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
+        )
         bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
         if bits != tuple(BITS.get(parameter, "64") for parameter in part.arguments):
             raise BadSetting(
@@ -318,7 +358,11 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
                 "alpha, beta and the matrices' elements are float"
             )
         for parameter, kind in zip(part.arguments, types_of(compiled.symbol), strict=False):
-            if parameter in ("A", "B", "C") and kind.replace(" const", "") not in ("float*", "float2*", "float4*"):
+            if parameter in ("A", "B", "C") and kind.replace(" const", "") not in (
+                "float*",
+                "float2*",
+                "float4*",
+            ):
                 raise BadSetting(f"{name} takes {kind} for {parameter}: the gate passes float*")
     return built[kernel.main]
 
@@ -339,13 +383,20 @@ def explained(
     *before, wrong = verdict.stages
     if READ_OUTSIDE in wrong.detail and "nan" not in compiled.program.whole.lower():
         with suppress(emulator.UnsupportedInstruction):  # which only a GPU runs
-            if (line := emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset) is not None:
+            if (
+                line := emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset
+            ) is not None:
                 cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
                 wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
-    reaches_outside = any(finding.kind in OUTSIDE_KINDS for finding in findings) or exact.UNWRITTEN in wrong.detail
+    reaches_outside = (
+        any(finding.kind in OUTSIDE_KINDS for finding in findings)
+        or exact.UNWRITTEN in wrong.detail
+    )
     advice = _launch_advice(kernel, subject, checker) if reaches_outside else []
     if any(said.startswith(UNREAD_DOMAIN) for said in kernel.adapted):
-        advice.insert(0, f"{UNREAD_DOMAIN}: if {kernel.entry} doesn't take every shape, state one by --domain")
+        advice.insert(
+            0, f"{UNREAD_DOMAIN}: if {kernel.entry} doesn't take every shape, state one by --domain"
+        )
     return replace(verdict, stages=(*before, wrong)), advice
 
 
@@ -367,7 +418,9 @@ def _launch_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> 
     if turned != kernel.grid and edges.is_right_in(
         domain, kernel.with_launch(grid=turned).load(checker.device), memory
     ):
-        return [f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"]
+        return [
+            f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"
+        ]
     if edges.is_right_in(replace(domain, square=True), subject, memory):
         mixed = "an index or the grid uses one of M, N and K in place of another"
         return [f"at a small square shape, {kernel.entry} is right: {mixed}"]

@@ -36,7 +36,11 @@ STEP_MHZ, SETTLES_S = 15, 0.5  # between two supported clocks; time for a new cl
 APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
 WATCHED = "they are watched instead"
 LOOK_S = 0.5
-SM, MEMORY, PERSISTENCE = "SM clock", "memory clock", "persistence mode"  # what is changed, and given back
+SM, MEMORY, PERSISTENCE = (
+    "SM clock",
+    "memory clock",
+    "persistence mode",
+)  # what is changed, and given back
 # Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
 TENSOR = {
     (7, 0): {"fp16": 512},
@@ -48,7 +52,16 @@ TENSOR = {
     (10, 0): {"tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "fp64_tensor": 64},
     (12, 0): {"tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024},
 }
-FP64_LANES = {(7, 0): 32, (7, 5): 2, (8, 0): 32, (8, 6): 2, (8, 9): 2, (9, 0): 64, (10, 0): 64, (12, 0): 2}
+FP64_LANES = {
+    (7, 0): 32,
+    (7, 5): 2,
+    (8, 0): 32,
+    (8, 6): 2,
+    (8, 9): 2,
+    (9, 0): 64,
+    (10, 0): 64,
+    (12, 0): 2,
+}
 DATAPATHS = ("fp32", "fp64", "tf32", "fp16", "bf16", "fp8", "fp64_tensor")
 STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
 Held = tuple[str, list[str]]  # the `clocks` setting that holds, and remarks
@@ -106,14 +119,22 @@ def locked_clocks(sm_mhz: int | None = None) -> Iterator[Held]:
             if held := _held_by_another(nvml, handle):
                 raise ClocksNotLocked(*held)
             memories = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
-            clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memories)) if memories else []
+            clocks = (
+                nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memories)) if memories else []
+            )
             if not clocks:
-                raise ClocksNotLocked(f"clocks: this GPU states no supported clocks to lock to; {WATCHED}")
-            sustainable = [clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)] or [min(clocks)]
+                raise ClocksNotLocked(
+                    f"clocks: this GPU states no supported clocks to lock to; {WATCHED}"
+                )
+            sustainable = [clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)] or [
+                min(clocks)
+            ]
             sm = max(sustainable) if sm_mhz is None else sm_mhz
             if sm not in clocks:
                 nearest = min(clocks, key=lambda clock: abs(clock - sm))
-                raise BadSetting(f"SM clock {sm} MHz is not one that this GPU supports: the nearest is {nearest} MHz")
+                raise BadSetting(
+                    f"SM clock {sm} MHz is not one that this GPU supports: the nearest is {nearest} MHz"
+                )
             remarks = opened.enter_context(_guarded(nvml, handle, sm, max(memories)))
         except nvml.NVMLError as error:
             raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); {WATCHED}") from error
@@ -125,7 +146,10 @@ def locked_clocks(sm_mhz: int | None = None) -> Iterator[Held]:
                     f"clocks: locked to {sm} MHz, but the GPU runs at {now} MHz: the lock did not take; {WATCHED}"
                 )
             time.sleep(SETTLES_S / 20)
-        yield f"locked:{sm}", [f"clocks locked to {sm} MHz SM, {max(memories)} MHz memory", *remarks]
+        yield (
+            f"locked:{sm}",
+            [f"clocks locked to {sm} MHz SM, {max(memories)} MHz memory", *remarks],
+        )
 
 
 def _held_by_another(nvml: Any, handle: Any) -> list[str]:
@@ -158,14 +182,20 @@ def _guarded(nvml: Any, handle: Any, sm: int, memory: int) -> Iterator[list[str]
     refused: dict[str, str] = {}
     try:
         if not (said := guard.stdout.readline()):
-            raise ClocksNotLocked(f"clocks: not locked, the process that holds them ended with {guard.wait()}")
+            raise ClocksNotLocked(
+                f"clocks: not locked, the process that holds them ended with {guard.wait()}"
+            )
         refused = json.loads(said)
         if (why := refused.get(SM) or refused.get(PERSISTENCE)) is not None:
-            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {why}); {WATCHED}. To lock: run as root")
+            raise ClocksNotLocked(
+                f"clocks: cannot lock (NVML: {why}); {WATCHED}. To lock: run as root"
+            )
         yield [f"clocks: memory clock not locked (NVML: {why})" for why in refused.values()]
     finally:
         with suppress(BrokenPipeError):  # it was killed
-            guard.stdin.write(b"\n")  # closing isn't enough where a child of this process has the pipe too
+            guard.stdin.write(
+                b"\n"
+            )  # closing isn't enough where a child of this process has the pipe too
         guard.stdin.close()
         failed = json.loads(guard.stdout.read() or "{}")
         guard.stdout.close()
@@ -173,7 +203,9 @@ def _guarded(nvml: Any, handle: Any, sm: int, memory: int) -> Iterator[list[str]
             failed = give_back(nvml, handle, persistence, refused)
     if failed:
         parts = "; ".join(f"{what}: {why}" for what, why in failed.items())
-        raise ClocksNotLocked(f"clocks: not given back ({parts}): run nvidia-smi -rgc and -rmc as root")
+        raise ClocksNotLocked(
+            f"clocks: not given back ({parts}): run nvidia-smi -rgc and -rmc as root"
+        )
 
 
 def refused_by(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, str]:
@@ -187,14 +219,18 @@ def refused_by(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, s
     return failed
 
 
-def give_back(nvml: Any, handle: Any, persistence: int, untouched: Collection[str]) -> dict[str, str]:
+def give_back(
+    nvml: Any, handle: Any, persistence: int, untouched: Collection[str]
+) -> dict[str, str]:
     """Reset both clocks and the persistence mode, but for what is untouched; returns what failed, and why."""
     resets = {
         SM: lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
         MEMORY: lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
         PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, persistence),
     }
-    return refused_by(nvml, {name: reset for name, reset in resets.items() if name not in untouched})
+    return refused_by(
+        nvml, {name: reset for name, reset in resets.items() if name not in untouched}
+    )
 
 
 def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
@@ -206,7 +242,9 @@ def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
     handle = nvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
     persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
     locks = {
-        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, 1),  # else a lock ends with the last client
+        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(
+            handle, 1
+        ),  # else a lock ends with the last client
         SM: lambda: nvml.nvmlDeviceSetGpuLockedClocks(handle, int(sm), int(sm)),
         MEMORY: lambda: nvml.nvmlDeviceSetMemoryLockedClocks(handle, int(memory), int(memory)),
     }
@@ -216,26 +254,37 @@ def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
     while os.getppid() == int(parent) and not select.select([0], [], [], LOOK_S)[0]:
         pass
     failed = give_back(nvml, handle, persistence, unlocked)
-    said = "".join(f"worklog: clocks not given back: {what}: {why}\n" for what, why in failed.items())
+    said = "".join(
+        f"worklog: clocks not given back: {what}: {why}\n" for what, why in failed.items()
+    )
     for output, text in ((2, said), (1, json.dumps(failed))):
         with suppress(OSError):
             os.write(output, text.encode())
     return 1 if failed else 0
 
 
-def clocks_between(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def clocks_between(
+    starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
     """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
     the SMs that have both stamps, NaN where none has. All SMs stamp at once.
     """
     import numpy as np  # here: a guard needs none
 
-    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
+    steps = (stops - starts).astype(
+        np.int64
+    )  # exact: as floats, nanoseconds since 1970 would step by 256
     usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
     for stamps in (starts[..., 0], stops[..., 0]):
         usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = 1e3 * steps[..., 1] / steps[..., 0]
-    return np.array([np.median(pair[good]) if good.any() else np.nan for pair, good in zip(rates, usable, strict=True)])
+    return np.array(
+        [
+            np.median(pair[good]) if good.any() else np.nan
+            for pair, good in zip(rates, usable, strict=True)
+        ]
+    )
 
 
 class Peaks(dict[str, float]):
@@ -263,12 +312,25 @@ class Peaks(dict[str, float]):
         bytes beyond what L2 may hold, read or not yet written back, above the memory's peak.
         """
         name, beyond_peak = max(self, key=self.__getitem__), list[tuple[str, str]]()
-        if self.card.compute_capability in TENSOR and (rate := (work.flops or 0) / us / 1e6) > self[name]:
-            beyond_peak.append((f"{rate:.4g} TFLOP/s", f"the highest peak, {self[name]:.4g} (dense {name})"))
-        beyond = [max(0, (moved or 0) - self.card.l2_bytes) for moved in (work.bytes_read, work.bytes_written)]
+        if (
+            self.card.compute_capability in TENSOR
+            and (rate := (work.flops or 0) / us / 1e6) > self[name]
+        ):
+            beyond_peak.append(
+                (f"{rate:.4g} TFLOP/s", f"the highest peak, {self[name]:.4g} (dense {name})")
+            )
+        beyond = [
+            max(0, (moved or 0) - self.card.l2_bytes)
+            for moved in (work.bytes_read, work.bytes_written)
+        ]
         if (gbs := sum(beyond) / us / 1e3) > self.gbs:
-            beyond_peak.append((f"{gbs:.4g} GB/s beyond what L2 holds", f"the memory's peak, {self.gbs:.4g}"))
-        return [f"rate: {rate} is above {peak}: the time or the stated work is wrong" for rate, peak in beyond_peak]
+            beyond_peak.append(
+                (f"{gbs:.4g} GB/s beyond what L2 holds", f"the memory's peak, {self.gbs:.4g}")
+            )
+        return [
+            f"rate: {rate} is above {peak}: the time or the stated work is wrong"
+            for rate, peak in beyond_peak
+        ]
 
     def __enter__(self) -> Peaks:
         self._lock = locked_clocks()

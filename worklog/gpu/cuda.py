@@ -39,7 +39,11 @@ from worklog.problem import Shape
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}
 
-CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, cublas.CUBLASError)
+CUDA_ERRORS = (
+    cupy.cuda.runtime.CUDARuntimeError,
+    cupy.cuda.driver.CUDADriverError,
+    cublas.CUBLASError,
+)
 
 
 class CudaKernel:
@@ -58,7 +62,11 @@ class CudaKernel:
             self.function = function = cupy.RawModule(path=str(path)).get_function(out.symbol)
         # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
         self.cooperative, self.shared = program.cooperative, program.shared
-        self.launch = partial(function.kernel, enable_cooperative_groups=True) if program.cooperative else function
+        self.launch = (
+            partial(function.kernel, enable_cooperative_groups=True)
+            if program.cooperative
+            else function
+        )
         if self.shared:
             function.max_dynamic_shared_size_bytes = self.shared
 
@@ -117,13 +125,18 @@ class CudaDevice:
         """Part of a buffer, without a copy."""
         return buffer[start : start + size]
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
+    def launch(
+        self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
+    ) -> None:
         """Enqueue a launch. Raises LaunchFailed for a cooperative one of more blocks than run together."""
         with self.errors("launching a kernel"), self.stream:
             threads = (block,) if isinstance(block, int) else block
             if kernel.cooperative:
                 in_each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-                most = in_each(kernel.function.kernel.ptr, math.prod(threads), kernel.shared) * gpu().multiprocessors
+                most = (
+                    in_each(kernel.function.kernel.ptr, math.prod(threads), kernel.shared)
+                    * gpu().multiprocessors
+                )
                 if math.prod(grid) > most:
                     raise LaunchFailed(TOO_MANY_BLOCKS.format(math.prod(grid), most))
             kernel.launch(grid, threads, tuple(arguments), shared_mem=kernel.shared)
@@ -179,7 +192,9 @@ class CudaDevice:
         try:
             yield
         except cupy.cuda.memory.OutOfMemoryError as error:
-            raise OutOfMemory(f"{doing}: {error}; take a smaller size, or free the GPU's memory") from error
+            raise OutOfMemory(
+                f"{doing}: {error}; take a smaller size, or free the GPU's memory"
+            ) from error
         except CUDA_ERRORS as error:
             raise LaunchFailed(f"{doing}: {error}") from error
 
@@ -200,7 +215,11 @@ class CudaLoan:
         if self.arrays == "pointers":
             return int(buffer.data.ptr)
         torch = sys.modules["torch"] if self.arrays == "torch" else None
-        kind = getattr(torch, dtype) if torch else cupy.dtype("uint16" if dtype == "bfloat16" else dtype)
+        kind = (
+            getattr(torch, dtype)
+            if torch
+            else cupy.dtype("uint16" if dtype == "bfloat16" else dtype)
+        )
         words = torch.as_tensor(buffer, device="cuda") if torch else buffer
         if words.dtype != kind:
             words = words.view((torch or cupy).uint8)[: math.prod(shape) * kind.itemsize].view(kind)
@@ -214,7 +233,10 @@ class CudaLoan:
             # ExternalStream(0) would be a new stream of PyTorch's.
             of_handle = torch.cuda.ExternalStream if self.handle else torch.cuda.default_stream
             self._external = of_handle(self.handle or None)
-        with self.device.stream, nullcontext() if self._external is None else torch.cuda.stream(self._external):  # type: ignore[union-attr]
+        with (
+            self.device.stream,
+            nullcontext() if self._external is None else torch.cuda.stream(self._external),  # type: ignore[union-attr]
+        ):
             yield
 
 
@@ -248,7 +270,9 @@ class Cublas(Runnable):
             self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
         # As large as its own (cuBLAS documentation, cublasSetWorkspace). Ours can move: split-K products write to it.
-        self.workspace = self._own = device.allocate(2**23 if gpu().compute_capability >= (9, 0) else 2**20)
+        self.workspace = self._own = device.allocate(
+            2**23 if gpu().compute_capability >= (9, 0) else 2**20
+        )
         self._kernels: dict[Shape, int] = {}
         self.device = device
         self._follow()
@@ -272,8 +296,12 @@ class Cublas(Runnable):
         if shape not in self._kernels:
             own, count = self.workspace, ctypes.c_size_t()
             try:
-                graph = captured(self.stream, [partial(self.enqueue, shape, 1.0, own, own, 0.0, own)])
-                nvidia_library("cuda").cuGraphGetNodes(ctypes.c_void_p(graph.graph), None, ctypes.byref(count))
+                graph = captured(
+                    self.stream, [partial(self.enqueue, shape, 1.0, own, own, 0.0, own)]
+                )
+                nvidia_library("cuda").cuGraphGetNodes(
+                    ctypes.c_void_p(graph.graph), None, ctypes.byref(count)
+                )
             except (*CUDA_ERRORS, LaunchFailed):
                 count.value = 0
             self._kernels[shape] = count.value or UNKNOWN_KERNELS
@@ -305,6 +333,8 @@ class Cublas(Runnable):
 
     def _call(self, function: str, *arguments: Any) -> None:
         """Past CuPy, which changes the handle's stream, and refuses calls while recording (cupy/cupy#6290)."""
-        status = getattr(nvidia_library("cublas"), f"cublas{function}")(ctypes.c_void_p(self.handle), *arguments)
+        status = getattr(nvidia_library("cublas"), f"cublas{function}")(
+            ctypes.c_void_p(self.handle), *arguments
+        )
         if status:
             raise LaunchFailed(f"cublas{function}: cublasStatus_t {status}")

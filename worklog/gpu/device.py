@@ -35,7 +35,9 @@ def gpu_reason() -> str | None:
     return None if count else "the NVIDIA driver finds no GPU"
 
 
-def require_gpu(advice: str = "without one, open a recording: worklog.open_run() or `worklog article`") -> None:
+def require_gpu(
+    advice: str = "without one, open a recording: worklog.open_run() or `worklog article`",
+) -> None:
     """Raise NoGpu, with the reason and a way out (advice), where there is no CUDA GPU."""
     if reason := gpu_reason():
         raise NoGpu(f"no GPU to measure on: {reason}; {advice}")
@@ -44,7 +46,12 @@ def require_gpu(advice: str = "without one, open a recording: worklog.open_run()
 def environment() -> dict[str, str]:
     """For a child: this process's, with its import path, and the one GPU that it has chosen. Raises NoGpu."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible_to_a_child()}
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_VISIBLE_DEVICES": visible_to_a_child(),
+    }
 
 
 def visible_to_a_child() -> str:
@@ -93,11 +100,19 @@ def _current(number: int) -> Gpu:
     from worklog.runs import Gpu  # here: whether there is a GPU is known without NumPy
 
     of = cupy.cuda.runtime.getDeviceProperties(number)
-    sm_clock, memory_clock, driver, uuid = of["clockRate"] / 1e3, of["memoryClockRate"] / 1e3, "unknown", ""
+    sm_clock, memory_clock, driver, uuid = (
+        of["clockRate"] / 1e3,
+        of["memoryClockRate"] / 1e3,
+        "unknown",
+        "",
+    )
     with suppress(pynvml.NVMLError), nvml_handle() as handle:
         sm_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
         memory_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM))
-        driver, uuid = str(pynvml.nvmlSystemGetDriverVersion()), str(pynvml.nvmlDeviceGetUUID(handle))
+        driver, uuid = (
+            str(pynvml.nvmlSystemGetDriverVersion()),
+            str(pynvml.nvmlDeviceGetUUID(handle)),
+        )
     name, capability = of["name"].decode(), (of["major"], of["minor"])
     sizes = of["multiProcessorCount"], of["l2CacheSize"], of["totalGlobalMem"]
     return Gpu(name, capability, *sizes, sm_clock, memory_clock, of["memoryBusWidth"], driver, uuid)
@@ -141,7 +156,15 @@ class ClockWatch:
 
 
 OTHER_HARNESSES = ("triton", "cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
-PACKAGES = ("numpy", "matplotlib", "cupy-cuda13x", "cupy-cuda12x", "torch", "nvidia-cuda-nvrtc", *OTHER_HARNESSES)
+PACKAGES = (
+    "numpy",
+    "matplotlib",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "torch",
+    "nvidia-cuda-nvrtc",
+    *OTHER_HARNESSES,
+)
 
 
 def software() -> dict[str, str]:

@@ -21,14 +21,24 @@ from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
 from worklog.kernel import nvidia_library
 
-KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of timeline.cu, without their prefix
+KERNELS = (
+    "hold",
+    "stamp",
+    "flush",
+    "spin",
+    "ffma",
+    "read",
+    "probe",
+)  # of timeline.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM, BURN_THREADS = 8, 256
 FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unrolled 16 times
 PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
 PROBES = 2048  # timeline.cu keeps their latencies in shared memory
-SMS_READ = 16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
+SMS_READ = (
+    16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
+)
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
 FFMA_STEPS, COPY_BYTES, READ_ROUNDS = 2048, 2**30, 64  # of the launches for the ceilings
 
@@ -49,10 +59,17 @@ class CudaTimeline:
         self._kernels = {name: module.get_function(f"harness_{name}") for name in KERNELS}
         self._places = np.random.default_rng()
         words = LINE_BYTES // 4
-        lines = np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
+        lines = (
+            np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
+        )
         chain, path = np.zeros(PROBE_BYTES // 4, np.uint32), np.concatenate([[0], lines]) * words
-        chain[path] = np.roll(path, -1)  # each of these shuffled cache lines holds the index of the next
-        with device.errors(f"allocating the L2 flush buffer of {2 * self.l2_bytes / 2**20:.0f} MiB"), device.stream:
+        chain[path] = np.roll(
+            path, -1
+        )  # each of these shuffled cache lines holds the index of the next
+        with (
+            device.errors(f"allocating the L2 flush buffer of {2 * self.l2_bytes / 2**20:.0f} MiB"),
+            device.stream,
+        ):
             self._scratch = cupy.zeros(2 * self.l2_bytes // 4, cupy.uint32)
             self._sink = cupy.zeros(1, cupy.float32)
             self._chain, self._latencies = cupy.asarray(chain), cupy.zeros(PROBES, cupy.uint32)
@@ -131,7 +148,9 @@ class CudaTimeline:
         of a batch are read at once: one by one they would cost more than the launches.
         """
         if self._clocks is None:
-            stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
+            stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(
+                stream=self.device.stream
+            )
             self.device.synchronize()
             some = stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
             self._clocks = clocks_between(some[:-1:2], some[1::2])
@@ -149,7 +168,10 @@ class CudaTimeline:
         try:
             graph = captured(stream, launches)
             graph.upload(stream)
-        except (*CUDA_ERRORS, NotImplementedError) as error:  # CuPy implements no library's calls while recording
+        except (
+            *CUDA_ERRORS,
+            NotImplementedError,
+        ) as error:  # CuPy implements no library's calls while recording
             raise LaunchFailed(
                 f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises, allocates, or "
                 "calls a library through CuPy; take timer = events"
@@ -170,7 +192,10 @@ class CudaTimeline:
         flops = float(FFMA_STEPS * FFMA_FLOPS_PER_STEP * BURN_BLOCKS_PER_SM * sms * BURN_THREADS)
         return {
             "FP32": (flops, partial(self.burn, flops)),
-            "copy": (2.0 * size, partial(target.data.copy_from_device_async, source.data, size, stream)),
+            "copy": (
+                2.0 * size,
+                partial(target.data.copy_from_device_async, source.data, size, stream),
+            ),
             "L2 reads": (
                 float(cached * READ_ROUNDS),
                 partial(read, buffer, np.uint64(cached // 16), np.int32(READ_ROUNDS), self._sink),
@@ -198,7 +223,9 @@ class CudaTimeline:
         """Enqueue a one-thread kernel that lasts `ns` nanoseconds by the GPU's global timer, here or on `stream`."""
         self.launch("spin", 1, 1, np.uint64(ns), stream=stream)
 
-    def launch(self, name: str, blocks: int, threads: int, *arguments: Any, stream: Any = None) -> None:
+    def launch(
+        self, name: str, blocks: int, threads: int, *arguments: Any, stream: Any = None
+    ) -> None:
         """Enqueue one of the harness's own kernels: harness_`name`."""
         try:
             with stream or self.device.stream:

@@ -4,7 +4,15 @@
 `time_in_turn` times a subject and its baselines.
 """
 
-from worklog.harness.batches import Launch, Stopwatch, Timed, blocked, cross_check, input_sets, nothing
+from worklog.harness.batches import (
+    Launch,
+    Stopwatch,
+    Timed,
+    blocked,
+    cross_check,
+    input_sets,
+    nothing,
+)
 from worklog.harness.calibration import calibrate, certificate
 from worklog.harness.sampling import ONE_PLACEMENT, Reading, off_the_lock, time_in_turn
 from worklog.settings import WALL_CLOCK, Harness

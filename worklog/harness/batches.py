@@ -45,8 +45,13 @@ MOST_IN_A_BATCH = 64
 # Host time for what is enqueued behind a blocking kernel. The stream's queue holds about 1000 kernels, each of which
 # takes the host 2 µs or more; a launch of a library or of PyTorch may be hundreds, and a full queue would never drain.
 QUEUED_US = 1000.0
-LONGEST_US = 1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
-ALLOWED_US, ALLOWED = 2.0, 0.02  # microseconds and share by which it may differ: launches in a row overlap
+LONGEST_US = (
+    1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
+)
+ALLOWED_US, ALLOWED = (
+    2.0,
+    0.02,
+)  # microseconds and share by which it may differ: launches in a row overlap
 BATCHES, WARM_US = 3, 10_000.0  # by events, and work of one
 WALL_ROUNDS, WALL_US = 3, 5_000.0  # by the wall clock, and work between two readings
 HOST_BOUND = 3.0  # x the host's launch cost: the wall clock can't see shorter kernels
@@ -91,7 +96,9 @@ class Stopwatch:
     def start(self, button: str = "start") -> None:
         """The timed part begins here."""
         if not self._left or self._left[0][0] != button:
-            raise BadSetting(f"stopwatch.{button}() out of turn: call start() once, then stop() once, in each launch")
+            raise BadSetting(
+                f"stopwatch.{button}() out of turn: call start() once, then stop() once, in each launch"
+            )
         self._left.pop(0)[1]()
 
     def stop(self) -> None:
@@ -101,7 +108,9 @@ class Stopwatch:
     def require_pressed(self) -> None:
         """Raise BadSetting for a launch that has no time."""
         if self._left:
-            raise BadSetting(f"the launch returned without stopwatch.{self._left[0][0]}(): it has no time")
+            raise BadSetting(
+                f"the launch returned without stopwatch.{self._left[0][0]}(): it has no time"
+            )
 
 
 def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
@@ -113,7 +122,9 @@ def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
 def input_sets(set_bytes: int, l2_bytes: int) -> int:
     """Sets of inputs (and outputs) of `set_bytes` to rotate over: three times the L2 in total, and at least two."""
     if set_bytes <= 0:
-        raise BadSetting("l2 = rotate: a set of inputs without a byte cannot be rotated; take l2 = flush")
+        raise BadSetting(
+            "l2 = rotate: a set of inputs without a byte cannot be rotated; take l2 = flush"
+        )
     return max(2, ceil(ROTATION * l2_bytes / set_bytes))
 
 
@@ -171,7 +182,10 @@ def turn_orders(launches: int, turns: str = "balanced") -> list[list[int]]:
 
 def turns_us(taken: Turns, launches: Sequence[Timed]) -> list[float]:
     """GPU time of each turn."""
-    return [sum(launch.count * sample.us for launch, sample in zip(launches, turn, strict=True)) for turn in taken]
+    return [
+        sum(launch.count * sample.us for launch, sample in zip(launches, turn, strict=True))
+        for turn in taken
+    ]
 
 
 def batch_size(taken: Turns, launches: Sequence[Timed], most_us: float = BATCH_US) -> int:
@@ -223,7 +237,10 @@ def take_batch(
                 if harness.timer == "host":
                     host_us[slot] = host_us_of(timeline, launch.launch)
                 elif launch.partly:
-                    watch = Stopwatch(partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1))
+                    watch = Stopwatch(
+                        partial(timeline.record_event, slot),
+                        partial(timeline.record_event, slot + 1),
+                    )
                     launch.launch(watch)
                     watch.require_pressed()
                 else:
@@ -243,7 +260,9 @@ def take_batch(
             slot = 2 * (turn * len(launches) + side)
             us = host_us[slot] if host_us else timeline.elapsed_us(slot, slot + 1)
             us /= launch.count * launch.repeats
-            turns[turn].append(Sample(us, timeline.clock_mhz(slot, slot + 1), placement=placed[turn]))
+            turns[turn].append(
+                Sample(us, timeline.clock_mhz(slot, slot + 1), placement=placed[turn])
+            )
     return turns, mask
 
 
@@ -252,12 +271,16 @@ def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:
     medians = []
     for queue in (False, True):
         spin = Timed(partial(timeline.spin, 1000 * SPIN_US))
-        turns, _ = take_batch(timeline, [spin], LONGEST_BATCH, harness.but(timer="events", queue=queue))
+        turns, _ = take_batch(
+            timeline, [spin], LONGEST_BATCH, harness.but(timer="events", queue=queue)
+        )
         medians.append(float(np.median([sample.us for (sample,) in turns])))
     return medians[0] - medians[1]
 
 
-def host_us_of(timeline: CudaTimeline, enqueue: Launch, times: int = 1, wait: bool = False) -> float:
+def host_us_of(
+    timeline: CudaTimeline, enqueue: Launch, times: int = 1, wait: bool = False
+) -> float:
     """Microseconds of host time to enqueue some times, alone on an idle stream. wait: until the work has ended."""
     timeline.synchronize()
     started = timeline.host_us()
@@ -269,26 +292,43 @@ def host_us_of(timeline: CudaTimeline, enqueue: Launch, times: int = 1, wait: bo
 
 
 def hot(
-    timeline: CudaTimeline, launches: Sequence[Timed], us: Sequence[float], harness: Harness, offset_us: float
+    timeline: CudaTimeline,
+    launches: Sequence[Timed],
+    us: Sequence[float],
+    harness: Harness,
+    offset_us: float,
 ) -> list[list[float]]:
     """Microseconds of one launch in each batch, for each of the launches in turn; [] where the harness or a launch
     doesn't allow it. us: the time of each. offset_us: the event overhead, which a batch has once.
     """
     cold = harness.timer == "events" and harness.queue and harness.l2 != "warm"
-    if not (harness.hot_ms and cold) or any(launch.partly for launch in launches) or ROUNDS * sum(us) > LONGEST_US:
+    if (
+        not (harness.hot_ms and cold)
+        or any(launch.partly for launch in launches)
+        or ROUNDS * sum(us) > LONGEST_US
+    ):
         return []
 
     rows = []
     for timed, time_us in zip(launches, us, strict=True):
         fitting = QUEUED_US / max(host_us_of(timeline, timed.launch), 1.0)
-        count = int(np.clip(min(1e3 * harness.hot_ms / max(time_us, 1.0), fitting), 1, MOST_IN_A_BATCH))
+        count = int(
+            np.clip(min(1e3 * harness.hot_ms / max(time_us, 1.0), fitting), 1, MOST_IN_A_BATCH)
+        )
         rows.append(Timed(timed.launch, repeats=count))
     turns, _ = take_batch(timeline, rows, ROUNDS + 1, harness.but(l2="warm", sleep_ms=0.0))
-    return [[turn[side].us - offset_us / row.repeats for turn in turns[1:]] for side, row in enumerate(rows)]
+    return [
+        [turn[side].us - offset_us / row.repeats for turn in turns[1:]]
+        for side, row in enumerate(rows)
+    ]
 
 
 def cross_check(
-    timeline: CudaTimeline, launch: Launch, offset_us: float, launch_us: float, limit: float | None = None
+    timeline: CudaTimeline,
+    launch: Launch,
+    offset_us: float,
+    launch_us: float,
+    limit: float | None = None,
 ) -> tuple[float | str, list[str]]:
     """What the wall clock reads of one launch with a warm L2 in microseconds, or why it can't; and what the result must
     state: a disagreement with the events.
@@ -300,16 +340,24 @@ def cross_check(
     warm, alone = Harness().but(l2="warm"), [Timed(launch)]
     size = batch_size(take_batch(timeline, alone, 1, warm)[0], alone, WARM_US)
     batches = [take_batch(timeline, alone, size, warm)[0] for _ in range(BATCHES)]
-    events_us = float(np.median([sample.us for turns in batches for (sample,) in turns])) - offset_us
+    events_us = (
+        float(np.median([sample.us for turns in batches for (sample,) in turns])) - offset_us
+    )
     if events_us < HOST_BOUND * launch_us:
         return f"a kernel of {events_us:.1f} µs is hidden by its launch of {launch_us:.1f} µs", []
     count = int(np.clip(WALL_US / events_us, 1, 512))
     differences = [  # in each, what occurs once cancels
-        (host_us_of(timeline, launch, 2 * count, wait=True) - host_us_of(timeline, launch, count, wait=True)) / count
+        (
+            host_us_of(timeline, launch, 2 * count, wait=True)
+            - host_us_of(timeline, launch, count, wait=True)
+        )
+        / count
         for _ in range(WALL_ROUNDS if count > 1 else 1)
     ]
     wall_us = float(np.median(differences))
-    if abs(wall_us - events_us) <= (max(ALLOWED_US, ALLOWED * events_us) if limit is None else limit * events_us):
+    if abs(wall_us - events_us) <= (
+        max(ALLOWED_US, ALLOWED * events_us) if limit is None else limit * events_us
+    ):
         return wall_us, []
     readings = f"the {WALL_CLOCK} reads {wall_us:.2f} µs, events read {events_us:.2f} µs (both with a warm L2"
     if (host_us := host_us_of(timeline, launch)) > events_us:

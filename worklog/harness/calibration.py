@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.harness.batches import LONGEST_BATCH, Timed, Turns, take_batch
-from worklog.runs import TOLERANCE, TOLERANCE_US, Calibration, Gpu, Samples, allowed_us, median, paired_ratio
+from worklog.runs import (
+    TOLERANCE,
+    TOLERANCE_US,
+    Calibration,
+    Gpu,
+    Samples,
+    allowed_us,
+    median,
+    paired_ratio,
+)
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -33,7 +42,9 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     over_us, tick_us = read_known_lengths(timeline)
     known, over = np.array([*over_us.items()]).T
     # Errors are assumed to grow with the length.
-    slope = float(np.polyfit(known, known + over, 1, w=[1 / allowed_us(length) for length in known])[0])
+    slope = float(
+        np.polyfit(known, known + over, 1, w=[1 / allowed_us(length) for length in known])[0]
+    )
     same = Timed(partial(timeline.burn, AA_FLOPS))
     same.launch()
     timeline.synchronize()
@@ -56,7 +67,12 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     for name, (work, launch) in timeline.ceilings().items():
         launch()
         timeline.synchronize()
-        turns = _turns(timeline, [Timed(launch)], 2 * LONGEST_BATCH, l2="warm" if name == "L2 reads" else "flush")
+        turns = _turns(
+            timeline,
+            [Timed(launch)],
+            2 * LONGEST_BATCH,
+            l2="warm" if name == "L2 reads" else "flush",
+        )
         late = [sample for (sample,) in turns[LONGEST_BATCH:]]  # a ceiling is a rate that lasts
         rates[name] = work / float(np.median([sample.us for sample in late]))
         clocks[name] = float(np.median([sample.sm_mhz for sample in late]))
@@ -85,14 +101,22 @@ def read_known_lengths(timeline: CudaTimeline) -> tuple[dict[float, float], floa
     length instead of most samples of one.
     """
     _turns(timeline, [Timed(partial(timeline.spin, 1_000_000))], LONGEST_BATCH)  # wakes the clocks
-    turns = _turns(timeline, [Timed(partial(timeline.spin, round(1000 * known))) for known in KNOWN_US], SAMPLES)
+    turns = _turns(
+        timeline,
+        [Timed(partial(timeline.spin, round(1000 * known))) for known in KNOWN_US],
+        SAMPLES,
+    )
     taken = [[sample.us for sample in samples] for samples in zip(*turns, strict=True)]
     steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
     tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
-    return {known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)}, tick
+    return {
+        known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)
+    }, tick
 
 
-def _turns(timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: str = "flush") -> Turns:
+def _turns(
+    timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: str = "flush"
+) -> Turns:
     """`count` turns, rounded up to whole batches, by the unbiased harness, or with a warm L2."""
     harness, turns = Harness().but(l2=l2), Turns()
     while len(turns) < count:
@@ -121,4 +145,6 @@ def certificate(of: Calibration, on: Gpu, label: str) -> str:
         "copy": f"{of.copy_gbs:.0f} GB/s, {100 * of.copy_gbs / on.memory_peak_gbs:.1f} % of theory",
         "L2 reads": f"{of.l2_gbs:.0f} GB/s",
     }
-    return "\n".join([f"{label} · driver {on.driver}", *(f"  {name:16}{words}" for name, words in rows.items())])
+    return "\n".join(
+        [f"{label} · driver {on.driver}", *(f"  {name:16}{words}" for name, words in rows.items())]
+    )

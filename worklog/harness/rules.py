@@ -65,11 +65,15 @@ class Stopping:
             return (n >= self.least and is_known(seen, self.precision)) or None
         if self.name == "time":
             return (n > 0 and seen.spent_us >= 1e3 * numbers[0]) or None
-        if self.name == "nvbench":  # stdrel without its second branch, which lets a steadily noisy kernel pass
+        if (
+            self.name == "nvbench"
+        ):  # stdrel without its second branch, which lets a steadily noisy kernel pass
             noise_percent, ms, least = numbers
             enough = n >= max(least, 2) and sum(seen.times) > 1e3 * ms
             return (enough and _variation(seen.times) < noise_percent / 100) or None
-        if self.name == "tensara":  # until the variation is small, or 12 where the first lasted a second
+        if (
+            self.name == "tensara"
+        ):  # until the variation is small, or 12 where the first lasted a second
             percent, least, most = numbers
             if n and seen.times[0] >= TENSARA_LONG_US:
                 return n >= TENSARA_LONG_COUNT or None
@@ -95,4 +99,6 @@ def placements_needed(seen: Evidence, precision: float) -> int:
     are. A criterion that is checked after every placement would stop at an interval that is narrow by chance.
     """
     wide = median(seen.times, seen.placements).relative_half_width / precision
-    return max(seen.placed + 1, ceil(min(seen.placed * wide**2, 1e9)))  # infinitely wide for a time of 0
+    return max(
+        seen.placed + 1, ceil(min(seen.placed * wide**2, 1e9))
+    )  # infinitely wide for a time of 0

@@ -20,18 +20,34 @@ from worklog.errors import BadSetting
 from worklog.harness import batches
 from worklog.harness.batches import LONGEST_BATCH, Launch, Timed, Turns
 from worklog.harness.rules import Evidence, Stopping, is_known, placements_needed, salykova_replays
-from worklog.runs import PILOT, Sample, Samples, duration, estimate_of, median, paired_ratio, throttled
+from worklog.runs import (
+    PILOT,
+    Sample,
+    Samples,
+    duration,
+    estimate_of,
+    median,
+    paired_ratio,
+    throttled,
+)
 from worklog.settings import Harness, split_rule
 
 if TYPE_CHECKING:
     from worklog.gpu.timeline import CudaTimeline
 
-IDLE_S = 1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
-WINDOW_US, LEAST_WINDOWS = 10_000.0, 3  # of a warm-up until steady: host time of a window, and windows
+IDLE_S = (
+    1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
+)
+WINDOW_US, LEAST_WINDOWS = (
+    10_000.0,
+    3,
+)  # of a warm-up until steady: host time of a window, and windows
 WARMUP_LIMIT_US = 3_000_000.0
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
-STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
+STILL_WARMING = (
+    0.001  # unless each of the last three was faster than the one before, by this in total
+)
 ONE_PLACEMENT = "placement: fixed, {}; the interval is of launches in one place only"
 STOPPED = "not converged: stopped"
 CLOCK_TOLERANCE = 0.01
@@ -76,13 +92,17 @@ def time_in_turn(
     """
     of = [launch if isinstance(launch, Timed) else Timed(launch) for launch in launches]
     for launch in of if harness.l2 == "rotate" else ():
-        if not launch.set_bytes or launch.sets < batches.input_sets(launch.set_bytes, timeline.l2_bytes):
+        if not launch.set_bytes or launch.sets < batches.input_sets(
+            launch.set_bytes, timeline.l2_bytes
+        ):
             raise BadSetting(
                 f"l2 = rotate: {launch.sets} set(s) of {launch.set_bytes / 2**20:.2f} MiB would come round while "
                 f"still in the L2 of {timeline.l2_bytes / 2**20:.0f} MiB: take l2 = flush"
             )
     if harness.timer == "graph":
-        of = [batches.as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of]
+        of = [
+            batches.as_graph(timeline, launch, harness.l2, harness.graph_launches) for launch in of
+        ]
     moved = move if harness.placement == "varied" else None
     loop = _Loop(timeline, of, harness, size, offset_us, moved, [float("nan") for _ in of])
     reading, sides = loop.reading, range(len(of))
@@ -104,8 +124,12 @@ def time_in_turn(
         # They may end at different counts; a sample without counting partners doesn't count.
         both = [all(sample.counts for sample in turn) for turn in zip(*loop.samples, strict=False)]
         for samples in loop.samples:
-            samples[:] = [replace(s, counts=turn < len(both) and both[turn]) for turn, s in enumerate(samples)]
-    rough = [float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples]
+            samples[:] = [
+                replace(s, counts=turn < len(both) and both[turn]) for turn, s in enumerate(samples)
+            ]
+    rough = [
+        float(np.median([sample.us for sample in samples])) for samples in loop.samples if samples
+    ]
     hot_us = batches.hot(timeline, of, rough, harness, offset_us) if len(rough) == len(of) else []
     if hot_us:  # one more launch that is checked: a kernel may have stopped computing
         batches.take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
@@ -166,7 +190,11 @@ class _Loop:
             batches.take_batch(timeline, self.launches, 1, self.harness, reading.warmup_launches)
             reading.warmup_launches += 1
             spent = timeline.host_us() - started
-            enough = spent >= 1e3 * numbers[0] if name == "time" else reading.warmup_launches >= numbers[0]
+            enough = (
+                spent >= 1e3 * numbers[0]
+                if name == "time"
+                else reading.warmup_launches >= numbers[0]
+            )
             if spent > WARMUP_LIMIT_US and not enough:
                 reading.degradations.append(f"warm-up: {word} not done after {spent / 1e6:.1f} s")
                 return []
@@ -194,17 +222,27 @@ class _Loop:
                 size = batches.batch_size(window, launches, WINDOW_US)
                 if window:  # no more than fit into the rest of it, flushes included
                     size = min(size, ceil((WINDOW_US - spent) * len(window) / max(spent, 1.0)))
-                batch, mask = batches.take_batch(timeline, launches, size, self.harness, first=len(window))
+                batch, mask = batches.take_batch(
+                    timeline, launches, size, self.harness, first=len(window)
+                )
                 window += batch
                 window_mask |= mask
                 spent = timeline.host_us() - opened
             reading.warmup_launches += len(window)
-            self.plateaus = [float(np.median([sample.sm_mhz for sample in of])) for of in zip(*window, strict=True)]
+            self.plateaus = [
+                float(np.median([sample.sm_mhz for sample in of]))
+                for of in zip(*window, strict=True)
+            ]
             middle = median([turn[0].us for turn in window])
             windows.append(Window(middle.value, middle.half_width, self.plateaus[0]))
             taken = [*taken[-1:], (window, window_mask)]
         kept: Turns = []
-        for window, mask in taken:  # an even number of turns of each (see Samples.comparisons), judged like the others
+        for (
+            window,
+            mask,
+        ) in (
+            taken
+        ):  # an even number of turns of each (see Samples.comparisons), judged like the others
             kept += [self.judged(turn, self.plateaus, mask) for turn in window[len(window) % 2 :]]
             self.throttle_mask |= mask
         return kept
@@ -215,7 +253,10 @@ class _Loop:
         """
         harness, reading, most = self.harness, self.reading, self.harness.most_samples
         rule = Stopping(harness.stopping, harness.precision, harness.least_samples, self.size)
-        launches, plateaus = [self.launches[side] for side in sides], [self.plateaus[side] for side in sides]
+        launches, plateaus = (
+            [self.launches[side] for side in sides],
+            [self.plateaus[side] for side in sides],
+        )
         started, budget_us = self.timeline.host_us(), harness.budget_s * 1e6
         taken, spent, watching = list(first), 0.0, True
         look = pilot = PILOT if self.move and harness.stopping == "interval" else 0
@@ -223,7 +264,11 @@ class _Loop:
         while True:
             counting = [turn[0] for turn in taken if turn[0].counts]
             rejected = len(taken) - len(counting)
-            settled = spent > budget_us or len(taken) >= most or (len(taken) >= SETTLED and spent > SETTLED_US)
+            settled = (
+                spent > budget_us
+                or len(taken) >= most
+                or (len(taken) >= SETTLED and spent > SETTLED_US)
+            )
             if rejected > MOST_REJECTED * len(taken) and settled:
                 reading.degradations.append(
                     f"clocks: {rejected} of {len(taken)} samples were more than {CLOCK_TOLERANCE:.0%} off "
@@ -240,28 +285,42 @@ class _Loop:
             late = spent > budget_us and len(times) >= min(3, harness.least_samples)
             if enough is not None or late or len(taken) >= most:
                 break
-            watched = harness.least_share and seen.placed >= pilot and len(times) >= harness.least_samples
+            watched = (
+                harness.least_share and seen.placed >= pilot and len(times) >= harness.least_samples
+            )
             if watched and self.is_below(taken):
                 share = f"its share of the baseline is below {harness.least_share:.4g}, with its interval"
                 reading.degradations.append(f"{STOPPED} after {len(times)} samples: {share}")
                 break
             wanted = min(batches.batch_size(taken[-LONGEST_BATCH:], launches), most - len(taken))
-            wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
+            wanted = min(
+                wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times)
+            )
             missing = harness.least_samples - len(times)
             if self.move:
                 if taken:
-                    four_us = PLACEMENT_TURNS * float(np.median(batches.turns_us(taken[-LONGEST_BATCH:], launches)))
+                    four_us = PLACEMENT_TURNS * float(
+                        np.median(batches.turns_us(taken[-LONGEST_BATCH:], launches))
+                    )
                     roomy = min(most, rule.most or most) >= PILOT * PLACEMENT_TURNS
-                    self.turns_in_placement = PLACEMENT_TURNS if four_us <= PLACEMENT_US and roomy else 1
+                    self.turns_in_placement = (
+                        PLACEMENT_TURNS if four_us <= PLACEMENT_US and roomy else 1
+                    )
                 turns = self.turns_in_placement
                 missing = max(missing, (look - seen.placed) * turns)
                 wanted = max(wanted - wanted % turns, min(wanted, turns))
             wanted = min(wanted, missing) if missing > 0 else wanted
-            if spent:  # no more than fit into the budget: a host clock doesn't read how long a turn takes
-                wanted = min(wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1))))
+            if (
+                spent
+            ):  # no more than fit into the budget: a host clock doesn't read how long a turn takes
+                wanted = min(
+                    wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1)))
+                )
             how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
             where = (self.move, self.turns_in_placement, self.placement)
-            batch, mask = batches.take_batch(self.timeline, launches, wanted, how, len(taken), *where)
+            batch, mask = batches.take_batch(
+                self.timeline, launches, wanted, how, len(taken), *where
+            )
             self.placement = batch[-1][0].placement
             self.throttle_mask |= mask
             taken += [self.judged(turn, plateaus, mask) for turn in batch] if watching else batch
@@ -281,7 +340,10 @@ class _Loop:
         """Whether the first baseline's time over the kernel's is below the harness's least share, by its interval."""
         counting = [turn for turn in turns if turn[0].counts]
         ours, theirs = ([turn[side].us - self.offset_us for turn in counting] for side in (0, 1))
-        return paired_ratio(theirs, ours, [turn[0].placement for turn in counting]).high < self.harness.least_share
+        return (
+            paired_ratio(theirs, ours, [turn[0].placement for turn in counting]).high
+            < self.harness.least_share
+        )
 
     def judged(self, turn: Sequence[Sample], plateaus: Sequence[float], mask: int) -> list[Sample]:
         """A turn, marked whether it counts: not if a sample ran at another clock than at the end of the warm-up, or
@@ -313,7 +375,10 @@ def is_steady(windows: Sequence[Window]) -> bool:
         return False
     first, before, now = windows[-LEAST_WINDOWS:]
     known = min(before.half_width_us + now.half_width_us, BLURRED * before.us)
-    if abs(now.us - before.us) > max(STEADY * before.us, known) or abs(now.mhz - before.mhz) > STEADY * before.mhz:
+    if (
+        abs(now.us - before.us) > max(STEADY * before.us, known)
+        or abs(now.mhz - before.mhz) > STEADY * before.mhz
+    ):
         return False  # an unknown clock (NaN) never fails the comparison
     faster = first.us > before.us > now.us and first.us - now.us > STILL_WARMING * now.us
     climbing = first.mhz < before.mhz < now.mhz and now.mhz - first.mhz > STILL_WARMING * now.mhz

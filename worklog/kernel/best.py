@@ -29,7 +29,9 @@ from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu
 
 BULK = next(rung for rung in rungs.FP32 if rung.name == "bulk_copies")
-EXACT_US = 0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
+EXACT_US = (
+    0.065  # for a k of its tile, by half of the rate of an H200's units for doubles; not measured
+)
 FILE = Path(__file__).with_name("best.json")
 PARTS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 64)
 ADDED = 32  # parts whose loads are under way at once
@@ -94,13 +96,18 @@ class Table:
         """What to say on a GPU for which it may not hold, "" on others. The driver compiles nothing: any will do."""
         if (gpu.compute_capability, gpu.multiprocessors) == ((9, 0), self.multiprocessors):
             return ""
-        made = f"best chooses by a table for an {self.gpu} with {self.multiprocessors} multiprocessors"
+        made = (
+            f"best chooses by a table for an {self.gpu} with {self.multiprocessors} multiprocessors"
+        )
         return f"{made}, and this is an {gpu.name} with {gpu.multiprocessors}: the result is right, and may be slower"
 
     def on(self, gpu: Gpu) -> Table:
         """As it is expected to be on another GPU: what memory bounds follows its peak. Not measured."""
         ratio = gpu.memory_peak_gbs / self.memory_gbs
-        rates = {name: ratio * getattr(self, name) for name in ("read_gbs", "split_gbs", "split_float_gbs")}
+        rates = {
+            name: ratio * getattr(self, name)
+            for name in ("read_gbs", "split_gbs", "split_float_gbs")
+        }
         return replace(self, multiprocessors=gpu.multiprocessors, **rates)
 
     def split_us(self, shape: Shape) -> float:
@@ -145,10 +152,15 @@ def table() -> Table:
     """The table in the package. Raises WorklogError if it is missing or can't be read."""
     try:
         document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-        shapes, tiles = (Shape(*sizes) for sizes in document["shapes"]), (Tile(**tile) for tile in document["tiles"])
+        shapes, tiles = (
+            (Shape(*sizes) for sizes in document["shapes"]),
+            (Tile(**tile) for tile in document["tiles"]),
+        )
         return Table(**{**document, "shapes": tuple(shapes), "tiles": tuple(tiles)})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WorklogError(f"the table {FILE} cannot be read ({error}); install gemm-worklog again") from error
+        raise WorklogError(
+            f"the table {FILE} cannot be read ({error}); install gemm-worklog again"
+        ) from error
 
 
 @lru_cache(maxsize=4096)
@@ -159,7 +171,9 @@ def choose(shape: Shape, **how: Any) -> Kernel:
     listed = candidates(shape, **how)
     if not listed:
         least = exact_bound(shape.k)
-        raise BadSetting(f"sgemm: no kernel keeps max_error={how['max_error']:g} at {shape}: give {least:.3g} or more")
+        raise BadSetting(
+            f"sgemm: no kernel keeps max_error={how['max_error']:g} at {shape}: give {least:.3g} or more"
+        )
     return min(listed, key=lambda candidate: candidate[0])[1]()
 
 
@@ -181,7 +195,10 @@ def candidates(
     wide = aligned and shape.n % 4 == 0 and (shape.m % 4 == 0 or not a_by_columns)
     by_rows = not (a_by_columns and shape.m > 1) and not (b_by_columns and shape.n > 1)
     on_hopper = arch == "sm_90" and by_rows
-    of, made = table() if gpu is None else table().on(gpu), list[tuple[float, float, partial[Kernel]]]()
+    of, made = (
+        table() if gpu is None else table().on(gpu),
+        list[tuple[float, float, partial[Kernel]]](),
+    )
     for tile in of.tiles:
         template, bk = tile.template, tile.template["BK"]
         steps = math.ceil(shape.k / bk)
@@ -192,7 +209,9 @@ def candidates(
             continue
         elif tile.kernel == rungs.SLICED.name:
             if by_rows and template["BN"] >= min(8, shape.n):  # sectors of 8 floats, or rows of B
-                error = fp32_bound(steps + 5 + bk * template["BN"] // template["TN"] // 32)  # lanes, warps
+                error = fp32_bound(
+                    steps + 5 + bk * template["BN"] // template["TN"] // 32
+                )  # lanes, warps
                 made.append((of.us(tile, 1, shape), error, partial(rungs.sliced, template)))
         else:
             most = min(shape.k // (LEAST_TILES * bk), MOST_WORKSPACE // (4 * shape.m * shape.n))
@@ -204,8 +223,14 @@ def candidates(
         error = split_bound(shape, rungs.split_tile(shape)[1])
         made.append((of.split_us(shape), error, partial(rungs.split_at, shape)))
     if max_error < math.inf:
-        kernel = replace(rungs.EXACT, template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)))
-        us = of.launch_us + math.ceil(math.prod(kernel.blocks(shape)) / of.multiprocessors) * shape.k * EXACT_US
+        kernel = replace(
+            rungs.EXACT,
+            template=dict(A_BY_COLUMNS=int(a_by_columns), B_BY_COLUMNS=int(b_by_columns)),
+        )
+        us = (
+            of.launch_us
+            + math.ceil(math.prod(kernel.blocks(shape)) / of.multiprocessors) * shape.k * EXACT_US
+        )
         made.append((us, exact_bound(shape.k), partial(replace, kernel)))
     return [(us, make) for us, error, make in made if error <= max_error]
 

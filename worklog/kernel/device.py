@@ -53,7 +53,12 @@ class Program:
     @cached_property
     def sha256(self) -> str:
         """Of source, headers, entry and options. Compiled code, which has the source's lines, belongs to this hash."""
-        parts = (self.source, self.entry, *self.options, *(word for header in self.headers for word in header))
+        parts = (
+            self.source,
+            self.entry,
+            *self.options,
+            *(word for header in self.headers for word in header),
+        )
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @cached_property
@@ -110,7 +115,9 @@ class Device(Protocol):
     def view(self, buffer: Buffer, start: int, size: int) -> Buffer:
         """Elements start ... start + size of the buffer, without a copy. start must be a multiple of 4 (16 bytes)."""
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
+    def launch(
+        self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]
+    ) -> None:
         """Enqueue one launch. Arguments: NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
 
     def synchronize(self) -> None:
@@ -175,7 +182,9 @@ class Runnable:
         """Unload what relocate() has left behind."""
 
 
-Part = tuple[Any, Any, tuple[int, ...], Block]  # a worklog.kernel.Kernel of one launch, compiled; grid and block
+Part = tuple[
+    Any, Any, tuple[int, ...], Block
+]  # a worklog.kernel.Kernel of one launch, compiled; grid and block
 
 
 class Loaded(Runnable):
@@ -184,7 +193,12 @@ class Loaded(Runnable):
     """
 
     def __init__(self, kernel: Any, device: Device) -> None:
-        self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device
+        self.name, self.domain, self.kernel, self.device = (
+            kernel.name,
+            kernel.domain,
+            kernel,
+            device,
+        )
         self.claimed, self.remarks = kernel.claimed, kernel.remarks
         self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[Part], int]] = {}
@@ -204,11 +218,19 @@ class Loaded(Runnable):
 
     def operands(self, shape: Shape) -> tuple[str, ...]:  # noqa: D102
         launches, _ = self.launches_at(shape)
-        return tuple(dict.fromkeys(operand for _, code, _, _ in launches for operand in code.compiled.mix.operands))
+        return tuple(
+            dict.fromkeys(
+                operand for _, code, _, _ in launches for operand in code.compiled.mix.operands
+            )
+        )
 
     def variables(self, shape: Shape) -> list[str]:  # noqa: D102
         launches, _ = self.launches_at(shape)
-        return [*dict.fromkeys(name for _, compiled, _, _ in launches for name in compiled.compiled.variables)]
+        return [
+            *dict.fromkeys(
+                name for _, compiled, _, _ in launches for name in compiled.compiled.variables
+            )
+        ]
 
     def relocate(self) -> None:
         """Load the code again at the next launch. Its former place would be taken again if it were free."""
@@ -218,12 +240,16 @@ class Loaded(Runnable):
     def settle(self) -> None:  # noqa: D102
         self._former.clear()
 
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+    def enqueue(
+        self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+    ) -> None:
         """Enqueue the launches. Raises BadSetting, and before the first one LaunchFailed for a grid without blocks."""
         launches, needed = self.launches_at(shape)
         if needed and (self.workspace is None or self.workspace.size < needed):
             self.use_workspace(self.device.upload(np.zeros(needed, np.float32)))
-        arguments = launches[0][0].bind(shape, alpha, a, b, beta, c, self.workspace)  # the same for each launch
+        arguments = launches[0][0].bind(
+            shape, alpha, a, b, beta, c, self.workspace
+        )  # the same for each launch
         for _, compiled, grid, threads in launches:
             self.device.launch(compiled, grid, threads, arguments)
 
@@ -232,7 +258,12 @@ class Loaded(Runnable):
         described: dict[str, Any] = self.kernel.describe()
         described |= self.passes[self.kernel.main][1].compiled.resources if self.passes else {}
         passes = [
-            {"entry": part.entry, "grid": parts(part.grid), "block": part.threads, **compiled.compiled.resources}
+            {
+                "entry": part.entry,
+                "grid": parts(part.grid),
+                "block": part.threads,
+                **compiled.compiled.resources,
+            }
             for part, compiled in self.passes
         ]
         choices = {
@@ -268,7 +299,9 @@ class Loaded(Runnable):
         for alike in places.values():
             for part in chosen[alike[0]].passes:
                 if part.program.sha256 == key:
-                    grids[:, alike] = np.broadcast_arrays(*part.blocks_at(*shapes[:, alike])[:2], shapes[0, alike])[:2]
+                    grids[:, alike] = np.broadcast_arrays(
+                        *part.blocks_at(*shapes[:, alike])[:2], shapes[0, alike]
+                    )[:2]
         return grids[:, which.reshape(-1)]
 
     def launches_at(self, shape: Shape) -> tuple[list[Part], int]:
@@ -276,6 +309,8 @@ class Loaded(Runnable):
         if shape not in self._launches:
             self.kernel.check(shape)
             kernel = self.kernel.at(shape, self.device.arch)
-            launches = [(part, self._load(part), part.blocks(shape), part.threads) for part in kernel.passes]
+            launches = [
+                (part, self._load(part), part.blocks(shape), part.threads) for part in kernel.passes
+            ]
             self._launches[shape] = launches, -(-kernel.workspace_bytes(shape) // FLOAT_BYTES)
         return self._launches[shape]

@@ -21,7 +21,9 @@ def cache_folder() -> Path:
     """WORKLOG_CACHE if set, else the user's cache folder."""
     import platformdirs
 
-    return Path(os.environ.get("WORKLOG_CACHE") or platformdirs.user_cache_dir("worklog", appauthor=False))
+    return Path(
+        os.environ.get("WORKLOG_CACHE") or platformdirs.user_cache_dir("worklog", appauthor=False)
+    )
 
 
 def cached_files() -> list[Path]:
@@ -35,7 +37,9 @@ def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
     what `make` raises, and OSError for a tool that is not there.
     """
     version = tool.stat()
-    key = hashlib.sha256(f"{tool}\0{version.st_size}\0{version.st_mtime_ns}\0".encode() + given).hexdigest()
+    key = hashlib.sha256(
+        f"{tool}\0{version.st_size}\0{version.st_mtime_ns}\0".encode() + given
+    ).hexdigest()
     path = cache_folder() / (key + SUFFIX)
     with suppress(OSError, zlib.error):
         content = zlib.decompress(path.read_bytes())

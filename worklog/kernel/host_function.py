@@ -64,7 +64,9 @@ class HostFunction:
     @classmethod
     def of(cls, function: str | Callable[..., object], arrays: str = "") -> HostFunction:
         """As worklog.kernel.Kernel.from_function."""
-        where, _, name = function.rpartition(":") if isinstance(function, str) else _reference(function)
+        where, _, name = (
+            function.rpartition(":") if isinstance(function, str) else _reference(function)
+        )
         if not where or not name.isidentifier():
             advice = f"give module:function, file.py:function or lib{LIBRARY}:function; for SGEMM, a {CONTRACT}"
             raise BadSetting(f"cannot read {function!r}: {advice}")
@@ -97,14 +99,22 @@ class HostFunction:
                     function = getattr(library, self.function)
             except (OSError, AttributeError) as error:
                 advice = 'it must be an extern "C" function'
-                raise BadSetting(f"cannot load {self.function} from {path}: {error}; {advice}") from error
+                raise BadSetting(
+                    f"cannot load {self.function} from {path}: {error}; {advice}"
+                ) from error
             function.argtypes, function.restype = C_SIGNATURE, None
             return function, "pointers"
         module = self.module()
         function = getattr(module, self.function, None)
         if not callable(function):
-            names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-            raise BadSetting(f"{self.where} has no function {self.function}: it has {', '.join(names) or 'none'}")
+            names = [
+                name
+                for name, value in vars(module).items()
+                if callable(value) and not name.startswith("_")
+            ]
+            raise BadSetting(
+                f"{self.where} has no function {self.function}: it has {', '.join(names) or 'none'}"
+            )
         arrays = self.arrays or str(getattr(module, "ARRAYS", "cupy"))
         if arrays not in ARRAYS:
             raise BadSetting(f"{self.where}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}")
@@ -119,7 +129,9 @@ class HostFunction:
         path = self._unchanged() if self.sha256 else None
         for folder in [os.getcwd()] if path is None else [str(path.parent), os.getcwd()]:
             if folder not in sys.path:
-                sys.path.append(folder)  # at the end, so that no file there replaces a module of the harness
+                sys.path.append(
+                    folder
+                )  # at the end, so that no file there replaces a module of the harness
         try:
             if path is None:
                 return importlib.import_module(self.where)
@@ -164,20 +176,31 @@ class HostSubject(Runnable):
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         loaded = {"arrays": self.arrays, "user": LABEL, "label": LABEL}
-        return {**self.kernel.describe(), **loaded, "domain": str(self.domain), "claimed": self.claimed}
+        return {
+            **self.kernel.describe(),
+            **loaded,
+            "domain": str(self.domain),
+            "claimed": self.claimed,
+        }
 
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+    def enqueue(
+        self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+    ) -> None:
         """Call it once. Raises BadSetting, and LaunchFailed for its own errors and a broken contract."""
         self.kernel.check(shape)
         sizes = (a, shape.m, shape.k), (b, shape.k, shape.n), (c, shape.m, shape.n)
-        of_a, of_b, of_c = (self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes)
+        of_a, of_b, of_c = (
+            self.loan.array(buffer, (rows, columns), "float32") for buffer, rows, columns in sizes
+        )
         before = (shape.m, shape.n, shape.k) if self.is_library else ()
         behind = (self.loan.handle,) if self.is_library else ()
         with calling(self.name, self.loan):
             returned = self.function(*before, alpha, of_a, of_b, beta, of_c, *behind, **self.stream)
         if returned is not None and returned is not of_c:
             advice = "write the result into C, and return None or C itself"
-            raise LaunchFailed(f"{self.name} returned a value of type {type(returned).__name__}: {advice}")
+            raise LaunchFailed(
+                f"{self.name} returned a value of type {type(returned).__name__}: {advice}"
+            )
 
 
 def loan_of(device: Device, what: str) -> Callable[[str], Any]:
@@ -210,7 +233,10 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
 
 def _reference(function: Callable[..., object]) -> tuple[str, str, str]:
     """Where a live function is, and its name. Raises BadSetting if a child process cannot load it."""
-    name, module = str(getattr(function, "__qualname__", "")), str(getattr(function, "__module__", ""))
+    name, module = (
+        str(getattr(function, "__qualname__", "")),
+        str(getattr(function, "__module__", "")),
+    )
     where = getattr(sys.modules.get("__main__"), "__file__", "") if module == "__main__" else module
     if not name.isidentifier() or not where:
         advice = "define a function at the top level of a file, and give file.py:function"
@@ -230,6 +256,10 @@ def words_of(error: BaseException) -> str:
     """The first line of an error, with the file and line of the innermost frame that isn't of this package."""
     frames = traceback.extract_tb(error.__traceback__)
     last = ([frame for frame in frames if not frame.filename.startswith(PACKAGE)] or frames)[-1]
-    file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
+    file, line = (
+        (error.filename, error.lineno)
+        if isinstance(error, SyntaxError)
+        else (last.filename, last.lineno)
+    )
     first = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
     return f"{first} ({Path(file or '?').name}:{line})"

@@ -100,35 +100,62 @@ class Kernel:
         `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
         "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
         """
-        texts: Any = dict(source=source, entry=entry, domain=domain, claimed=claimed, name=name, args=args, file=file)
+        texts: Any = dict(
+            source=source,
+            entry=entry,
+            domain=domain,
+            claimed=claimed,
+            name=name,
+            args=args,
+            file=file,
+        )
         for argument, value in texts.items():
             if not isinstance(value, str) and (value is not None or argument == "source"):
                 raise BadSetting(f"{argument}: give text, not {value!r:.60}")
             if argument in ("domain", "args") and value is not None and not value.strip():
-                raise BadSetting(f"{argument} is empty: give {'NAMES' if argument == 'args' else 'SHAPES'}, or omit it")
+                raise BadSetting(
+                    f"{argument} is empty: give {'NAMES' if argument == 'args' else 'SHAPES'}, or omit it"
+                )
         if source.strip().endswith(".cu") and "{" not in source:
-            raise BadSetting(f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file")
+            raise BadSetting(
+                f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file"
+            )
         grid, block = signature.launch_text("grid", grid), signature.launch_text("block", block)
         include, define = listed("include", include), listed("define", define)
         bytes_: Any = shared
         if not isinstance(bytes_, Integral) or bytes_ < 0:
-            raise BadSetting(f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more")
+            raise BadSetting(
+                f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more"
+            )
         code, unit = prepared(file, source, include, define)
         tile, claims, own_launch = signature.header(source)
         names = [entry] if entry else unit.kernels
         if not names:
-            raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
+            raise BadSetting(
+                f"{file} has no __global__ function: write one, or start from: worklog new mine.cu"
+            )
         if len(names) > 1:
-            together = "one with --entry, or launch several in a function as worklog new sgemm writes one"
-            raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name {together}")
+            together = (
+                "one with --entry, or launch several in a function as worklog new sgemm writes one"
+            )
+            raise BadSetting(
+                f"{file} has {len(names)} kernels ({', '.join(names)}): name {together}"
+            )
         function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
         defined = unit.definition(function)
         if defined is None:
             known = ", ".join(unit.kernels) or "none"
-            raise BadSetting(f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {known}")
-        if len({f.parameters for f in unit.functions if f.is_kernel and f.name == defined.name}) > 1:
-            raise BadSetting(f"{file} has {function} with different parameters: give each a name of its own")
+            raise BadSetting(
+                f"{file} has no kernel {function}{meant(function, unit.kernels)}: its kernels are {known}"
+            )
+        if (
+            len({f.parameters for f in unit.functions if f.is_kernel and f.name == defined.name})
+            > 1
+        ):
+            raise BadSetting(
+                f"{file} has {function} with different parameters: give each a name of its own"
+            )
         template = tile if not instantiated and {*tile} <= {*defined.template} else {}
         pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
         if not instance and not template and {*defined.template} <= pointed:
@@ -146,7 +173,9 @@ class Kernel:
             launch, origin = replace(own_launch, function=function), "a comment"
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
-            launch, origin, unread = signature.launch(source, unit, function, defined, arguments, numbers, block or "")
+            launch, origin, unread = signature.launch(
+                source, unit, function, defined, arguments, numbers, block or ""
+            )
             adapted += unread
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")
@@ -158,16 +187,31 @@ class Kernel:
                 said += f" '{function}<{', '.join(defined.template)}>'"
                 arguments, adapted = (), ["; ".join((said, *unread))]
         bytes_ = shared or launch.shared or own_launch.shared
-        stated, launch = launch, replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_)
+        stated, launch = (
+            launch,
+            replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_),
+        )
         rules, of_domain = (domain, []) if domain else signature.domain(source, template)
         adapted += of_domain
         if origin and not (grid and block):
-            dynamic = f"; {bytes_} bytes of dynamic shared memory" if bytes_ and not own_launch.shared else ""
+            dynamic = (
+                f"; {bytes_} bytes of dynamic shared memory"
+                if bytes_ and not own_launch.shared
+                else ""
+            )
             own = "--grid and " if grid else "--block and " if block else ""
-            if block and origin.startswith(("a comment", "the host code")) and parts(block) != parts(stated.block):
+            if (
+                block
+                and origin.startswith(("a comment", "the host code"))
+                and parts(block) != parts(stated.block)
+            ):
                 origin += f", which states this grid with block {stated.block}: give --grid, too"
-            adapted.append(f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}")
-        kernel = cls(name or function, code, (launch,), 0, template, rules, claimed or claims, arguments)
+            adapted.append(
+                f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
+            )
+        kernel = cls(
+            name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
+        )
         kernel = replace(kernel, adapted=tuple(adapted))._readable()
         covered, uneven = signature.covered(launch.grid)
         whole = replace(kernel, rules=", ".join([rules, *covered])).domain
@@ -177,7 +221,9 @@ class Kernel:
         if uneven:
             said = f"one rounded axis of two: the grid {launch.grid} rounds one axis down only"
         advice = f"round up, as in (N + 31) / 32, or state the domain: --domain '{whole}'"
-        return replace(kernel, rules=rules if uneven else str(whole), warnings=(f"{said}; {advice}",))
+        return replace(
+            kernel, rules=rules if uneven else str(whole), warnings=(f"{said}; {advice}",)
+        )
 
     @classmethod
     def from_function(
@@ -201,7 +247,9 @@ class Kernel:
     def _readable(self) -> Kernel:
         """Itself. Raises BadSetting for a mistake in its domain, precision class, grid or block; compiles nothing."""
         if self.claimed not in CLASSES:
-            raise BadSetting(f"there is no precision class {self.claimed!r}: choose from {', '.join(CLASSES)}")
+            raise BadSetting(
+                f"there is no precision class {self.claimed!r}: choose from {', '.join(CLASSES)}"
+            )
         _ = self.domain
         if self.block:
             _ = self.threads
@@ -254,7 +302,11 @@ class Kernel:
     @property
     def launch(self) -> Launch:
         """The launch that computes the product; of a host function, its name alone."""
-        return Launch(self.code.function) if isinstance(self.code, HostFunction) else self.launches[self.main]
+        return (
+            Launch(self.code.function)
+            if isinstance(self.code, HostFunction)
+            else self.launches[self.main]
+        )
 
     @property
     def grid(self) -> str:
@@ -279,7 +331,11 @@ class Kernel:
     @cached_property
     def domain(self) -> Domain:
         """The shapes that it takes, and whether it takes alpha and beta."""
-        sizes = {argument for argument in self.arguments if argument.removeprefix(signature.WIDE) in signature.SIZES}
+        sizes = {
+            argument
+            for argument in self.arguments
+            if argument.removeprefix(signature.WIDE) in signature.SIZES
+        }
         read = Domain.of(self.rules, tuple(self.template.items()))
         square, taken = read.square or len(sizes) == 1, self.arguments
         return replace(read, square=square, alpha="alpha" in taken, beta="beta" in taken)
@@ -294,18 +350,27 @@ class Kernel:
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
         """Its launches in order, each as a kernel of one launch."""
-        return tuple(replace(self, launches=(launch,), main=0, choose=None) for launch in self.launches)
+        return tuple(
+            replace(self, launches=(launch,), main=0, choose=None) for launch in self.launches
+        )
 
     def missing_on(self, arch: str) -> str:
         """Why it can't run on an architecture; "" if it can, or if only the compiler can tell (__CUDA_ARCH__)."""
-        if arch == "sm_90" or self.host or "__CUDA_ARCH" in self.source or not needs_sm_90a(self.source):
+        if (
+            arch == "sm_90"
+            or self.host
+            or "__CUDA_ARCH" in self.source
+            or not needs_sm_90a(self.source)
+        ):
             return ""
         return f"its instructions need compute capability 9.0, and this GPU runs {arch}"
 
     @cached_property
     def program(self) -> Program:
         """What to compile."""
-        return replace(self._cuda, entry=self.entry, arguments=self.arguments, shared=self.launch.shared)
+        return replace(
+            self._cuda, entry=self.entry, arguments=self.arguments, shared=self.launch.shared
+        )
 
     @cached_property
     def threads(self) -> Block:
@@ -338,9 +403,15 @@ class Kernel:
         """Raise BadSetting, with a shape that fits, for a shape that the kernel does not take."""
         if shape not in self.domain:
             near = replace(self.domain, square=self.domain.square or shape.square).padded(shape)
-            advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
+            advice = (
+                f"pad to {near}"
+                if near.flops <= MOST_PADDING * shape.flops
+                else f"it takes {near}, for example"
+            )
             otherwise = "" if self.number is None else ", or use coalesced, which takes any size"
-            raise BadSetting(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{otherwise}")
+            raise BadSetting(
+                f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{otherwise}"
+            )
 
     def load(self, device: Device, *, fresh: bool = False) -> Runnable:
         """The kernel on a device. fresh: its next launch is the first one of its code, where possible. Raises
@@ -349,9 +420,13 @@ class Kernel:
         if self.host is not None:
             return HostSubject(self, device, fresh)
         self.require_launch()
-        return Loaded(self.with_text(f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device)
+        return Loaded(
+            self.with_text(f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device
+        )
 
-    def __call__(self, A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0) -> Any:
+    def __call__(
+        self, A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0
+    ) -> Any:
         """C = alpha A B + beta C by this kernel: worklog.sgemm, which describes the arrays."""
         import worklog
 
@@ -389,9 +464,17 @@ class Kernel:
         """For a run's `kernels`, where it isn't loaded: source hash, launch and domain."""
         if self.host is not None:
             return self.host.describe()
-        about: dict[str, Any] = {"file": self.file, "sha256": self.program.code_sha256, "entry": self.entry}
+        about: dict[str, Any] = {
+            "file": self.file,
+            "sha256": self.program.code_sha256,
+            "entry": self.entry,
+        }
         about["options"] = list(self.program.options)
-        launch: dict[str, Any] = {"tile": dict(self.template), "grid": parts(self.grid), "block": self.threads}
+        launch: dict[str, Any] = {
+            "tile": dict(self.template),
+            "grid": parts(self.grid),
+            "block": self.threads,
+        }
         launch |= {"dynamic_shared_bytes": self.launch.shared, "workspace": self.workspace}
         launch["arguments"] = list(self.arguments) if self.arguments != signature.LADDER else []
         about |= {name: value for name, value in launch.items() if value}

@@ -41,7 +41,11 @@ def rung(name: str) -> Kernel:
     """The rung of that name. Raises BadSetting with the names that exist."""
     if name in NAMED:
         return NAMED[name]
-    near = f" (did you mean {shlex.quote(name + '.cu')}?)" if Path(f"{name}.cu").is_file() else meant(str(name), NAMED)
+    near = (
+        f" (did you mean {shlex.quote(name + '.cu')}?)"
+        if Path(f"{name}.cu").is_file()
+        else meant(str(name), NAMED)
+    )
     raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(NAMED)}")
 
 
@@ -71,7 +75,9 @@ class MemoryCounts:
     thread_fma: int
 
     def __add__(self, other: MemoryCounts) -> MemoryCounts:
-        sums: dict[str, Any] = {name: count + other.numbers[name] for name, count in self.numbers.items()}
+        sums: dict[str, Any] = {
+            name: count + other.numbers[name] for name, count in self.numbers.items()
+        }
         return replace(self, **sums)
 
     @property
@@ -134,7 +140,9 @@ def memory_counts() -> LadderCounts:
         rungs = {name: MemoryCounts(**counts) for name, counts in document["rungs"].items()}
         return LadderCounts(document["label"], Shape.of(document["shape"]), rungs)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WorklogError(f"the counts in {TRAFFIC} cannot be read ({error}); install gemm-worklog again") from error
+        raise WorklogError(
+            f"the counts in {TRAFFIC} cannot be read ({error}); install gemm-worklog again"
+        ) from error
 
 
 def counters(rungs: Sequence[str]) -> Table:
@@ -144,9 +152,14 @@ def counters(rungs: Sequence[str]) -> Table:
     """
     document = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))
     kernels = document["kernels"]
-    missing, rungs = [name for name in rungs if name not in kernels], [name for name in rungs if name in kernels]
+    missing, rungs = (
+        [name for name in rungs if name not in kernels],
+        [name for name in rungs if name in kernels],
+    )
     if not rungs:
-        raise BadRunFile(f"no counters of {', '.join(missing)} are recorded: choose from {', '.join(kernels)}")
+        raise BadRunFile(
+            f"no counters of {', '.join(missing)} are recorded: choose from {', '.join(kernels)}"
+        )
     units = [*document["metrics"].values()]
     rows = []
     for name in rungs:
@@ -176,7 +189,11 @@ def moved_from_l2(shape: Shape) -> tuple[dict[str, int], str]:
     if Shape(*document["shape"]) != shape:
         return {}, ""
     kernels = document["kernels"]
-    moved = {name: int(kernels[name]["bytes"]["L2"]) for name in kernels if not source_changed(name, kernels)}
+    moved = {
+        name: int(kernels[name]["bytes"]["L2"])
+        for name in kernels
+        if not source_changed(name, kernels)
+    }
     return moved, f"bytes: {_label(document)}"
 
 
@@ -224,11 +241,17 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     lib.so:function. launched: a file needs a grid and a block. Raises BadSetting, and WorklogError for a file that
     can't be read.
     """
-    given = {name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]}
+    given = {
+        name: value
+        for name, value in words.items()
+        if value is not None and value != DEFAULTS[name]
+    }
 
     for name, value in given.items():
         if isinstance(value, str) and not value.strip():
-            raise BadSetting(f"{OPTIONS[name].flags[-1]} is empty: give {OPTIONS[name].metavar}, or omit it")
+            raise BadSetting(
+                f"{OPTIONS[name].flags[-1]} is empty: give {OPTIONS[name].metavar}, or omit it"
+            )
 
     def require_no(options: Iterable[str], whose: str) -> None:
         for name in options:
@@ -241,7 +264,9 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
         return Kernel.from_function(what, **given)
     require_no(["arrays"], "a host function, such as file.py:function: a kernel takes pointers")
     if Path(what).suffix in (".py", ".so"):
-        raise BadSetting(f"cannot run {what}: name its function too, as {shlex.quote(f'{what}:function')}")
+        raise BadSetting(
+            f"cannot run {what}: name its function too, as {shlex.quote(f'{what}:function')}"
+        )
     if not is_file:
         require_no(DEFAULTS, "a .cu file: a rung has its own")
         return rung(what)
@@ -259,10 +284,14 @@ def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:
         raise BadSetting(f"{what} is a host function: --against-revision takes rungs and .cu files")
     kernel = NAMED.get(what)
     if kernel is not None and (kernel.choose is not None or len(kernel.launches) > 1):
-        raise BadSetting(f"{what} takes several launches: compare two saved runs of it with `worklog compare`")
+        raise BadSetting(
+            f"{what} takes several launches: compare two saved runs of it with `worklog compare`"
+        )
     path = Path(what) if kernel is None else kernels_dir() / kernel.file
     with tempfile.TemporaryDirectory() as copy:
-        with tarfile.open(fileobj=io.BytesIO(git("archive", revision, ".", folder=path.parent))) as archive:
+        with tarfile.open(
+            fileobj=io.BytesIO(git("archive", revision, ".", folder=path.parent))
+        ) as archive:
             archive.extractall(copy, filter="data")
         if not Path(copy, path.name).exists():
             raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
@@ -285,14 +314,22 @@ def new_rung(number: int, name: str) -> list[Path]:
     """
     kernels = kernels_dir()
     if kernels.name != "kernels":
-        raise BadSetting("--rung needs a checkout of worklog, and this is an installed package: clone the repository")
+        raise BadSetting(
+            "--rung needs a checkout of worklog, and this is an installed package: clone the repository"
+        )
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise BadSetting(f"cannot name a rung {name!r}: start with a-z, then take a-z, 0-9 and _")
     for known in RUNGS:
         if known.number == number or known.name == name:
-            raise BadSetting(f"rung {known.number} is {known.name} already: take another number and name")
+            raise BadSetting(
+                f"rung {known.number} is {known.name} already: take another number and name"
+            )
     code = Path(__file__).with_name("rung.cu").read_text(encoding="utf-8")
-    for word, value in (("NUMBER", str(number)), ("TITLE", name.replace("_", " ").capitalize()), ("NAME", name)):
+    for word, value in (
+        ("NUMBER", str(number)),
+        ("TITLE", name.replace("_", " ").capitalize()),
+        ("NAME", name),
+    ):
         code = code.replace(word, value)
     source, entries, records = (
         kernels / f"{number}_{name}.cu",
@@ -302,6 +339,10 @@ def new_rung(number: int, name: str) -> list[Path]:
     record, entry = (text.format(number=number, name=name) for text in (RECORD, ENTRY))
     ladder = rf"(?ms)^({'FP32' if number <= 20 else 'TENSOR'} = \(.*?)^\)$"
     source.write_text(code, encoding="utf-8")
-    records.write_text(re.sub(ladder, rf"\g<1>{record})", records.read_text(encoding="utf-8")), encoding="utf-8")
-    entries.write_text(entries.read_text(encoding="utf-8").replace("#else\n", entry), encoding="utf-8")
+    records.write_text(
+        re.sub(ladder, rf"\g<1>{record})", records.read_text(encoding="utf-8")), encoding="utf-8"
+    )
+    entries.write_text(
+        entries.read_text(encoding="utf-8").replace("#else\n", entry), encoding="utf-8"
+    )
     return [source, records, entries]

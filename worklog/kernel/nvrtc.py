@@ -32,7 +32,8 @@ CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the opti
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 PROCESS = Path(__file__).with_name("nvrtc_process.py")
 _HOST_HEADERS = (
-    r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|(?:nvtx3/)?nvTools|std|string|time)\w*\.h"
+    r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math"
+    r"|(?:nvtx3/)?nvTools|std|string|time)\w*\.h"
 )
 _INCLUDE = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")', re.MULTILINE)
 STANDARD, HOST = (Path(__file__).with_name(name) for name in ("std.cuh", "host.cuh"))
@@ -45,9 +46,21 @@ _DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
     r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional|math_constants"
 )
-_OF_STD = ("array", "complex", "functional", "numeric", "optional", "span", "tuple", "variant")  # that libcu++ has
+_OF_STD = (
+    "array",
+    "complex",
+    "functional",
+    "numeric",
+    "optional",
+    "span",
+    "tuple",
+    "variant",
+)  # that libcu++ has
 # In place of cub/cub.cuh, which has code for the host.
-_CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort"))
+_CUB = tuple(
+    f"cub/block/block_{what}.cuh"
+    for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort")
+)
 _CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
 
 
@@ -64,13 +77,21 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     own = "a" if arch == "sm_90" and needs_sm_90a(program.whole) else ""
     # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
     uncached = ("--no-cache",) if nvrtc_version() >= CACHES_SINCE else ()
-    options = (f"-arch={arch}{own}", *FIXED_OPTIONS, *uncached, *program.options, *of_nvidia(program))
+    options = (
+        f"-arch={arch}{own}",
+        *FIXED_OPTIONS,
+        *uncached,
+        *program.options,
+        *of_nvidia(program),
+    )
     given = library, program.name, program.source, program.entry, options, dict(program.headers)
     order = json.dumps(given, default=str).encode()
 
     make, names = partial(_compiled, program, library, order), dict(program.headers)
     # NVRTC may read a file where there are more includes than of these. One in a comment counts, too.
-    reads_files = program.whole.count("include") > sum(name in names for name in included(program.whole))
+    reads_files = program.whole.count("include") > sum(
+        name in names for name in included(program.whole)
+    )
     compiled = json.loads(make() if reads_files else cached(library, order, make))
     symbol, log, cubin = compiled["symbol"], compiled["log"], bytes.fromhex(compiled["cubin"])
     report = re.search(  # of ptxas
@@ -90,7 +111,9 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
     """The output of nvrtc_process for an order of it. Raises as compile_cuda()."""
     made, why = in_a_process(library, order)
     if why:
-        raise CompileFailed(f"{program.name}: compiling {program.entry} {why}: reduce templates or recursion")
+        raise CompileFailed(
+            f"{program.name}: compiling {program.entry} {why}: reduce templates or recursion"
+        )
     answer = json.loads(made)
     if answer["failed"]:
         raise compile_error(program, answer["log"] or answer["failed"])
@@ -101,13 +124,19 @@ def _compiled(program: Program, library: Path, order: bytes) -> bytes:
 
 def in_a_process(library: Path, order: bytes) -> tuple[bytes, str]:
     """What nvrtc_process writes, and why it was ended or ""."""
-    paths = os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    paths = os.pathsep.join(
+        [str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    )
     environment = {**os.environ, "LD_LIBRARY_PATH": paths}  # of NVRTC's other library
     command = (sys.executable, "-I", "-S", PROCESS)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
         try:
             made, _ = process.communicate(order, LIMIT_S)
-        except BaseException as error:  # subprocess.run() doesn't wait for its process after an interrupt
+        except (
+            BaseException
+        ) as error:  # subprocess.run() doesn't wait for its process after an interrupt
             process.kill()
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
@@ -171,7 +200,9 @@ def _nvrtc() -> ctypes.CDLL:
         return nvidia_library("nvrtc")
     except (ImportError, RuntimeError) as error:  # DynamicLibNotFoundError is a RuntimeError
         why = str(error).strip().splitlines()[0]
-        raise NvrtcMissing(f"cannot load NVRTC: {why}; install it with: {install_command()}") from error
+        raise NvrtcMissing(
+            f"cannot load NVRTC: {why}; install it with: {install_command()}"
+        ) from error
 
 
 def compile_error(program: Program, log: str) -> CompileFailed:
@@ -181,14 +212,18 @@ def compile_error(program: Program, log: str) -> CompileFailed:
     """
     name, entry, log = program.name, program.entry, demangled(log).strip()
     error = re.search(
-        r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
+        r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$",
+        log,
+        re.MULTILINE,
     )
     if error is None:
         said = f"{name}: {entry} does not compile; the compiler printed:"
         if large := re.search(r"shared data \((0x\w+) bytes, (0x\w+) max", log):
             size, most = (int(number, 16) for number in large.groups())
             why = f"{size:,} bytes of static shared memory are more than {most:,}"
-            return CompileFailed(f"{name}: {entry}: {why}: declare extern __shared__, and give its bytes with --shared")
+            return CompileFailed(
+                f"{name}: {entry}: {why}: declare extern __shared__, and give its bytes with --shared"
+            )
         if lacking := re.search(r"error\s*:\s*(.+ (?:requires|not supported on) \.target .+)", log):
             why = f"{lacking[1].strip()}; the rung best runs on all"
             said = f"{name}: {entry} can't be compiled for this architecture: {why}"
@@ -200,25 +235,32 @@ def compile_error(program: Program, log: str) -> CompileFailed:
         text += "; give its folder with -I"
         if is_of_nvidia(header[1]) and not header[1].startswith(("cute/", "cutlass")):
             wheels = "nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
-            text = (
-                f"{header[1]} is missing: it is in the wheels {wheels}; install them with: {install_command('headers')}"
-            )
+            install = install_command("headers")
+            text = f"{header[1]} is missing: it is in the wheels {wheels}; install them with: {install}"
     lines = program.source.splitlines() if file == name else []
     line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
     shown, _, rest = log[error.end() :].partition("\n\n")
-    unneeded = r"1 error detected |Remark: |\S+\(\d+\): (?:warning|remark) "  # each up to an empty line
+    unneeded = (
+        r"1 error detected |Remark: |\S+\(\d+\): (?:warning|remark) "  # each up to an empty line
+    )
     rest = re.sub(rf"(?ms)^(?:{unneeded}).*?(?:\n\n|\Z)", "", log[: error.start()] + rest).strip()
     context = shown.partition("^")[2].strip("\n")  # behind the source line, of which it is a part
-    return CompileFailed("\n".join(filter(None, (f"{file}:{number}: {text}\n{line}".strip(), context, rest))))
+    return CompileFailed(
+        "\n".join(filter(None, (f"{file}:{number}: {text}\n{line}".strip(), context, rest)))
+    )
 
 
 def _no_entry(program: Program, log: str = "") -> CompileFailed:
     is_bare = "template" in program.source and "<" not in program.entry
     advice = ": a template needs its arguments, as in name<32, 32>" if is_bare else ""
-    return CompileFailed(f"{program.name}: there is no kernel {program.entry}{advice}\n{log}".strip())
+    return CompileFailed(
+        f"{program.name}: there is no kernel {program.entry}{advice}\n{log}".strip()
+    )
 
 
-def prepared(file: str, source: str, include: Sequence[Any], define: Sequence[str]) -> tuple[Program, Unit]:
+def prepared(
+    file: str, source: str, include: Sequence[Any], define: Sequence[str]
+) -> tuple[Program, Unit]:
     """What NVRTC gets of a source, for any entry; and what the source and its headers define. include: folders of
     headers. define: macros. Raises BadSetting for a folder that isn't there, and for what is no macro.
     """
@@ -240,7 +282,11 @@ def prepared(file: str, source: str, include: Sequence[Any], define: Sequence[st
     device = "\n".join((text, *headers.values()))
     if re.search(r"\bstd\s*::", uncommented(device)):
         headers[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
-    options = (*COMPILE_OPTIONS, *(f"-D{macro}" for macro in define), *(f"-I{folder}" for folder in folders))
+    options = (
+        *COMPILE_OPTIONS,
+        *(f"-D{macro}" for macro in define),
+        *(f"-I{folder}" for folder in folders),
+    )
     if added := _prelude(device, included(source), unit, STANDARD.name in headers):
         headers[HOST.name] = added
         options += (f"-include={HOST.name}",)
@@ -304,14 +350,24 @@ def _prelude(device: str, names: Sequence[str], unit: Unit, standard: bool) -> s
     """
     names = [*names, *included(device)]
     used = {*re.findall(r"\w+", uncommented(device))} - unit.defined
-    types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in names}
+    types = {
+        header: re.compile(pattern)
+        for header, pattern in _TYPE_HEADERS.items()
+        if header not in names
+    }
     needed = [header for header, pattern in types.items() if any(map(pattern.fullmatch, used))]
     needed += _CUB if "cub/cub.cuh" in names else ()
-    needed += [STANDARD.name, *(f"cuda/std/{name}" for name in _OF_STD if name in names)] if standard else []
+    needed += (
+        [STANDARD.name, *(f"cuda/std/{name}" for name in _OF_STD if name in names)]
+        if standard
+        else []
+    )
     lines = [f"#include <{header}>" for header in needed]
     for line in HOST.read_text(encoding="utf-8").splitlines():
         kind, name, *_ = line.split()
         if kind in ("using", "#define") and name in used:
-            of_nvidia = name.endswith("_t") and any(map(is_of_nvidia, [*names, *needed]))  # whose headers define these
+            of_nvidia = name.endswith("_t") and any(
+                map(is_of_nvidia, [*names, *needed])
+            )  # whose headers define these
             lines.append("#include <cuda/std/cstdint>" if of_nvidia else line)
     return "\n".join(dict.fromkeys(lines))

@@ -40,7 +40,9 @@ def compiled(
         return read(what).rstrip(b"\0 \n").decode(errors="replace")
 
     of_headers = len(headers), _texts(headers.values()), _texts(headers)
-    failed = call("CreateProgram", ctypes.byref(handle), source.encode(), name.encode(), *of_headers)
+    failed = call(
+        "CreateProgram", ctypes.byref(handle), source.encode(), name.encode(), *of_headers
+    )
     failed = failed or call("AddNameExpression", handle, entry.encode())
     failed = failed or call("CompileProgram", handle, len(options), _texts(options))
     log = text("ProgramLog") if handle.value else ""

@@ -51,14 +51,20 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
             lexer, line = self.lexer.clone(), []
             lexer.input(text)
             while token := lexer.token():
-                token.source, token.lineno = file, token.lexpos  # what a macro expands to gets the line of the macro
+                token.source, token.lineno = (
+                    file,
+                    token.lexpos,
+                )  # what a macro expands to gets the line of the macro
                 line.append(token)
                 if token.value == "\n":
                     yield line
                     line = []
 
     preprocessor = Preprocessor()
-    for macro in (*_BUILT_IN, *(macro.replace("=", " ", 1) if "=" in macro else f"{macro} 1" for macro in define)):
+    for macro in (
+        *_BUILT_IN,
+        *(macro.replace("=", " ", 1) if "=" in macro else f"{macro} 1" for macro in define),
+    ):
         preprocessor.define(macro)
     text, starts, places, length = list[str](), list[int](), list[int](), 0
     lacking = re.sub(r"\b__has_include\s*\([^)]*\)", lambda match: "0".ljust(len(match[0])), source)

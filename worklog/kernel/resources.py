@@ -84,12 +84,17 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
         return -(-value // unit) * unit
 
     limits, warps = LIMITS[arch], -(-threads // WARP)
-    bounds = {"warps": limits.warps // warps if threads <= MAX_THREADS else 0, "blocks": limits.blocks}
+    bounds = {
+        "warps": limits.warps // warps if threads <= MAX_THREADS else 0,
+        "blocks": limits.blocks,
+    }
     if registers:
         of_warp = up(registers * WARP, REGISTER_UNIT)
         # The launch check gives each partition its share of warps; the allocation gives each one whole warps.
         fits = of_warp * up(warps, PARTITIONS) <= REGISTERS
-        bounds["registers"] = REGISTERS // PARTITIONS // of_warp * PARTITIONS // warps if fits else 0
+        bounds["registers"] = (
+            REGISTERS // PARTITIONS // of_warp * PARTITIONS // warps if fits else 0
+        )
     if shared_bytes > limits.block_shared:
         bounds["shared memory"] = 0
     elif taken := up(shared_bytes + limits.reserved, limits.unit):
@@ -100,7 +105,14 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
 
 
 MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")
-WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}  # others move 32 bits
+WIDTHS = {
+    "U8": "8",
+    "S8": "8",
+    "U16": "16",
+    "S16": "16",
+    "64": "64",
+    "128": "128",
+}  # others move 32 bits
 
 _LABEL = re.compile(r"^(\.L_x_\w+):")
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?\w+)\s+)?([A-Z][\w.]*)([^;]*);?")
@@ -181,7 +193,11 @@ def main_loop(text: str, symbol: str) -> MainLoop:
         start = labels.get(target[0], index + 1) if target else index + 1
         # A jump back from behind the kernel's end, where assemblers put attempts to wait, ends no loop.
         if start <= index and ("EXIT", "") not in (body := code[start : index + 1]):
-            loop = max(loop, body, key=lambda loop: (sum(name.startswith("FFMA") for name, _ in loop), -len(loop)))
+            loop = max(
+                loop,
+                body,
+                key=lambda loop: (sum(name.startswith("FFMA") for name, _ in loop), -len(loop)),
+            )
     counts: Counter[str] = Counter()
     cache: dict[tuple[int, int], int | None] = {}
     reads: list[set[int]] = []
@@ -198,13 +214,17 @@ def main_loop(text: str, symbol: str) -> MainLoop:
                 if cache.get((slot, register % 2)) != register:
                     reads[-1].add(register)
                 cache[slot, register % 2] = register if part[2] else None
-    conflicts = sum(len(registers) > len({register % 2 for register in registers}) for registers in reads)
+    conflicts = sum(
+        len(registers) > len({register % 2 for register in registers}) for registers in reads
+    )
     multiplied = max(1, len(reads))
     names = [name.partition(".")[0] for name, _ in loop]
     fetched = len(names) - names[::-1].index("LDG") if "LDG" in names else len(names)
     stored = names.index("STS", fetched) if "STS" in names[fetched:] else fetched
     ahead = names[fetched:stored].count("FFMA")
-    return MainLoop(dict(counts.most_common()), sum(map(len, reads)) / multiplied, conflicts / multiplied, ahead)
+    return MainLoop(
+        dict(counts.most_common()), sum(map(len, reads)) / multiplied, conflicts / multiplied, ahead
+    )
 
 
 Widths = tuple[tuple[str, int], ...]
@@ -243,7 +263,10 @@ def section(elf: bytes, name: str) -> bytes:
     return b""
 
 
-VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
+VARIABLE = re.compile(
+    r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -272,7 +295,11 @@ class Compiled:
     @property
     def resources(self) -> dict[str, int]:
         """Registers and bytes of local memory per thread, and static shared bytes per block, for a run's `kernels`."""
-        return {"registers": self.registers, "local_bytes": self.stack_bytes, "shared_bytes": self.shared_bytes}
+        return {
+            "registers": self.registers,
+            "local_bytes": self.stack_bytes,
+            "shared_bytes": self.shared_bytes,
+        }
 
     @cached_property
     def code(self) -> str:
@@ -280,16 +307,24 @@ class Compiled:
         starts = list(_BODY.finditer(self.ptx))
         ends = [*(start.start() for start in starts[1:]), len(self.ptx)]
         own = (start["kind"] == "func" or start["name"] == self.symbol for start in starts)
-        parts = (self.ptx[start.end() : end] for start, end, used in zip(starts, ends, own, strict=True) if used)
+        parts = (
+            self.ptx[start.end() : end]
+            for start, end, used in zip(starts, ends, own, strict=True)
+            if used
+        )
         return "\n".join(parts)
 
     @cached_property
     def mix(self) -> InstructionMix:
         """Of the kernel, with the functions that were not inlined."""
         names = _MNEMONIC.findall(self.code)
-        counts = Counter(kind for name in names for kind, pattern in KINDS.items() if re.match(pattern, name))
+        counts = Counter(
+            kind for name in names for kind, pattern in KINDS.items() if re.match(pattern, name)
+        )
         tensor = [name for name in names if re.match(KINDS[TENSOR], name)]
-        operands = dict.fromkeys(part for name in tensor for part in name.split(".") if part in OPERANDS)
+        operands = dict.fromkeys(
+            part for name in tensor for part in name.split(".") if part in OPERANDS
+        )
         return InstructionMix(dict(counts), tuple(operands))
 
     @property
@@ -298,9 +333,15 @@ class Compiled:
         compiler's own (strings, tables of virtual functions), and those that the code only loads by their names.
         """
         named, loaded = Counter(re.findall(r"[$\w]+", self.ptx)), Counter(_LOADED.findall(self.ptx))
-        names = [name for name in VARIABLE.findall(self.ptx) if not name.startswith(("$", "_ZTV", "__unnamed_"))]
+        names = [
+            name
+            for name in VARIABLE.findall(self.ptx)
+            if not name.startswith(("$", "_ZTV", "__unnamed_"))
+        ]
         own = {*re.findall(r"[$\w]+", self.code)}
-        for declared in reversed(_DECLARED.findall(self.ptx)):  # behind those whose addresses it holds
+        for declared in reversed(
+            _DECLARED.findall(self.ptx)
+        ):  # behind those whose addresses it holds
             mentioned = {*re.findall(r"[$_A-Za-z][$\w]*", declared)} - {"generic"}
             own |= mentioned if mentioned & own else set()
         return [name for name in names if name in own and named[name] > 1 + loaded[name]]
@@ -324,9 +365,13 @@ KINDS = {
     "FP64 sums or products": rf"{_ARITHMETIC}.*\.f64$",
     "masks from __activemask(), which may lack threads in the same branch (state a mask instead)": r"activemask\b",
 }
-_DECLARED = re.compile(r"^(?:\.(?:visible|weak) )?\.global .*\.align \d+ \.\w+ ([^;]*);", re.MULTILINE)
+_DECLARED = re.compile(
+    r"^(?:\.(?:visible|weak) )?\.global .*\.align \d+ \.\w+ ([^;]*);", re.MULTILINE
+)
 _LOADED = re.compile(r"\bld\.[\w.:]+\s[^;]*\[([$\w]+)")
-_BODY = re.compile(r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{")
+_BODY = re.compile(
+    r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{"
+)
 # Also behind a brace: NVIDIA's headers write "{  cvt.rn.f16.f32 %rs1, %f1;}" on one line.
 _MNEMONIC = re.compile(r"(?:^|[{;])\s*(?:@!?%\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.MULTILINE)
 
@@ -342,14 +387,24 @@ class InstructionMix:
     def notes(self) -> list[str]:
         """A line for each kind; empty for a kernel of plain FP32 instructions."""
         on = {TENSOR: f" on {', '.join(self.operands)}"} if self.operands else {}
-        return [f"{kind}{on.get(kind, '')}: {self.counts[kind]} in the PTX" for kind in KINDS if kind in self.counts]
+        return [
+            f"{kind}{on.get(kind, '')}: {self.counts[kind]} in the PTX"
+            for kind in KINDS
+            if kind in self.counts
+        ]
 
     def warnings(self, claimed: str) -> list[str]:
         """Where the code contradicts the claimed precision class; never a verdict."""
         if claimed == "fp32" and TENSOR in self.counts:
-            return ["fp32 is claimed, and the code uses tensor cores, whose sums truncate: check a K as long as yours"]
+            return [
+                "fp32 is claimed, and the code uses tensor cores, whose sums truncate: check a K as long as yours"
+            ]
         if claimed == "fp32" and TRUNCATED in self.counts:
-            return ["fp32 is claimed, and the code truncates: state fp32-emulated if its sums truncate"]
+            return [
+                "fp32 is claimed, and the code truncates: state fp32-emulated if its sums truncate"
+            ]
         if claimed in SHORT_CLASSES and not self.counts.keys() & {TENSOR, SHORTENED}:
-            return [f"{claimed} is claimed, and the code has neither tensor-core instructions nor conversions to it"]
+            return [
+                f"{claimed} is claimed, and the code has neither tensor-core instructions nor conversions to it"
+            ]
         return []

@@ -31,9 +31,15 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
     tile, claims, launch = signature.header(source)
     launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
     rules, _ = signature.domain(source, tile)
-    arguments = (*signature.LADDER, signature.WORKSPACE) if "void* workspace" in source else signature.LADDER
+    arguments = (
+        (*signature.LADDER, signature.WORKSPACE)
+        if "void* workspace" in source
+        else signature.LADDER
+    )
     program = Program(file, source, "", headers=headers)
-    return Kernel(name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea)
+    return Kernel(
+        name, program, (launch,), 0, tile, rules, claims, arguments, number=number, idea=idea
+    )
 
 
 # autotuned has the fastest of the recorded sweep's 20 tiles on an H200 at 4096. Most others have the usual textbook one
@@ -54,9 +60,13 @@ LADDER = (
 )
 
 BLOCKS = 132  # an H200's multiprocessors; any number is right
-EQUAL_SHARES = numbered(18, "equal_shares", "every multiprocessor gets an equal share of all steps along K")
+EQUAL_SHARES = numbered(
+    18, "equal_shares", "every multiprocessor gets an equal share of all steps along K"
+)
 RAGGED = numbered(19, "ragged", "any shape: the copying warps handle the edges")
-SPLIT = numbered(26, "split", "a pass splits each factor once; the product's blocks stay on their multiprocessor")
+SPLIT = numbered(
+    26, "split", "a pass splits each factor once; the product's blocks stay on their multiprocessor"
+)
 ANY_SHAPE = numbered(30, "best", "any shape: the tile follows it, and few tiles share out K")
 SLICED = numbered(None, "sliced", "")  # of best, where C is thin or small
 EXACT = numbered(None, "exact", "")  # of worklog.sgemm, with sums in double precision
@@ -73,7 +83,9 @@ TILES = "(M + BM - 1) / BM * ((N + BN - 1) / BN)"
 SLICES = f"min(BM * BN / 1024, max(4, 512 / ({TILES})))"  # blocks that add the parts of a tile
 
 
-def ragged(a_copied: bool = False, b_copied: bool = False, blocks: int = BLOCKS, whole: bool = False) -> Kernel:
+def ragged(
+    a_copied: bool = False, b_copied: bool = False, blocks: int = BLOCKS, whole: bool = False
+) -> Kernel:
     """Rung 19: rung 18 for any shape. a_copied, b_copied: whether a pass before copies A, and B, so that rows begin at
     multiples of 16 bytes; needed where they don't. whole: for shapes whose number of tiles is a multiple of `blocks`,
     so that no tile has parts.
@@ -82,12 +94,16 @@ def ragged(a_copied: bool = False, b_copied: bool = False, blocks: int = BLOCKS,
     launches = [replace(RAGGED.launch, grid=str(blocks))]
     workspace = [f"{rows} * (({columns} + 3) / 4 * 4)" for rows, columns in sizes]
     if sizes:
-        copied = " + ".join(f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes)
+        copied = " + ".join(
+            f"({rows} + 7) / 8 * (({columns} + 255) / 256)" for rows, columns in sizes
+        )
         launches.insert(0, Launch("copy_rows", copied, "256"))
     if not whole:
         workspace.append(f"{2 * blocks} * BM * BN")
     if not whole and blocks > 1:
-        launches.append(Launch("add_parts<BM, BN, BK, GROUP>", f"min({TILES}, {blocks - 1}), {SLICES}", "256"))
+        launches.append(
+            Launch("add_parts<BM, BN, BK, GROUP>", f"min({TILES}, {blocks - 1}), {SLICES}", "256")
+        )
     needed = f"4 * (4 + {' + '.join(workspace)})" if workspace else ""
     return replace(RAGGED, launches=tuple(launches), main=1 if sizes else 0, workspace=needed)
 
@@ -116,7 +132,10 @@ STAGE_K = 32
 # H200 at 4096 and 8192 that isn't recorded.
 SPLIT_TILES = {64: (8, 1.25), 128: (6, 1.02), 192: (5, 1.0)}
 SPLIT_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 96)
-SPLITTERS, NUMBERS = 512, 8  # threads per block of the splitting pass, and what each takes at a time
+SPLITTERS, NUMBERS = (
+    512,
+    8,
+)  # threads per block of the splitting pass, and what each takes at a time
 # Microseconds of a column's stage, of each tile or part of one beside its stages, and of the launch that adds parts;
 # and bytes per microsecond of that. The first two are rounded from sweeps that aren't recorded, the others assumed.
 STAGE_US, TILE_US, ADD_US, ADDED = 0.004, 2.0, 3.0, 5e6
@@ -131,7 +150,9 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
     lines = f"((M + 127) / 128 * {LINES} + (N + BN - 1) / BN * BN)"
     k_of_part = math.ceil(k / parts)
     threads = 16 if k_of_part <= 128 else 64  # per line; with fewer, most would have nothing to do
-    held = 2 if k_of_part <= 2 * threads * NUMBERS else 8  # eights in a thread's registers; the others are read twice
+    held = (
+        2 if k_of_part <= 2 * threads * NUMBERS else 8
+    )  # eights in a thread's registers; the others are read twice
     splitting = f"split_lines<BM, BN, PARTS, {held}, {threads}>"
     launches = [
         Launch(splitting, f"{lines} / {SPLITTERS // threads}, PARTS", str(SPLITTERS)),
@@ -147,7 +168,9 @@ def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
 
 def split_tiles(shape: Shape, bn: int, parts: int, multiprocessors: int) -> tuple[int, float]:
     """On the busiest multiprocessor: tiles of 128 x bn or parts of one, and stages of a column as in a tile of 192."""
-    tiles = math.ceil(math.ceil(shape.m / LINES) * math.ceil(shape.n / bn) * parts / multiprocessors)
+    tiles = math.ceil(
+        math.ceil(shape.m / LINES) * math.ceil(shape.n / bn) * parts / multiprocessors
+    )
     return tiles, tiles * bn * SPLIT_TILES[bn][1] * math.ceil(math.ceil(shape.k / STAGE_K) / parts)
 
 
@@ -163,7 +186,9 @@ def split_tile(shape: Shape, multiprocessors: int = BLOCKS) -> tuple[int, int]:
     expected_us: dict[tuple[int, int], float] = {}
     for parts in SPLIT_PARTS:
         for bn in SPLIT_TILES:
-            if parts > (1 if bn == 192 else most):  # parts of the widest tile need more registers than there are
+            if parts > (
+                1 if bn == 192 else most
+            ):  # parts of the widest tile need more registers than there are
                 continue
             tiles, stages = split_tiles(shape, bn, parts, multiprocessors)
             adding = ADD_US + added(shape, parts) / ADDED if parts > 1 else 0.0
@@ -178,18 +203,30 @@ def split_at(shape: Shape, arch: str = "") -> Kernel:
 
 
 def any_shape(
-    template: Mapping[str, int], parts: int = 1, a_by_columns: bool = False, b_by_columns: bool = False
+    template: Mapping[str, int],
+    parts: int = 1,
+    a_by_columns: bool = False,
+    b_by_columns: bool = False,
 ) -> Kernel:
     """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
     if a_by_columns or b_by_columns:
-        template = {**template, "A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
+        template = {
+            **template,
+            "A_BY_COLUMNS": int(a_by_columns),
+            "B_BY_COLUMNS": int(b_by_columns),
+        }
     grid, workspace = ANY_SHAPE.grid.removesuffix("1") + str(parts), ""
     launches = [replace(ANY_SHAPE.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
     if parts > 1:
-        grid, workspace = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", f"{FLOAT_BYTES * parts} * M * N"
+        grid, workspace = (
+            "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)",
+            f"{FLOAT_BYTES * parts} * M * N",
+        )
         launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
     rules = "M % WIDTH == 0, N % WIDTH == 0" if a_by_columns else "N % WIDTH == 0"
-    return replace(ANY_SHAPE, template=template, launches=tuple(launches), rules=rules, workspace=workspace)
+    return replace(
+        ANY_SHAPE, template=template, launches=tuple(launches), rules=rules, workspace=workspace
+    )
 
 
 def sliced(template: Mapping[str, int]) -> Kernel:

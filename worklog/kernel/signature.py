@@ -32,14 +32,28 @@ EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
-_MEANING = {"m": "M", "n": "N", "k": "K", "lda": "K", "ldb": "N", "ldc": "N", "wa": "K", "wb": "N", "ha": "M"}
+_MEANING = {
+    "m": "M",
+    "n": "N",
+    "k": "K",
+    "lda": "K",
+    "ldb": "N",
+    "ldc": "N",
+    "wa": "K",
+    "wb": "N",
+    "ha": "M",
+}
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
 # Of column-major matrices, whose memory holds the row-major transposes: C^T = B^T A^T.
 _BY_COLUMNS = {"M": "N", "N": "M", "A": "B", "B": "A", "lda": "N", "ldb": "K", "ldc": "N"}
 _LEADING = "lda", "ldb", "ldc"
-_PASSED = ("void", "float2", "float4")  # elements of a pointer beside float that the gate's memory may be taken for
+_PASSED = (
+    "void",
+    "float2",
+    "float4",
+)  # elements of a pointer beside float that the gate's memory may be taken for
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
 
 
@@ -60,14 +74,18 @@ class Launch:
         """Blocks along x and y, and along z if the grid has that. names: values of names. Raises BadSetting."""
         sizes = tuple(evaluate(part, names) for part in parts(self.grid))
         if len(sizes) > 3:
-            raise BadSetting(f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}")
+            raise BadSetting(
+                f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}"
+            )
         return sizes if len(sizes) > 1 else (*sizes, 1)
 
     def threads(self, names: Mapping[str, int]) -> Block:
         """Threads per block: along x, or along x, y and z. Raises BadSetting."""
         sizes = [evaluate(part, names) for part in parts(self.block)]
         if len(sizes) > 3 or min(sizes) < 1:
-            raise BadSetting(f"cannot read the block {self.block!r}: give threads along x, y and z: 256 or 32,8")
+            raise BadSetting(
+                f"cannot read the block {self.block!r}: give threads along x, y and z: 256 or 32,8"
+            )
         while len(sizes) > 1 and sizes[-1] == 1:
             sizes.pop()
         return sizes[0] if len(sizes) == 1 else tuple(sizes)
@@ -77,7 +95,9 @@ def launch_text(argument: str, given: Any) -> str:
     """A grid or a block as one text: "N / 8, M", 256, or ("N / 8", "M"). Raises BadSetting."""
     texts = listed(argument, given)
     if not all(isinstance(size, str | Integral) for size in texts):
-        raise BadSetting(f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {given!r:.60}")
+        raise BadSetting(
+            f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {given!r:.60}"
+        )
     words = ", ".join(map(str, texts))
     if re.fullmatch(r"[1-9]\d*(?: ?x ?[1-9]\d*)+", words):
         words = words.replace("x", ",")
@@ -92,9 +112,15 @@ def order(words: str, file: str, function: str, defined: Definition, unit: Unit)
     for parameter in declared:
         kind, known = parameter.type, {*_PASSED, *defined.template}
         if kind.endswith(("*", "]")):
-            raise BadSetting(f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major")
+            raise BadSetting(
+                f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major"
+            )
         numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
-        if known.isdisjoint(re.findall(r"\w+", kind)) if not parameter.dtype else parameter.dtype not in numbers:
+        if (
+            known.isdisjoint(re.findall(r"\w+", kind))
+            if not parameter.dtype
+            else parameter.dtype not in numbers
+        ):
             advice = "the gate passes float*, float and integers of 32 and 64 bits: give the kernel these instead"
             raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
     if words:
@@ -105,8 +131,14 @@ def order(words: str, file: str, function: str, defined: Definition, unit: Unit)
         values = _by_name(declared, file, function, defined.body)
         if _is_by_columns(defined, unit):
             named = zip((p.name.lower() for p in declared), values, strict=True)
-            values = [_BY_COLUMNS.get(name if name in _LEADING else value, value) for name, value in named]
-    wide = {n for n, parameter in enumerate(declared) if not parameter.pointer and parameter.dtype.endswith("int64")}
+            values = [
+                _BY_COLUMNS.get(name if name in _LEADING else value, value) for name, value in named
+            ]
+    wide = {
+        n
+        for n, parameter in enumerate(declared)
+        if not parameter.pointer and parameter.dtype.endswith("int64")
+    }
     return tuple(f"{WIDE}{value}" if n in wide else value for n, value in enumerate(values))
 
 
@@ -115,25 +147,37 @@ def _given(words: str, file: str, declared: int) -> list[str]:
     names = parts(words)
     for name in names:
         if name not in LADDER:
-            raise BadSetting(f"--args {words}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}")
+            raise BadSetting(
+                f"--args {words}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}"
+            )
     if any(names.count(name) != 1 for name in MATRICES) or not any(name in SIZES for name in names):
         raise BadSetting(f"--args {words}: give A, B and C once each and at least one of M, N, K")
     if declared != len(names):
-        raise BadSetting(f"--args {words}: {file} declares {declared} parameters, and {len(names)} are given")
+        raise BadSetting(
+            f"--args {words}: {file} declares {declared} parameters, and {len(names)} are given"
+        )
     return names
 
 
 def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any) -> list[str]:
     """The values of parameters by their names, N for an only size: A, B and C once each, and at least one size."""
-    kinds = ["pointer" if p.pointer else "integer" if "int" in p.dtype else "float" for p in declared]
-    if kinds == ["pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER]:
+    kinds = [
+        "pointer" if p.pointer else "integer" if "int" in p.dtype else "float" for p in declared
+    ]
+    if kinds == [
+        "pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER
+    ]:
         return [*LADDER]
     if (pointers := kinds.count("pointer")) != len(MATRICES):
-        raise BadSetting(f"{file}: {function} takes {pointers} pointers: the gate passes three: A, B and C")
+        raise BadSetting(
+            f"{file}: {function} takes {pointers} pointers: the gate passes three: A, B and C"
+        )
     values = []
     numbers = [p for p in declared if not p.pointer and p.name.lower() not in ("alpha", "beta")]
     if not numbers:
-        raise BadSetting(f"{file}: {function} takes no size: the gate checks several shapes, and passes M, N and K")
+        raise BadSetting(
+            f"{file}: {function} takes no size: the gate checks several shapes, and passes M, N and K"
+        )
     for parameter in declared:
         if parameter.pointer:
             matrix = _MATRIX.fullmatch(parameter.name)
@@ -167,7 +211,9 @@ def _is_by_columns(defined: Definition, unit: Unit) -> bool:
     names = [parameter.name.lower() for parameter in defined.parameters]
     for call in (call for function in unit.functions for call in function.calls):
         given = dict(zip(names, call.arguments, strict=False))
-        leading, columns, rows = ([given.get(name, "") for name in of] for of in (_LEADING, "mkm", "knn"))
+        leading, columns, rows = (
+            [given.get(name, "") for name in of] for of in (_LEADING, "mkm", "knn")
+        )
         named = [call.names.get(name, "") for name in leading]  # int lda = m
         of_columns = all(leading) and columns in (leading, named) and columns != rows
         if of_columns and f"::{defined.name}".endswith(f"::{call.function}"):
@@ -181,9 +227,15 @@ def _products(node: Any) -> list[set[str]]:
     def factors(node: Any) -> set[str]:
         if node.type == "binary_expression" and node.children[1].type == "*":
             return set().union(*map(factors, node.named_children))
-        return factors(node.named_children[0]) if node.type == "parenthesized_expression" else {text_of(node)}
+        return (
+            factors(node.named_children[0])
+            if node.type == "parenthesized_expression"
+            else {text_of(node)}
+        )
 
-    return [found for product in nodes(node, "binary_expression") if len(found := factors(product)) > 1]
+    return [
+        found for product in nodes(node, "binary_expression") if len(found := factors(product)) > 1
+    ]
 
 
 def described(defined: Definition, values: Sequence[str]) -> list[str]:
@@ -192,15 +244,23 @@ def described(defined: Definition, values: Sequence[str]) -> list[str]:
     if tuple(plain) == LADDER:
         return []
     names = [parameter.name for parameter in defined.parameters]
-    said = f"parameters ({', '.join(names)})" + ("" if names == plain else f": passed as ({', '.join(plain)})")
-    said += " for column-major matrices" if dict(zip(names, plain, strict=True)).get("lda") == "N" else ""
+    said = f"parameters ({', '.join(names)})" + (
+        "" if names == plain else f": passed as ({', '.join(plain)})"
+    )
+    said += (
+        " for column-major matrices"
+        if dict(zip(names, plain, strict=True)).get("lda") == "N"
+        else ""
+    )
     said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
     return [said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else "")]
 
 
 def fixed(values: Sequence[str]) -> str:
     """What a kernel with these parameters computes with, where it doesn't take alpha or beta: "alpha = 1"."""
-    return " and ".join(text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in values)
+    return " and ".join(
+        text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in values
+    )
 
 
 def header(source: str) -> tuple[dict[str, int], str, Launch]:
@@ -212,7 +272,9 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
     tile = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", lines.get("Tile", ""))}
     claims, launch = lines.get("Claims", ""), Launch("")
-    if stated := re.fullmatch(r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", "")):
+    if stated := re.fullmatch(
+        r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", "")
+    ):
         with suppress(BadSetting):
             read = Launch("", stated[1], stated[2], evaluate(stated[3] or "0", tile))
             read.blocks({**dict.fromkeys(SIZES, 1), **tile})
@@ -250,22 +312,38 @@ def covered(grid: str) -> tuple[list[str], bool]:
 
 
 def launch(
-    source: str, unit: Unit, function: str, defined: Definition, values: Sequence[str], instance: str, threads: str
+    source: str,
+    unit: Unit,
+    function: str,
+    defined: Definition,
+    values: Sequence[str],
+    instance: str,
+    threads: str,
 ) -> tuple[Launch, str, list[str]]:
     """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; where it was
     read; and what wasn't understood. An empty one where it states none, or several. instance: arguments of the
     template, as in "32, 8". threads: the block that a user states.
     """
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
-    own = {p.name: size for p, value in zip(defined.parameters, values, strict=False) if (size := _size(value))}
-    known = {**unit.names(defined), **{name: value for name, value in defined.template.items() if value}, **template}
+    own = {
+        p.name: size
+        for p, value in zip(defined.parameters, values, strict=False)
+        if (size := _size(value))
+    }
+    known = {
+        **unit.names(defined),
+        **{name: value for name, value in defined.template.items() if value},
+        **template,
+    }
     free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
     launches, blocks, unread, prose = dict[Launch, str](), set[str](), list[str](), list[str]()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         try:
             launches[_readable(function, sizes(grid, free), sizes(block, free), own)] = "a comment"
         except BadSetting as error:
-            prose = [f"the launch in a comment isn't read: {str(error).partition(': use integers')[0]}"]
+            prose = [
+                f"the launch in a comment isn't read: {str(error).partition(': use integers')[0]}"
+            ]
 
     def why_not(call: Call) -> str:
         """Read a launch of the host; why it can't be read."""
@@ -279,7 +357,11 @@ def launch(
                 # One variable for two sizes says nothing of a grid.
                 other = passed.get(variable[1], size)
                 passed[variable[1]] = size if size == other else f"{other}_or_{size}"
-        names = {name: text for name, text in {**unit.names(call), **template}.items() if name not in passed}
+        names = {
+            name: text
+            for name, text in {**unit.names(call), **template}.items()
+            if name not in passed
+        }
         arguments = ", ".join(reduced(part, names) for part in call.template)
         is_found_by_the_compiler = not arguments and not all(defined.template.values())
         if instance and arguments != ", ".join(parts(instance)) and not is_found_by_the_compiler:
@@ -288,7 +370,10 @@ def launch(
         grid, block, shared = (*call.configuration, "0", "0")[:3]
         try:
             blocks.add(_readable(entry, ["1"], sizes(block, names), passed).block)
-            read, origin = _readable(entry, sizes(grid, names), sizes(block, names), passed), "the host code"
+            read, origin = (
+                _readable(entry, sizes(grid, names), sizes(block, names), passed),
+                "the host code",
+            )
         except BadSetting as error:
             return str(error).partition(": use integers")[0]
         try:
@@ -305,7 +390,9 @@ def launch(
         where = f"line {call.line}" if call.line else "a header"
         unread += [f"{where}: a launch isn't read: {why}"] if why else []
     if len(launches) > 1:
-        differ = " or ".join(f"{read.function} with grid {read.grid}, block {read.block}" for read in launches)
+        differ = " or ".join(
+            f"{read.function} with grid {read.grid}, block {read.block}" for read in launches
+        )
         return Launch(function), "", [f"its launches differ: {differ}", *unread]
     if launches:
         return (*launches.popitem(), unread)
@@ -313,7 +400,11 @@ def launch(
     if guessed is None:
         return Launch(function), "", unread
     tile, origin = guessed
-    if len(blocks) == 1 and tile.block not in blocks and parts(min(blocks))[0] == parts(tile.block)[0]:
+    if (
+        len(blocks) == 1
+        and tile.block not in blocks
+        and parts(min(blocks))[0] == parts(tile.block)[0]
+    ):
         # The host's block is as wide as the tile, and higher or lower: such as with warps that only copy.
         tile, origin = replace(tile, block=min(blocks)), f"{origin} and the host code"
     return tile, origin, unread
@@ -330,7 +421,11 @@ def launches_of(unit: Unit) -> Iterator[list[Call]]:
 
 
 def _by_tile(
-    function: str, defined: Definition, known: Mapping[str, str], own: Mapping[str, str], threads: str
+    function: str,
+    defined: Definition,
+    known: Mapping[str, str],
+    own: Mapping[str, str],
+    threads: str,
 ) -> tuple[Launch, str] | None:
     """The launch of a tile per block, or of a thread per element, where it is clear which index walks the columns of C;
     and which of these it was.
@@ -340,7 +435,9 @@ def _by_tile(
     blocks = dict(axes)  # and of those that are the same
     for given in nodes(defined.body, "init_declarator", "assignment_expression"):
         name, value = (text_of(given.named_children[side]) for side in (0, -1))
-        for index in {text_of(field) for field in nodes(given.named_children[-1], "field_expression")} & {*INDICES}:
+        for index in {
+            text_of(field) for field in nodes(given.named_children[-1], "field_expression")
+        } & {*INDICES}:
             axes[name] = index[-1]
         blocks |= {name: blocks[value]} if value in blocks else {}
     compared = dict[str, set[str]]()
@@ -358,13 +455,21 @@ def _by_tile(
             walked.add((axis == "x") == is_column)
     if len(walked) != 1:
         return None
-    columns_first, planar, tile = walked.pop(), "threadIdx.y" in body, {"x": set[str](), "y": set[str]()}
+    columns_first, planar, tile = (
+        walked.pop(),
+        "threadIdx.y" in body,
+        {"x": set[str](), "y": set[str]()},
+    )
     for factors in products:
         for name in factors & blocks.keys():
-            tile[blocks[name]] |= {size for factor in factors if (size := reduced(factor, known)).isdigit()}
+            tile[blocks[name]] |= {
+                size for factor in factors if (size := reduced(factor, known)).isdigit()
+            }
     if len(tile["x"]) == len(tile["y"]) == 1:
         grid = [min(tile["x"]), min(tile["y"])]
-        per_thread = [known.get(name, "1") for name in (("TN", "TM") if columns_first else ("TM", "TN"))]
+        per_thread = [
+            known.get(name, "1") for name in (("TN", "TM") if columns_first else ("TM", "TN"))
+        ]
         block = [f"{size} / ({each})" for size, each in zip(grid, per_thread, strict=True)]
         block = block if planar else [defined.bounds or " * ".join(f"({size})" for size in block)]
     elif not planar or "blockDim.y" not in body or "__shared__" in body:
@@ -374,7 +479,9 @@ def _by_tile(
     sizes = ("N", "M") if columns_first else ("M", "N")
     grid, block = ([reduced(part, known) for part in listed] for listed in (grid, block))
     with suppress(BadSetting):
-        rounded = [f"({size} + {part} - 1) / {part}" for size, part in zip(sizes, grid, strict=True)]
+        rounded = [
+            f"({size} + {part} - 1) / {part}" for size, part in zip(sizes, grid, strict=True)
+        ]
         read = _readable(function, rounded, block, {})
         if evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
             return read, "the tile" if any(tile.values()) else "its indices"
@@ -387,7 +494,9 @@ def _size(value: str) -> str:
     return size if size in SIZES else ""
 
 
-def _readable(function: str, grid: Sequence[str], block: Sequence[str], own: Mapping[str, str]) -> Launch:
+def _readable(
+    function: str, grid: Sequence[str], block: Sequence[str], own: Mapping[str, str]
+) -> Launch:
     """The launch of reduced sizes, whose names `own` maps to M, N and K. Raises BadSetting."""
     texts = []
     for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):

@@ -35,7 +35,9 @@ from worklog.kernel.unit import Call, Definition, Unit, read
 from worklog.problem import PROBLEMS, Parameter, Problem, dtype_of
 
 FUNCTION = "solution"
-_WAITS = re.compile(r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|")
+_WAITS = re.compile(
+    r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|"
+)
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
 ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
 ROLES = ("input", "output", "extra")
@@ -66,7 +68,9 @@ def find_problem(what: str, dtype: str = "") -> Problem:
     except BadSetting:
         raise
     except Exception as error:
-        raise BadSetting(f"{what}() raised {type(error).__name__}: {error}: correct its __init__") from error
+        raise BadSetting(
+            f"{what}() raised {type(error).__name__}: {error}: correct its __init__"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,9 @@ class Solution(Kernel):
         path = Path(what)
         program = Program(path.name, read_source(path), "")
         folders = tuple(str(Path(folder).resolve()) for folder in (*include, path.parent))
-        return cls(path.stem, program, (Launch(FUNCTION),), folders=folders, define=tuple(define), **of)
+        return cls(
+            path.stem, program, (Launch(FUNCTION),), folders=folders, define=tuple(define), **of
+        )
 
     def load(self, device: Device, *, fresh: bool = False) -> Runnable:
         """As Kernel has it; BadSetting also for a signature that isn't the problem's."""
@@ -153,7 +159,11 @@ class Solution(Kernel):
 
     def describe(self) -> dict[str, Any]:
         """For a run's `kernels`."""
-        sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(self.source.encode()).hexdigest()
+        sha256 = (
+            self.host.sha256
+            if self.host is not None
+            else hashlib.sha256(self.source.encode()).hexdigest()
+        )
         about = {"file": self.file, "sha256": sha256, "entry": self.entry}
         return {**about, "problem": self.problem, "dtype": self.dtype, "user": "solution"}
 
@@ -162,7 +172,12 @@ class Solver(Runnable):
     """A solution on a device. problem: that it solves."""
 
     def __init__(self, solution: Solution, problem: Problem, device: Device) -> None:
-        self.name, self.solution, self.problem, self.device = solution.name, solution, problem, device
+        self.name, self.solution, self.problem, self.device = (
+            solution.name,
+            solution,
+            problem,
+            device,
+        )
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         return self.solution.describe()
@@ -171,13 +186,17 @@ class Solver(Runnable):
 class _Kernels(Solver):
     """Kernels that a device compiles, launched as the source states. own: the host function's definition."""
 
-    def __init__(self, solution: Solution, problem: Problem, device: Device, own: Definition) -> None:
+    def __init__(
+        self, solution: Solution, problem: Problem, device: Device, own: Definition
+    ) -> None:
         super().__init__(solution, problem, device)
         self.own, self._compiled = own, dict[tuple[str, int], Any]()
         self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
 
     def enqueue(self, *arguments: Passed) -> None:
-        given = dict(zip((parameter.name for parameter in self.own.parameters), arguments, strict=True))
+        given = dict(
+            zip((parameter.name for parameter in self.own.parameters), arguments, strict=True)
+        )
         key = tuple(passed.number if passed.buffer is None else None for passed in arguments)
         if key not in self._launches:  # once, so that a timed launch parses nothing
             self._launches[key] = self._read(given)
@@ -197,7 +216,11 @@ class _Kernels(Solver):
                 continue
             try:
                 call = next((call for call in own.calls if call.node.parent == statement), None)
-                names = {**unit.names(own), **(unit.names(call) if call is not None else {}), **integers}
+                names = {
+                    **unit.names(own),
+                    **(unit.names(call) if call is not None else {}),
+                    **integers,
+                }
                 launches.append(self._launch(call, names, given))
             except BadSetting as error:
                 raise BadSetting(
@@ -207,16 +230,23 @@ class _Kernels(Solver):
             raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
         return launches
 
-    def _launch(self, call: Call | None, names: Mapping[str, str], given: Mapping[str, Passed]) -> _Launch:
+    def _launch(
+        self, call: Call | None, names: Mapping[str, str], given: Mapping[str, Passed]
+    ) -> _Launch:
         """A launch, compiled. names: expressions of names."""
         if call is None or not 2 <= len(call.configuration) <= 4:
             raise BadSetting(ADVICE)
         template = ", ".join(reduced(word, names) for word in call.template)
         entry = f"{call.function}<{template}>" if template else call.function
-        grid, block = (tuple(evaluate(size, {}) for size in sizes(words, names)) for words in call.configuration[:2])
+        grid, block = (
+            tuple(evaluate(size, {}) for size in sizes(words, names))
+            for words in call.configuration[:2]
+        )
         for words, counts in zip(call.configuration, (grid, block), strict=False):
             if len(counts) > 3 or min(counts) < 1:
-                raise BadSetting(f"{words} is {counts}: a grid and a block have one to three sizes of at least 1")
+                raise BadSetting(
+                    f"{words} is {counts}: a grid and a block have one to three sizes of at least 1"
+                )
         defined = self.solution.unit.definition(call.function)
         if defined is None:
             raise BadSetting(f"{entry} is no kernel of this file: define it as __global__ void")
@@ -225,21 +255,34 @@ class _Kernels(Solver):
             raise BadSetting(f"{entry} takes {takes} parameters, and the launch passes {passes}")
         pairs = zip(defined.parameters, call.arguments, strict=True)
         values = [_bound(parameter, text, names, given) for parameter, text in pairs]
-        shared = evaluate(reduced(call.configuration[2], names), {}) if len(call.configuration) > 2 else 0
+        shared = (
+            evaluate(reduced(call.configuration[2], names), {})
+            if len(call.configuration) > 2
+            else 0
+        )
         if (entry, shared) not in self._compiled:
-            solution, taken = self.solution, tuple(parameter.name for parameter in defined.parameters)
+            solution, taken = (
+                self.solution,
+                tuple(parameter.name for parameter in defined.parameters),
+            )
             code, _ = prepared(solution.file, solution.source, solution.folders, solution.define)
             program = replace(code, entry=entry, arguments=taken, shared=shared)
             compiled = self.device.compile(program)
             for (other, _), known in self._compiled.items():
                 if shared_by_both := {*known.compiled.variables} & {*compiled.compiled.variables}:
-                    variable = f"{other} and {entry} use {min(shared_by_both)}, of which each has its own"
-                    raise BadSetting(f"{variable}: pass data in a parameter of {FUNCTION}, or write one kernel")
+                    variable = (
+                        f"{other} and {entry} use {min(shared_by_both)}, of which each has its own"
+                    )
+                    raise BadSetting(
+                        f"{variable}: pass data in a parameter of {FUNCTION}, or write one kernel"
+                    )
             self._compiled[entry, shared] = compiled
         return self._compiled[entry, shared], (*grid, 1, 1)[:3], (*block, 1, 1)[:3], values
 
 
-def _bound(parameter: Parameter, text: str, names: Mapping[str, str], given: Mapping[str, Passed]) -> Any:
+def _bound(
+    parameter: Parameter, text: str, names: Mapping[str, str], given: Mapping[str, Passed]
+) -> Any:
     """What a kernel's parameter gets: the name of a buffer, or a number of the parameter's type."""
     bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", reduced(text, {})).strip()
     passed = given.get(bare)
@@ -249,11 +292,15 @@ def _bound(parameter: Parameter, text: str, names: Mapping[str, str], given: Map
     if parameter.pointer:
         return bare
     if parameter.dtype in ("", "bfloat16"):
-        raise BadSetting(f"{parameter.name} is a {parameter.type}, which can't be passed: take a float")
+        raise BadSetting(
+            f"{parameter.name} is a {parameter.type}, which can't be passed: take a float"
+        )
     number = np.dtype(parameter.dtype).type
     if passed is not None:
         return number(passed.number)
-    return number(float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {}))
+    return number(
+        float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {})
+    )
 
 
 class _Python(Solver):
@@ -261,7 +308,9 @@ class _Python(Solver):
 
     is_host = True
 
-    def __init__(self, solution: Solution, problem: Problem, device: Device, host: HostFunction) -> None:
+    def __init__(
+        self, solution: Solution, problem: Problem, device: Device, host: HostFunction
+    ) -> None:
         super().__init__(solution, problem, device)
         loan = loan_of(device, f"{self.name} is a Python function")
         self.returned: Any = None
@@ -288,7 +337,9 @@ class _Python(Solver):
         outputs = self._arrays(arguments, "output")
         results = self.returned if isinstance(self.returned, tuple | list) else (self.returned,)
         if len(results) != len(outputs) or not all(hasattr(result, "shape") for result in results):
-            raise LaunchFailed(f"{self.name} takes the inputs only: return the outputs, or take all parameters")
+            raise LaunchFailed(
+                f"{self.name} takes the inputs only: return the outputs, or take all parameters"
+            )
         with self.loan.current():
             for output, result in zip(outputs, results, strict=True):
                 shape, right = tuple(result.shape), tuple(output.shape)
@@ -300,7 +351,9 @@ class _Python(Solver):
 def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
     """Starter code by file, in CUDA and Python. called: the problem as one types it. Raises BadSetting."""
     declared = problem.signature
-    written = [parameter.name for parameter in declared if parameter.pointer and not parameter.const]
+    written = [
+        parameter.name for parameter in declared if parameter.pointer and not parameter.const
+    ]
     needed = {HEADERS[parameter.type] for parameter in declared if parameter.type in HEADERS}
     values = {
         "ABOUT": " ".join((inspect.getdoc(problem) or "a problem").partition("\n\n")[0].split()),

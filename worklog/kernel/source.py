@@ -70,7 +70,9 @@ def kernels_dir() -> Path:
 def read_source(path: Path) -> str:
     """The text of a .cu file. Raises WorklogError where it can't be read."""
     try:
-        return read_text(path, "utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
+        return read_text(
+            path, "utf-8-sig"
+        )  # some editors write a byte order mark, which NVRTC rejects
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
         raise WorklogError(f"cannot read {path}: {why}") from error
@@ -96,17 +98,28 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.IfExp):
             holds = (value(node.test) != 0) * 1
             return holds * value(node.body) + (1 - holds) * value(node.orelse)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("min", "max") and node.args and not node.keywords:
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) in ("min", "max")
+            and node.args
+            and not node.keywords
+        ):
             less = ast.unparse(node.func) == "min"
             return reduce(lambda x, y: x + (y - x) * ((y < x) == less), map(value, node.args))
         unread, whole = ast.unparse(node), expression.strip()
-        raise BadSetting(f"cannot read {unread!r}{f' in {whole!r}' if unread != whole else ''}: {advice}")
+        raise BadSetting(
+            f"cannot read {unread!r}{f' in {whole!r}' if unread != whole else ''}: {advice}"
+        )
 
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of 1in or 0x1for
             return value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
-        reason = "division by zero" if isinstance(error, ZeroDivisionError) else "not an integer expression"
+        reason = (
+            "division by zero"
+            if isinstance(error, ZeroDivisionError)
+            else "not an integer expression"
+        )
         raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
 
 
@@ -189,7 +202,9 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
         element, *lengths = re.split(r"\s*[\[\]]+", text_of(children[0]).strip("() "))
         if dtype := TYPES.get(element):
             size = str(Parameter("", "", dtype, False).itemsize)
-            return " * ".join((size, *(f"({_of_text(length, names, depth)})" for length in lengths if length)))
+            return " * ".join(
+                (size, *(f"({_of_text(length, names, depth)})" for length in lengths if length))
+            )
     if kind == "call_expression" and len(children) == 2:
         return _called(text_of(children[0]).removeprefix("std::"), children[1], names, depth)
     text = text_of(node)
@@ -200,11 +215,18 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
 
 def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> str:
     """A call: of a function that returns an expression, of a cast, or of a division that rounds up, by its name."""
-    values, known = [_plain(argument, names, depth) for argument in arguments.named_children], names.get(name, "")
+    values, known = (
+        [_plain(argument, names, depth) for argument in arguments.named_children],
+        names.get(name, ""),
+    )
     if known.startswith("[") and depth and (function := expression(known)) is not None:
-        listed, returned = (next(nodes(function, kind), None) for kind in ("parameter_list", "return_statement"))
+        listed, returned = (
+            next(nodes(function, kind), None) for kind in ("parameter_list", "return_statement")
+        )
         if listed is not None and returned is not None:
-            declared = (text_of(parameter.named_children[-1]) for parameter in listed.named_children)
+            declared = (
+                text_of(parameter.named_children[-1]) for parameter in listed.named_children
+            )
             own = {name: f"({value})" for name, value in zip(declared, values, strict=False)}
             inner = {name: text for name, text in names.items() if name not in own}
             return f"({filled(_plain(returned.named_children[0], inner, depth - 1), own)})"
@@ -212,18 +234,30 @@ def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> 
         return f"({values[0]})"
     if len(values) == 1 and name in ("ceil", "ceilf"):
         quotient = next(nodes(arguments, "binary_expression"), None)
-        if quotient is None or quotient.children[1].type != "/" or not _OF_FLOATS.search(text_of(quotient)):
+        if (
+            quotient is None
+            or quotient.children[1].type != "/"
+            or not _OF_FLOATS.search(text_of(quotient))
+        ):
             return values[0]  # of a division of integers, which has rounded down
         values, name = [_plain(part, names, depth) for part in quotient.named_children], "ceil_div"
     ceiling = len(values) == 2 and _CEILING.search(name)
-    return f"(({values[0]} + {values[1]} - 1) / {values[1]})" if ceiling else f"{name}({', '.join(values)})"
+    return (
+        f"(({values[0]} + {values[1]} - 1) / {values[1]})"
+        if ceiling
+        else f"{name}({', '.join(values)})"
+    )
 
 
 def sizes_in(text: str) -> list[str]:
     """The sizes of a grid or a block as they are written: dim3(a, b), {a, b}, (a, b), or a, b."""
     written = re.fullmatch(r"\s*(?:dim3\s*[({]|\{)(.*)[)}]\s*", text, re.DOTALL)
     tree = expression(text) if written is None else None
-    if tree is not None and tree.type == "parenthesized_expression" and tree.named_children[0].type[:5] == "comma":
+    if (
+        tree is not None
+        and tree.type == "parenthesized_expression"
+        and tree.named_children[0].type[:5] == "comma"
+    ):
         return parts(text_of(tree)[1:-1])
     return parts(written[1] if written else text)
 
@@ -259,12 +293,16 @@ def blank(text: str) -> str:
 
 def needs_sm_90a(source: str) -> bool:
     """Whether the source, and not a comment in it, names what ptxas takes for sm_90a only."""
-    return bool(_OF_SM_90A.search(source) and _OF_SM_90A.search(code_lines(source)))  # most are searched once
+    return bool(
+        _OF_SM_90A.search(source) and _OF_SM_90A.search(code_lines(source))
+    )  # most are searched once
 
 
 def uncommented(source: str) -> str:
     """The source with spaces in place of comments."""
-    return _NOT_CODE.sub(lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source)
+    return _NOT_CODE.sub(
+        lambda match: blank(match[0]) if match[0].startswith("/") else match[0], source
+    )
 
 
 def comments(source: str) -> str:
@@ -295,7 +333,11 @@ def types_of(symbol: str) -> list[str]:
 
 def demangled(text: str) -> str:
     """A text with functions' names in place of the compiler's symbols: lab::gemm of _ZN3lab4gemmEPf."""
-    return re.sub(r"\b_Z[\w$]+", lambda symbol: re.sub(r"^\w+ (?=\S+<)|<.*|\(.*", "", _demangled(symbol[0])), text)
+    return re.sub(
+        r"\b_Z[\w$]+",
+        lambda symbol: re.sub(r"^\w+ (?=\S+<)|<.*|\(.*", "", _demangled(symbol[0])),
+        text,
+    )
 
 
 def _demangled(symbol: str) -> str:
@@ -312,14 +354,18 @@ def targets(node: Any) -> set[str]:
     function, arguments = (node.child_by_field_name(field) for field in ("function", "arguments"))
     if arguments is None or text_of(function) in (*BY_CONFIG, *BY_ADDRESSES):
         return set()
-    return {text_of(given)[1:] for given in arguments.named_children if text_of(given).startswith("&")}
+    return {
+        text_of(given)[1:] for given in arguments.named_children if text_of(given).startswith("&")
+    }
 
 
 def forget(names: dict[str, str], targets: Iterable[str]) -> None:
     """Names whose value changes, and those that are computed from them."""
     for target in targets:
         if target in names or f"{target}.x" in names:
-            of_target = re.compile(rf"{re.escape(target)}(?:\.\w+)?|.*\b{re.escape(target)}\b.*", re.DOTALL)
+            of_target = re.compile(
+                rf"{re.escape(target)}(?:\.\w+)?|.*\b{re.escape(target)}\b.*", re.DOTALL
+            )
             for name, text in names.items():
                 mentions = text != UNCLEAR and (target in text or target in name)
                 if mentions and (of_target.fullmatch(name) or of_target.fullmatch(text)):
@@ -346,10 +392,14 @@ def declare(node: Any, names: dict[str, str]) -> None:
     kind = text_of(node.child_by_field_name("type"))
     for declarator in node.children_by_field_name("declarator"):
         value, name = declarator.child_by_field_name("value"), declarator
-        if declarator.type == "function_declarator" and kind == "dim3":  # dim3 grid(n, m) may look like one
+        if (
+            declarator.type == "function_declarator" and kind == "dim3"
+        ):  # dim3 grid(n, m) may look like one
             value = declarator.child_by_field_name("parameters")
         while name is not None and name.type != "identifier":
-            in_brackets = name.named_children if name.type == "parenthesized_declarator" else [None]  # (*function)
+            in_brackets = (
+                name.named_children if name.type == "parenthesized_declarator" else [None]
+            )  # (*function)
             name = name.child_by_field_name("declarator") or in_brackets[0]
         if name is None:
             continue
@@ -368,5 +418,8 @@ def declare(node: Any, names: dict[str, str]) -> None:
                     given.named_children[-1] if pair else given
                 )
         else:
-            is_list = value.type == "initializer_list" and declarator.child_by_field_name("declarator") == name
+            is_list = (
+                value.type == "initializer_list"
+                and declarator.child_by_field_name("declarator") == name
+            )
             assign(names, own, text[1:-1] if is_list or value.type == "argument_list" else text)

@@ -29,7 +29,17 @@ from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
-from worklog.runs import CUBLAS, KNOWN, LEAST_SAMPLES, Table, median, open_comparison, open_run, runs_dir, signed
+from worklog.runs import (
+    CUBLAS,
+    KNOWN,
+    LEAST_SAMPLES,
+    Table,
+    median,
+    open_comparison,
+    open_run,
+    runs_dir,
+    signed,
+)
 from worklog.settings import PITFALLS
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
@@ -67,7 +77,9 @@ def check_answer(notebook: str, answer: object = None) -> Graded:
     number.
     """
     if notebook not in EXERCISES:
-        raise BadSetting(f"no notebook {notebook!r} has an exercise: choose from {', '.join(sorted(EXERCISES))}")
+        raise BadSetting(
+            f"no notebook {notebook!r} has an exercise: choose from {', '.join(sorted(EXERCISES))}"
+        )
     wanted, kind, grade = EXERCISES[notebook]
     if answer is None:
         return Graded(False, f"there is no answer. Set `answer` to {wanted}")
@@ -86,36 +98,51 @@ def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
     return Graded(right, facts if right else f"{facts}. Hint: {hint}", label)
 
 
-def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str) -> Graded:
+def _number(
+    answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str
+) -> Graded:
     """Grade a number. mistakes: numbers that a typical mistake gives, by the words that name it."""
     if math.isclose(answer, right, rel_tol=CLOSE):
         return Graded(True, f"{right:.4g} {unit}", label, right)
     for words, wrong in mistakes.items():
         if math.isclose(answer, wrong, rel_tol=CLOSE):
             return Graded(False, words, label)
-    return _graded(False, f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label)
+    return _graded(
+        False, f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label
+    )
 
 
 def _fastest_at_256(name: str) -> Graded:
     run = results(shapes=[256])
     times = {m.kernel: m for m in run.measurements if m.us and m.kernel != CUBLAS}
     if name not in times:
-        return Graded(False, f"{name} isn't a rung with a time at 256: choose from {', '.join(times)}", run.label)
+        return Graded(
+            False,
+            f"{name} isn't a rung with a time at 256: choose from {', '.join(times)}",
+            run.label,
+        )
     blocks = {record.name: math.prod(record.blocks(Shape.of(256))) for record in map(rung, times)}
     facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks[name]} blocks on {run.gpu.multiprocessors} SMs"
     fastest = min(times.values(), key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
-    fewer, as_many = "which rungs have more blocks at this size?", "which rung with as many blocks reads less memory?"
+    fewer, as_many = (
+        "which rungs have more blocks at this size?",
+        "which rung with as many blocks reads less memory?",
+    )
     hint = fewer if blocks[name] < max(blocks.values()) else as_many
     return _graded(False, f"{facts}, and another rung is faster", hint, run.label)
 
 
 def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
     if settings.get("warmup") != "none":
-        return _graded(False, "with the warm-up there is no cold start to see", "begin with warmup = none")
+        return _graded(
+            False, "with the warm-up there is no cold start to see", "begin with warmup = none"
+        )
     answers = Answers(grid_runs())
-    cold, warm = (answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"}))
+    cold, warm = (
+        answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"})
+    )
     added = cold.whole.difference.off - warm.whole.difference.off
     chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
     facts = f"with {chosen}, the cold start changes the time by {signed(added)}"
@@ -126,18 +153,28 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
 def _leaves_out_the_ends(answer: int) -> Graded:
     right = next(n for n in count(LEAST_SAMPLES) if median(list(range(n))).low >= 1)
     if answer < LEAST_SAMPLES:
-        return Graded(False, f"{answer} samples don't give a 95 % interval: even their whole range is too narrow")
+        return Graded(
+            False,
+            f"{answer} samples don't give a 95 % interval: even their whole range is too narrow",
+        )
     if answer > right:
         return Graded(False, f"{answer} samples are enough, but fewer are, too")
     hint = (
-        "without both ends, the interval misses the median if at most one sample is below it, or at most one above it"
+        "without both ends, the interval misses the median if at most one sample is below it, "
+        "or at most one above it"
     )
     begins = "begins before" if answer < right else "leaves out the ends: it begins at"
-    return _graded(answer == right, f"of {answer} samples, the interval {begins} the second one", hint)
+    return _graded(
+        answer == right, f"of {answer} samples, the interval {begins} the second one", hint
+    )
 
 
 def _rate(answer: float) -> Graded:
-    shape, us, hint = Shape(1024, 4096, 512), 150.0, "each of the M·N elements takes K multiply-adds"
+    shape, us, hint = (
+        Shape(1024, 4096, 512),
+        150.0,
+        "each of the M·N elements takes K multiply-adds",
+    )
     right = tflops(shape, us)
     mistakes = {
         "a multiply-add is two operations": right / 2,
@@ -170,7 +207,9 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
             facts += ". The emulator finds this from the addresses. The results are right: comparing them can't find it"
         return Graded(True, facts, checked.label)
     hint = "a wrong factor near 1, or one missing term of many, gives a small error"
-    return _graded(False, f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label)
+    return _graded(
+        False, f"the article's rule fails it, too: {rule.stages[0].detail}", hint, checked.label
+    )
 
 
 def _without_conflicts(ms: float) -> Graded:
@@ -179,9 +218,14 @@ def _without_conflicts(ms: float) -> Graded:
     mistakes = {
         "this is the time of all wavefronts, conflicts included": counts.wavefronts / per_ms,
         "this is the time of the conflicts alone": counts.conflicts / per_ms,
-        "this is the time of the multiply-adds": memory_counts().shape.flops / gpu.fp32_peak_tflops / 1e9,
+        "this is the time of the multiply-adds": memory_counts().shape.flops
+        / gpu.fp32_peak_tflops
+        / 1e9,
     }
-    right, label = (counts.wavefronts - counts.conflicts) / per_ms, f"counts: {memory_counts().label}"
+    right, label = (
+        (counts.wavefronts - counts.conflicts) / per_ms,
+        f"counts: {memory_counts().label}",
+    )
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
 
 
@@ -192,14 +236,21 @@ def _full_waves(speedup: float) -> Graded:
         "this is the number of waves": math.ceil(waves),
         "this is the share of the time in which the SMs are busy": waves / math.ceil(waves),
     }
-    return _number(speedup, math.ceil(waves) / waves, "times as fast", "count the waves", mistakes, run.label)
+    return _number(
+        speedup, math.ceil(waves) / waves, "times as fast", "count the waves", mistakes, run.label
+    )
 
 
 def _splitting(us: float) -> Graded:
     run, elements = open_run(), 2 * 4096**2
     bytes_us = elements / run.gpu.memory_peak_gbs / 1e3  # of one byte per element
-    mistakes = {"this is the time of reading alone": 4 * bytes_us, "each element gives two halves": 6 * bytes_us}
-    return _number(us, 8 * bytes_us, "µs", "4 bytes are read and 4 are written", mistakes, run.label)
+    mistakes = {
+        "this is the time of reading alone": 4 * bytes_us,
+        "each element gives two halves": 6 * bytes_us,
+    }
+    return _number(
+        us, 8 * bytes_us, "µs", "4 bytes are read and 4 are written", mistakes, run.label
+    )
 
 
 def _right_of_the_ridge(side: int) -> Graded:
@@ -208,7 +259,9 @@ def _right_of_the_ridge(side: int) -> Graded:
     # 2 side² FLOP per 2 side floats of 4 bytes; the tile before has 8 rows and columns less.
     if side <= 0 or side % 8:
         return Graded(False, f"{side} is not a multiple of 8")
-    facts = f"tiles of {side} x {side} make {intensity:.2f} FLOP per byte; the ridge is at {ridge:.2f}"
+    facts = (
+        f"tiles of {side} x {side} make {intensity:.2f} FLOP per byte; the ridge is at {ridge:.2f}"
+    )
     if (side - 8) / 4 > ridge:
         return Graded(False, f"{facts}, but a smaller tile is right of it, too", run.label)
     facts += "" if intensity > ridge else ", so L2 is the lower roof"
@@ -223,7 +276,9 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     if not built.kept:
         return Graded(False, f"it can't be built: {built.skipped[0].skipped}")
     [variant], label = built.kept, f"compiled for {built.arch}"
-    moved, allowed = (block_traffic_bytes(t, built.shape) / 1e9 for t in (variant.kernel.template, own.template))
+    moved, allowed = (
+        block_traffic_bytes(t, built.shape) / 1e9 for t in (variant.kernel.template, own.template)
+    )
     facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved:.2f} GB from L2"
     if variant.spilled_bytes:
         hint = "a block of fewer threads may have more registers per thread"
@@ -236,9 +291,13 @@ def _eight_elements(source: str) -> Graded:
     (kernel, checked), most = _tiles(source, 128), 0.75
     if not checked.verdict.accepted:
         hint = "a block has 128 rows of A, C and `As`"
-        return _graded(False, f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label)
+        return _graded(
+            False, f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label
+        )
     counts = inspect(kernel).counts
-    waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"]
+    waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions[
+        "fma"
+    ]
     facts = f"it passes, with {waves:.3f} shared wavefronts per multiply-add"
     facts += f", more than {most}" if waves > most else ""
     return _graded(waves <= most, facts, "read each element of `Bs` once per k", checked.label)
@@ -281,7 +340,11 @@ def _without_a_race(source: str) -> Graded:
 
 def _false_alarms(answer: float) -> Graded:
     rows, false = 78, 0.003
-    mistakes = {"that is the number of false verdicts per 100 runs, and some runs have two of them": 100 * rows * false}
+    mistakes = {
+        "that is the number of false verdicts per 100 runs, and some runs have two of them": 100
+        * rows
+        * false
+    }
     right, hint = 100 * (1 - (1 - false) ** rows), "a run passes if each of the rows is right"
     return _number(answer, right, "% of the runs", hint, mistakes, "")
 
@@ -289,7 +352,11 @@ def _false_alarms(answer: float) -> Graded:
 # By notebook: what the answer is, in words; the type that it must have; and its grader, which may raise WorklogError.
 EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "00": ("the name of a rung, a string", str, _fastest_at_256),
-    "01": (f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict, _shows_the_cold_start),
+    "01": (
+        f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})",
+        dict,
+        _shows_the_cold_start,
+    ),
     "02": ("a number of samples", Integral, _leaves_out_the_ends),
     "03": ("a rate in TFLOP/s", Real, _rate),
     "04": (TILED, str, _passes_the_articles_rule_only),
@@ -310,12 +377,20 @@ def keep(exercise: str, asked: str, predicted: Any, measured: float | str, **mor
     """Add an answer. Returns why it is not kept, "" if it is."""
     if isinstance(predicted, str) and "\n" in predicted:
         predicted = f"{len(predicted.splitlines())} lines of code"
-    entry = {"exercise": exercise, "asked": asked, "predicted": predicted, "measured": measured, **more}
+    entry = {
+        "exercise": exercise,
+        "asked": asked,
+        "predicted": predicted,
+        "measured": measured,
+        **more,
+    }
     path = runs_dir().parent / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(entry | {"day": f"{datetime.now(UTC):%Y-%m-%d}"}, default=str) + "\n")
+            lines.write(
+                json.dumps(entry | {"day": f"{datetime.now(UTC):%Y-%m-%d}"}, default=str) + "\n"
+            )
     except OSError as error:
         return f"not kept in {path}: {error.strerror}"
     return ""
@@ -324,7 +399,9 @@ def keep(exercise: str, asked: str, predicted: Any, measured: float | str, **mor
 def journal() -> str:
     """The page. What was measured is in it once an answer was right. Raises WorklogError for a damaged line."""
     tries, rows, path = dict[str, list[dict[str, Any]]](), [], runs_dir().parent / FILE
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1):
+    for number, line in enumerate(
+        path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1
+    ):
         try:
             entry = json.loads(line)
         except ValueError as error:
@@ -332,9 +409,23 @@ def journal() -> str:
         tries.setdefault(entry["exercise"], []).append(entry)
     for exercise, entries in sorted(tries.items()):
         first, right = entries[0], next((entry for entry in entries if entry["right"]), None)
-        predicted = f"{first['predicted']:.4g}" if isinstance(first["predicted"], float) else str(first["predicted"])
-        row = {"exercise": exercise, "day": first["day"], "asked": first["asked"], "predicted": predicted}
-        row |= {"measured": "not found yet", "gap": "–", "answers": str(len(entries)), "source": first["label"]}
+        predicted = (
+            f"{first['predicted']:.4g}"
+            if isinstance(first["predicted"], float)
+            else str(first["predicted"])
+        )
+        row = {
+            "exercise": exercise,
+            "day": first["day"],
+            "asked": first["asked"],
+            "predicted": predicted,
+        }
+        row |= {
+            "measured": "not found yet",
+            "gap": "–",
+            "answers": str(len(entries)),
+            "source": first["label"],
+        }
         if right is not None:
             row["measured"] = str(right["measured"])
             if isinstance(right["measured"], float):

@@ -34,7 +34,17 @@ from worklog.plots import Chart, in_order, ladder, tile_map
 from worklog.problem import Shape
 from worklog.runner import check, timing
 from worklog.runner import measure as bench
-from worklog.runs import CUBLAS, Measurement, NothingToDraw, Progress, Run, Stage, Verdict, newest_run, silent
+from worklog.runs import (
+    CUBLAS,
+    Measurement,
+    NothingToDraw,
+    Progress,
+    Run,
+    Stage,
+    Verdict,
+    newest_run,
+    silent,
+)
 from worklog.settings import Harness, parse_settings
 
 SIZE = 1024
@@ -87,22 +97,34 @@ class Trial:
         never = [part for part in self.checked.verdict.never_ran if not part.file]
         lines = {number for part in never for number in range(part.first, part.last + 1)}
         text = self.kernel.source.splitlines() if lines else []
-        return "".join(f"\n▸ {number:4}  {text[number - 1]}" for number in sorted(lines) if number <= len(text))
+        return "".join(
+            f"\n▸ {number:4}  {text[number - 1]}" for number in sorted(lines) if number <= len(text)
+        )
 
     def __repr__(self) -> str:
-        parts = [f"{self.checked}{self.marked()}", self.prediction, self.shown] if self.passed else [self.checked]
+        parts = (
+            [f"{self.checked}{self.marked()}", self.prediction, self.shown]
+            if self.passed
+            else [self.checked]
+        )
         return "\n\n".join(map(str, parts)).rstrip()
 
     def _repr_html_(self) -> str:
         words = escape(f"{self.kernel.name}: {self.checked}{self.marked()}")
         report = f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{words}</pre>'
-        return report + self.prediction._repr_html_() + self.shown._repr_html_() if self.passed else report
+        return (
+            report + self.prediction._repr_html_() + self.shown._repr_html_()
+            if self.passed
+            else report
+        )
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
         display({"text/plain": str(self), "text/html": self._repr_html_()}, raw=True)
         if hasattr(get_ipython(), "kernel"):
-            with suppress(NothingToDraw):  # a failure without a map; a time stands in the table in any case
+            with suppress(
+                NothingToDraw
+            ):  # a failure without a map; a time stands in the table in any case
                 display(self.ladder() if self.passed else self.tile_map())
 
 
@@ -134,7 +156,10 @@ def try_kernel(
     check is a result, not an error.
     Raises CompileFailed, BadSetting, NoGpu.
     """
-    arguments = [*inspect.signature(try_kernel).parameters, *inspect.signature(Kernel.from_source).parameters]
+    arguments = [
+        *inspect.signature(try_kernel).parameters,
+        *inspect.signature(Kernel.from_source).parameters,
+    ]
     if wrong := next((word for word in words if word not in arguments), None):
         raise BadSetting(f"try_kernel has no argument {wrong!r}{meant(wrong, arguments)}")
     if on not in (None, "gpu", "emulated"):
@@ -150,12 +175,18 @@ def try_kernel(
     if kernel.arguments and not kernel.grid:
         grid = per_element("32,32")
         said = f"launch: grid {grid}; block 32,32; the default, as the source states none"
-        kernel = replace(kernel.with_launch(grid=grid, block="32,32"), adapted=(*kernel.adapted, said))
+        kernel = replace(
+            kernel.with_launch(grid=grid, block="32,32"), adapted=(*kernel.adapted, said)
+        )
     kernel.require_launch()
     if kernel.name in NAMES:
-        raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
+        raise BadSetting(
+            f"{kernel.name} is the name of another kernel on the ladder: choose another name"
+        )
     default = kernel.domain.padded(Shape.of(SIZE))
-    timed = [Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)] or [default]
+    timed = [
+        Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)
+    ] or [default]
     rungs = None if beside is None else [rung(named).name for named in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
@@ -168,19 +199,31 @@ def try_kernel(
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
         why += "" if harness in (None, Harness()) else ", so the harness given is not used"
-        return Trial(kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why))
+        return Trial(
+            kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why)
+        )
     place = label, tuple(timed), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
     if rungs is None:
-        rungs = [record.name for record in LADDER if not known and all(shape in record.domain for shape in timed)]
+        rungs = [
+            record.name
+            for record in LADDER
+            if not known and all(shape in record.domain for shape in timed)
+        ]
     run = bench.measure([kernel, *rungs, CUBLAS], timed, harness=harness, progress=progress)
     mine = run.select(kernel.name)
     first = next((m for m in mine if m.status == "failed"), mine[0])
-    unlaunched = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
-    checked = check.Checked(kernel, first.verdict or unlaunched, first.problem, label, replace(compiled, cubin=b""))
+    unlaunched = Verdict(
+        (Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None
+    )
+    checked = check.Checked(
+        kernel, first.verdict or unlaunched, first.problem, label, replace(compiled, cubin=b"")
+    )
     shown = _in_order(run, run.measurements)
     if known:
-        rows = [m for m in known.measurements if m.kernel in NAMES and m.kernel not in run.kernels] + run.measurements
+        rows = [
+            m for m in known.measurements if m.kernel in NAMES and m.kernel not in run.kernels
+        ] + run.measurements
         notes = [*run.notes, f"the rungs are from an earlier run: {known.created}"]
         shown = _in_order(run, rows, kernels={**known.kernels, **run.kernels}, notes=notes)
     elif beside is None and run.complete:
@@ -192,7 +235,9 @@ def per_element(block: str) -> str:
     """The grid with one thread per element of C. Raises BadSetting for a block that isn't two numbers."""
     sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", block)
     if sides is None:
-        raise BadSetting(f"a block of {block} threads needs a grid: give the blocks along x and y, from M, N and K")
+        raise BadSetting(
+            f"a block of {block} threads needs a grid: give the blocks along x and y, from M, N and K"
+        )
     x, y = int(sides[1]), int(sides[2])
     return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}"
 
@@ -204,13 +249,19 @@ def _in_order(run: Run, rows: Sequence[Measurement], **changed: Any) -> Run:
 
 
 def _in_recording(
-    kernel: Kernel, checked: check.Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
+    kernel: Kernel,
+    checked: check.Checked,
+    shapes: Sequence[Shape],
+    rungs: Sequence[str] | None,
+    why: str,
 ) -> Run:
     """The newest run of the given rungs (None: the ladder) at one of these sizes, else the recording: what it holds at
     them, with a row for this kernel that has no time.
     """
     names = [*(rungs or (record.name for record in LADDER)), CUBLAS]
-    run = newest_run(lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes))
+    run = newest_run(
+        lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes)
+    )
     verdict, compiled = checked.verdict, checked.compiled
     assert compiled is not None  # a cell holds a kernel, not a host function
     reason = f"{why}; passed as {verdict.precision} ({checked.label})"
@@ -219,8 +270,12 @@ def _in_recording(
     rows, elsewhere = list[Measurement](), replace(run.context, label=checked.label)
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
-        mine = Measurement(kernel.name, (shape.m, shape.n, shape.k), "failed", reason, context=elsewhere)
-        rows.append(replace(mine, verdict=verdict, status="skipped" if verdict.accepted else "failed"))
+        mine = Measurement(
+            kernel.name, (shape.m, shape.n, shape.k), "failed", reason, context=elsewhere
+        )
+        rows.append(
+            replace(mine, verdict=verdict, status="skipped" if verdict.accepted else "failed")
+        )
     record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
     record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
     return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})
@@ -236,13 +291,19 @@ class MagicFailed(WorklogError):
 
 def _option(*flags: str, help: str, **how: Any) -> Any:
     """An option without the quotes that IPython leaves on. help: argparse takes its % for a place to fill in."""
-    return argument(*flags, help=help.replace("%", "%%"), **{"type": lambda words: words.strip("'\"")} | how)
+    return argument(
+        *flags, help=help.replace("%", "%%"), **{"type": lambda words: words.strip("'\"")} | how
+    )
 
 
 def _kernel_options(magic: Any) -> Any:
     """A user kernel's options, as of `worklog check`, but for a host function's."""
     for name, (flags, default, metavar, about) in reversed(OPTIONS.items()):
-        how = {"action": "append", "default": []} if isinstance(default, tuple) else {"default": default}
+        how = (
+            {"action": "append", "default": []}
+            if isinstance(default, tuple)
+            else {"default": default}
+        )
         how |= {"type": int} if isinstance(default, int) else {}
         if name != "arrays":
             magic = _option(*flags, dest=name, metavar=metavar, help=about, **how)(magic)
@@ -254,12 +315,20 @@ class RungMagics(Magics):
     """The magics that `%load_ext worklog` adds."""
 
     @magic_arguments()
-    @argument("name", nargs="?", default="", help="Name in tables and charts (default: the kernel's).")
+    @argument(
+        "name", nargs="?", default="", help="Name in tables and charts (default: the kernel's)."
+    )
     @_kernel_options
-    @_option("--size", dest="shapes", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded).")
+    @_option(
+        "--size", dest="shapes", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded)."
+    )
     @_option("--beside", metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", dest="time", action="store_false", help="Check without timing.")
-    @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
+    @argument(
+        "--on",
+        choices=["gpu", "emulated"],
+        help="Where to run; emulated finds races, and gives no time.",
+    )
     @_option(
         "--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE",
         help="Change one harness setting, e.g. clocks=locked or l2=warm (see `worklog doctor --settings`).",
@@ -300,11 +369,15 @@ class RungMagics(Magics):
         """Time what an expression, or the lines of a cell, enqueue on the GPU. worklog.time has options."""
         source, shell = (line if cell is None else cell).strip(), cast("Any", self.shell)
         if not source or (cell is not None and line.strip()):
-            raise UsageError("give an expression, as %time_gpu torch.mm(a, b), or a cell's code below %%time_gpu")
+            raise UsageError(
+                "give an expression, as %time_gpu torch.mm(a, b), or a cell's code below %%time_gpu"
+            )
         code = compile(shell.transform_cell(source), "<time_gpu>", "exec")
         title = source.splitlines()[0][:TITLE]
         try:
-            return timing.time(lambda: exec(code, shell.user_ns), name=title if title == source else f"{title} …")
+            return timing.time(
+                lambda: exec(code, shell.user_ns), name=title if title == source else f"{title} …"
+            )
         except WorklogError as error:
             raise MagicFailed(f"%time_gpu: {error}") from None
 
@@ -317,7 +390,11 @@ def one_line() -> Progress:
         nonlocal due
         if time.monotonic() > due:
             due = time.monotonic() + PAUSE_S
-            print(f"\r{doing} ({done + 1} of {total})" if done < total else f"\r{doing}", end="", flush=True)
+            print(
+                f"\r{doing} ({done + 1} of {total})" if done < total else f"\r{doing}",
+                end="",
+                flush=True,
+            )
 
     return show
 
@@ -331,7 +408,9 @@ def compile_errors(error: Exception, source: str) -> str:
     if not errors:
         return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
     lines = source.splitlines()
-    return "\n".join(f"{FILE}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in errors)
+    return "\n".join(
+        f"{FILE}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in errors
+    )
 
 
 def load(shell: Any) -> None:

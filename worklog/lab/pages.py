@@ -37,7 +37,9 @@ def document(title: str, about: str, body: str, *styles: str) -> str:
     light, dark = palette(":root", LIGHT, "light"), palette(":root", DARK, "dark")
     rules = [f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"]
     rules += [part(f"{name}.css") for name in ("site", *styles)]
-    return part("page.html", title=escape(title), about=escape(about), style="\n".join(rules), body=body)
+    return part(
+        "page.html", title=escape(title), about=escape(about), style="\n".join(rules), body=body
+    )
 
 
 def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
@@ -47,6 +49,8 @@ def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
     documents = {shown["kernel"]: shown for shown in accesses}
     title = next(iter(documents)) if len(documents) == 1 else "the rungs"
     script = part("dom.js") + "\n\n" + part("access.js")
-    body = part("access.html", header=header, title=escape(title), script=script, data=packed(documents))
+    body = part(
+        "access.html", header=header, title=escape(title), script=script, data=packed(documents)
+    )
     about = "What each warp of a CUDA kernel touches, from the addresses that the compiled code executed."
     return document(f"worklog: what a warp touches, {title}", about, body, "panel", "access")

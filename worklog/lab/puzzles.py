@@ -32,7 +32,9 @@ class Puzzle:
 PUZZLES = {
     "neighbours": Puzzle(
         "coalesced",
-        ("each element of C needs a thread: of row and col, one has the / 32 and the other the % 32",),
+        (
+            "each element of C needs a thread: of row and col, one has the / 32 and the other the % 32",
+        ),
         {"sectors": 1.01},
         (
             "look at the global sectors: a warp's 32 loads of A are 33 sectors with the one of B, and 5 would do",
@@ -64,7 +66,9 @@ PUZZLES = {
     ),
     "columns": Puzzle(
         "tiles_1d",
-        ("the grid is N / BN, M / BM, a block BM * BN / TM threads; a loop that steps by blockDim.x copies a tile",),
+        (
+            "the grid is N / BN, M / BM, a block BM * BN / TM threads; a loop that steps by blockDim.x copies a tile",
+        ),
         {"wavefronts": 1.1},
         (
             "look at the shared wavefronts: how many multiply-adds does one float of Bs serve?",
@@ -73,7 +77,9 @@ PUZZLES = {
     ),
     "squares": Puzzle(
         "tiles_2d",
-        ("acc and both loops get a second index; the grid is N / BN, M / BM, a block BM * BN / (TM * TN) threads",),
+        (
+            "acc and both loops get a second index; the grid is N / BN, M / BM, a block BM * BN / (TM * TN) threads",
+        ),
         {"wavefronts": 1.1},
         (
             "look at the shared wavefronts: TM + TN floats serve TM * TN multiply-adds, of TN columns per thread",
@@ -94,7 +100,9 @@ PUZZLES = {
         "shared",
         ("with two tiles in turn, a warp that is ahead writes the other one",),
         {"barriers": 0.65},
-        ("look at the barriers: two per tile. The second one protects the tile that is read from the next write",),
+        (
+            "look at the barriers: two per tile. The second one protects the tile that is read from the next write",
+        ),
     ),
 }
 _tries: Counter[tuple[str, bool]] = Counter()
@@ -107,11 +115,15 @@ def attempt(name: str, source: str) -> Graded:
     if name not in PUZZLES:
         raise BadSetting(f"there is no puzzle {name!r}: choose from {', '.join(PUZZLES)}")
     if "__global__" not in source:
-        raise BadSetting("the cell has no kernel: put the puzzle's kernel back with Edit, Undo, and change that")
+        raise BadSetting(
+            "the cell has no kernel: put the puzzle's kernel back with Edit, Undo, and change that"
+        )
     puzzle = PUZZLES[name]
     kernel = Kernel.from_source(source, file=FILE, name="yours")
     if kernel.arguments and not (kernel.grid and kernel.block):
-        raise BadSetting("the cell states no launch: put its grid and block back, as `// grid: N / 32, M / 32` is one")
+        raise BadSetting(
+            "the cell states no launch: put its grid and block back, as `// grid: N / 32, M / 32` is one"
+        )
     kernel.require_launch()
     checked = check(kernel, on="emulated", seed=SEED, quick=True)
     passed = checked.verdict.accepted

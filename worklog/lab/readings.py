@@ -39,8 +39,12 @@ from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 
 Size = Shape | int | None
 Settings = Mapping[str, Value]
-LAUNCHES = tuple(g for g in PITFALLS if g.resampled and g.setting != "gate")  # these change how samples are taken
-SPOKEN = {g.setting: g for g in PITFALLS if g.setting in ("gate", "roof")}  # each changes one sentence and no time
+LAUNCHES = tuple(
+    g for g in PITFALLS if g.resampled and g.setting != "gate"
+)  # these change how samples are taken
+SPOKEN = {
+    g.setting: g for g in PITFALLS if g.setting in ("gate", "roof")
+}  # each changes one sentence and no time
 PRINTED = 5e-4  # a smaller share is 0.0 %
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
 MOVED = 0.005  # smaller relative changes of a share are not worth a line
@@ -49,7 +53,9 @@ GATES: dict[Value, str] = {
     False: "with the gate off, a result is not checked",
     "article": "by the article's rule alone, TF32, FP16, BF16 and missing terms would pass",
 }
-Row = tuple[str, str, float, float, str]  # name, colour by role, microseconds before and after, words
+Row = tuple[
+    str, str, float, float, str
+]  # name, colour by role, microseconds before and after, words
 
 
 class NotRecorded(WorklogError):
@@ -61,8 +67,12 @@ def grid_runs(given: Run | Path | None = None) -> list[Run]:
     if given is None and forced_source() == "live":
         return []
     if given is None and not recordings("grid"):
-        raise BadRunFile("no recording for the panel: pass one as run=, from `python -m tests.record.grid grid.jsonl`")
-    return [given if isinstance(given, Run) else open_run(given or [*recordings("grid").values()][-1])]
+        raise BadRunFile(
+            "no recording for the panel: pass one as run=, from `python -m tests.record.grid grid.jsonl`"
+        )
+    return [
+        given if isinstance(given, Run) else open_run(given or [*recordings("grid").values()][-1])
+    ]
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,10 @@ class Reading:
         """What one would publish: time, rate, share of cuBLAS."""
         time, ratio, half = self.timed.time, self.ratio, self.timed.time.relative_half_width
         rate = tflops(self.measurement.problem, time.value)
-        speed, share = about(rate, half, _digits), about(100 * ratio.value, ratio.relative_half_width, _digits)
+        speed, share = (
+            about(rate, half, _digits),
+            about(100 * ratio.value, ratio.relative_half_width, _digits),
+        )
         return about(time.value, half, duration), f"{speed} TFLOP/s", f"{share} % of cuBLAS"
 
     def of_roof(self, roof: Value) -> float | None:
@@ -101,7 +114,9 @@ class Reading:
         noise: they differ where the difference isn't printed as 0.0 %.
         """
         if self.measurement is other.measurement and not self.timed.by_host:
-            return Difference(math.log(self.timed.time.value / other.timed.time.value), PRINTED, 0.0)
+            return Difference(
+                math.log(self.timed.time.value / other.timed.time.value), PRINTED, 0.0
+            )
         return compare(other.timed, self.timed)
 
 
@@ -150,12 +165,18 @@ class Held:
         for m in run.measurements:
             made = made_with(run, m)
             for clocks in (made["clocks"], rule(made["clocks"])):  # "locked" means at any frequency
-                self._measurements.setdefault(self._key(m.kernel, m.problem, made | {"clocks": clocks}), m)
+                self._measurements.setdefault(
+                    self._key(m.kernel, m.problem, made | {"clocks": clocks}), m
+                )
 
     def _key(self, kernel: str, shape: Shape, settings: Settings) -> tuple[Any, ...]:
         if settings["timer"] == "host":  # no queue builds up
             settings = {**settings, "queue": True}
-        return kernel, shape, *((name, settings[name]) for name, same in self._same if settings[name] not in same)
+        return (
+            kernel,
+            shape,
+            *((name, settings[name]) for name, same in self._same if settings[name] not in same),
+        )
 
     def find(self, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
         """The measurement of this combination, with a time or without."""
@@ -197,7 +218,11 @@ class Step:
     @property
     def role(self) -> str:
         """Its colour by role: orange inflates the result, blue deflates it, grey is noise."""
-        return ("alert" if self.difference.off < 0 else "accent") if self.difference.visible else "grey"
+        return (
+            ("alert" if self.difference.off < 0 else "accent")
+            if self.difference.visible
+            else "grey"
+        )
 
     @property
     def row(self) -> Row:
@@ -249,9 +274,13 @@ class Answer:
         lines = [_share("cuBLAS", here.ratio.value, unbiased.ratio.value)]
         if abs(self.whole.difference.clock or 0.0) > CLOCK_OFF:
             clocks = (f"{reading.measurement.sm_mhz:.0f} MHz" for reading in (here, unbiased))
-            lines.append("SM clock: {} here, {} unbiased; the difference is at one clock".format(*clocks))
+            lines.append(
+                "SM clock: {} here, {} unbiased; the difference is at one clock".format(*clocks)
+            )
         known = {f"{g.setting}: {value}" for g in PITFALLS for value in g.biased}
-        lines += [d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")]
+        lines += [
+            d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")
+        ]
         return [line for line in lines if line]
 
     @property
@@ -260,15 +289,21 @@ class Answer:
         unbiased, roofs = self.whole.before.of_roof("fp32"), SPOKEN["roof"].values
         return {
             "gate": [GATES.get(value, "") for value in SPOKEN["gate"].values],
-            "roof": [_share("the roof", self.whole.after.of_roof(roof), unbiased) for roof in roofs],
+            "roof": [
+                _share("the roof", self.whole.after.of_roof(roof), unbiased) for roof in roofs
+            ],
         }
 
     @property
     def text(self) -> list[str]:
         """All of it but the pictures in sentences, for a reader without the page."""
         m, chosen = self.whole.after.measurement, in_words(self.settings, self.whole.pitfalls)
-        spoken = [self.spoken[name][g.values.index(self.settings[name])] for name, g in SPOKEN.items()]
-        steps = "; ".join(f"{name} {words}" for name, *_, words in (step.row for step in self.steps))
+        spoken = [
+            self.spoken[name][g.values.index(self.settings[name])] for name, g in SPOKEN.items()
+        ]
+        steps = "; ".join(
+            f"{name} {words}" for name, *_, words in (step.row for step in self.steps)
+        )
         one_by_one = f"one by one: {steps}" if len(self.steps) > 1 else ""
         return [
             f"{m.kernel} at {m.problem}, {chosen}: {' → '.join(self.whole.after.numbers)}",
@@ -281,11 +316,19 @@ class Answer:
         here, unbiased = self.whole.after, self.whole.before
         role = "alert" if self.whole.role == "alert" else "accent"
         shown = {role: here} if self.same else {"grey": unbiased, role: here}
-        times = [us for reading in shown.values() for us in (*reading.samples, reading.timed.time.value)]
+        times = [
+            us for reading in shown.values() for us in (*reading.samples, reading.timed.time.value)
+        ]
         rows: list[Row] = [step.row for step in self.steps]
         if rows:
             first, last = (
-                (name, "dot", reading.timed.time.value, reading.timed.time.value, reading.numbers[0])
+                (
+                    name,
+                    "dot",
+                    reading.timed.time.value,
+                    reading.timed.time.value,
+                    reading.numbers[0],
+                )
                 for name, reading in (("unbiased", unbiased), ("this reading", here))
             )
             rows = [first, *rows, last]
@@ -317,7 +360,9 @@ def axis(values: Sequence[float], air: float) -> dict[str, Any]:
     else:
         room = max((high - low) * 0.12, 0.02 * abs(high))
         low, high, locator = low - room, high + room, MaxNLocator(4, steps=[1, 2, 5, 10])
-    ticks = [(float(us), duration(us)) for us in locator.tick_values(low, high) if low <= us <= high]
+    ticks = [
+        (float(us), duration(us)) for us in locator.tick_values(low, high) if low <= us <= high
+    ]
     return {"low": low, "high": high, "log": logarithmic, "ticks": ticks}
 
 
@@ -355,7 +400,9 @@ class Answers:
         run = runs[-1] if runs else None
         self.unbiased = unbiased_settings(run)
         unknown = run.unknown if run else []  # no pitfall that the recording doesn't know
-        self.naive = self.unbiased | {g.setting: g.biased[0] for g in PITFALLS if g.setting not in unknown}
+        self.naive = self.unbiased | {
+            g.setting: g.biased[0] for g in PITFALLS if g.setting not in unknown
+        }
 
     def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:
         """Whether there is a time for this combination."""
@@ -368,7 +415,9 @@ class Answers:
         pitfalls = {g.setting: g for g in PITFALLS}
         for setting, value in changed.items():
             if setting not in pitfalls:
-                raise BadSetting(f"{setting} is not the setting of a pitfall: choose from {', '.join(pitfalls)}")
+                raise BadSetting(
+                    f"{setting} is not the setting of a pitfall: choose from {', '.join(pitfalls)}"
+                )
             pitfalls[setting].check(value)
         return {**self.unbiased, **changed}
 
@@ -380,8 +429,13 @@ class Answers:
         Harness().but(**settings)
         if not self.held:
             raise NotRecorded("nothing has been measured here yet")
-        held = next((held for held in self.held if held.find(kernel, shape, settings)), self.held[-1])
-        reading, unbiased = held.read(kernel, shape, settings), held.read(kernel, shape, held.unbiased)
+        held = next(
+            (held for held in self.held if held.find(kernel, shape, settings)), self.held[-1]
+        )
+        reading, unbiased = (
+            held.read(kernel, shape, settings),
+            held.read(kernel, shape, held.unbiased),
+        )
         # One biased setting after the other; a combination that was not measured is joined with the next one.
         steps, so_far, last, waiting = list[Step](), dict(held.unbiased), unbiased, list[Pitfall]()
         chosen = changes(settings, held.unbiased)

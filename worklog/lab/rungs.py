@@ -34,7 +34,18 @@ from worklog.kernel import (
 )
 from worklog.problem import Shape
 from worklog.runner.measure import results
-from worklog.runs import Calibration, Cell, Measurement, Run, Table, cells, duration, percent, recordings, signed
+from worklog.runs import (
+    Calibration,
+    Cell,
+    Measurement,
+    Run,
+    Table,
+    cells,
+    duration,
+    percent,
+    recordings,
+    signed,
+)
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"
@@ -78,9 +89,13 @@ def source(name: str, begin: str = "", most: int | None = None) -> Code:
     before, body = SIGNATURE.split(bare, 1)[::4]
     signature = SIGNATURE.search(bare)
     assert signature is not None  # a test holds every rung's
-    tile, arguments = (re.findall(r"(\w+)(?:,|$)", signature[part]) for part in ("tile", "arguments"))
+    tile, arguments = (
+        re.findall(r"(\w+)(?:,|$)", signature[part]) for part in ("tile", "arguments")
+    )
     first = f"{signature['name']}<{', '.join(tile)}>({', '.join(arguments)})"
-    kept = [line.removeprefix("  ").rstrip() for line in f"{before}{body}".splitlines() if line.strip()][:-1]
+    kept = [
+        line.removeprefix("  ").rstrip() for line in f"{before}{body}".splitlines() if line.strip()
+    ][:-1]
     start = next((number for number, line in enumerate(kept) if begin in line), 0)
     return Code((first, *kept[start:][:most]))
 
@@ -140,31 +155,58 @@ class Climb:
             headline = f"{place}: {m.status}: {m.reason}"
         else:
             row = cells(m)
-            headline = f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
+            headline = (
+                f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
+            )
         lines = [headline, chosen.idea]
         if before:
-            name, marks = before[0].name, [line[:1] for line in diff(before[0].name, chosen.name).lines]
+            name, marks = (
+                before[0].name,
+                [line[:1] for line in diff(before[0].name, chosen.name).lines],
+            )
             lines.append(f"+{marks.count('+')} −{marks.count('-')} lines against {name}")
         else:
-            lines += [f"{len(source(chosen.name).lines)} lines", "the first rung: the others are compared with it"]
+            lines += [
+                f"{len(source(chosen.name).lines)} lines",
+                "the first rung: the others are compared with it",
+            ]
         if before and m and m.us and earlier and earlier.us:
             difference = run.difference(m, earlier)
             factor = 1 + difference.off
-            gain = f"{factor:.3g} times as fast" if factor > 1 else f"{1 / factor:.3g} times as slow"
-            lines.append(f"{gain} as {name}" if difference.visible else f"as fast as {name}, within the noise of both")
+            gain = (
+                f"{factor:.3g} times as fast" if factor > 1 else f"{1 / factor:.3g} times as slow"
+            )
+            lines.append(
+                f"{gain} as {name}"
+                if difference.visible
+                else f"as fast as {name}, within the noise of both"
+            )
         stale = [record.name for record in self.rungs if source_changed(record.name, run.kernels)]
-        return lines + [f"{name} was timed with different code than the source shown here" for name in stale]
+        return lines + [
+            f"{name} was timed with different code than the source shown here" for name in stale
+        ]
 
     @property
     def tables(self) -> list[Table]:
         """What this rung and the one before cost: from the run, then from the emulator. A dash for what neither has."""
         timed, counted, known = list[dict[str, str]](), list[dict[str, str]](), memory_counts()
         for of in self.rungs:
-            m, record, counts = self._measurement(of), self.run.kernels.get(of.name, {}), known.rungs.get(of.name)
+            m, record, counts = (
+                self._measurement(of),
+                self.run.kernels.get(of.name, {}),
+                known.rungs.get(of.name),
+            )
             row = {} if m is None else cells(m)
-            registers, shared, fits, resident = record.get("registers"), record.get("shared_bytes"), None, ""
+            registers, shared, fits, resident = (
+                record.get("registers"),
+                record.get("shared_bytes"),
+                None,
+                "",
+            )
             if self.run.gpu.arch in LIMITS and registers is not None and shared is not None:
-                fits = occupancy(self.run.gpu.arch, record.get("block", of.thread_count), registers, shared)
+                fits = occupancy(
+                    self.run.gpu.arch, record.get("block", of.thread_count), registers, shared
+                )
                 resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
             timed.append({name: str(row.get(name) or NONE) for name in TIMES})
             timed[-1] |= {
@@ -173,16 +215,25 @@ class Climb:
                 "resident on an SM": resident if fits else NONE,
                 "resident blocks limited by": " and ".join(fits.limited_by) if fits else NONE,
             }
-            conflicts = f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE
+            conflicts = (
+                f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE
+            )
             counted.append({
                 "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
                 "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
                 "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
                 "of which bank conflicts": conflicts,
             })  # fmt: skip
-        label, names = f"{known.label} · {known.shape}, per warp", [record.name for record in self.rungs]
+        label, names = (
+            f"{known.label} · {known.shape}, per warp",
+            [record.name for record in self.rungs],
+        )
         return [
-            Table(title, ("", *names), [(name, *(column[name] for column in columns)) for name in columns[0]])
+            Table(
+                title,
+                ("", *names),
+                [(name, *(column[name] for column in columns)) for name in columns[0]],
+            )
             for title, columns in ((self.run.full_label, timed), (label, counted))
         ]
 
@@ -197,7 +248,9 @@ def step(after: str) -> Code:
     """
     names = [record.name for record in LADDER]
     if after not in names[1:]:
-        raise BadSetting(f"there is no step to {after!r} on the ladder: choose from {', '.join(names[1:])}")
+        raise BadSetting(
+            f"there is no step to {after!r} on the ladder: choose from {', '.join(names[1:])}"
+        )
     before = names[names.index(after) - 1]
     run = results([before, after], [SIZE])
     old, new = (rung_bounds(run, SIZE)[name] for name in (before, after))
@@ -214,7 +267,9 @@ def step(after: str) -> Code:
     lines += [f"predicted: {said}", f"measured:  {duration(1e3 * new.measured_ms)}, {speedup}"]
     wavefronts = [f"{2 * 32 * b.counts.wavefronts / b.shape.flops:.3f}" for b in (old, new)]
     if wavefronts != ["0.000", "0.000"]:
-        lines.append(f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}")
+        lines.append(
+            f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}"
+        )
     return Code((*lines, run.label, f"counts: {new.source}"))
 
 
@@ -228,7 +283,9 @@ def climb() -> Table:
         there, here = bounds[first], bounds[last]
         if there.measured_ms and here.measured_ms:
             speedup = there.measured_ms / here.measured_ms
-            notes.append(f"{first} to {last}: {there.ms / here.ms:.2f} times as fast predicted, {speedup:.2f} measured")
+            notes.append(
+                f"{first} to {last}: {there.ms / here.ms:.2f} times as fast predicted, {speedup:.2f} measured"
+            )
     return replace(table(bounds.values(), run.label), notes=notes)
 
 
@@ -254,7 +311,14 @@ def counts(*kernels: Kernel | str) -> Table:
     for kernel in (rung(kernel) if isinstance(kernel, str) else kernel for kernel in kernels):
         least = bound(kernel)
         row = {name: f"{number:.3f}" for name, number in per_multiply_add(kernel).items()}
-        rows.append({"kernel": kernel.name, **row, "at least": duration(1e3 * least.ms), "bound by": least.limit})
+        rows.append(
+            {
+                "kernel": kernel.name,
+                **row,
+                "at least": duration(1e3 * least.ms),
+                "bound by": least.limit,
+            }
+        )
         label = least.label
     return Table.of(f"per multiply-add of a warp, and a bound at {SIZE}: {label}", rows)
 
@@ -266,7 +330,11 @@ def register_reads(*names: str) -> Table:
     rows = []
     for name, loop in main_loops(names).items():
         share = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
-        row = {"rung": name, "multiply-adds": share, "registers read by each": f"{loop.register_reads:.2f}"}
+        row = {
+            "rung": name,
+            "multiply-adds": share,
+            "registers read by each": f"{loop.register_reads:.2f}",
+        }
         rows.append(row | {"in a bank conflict": percent(loop.bank_conflicts)})
     return Table.of(LOOPS if rows else no_sass(), rows)
 
@@ -279,7 +347,9 @@ def fetched_ahead(known: Calibration, *names: str) -> Table:
     rows = []
     for name, loop in main_loops(names).items():
         hidden = loop.ahead * rung(name).thread_count // 128
-        cold, warm = (max(0.0, cycles - hidden) for cycles in (known.cold_cycles, known.warm_cycles))
+        cold, warm = (
+            max(0.0, cycles - hidden) for cycles in (known.cold_cycles, known.warm_cycles)
+        )
         row = {"kernel": name, "multiply-adds ahead": f"{loop.ahead}", "clocks ahead": f"{hidden}"}
         rows.append(row | {"a warm L2 saves": f"{cold - warm:.0f}"})
     return Table.of(LOOPS if rows else no_sass(), rows)
@@ -321,7 +391,14 @@ def power_cap() -> Table:
         row = {"product": f"{name} at {size}", "time": duration(launched["us"], padded=True)}
         row["T(FL)OP/s"] = f"{2e-6 * size**3 / launched['us']:.0f}"
         row["W"] = f"{launched['watts']:.0f}"
-        rows.append(row | {"of FP32's time, x 6, 3, 1": percent(needed[name] * us[name, size] / us["FP32", size])})
+        rows.append(
+            row
+            | {
+                "of FP32's time, x 6, 3, 1": percent(
+                    needed[name] * us[name, size] / us["FP32", size]
+                )
+            }
+        )
     return Table.of(f"{document['label']}, power limit {document['limit_watts']:.0f} W", rows)
 
 
@@ -334,9 +411,14 @@ def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
     changed, rows = f"{len(setting)} settings" if more else f"{name} = {value}", []
     for true, read in zip(run.measurements, other.measurements, strict=True):
         row = {"kernel": kernel, "at": str(true.problem)}
-        row["unbiased"], row[changed] = ("–" if m.us is None else duration(m.us, padded=True) for m in (true, read))
+        row["unbiased"], row[changed] = (
+            "–" if m.us is None else duration(m.us, padded=True) for m in (true, read)
+        )
         both = true.us is not None and read.us is not None
         row["difference"] = signed(run.difference(true, read).off) if both else "–"
-        row["clocks"] = " and ".join("–" if m.sm_mhz is None else f"{m.sm_mhz:.0f}" for m in (true, read)) + " MHz"
+        row["clocks"] = (
+            " and ".join("–" if m.sm_mhz is None else f"{m.sm_mhz:.0f}" for m in (true, read))
+            + " MHz"
+        )
         rows.append(row)
     return Table.of(run.label if run.label == other.label else f"{run.label}; {other.label}", rows)

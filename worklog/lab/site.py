@@ -32,10 +32,22 @@ from worklog.settings import PITFALLS
 
 # With another value of these, the launches are the same.
 COMPUTED = [g for g in PITFALLS if g not in LAUNCHES and g.setting not in SPOKEN]
-QUEUE = next(g for g in PITFALLS if g.setting == "queue")  # with a host clock, any of its values gives one answer
+QUEUE = next(
+    g for g in PITFALLS if g.setting == "queue"
+)  # with a host clock, any of its values gives one answer
 TEASED = ("naive", "coalesced")
 ABOUT = "SGEMM kernels on an NVIDIA GPU, from naive to past cuBLAS: checked, timed, and explained by what they touch."
-STORY = ("00", "01", "08", "05", "06", "07", "12", "13", "14")  # in the order of reading; the others are the reference
+STORY = (
+    "00",
+    "01",
+    "08",
+    "05",
+    "06",
+    "07",
+    "12",
+    "13",
+    "14",
+)  # in the order of reading; the others are the reference
 SHORT = 60  # letters; after such a sentence, the next one is shown, too
 BELIEVED, CAME, WRONG = "What we believed", "What happened", "What we got wrong"
 HEADER = """\
@@ -113,7 +125,9 @@ def answers(given: Run | Path | None) -> bytes:
     of, grid = Answers([grids[0]]), grids[0]
     kernel, largest, parts = of.kernels[-1], of.shapes[-1], dict[str, int]()
     if not any(of.has(m.kernel, m.problem, of.unbiased) for m in grid.measurements):
-        raise NotRecorded(f"this {grid.origin} run has no unbiased reading: make one: `python -m tests.record.grid`")
+        raise NotRecorded(
+            f"this {grid.origin} run has no unbiased reading: make one: `python -m tests.record.grid`"
+        )
     four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
     panel = Panel(of, kernel, largest, four if of.has(kernel, largest, of.unbiased | four) else {})
     panel.reason = "the page measures nothing"
@@ -123,7 +137,9 @@ def answers(given: Run | Path | None) -> bytes:
     for chosen in _choices(of, grid):
         panel.chosen = chosen
         key = (chosen["kernel"], chosen["size"], *(chosen["values"][place] for place in timed))
-        texts = {name: json.dumps(value, ensure_ascii=False) for name, value in panel.answer.items()}
+        texts = {
+            name: json.dumps(value, ensure_ascii=False) for name, value in panel.answer.items()
+        }
         answer = {name: parts.setdefault(text, len(parts)) for name, text in texts.items()}
         data["answers"]["/".join(map(str, key))] = answer
     return f'globalThis.worklogData = "{packed(data | {"parts": [*map(json.loads, parts)]})}";\n'.encode()
@@ -144,7 +160,10 @@ def _choices(of: Answers, grid: Run) -> Iterator[dict[str, Any]]:
 def _ladder(run: Run) -> str:
     """Everything that was measured at one shape; a rung opens to what changed, what that costs, and what it gains."""
     shape = shape_to_draw(run, None)
-    shown, rungs = rows(run, shape), {record.name: Climb(run, record.name, shape) for record in LADDER}
+    shown, rungs = (
+        rows(run, shape),
+        {record.name: Climb(run, record.name, shape) for record in LADDER},
+    )
     fastest, html = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0, ""
     for m in shown:
         share = "" if m.kernel == CUBLAS else f" · {percent(m.ratio)}"
@@ -152,7 +171,11 @@ def _ladder(run: Run) -> str:
         track = f'<span class="track"><i style="left:0;width:{100 * (m.tflops or 0.0) / fastest:.2f}%"></i></span>'
         row = f'<span class="row rung"><span>{m.kernel}</span>{track}<span>{words}</span></span>'
         inside = rungs[m.kernel]._repr_html_() if m.kernel in rungs else ""
-        html += f'<details name="rung"><summary>{row}</summary>{inside}</details>' if inside else f"<div>{row}</div>"
+        html += (
+            f'<details name="rung"><summary>{row}</summary>{inside}</details>'
+            if inside
+            else f"<div>{row}</div>"
+        )
     return f'<p class="source">TFLOP/s at {shape} · share of cuBLAS · {run.full_label}</p>{html}'
 
 
@@ -172,7 +195,9 @@ def _chart(draw: Callable[[], Chart], files: dict[str, bytes]) -> str:
 def _load(name: str) -> str:
     """The load of a rung's first warp that moves most: its sectors, and the words in them that the lanes read."""
     kinds = access(name).document["kinds"]
-    load = max((kind for kind in kinds if " read " in kind["text"]), key=lambda kind: kind["counts"][0])
+    load = max(
+        (kind for kind in kinds if " read " in kind["text"]), key=lambda kind: kind["counts"][0]
+    )
     words = {offset // 4 for offset in load["lanes"]}
     sectors, drawn = sorted({word // 8 for word in words}), ""
     for place, sector in enumerate(sectors):
@@ -221,8 +246,12 @@ def pages(of: list[Chapter]) -> dict[str, str]:
     for chapter, after in zip(of, [*of[1:], None], strict=True):
         onward = f"<p>{after.link('Next: ')}</p>" if after else ""
         written[chapter.page] = _page(chapter.title, chapter.summary, chapter.body + onward)
-        wrong += [f"<article>{said}<p>{chapter.link()}</p></article>" for said in beliefs(chapter.body)]
-    return written | {"wrong.html": _page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))}
+        wrong += [
+            f"<article>{said}<p>{chapter.link()}</p></article>" for said in beliefs(chapter.body)
+        ]
+    return written | {
+        "wrong.html": _page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))
+    }
 
 
 def beliefs(body: str) -> list[str]:
@@ -250,7 +279,11 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
 
     notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     title, paragraph = notebook.cells[0].source.split("\n\n")[:2]
-    words = re.sub(r"^\*\*Goal:\*\* (\w)", lambda goal: goal[1].upper(), " ".join(paragraph.split()).replace("`", ""))
+    words = re.sub(
+        r"^\*\*Goal:\*\* (\w)",
+        lambda goal: goal[1].upper(),
+        " ".join(paragraph.split()).replace("`", ""),
+    )
     sentences = re.split(r"(?<=\.) ", words)
     summary = " ".join(sentences[: 1 if len(sentences[0]) > SHORT else 2])
     cells = []
@@ -268,11 +301,23 @@ def _chapter(file: Path, exporter: Any) -> Chapter:
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body)
     body = re.sub(r'<a class="anchor-link".*?</a>', "", body)  # of each heading, to itself
     body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)  # a page of the checkout
-    body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)  # a header without words isn't one
-    body = re.sub(r'<(?:pre|div(?= class="output_(?:html|png|markdown)))', r'\g<0> tabindex="0"', body)  # may scroll
-    for term, words in GLOSSARY.items():  # the first use in a paragraph is linked, with its meaning on hover
+    body = re.sub(
+        r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body
+    )  # a header without words isn't one
+    body = re.sub(
+        r'<(?:pre|div(?= class="output_(?:html|png|markdown)))', r'\g<0> tabindex="0"', body
+    )  # may scroll
+    for (
+        term,
+        words,
+    ) in GLOSSARY.items():  # the first use in a paragraph is linked, with its meaning on hover
         link = f'<a class="term" href="index.html#{_place(term)}" title="{escape(words)}">'
-        body = re.sub(rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)", rf"\1{link}\2</a>", body, count=1)
+        body = re.sub(
+            rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)",
+            rf"\1{link}\2</a>",
+            body,
+            count=1,
+        )
     return Chapter(f"{file.stem}.html", title.removeprefix("# "), summary, body)
 
 
@@ -281,4 +326,6 @@ def _place(term: str) -> str:
 
 
 def _page(title: str, about: str, body: str) -> str:
-    return document(f"worklog: {title}", about, f'{HEADER}\n<main class="chapter">\n{body}\n</main>')
+    return document(
+        f"worklog: {title}", about, f'{HEADER}\n<main class="chapter">\n{body}\n</main>'
+    )

@@ -21,7 +21,17 @@ from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
 from worklog.lab.pages import palette, part
-from worklog.lab.readings import LAUNCHES, Answers, Held, Settings, Size, changes, grid_runs, unbiased_settings, word
+from worklog.lab.readings import (
+    LAUNCHES,
+    Answers,
+    Held,
+    Settings,
+    Size,
+    changes,
+    grid_runs,
+    unbiased_settings,
+    word,
+)
 from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
 from worklog.problem import Shape
@@ -119,8 +129,16 @@ class Panel(Widget):
             about = {"setting": g.setting, "title": g.title, "what": g.what, "article": g.article}
             biased_at = [g.values.index(value) for value in g.biased]
             pitfalls.append({**about, "values": [*map(word, g.values)], "biased": biased_at})
-        table = {"kernels": answers.kernels, "sizes": [*map(str, answers.shapes)], "pitfalls": pitfalls}
-        table |= {"unbiased": places(answers.unbiased), "naive": places(answers.naive), "live": self.reason is None}
+        table = {
+            "kernels": answers.kernels,
+            "sizes": [*map(str, answers.shapes)],
+            "pitfalls": pitfalls,
+        }
+        table |= {
+            "unbiased": places(answers.unbiased),
+            "naive": places(answers.naive),
+            "live": self.reason is None,
+        }
         super().__init__(table=table, chosen=chosen)
         self.show()
         self.observe(self.show, "chosen")
@@ -155,10 +173,22 @@ class Panel(Widget):
             answer = {"missing": str(error) if self.reason else f"{error}; press measure"}
         if self.reason:
             answer["absent"] = {
-                "kernels": [i for i, name in enumerate(self.answers.kernels) if not has(name, shape, settings)],
-                "sizes": [i for i, other in enumerate(self.answers.shapes) if not has(kernel, other, settings)],
+                "kernels": [
+                    i
+                    for i, name in enumerate(self.answers.kernels)
+                    if not has(name, shape, settings)
+                ],
+                "sizes": [
+                    i
+                    for i, other in enumerate(self.answers.shapes)
+                    if not has(kernel, other, settings)
+                ],
                 "values": [
-                    [i for i, value in enumerate(g.values) if not has(kernel, shape, settings | {g.setting: value})]
+                    [
+                        i
+                        for i, value in enumerate(g.values)
+                        if not has(kernel, shape, settings | {g.setting: value})
+                    ]
                     for g in PITFALLS
                 ],
             }
@@ -184,14 +214,18 @@ class Panel(Widget):
             if self._stop is None and self.reason is None:
                 self._stop = threading.Event()
                 self._say("starting", running=True)
-                threading.Thread(target=self._work, args=(self.jobs(), self._stop), daemon=True).start()
+                threading.Thread(
+                    target=self._work, args=(self.jobs(), self._stop), daemon=True
+                ).start()
 
     def jobs(self) -> list[Job]:
         """What measure() measures."""
         kernel, shape, settings = self.where()
         biased = [g.setting for g in changes(settings, unbiased_settings()) if g in LAUNCHES]
         launches = [(), tuple((name, settings[name]) for name in biased)]
-        return [Job(kernel, shape, changed + ABLATION_SAMPLING) for changed in dict.fromkeys(launches)]
+        return [
+            Job(kernel, shape, changed + ABLATION_SAMPLING) for changed in dict.fromkeys(launches)
+        ]
 
     def _say(self, words: str, share: float = 0.0, *, running: bool = False) -> None:
         self.progress = {"running": running, "share": share, "words": words}
@@ -200,7 +234,9 @@ class Panel(Widget):
         """Runs on its own thread. Then the new run, complete or not, answers first."""
         started, how = time.monotonic(), "failed"
         path = new_path(datetime.now(UTC).isoformat())
-        out: Path = path.parent / "panel" / path.name  # in a folder that no command opens by default
+        out: Path = (
+            path.parent / "panel" / path.name
+        )  # in a folder that no command opens by default
 
         def progress(done: int, total: int, doing: str) -> None:
             elapsed_s = time.monotonic() - started
@@ -225,7 +261,9 @@ class Panel(Widget):
                 self._say(f"{how}; {kept}")  # last: it says that the answer is shown
 
 
-def panel(kernel: str | None = None, shape: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:
+def panel(
+    kernel: str | None = None, shape: Size = None, *, run: Run | Path | None = None, **biased: Value
+) -> Panel:
     """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
 
     kernel, shape and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
@@ -235,7 +273,9 @@ def panel(kernel: str | None = None, shape: Size = None, *, run: Run | Path | No
     return Panel(Answers(grid_runs(run)), kernel, shape, biased)
 
 
-def ladder(rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None) -> Climb:
+def ladder(
+    rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None
+) -> Climb:
     """A rung of the ladder, as the last line of a cell: idea, changed source lines, memory counts, registers, occupancy
     and time, beside the rung before.
 
@@ -258,9 +298,13 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
     kernel = rung_of(kernel) if isinstance(kernel, str) else kernel
     tile = kernel.template
     if not {"BM", "BN", "BK"} <= tile.keys():
-        raise BadSetting(f"{kernel.name} states no tile with BM, BN and BK, which a timeline numbers along K")
+        raise BadSetting(
+            f"{kernel.name} states no tile with BM, BN and BK, which a timeline numbers along K"
+        )
     if shape is None:
-        shape = kernel.domain.padded(Shape(2 * tile["BM"], 2 * tile["BN"], tile["BK"] * (tile.get("STAGES", 2) + 4)))
+        shape = kernel.domain.padded(
+            Shape(2 * tile["BM"], 2 * tile["BN"], tile["BK"] * (tile.get("STAGES", 2) + 4))
+        )
     return plots.timeline(accesses.access(kernel, shape, block))
 
 

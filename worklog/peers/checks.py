@@ -108,10 +108,18 @@ class Peer:
 
     def cases(self, sizes: str, seed: int) -> list[Case]:
         """Its launches at these sizes, made once for all kernels."""
-        rng, draw, cases = np.random.default_rng([seed, *self.mark.encode()]), INPUTS[self.inputs], []
+        rng, draw, cases = (
+            np.random.default_rng([seed, *self.mark.encode()]),
+            INPUTS[self.inputs],
+            [],
+        )
         for shape in map(Shape.of, sizes.split()):
             for alpha, beta in self.scalars:
-                a, b, size = draw(rng, (shape.m, shape.k)), draw(rng, (shape.k, shape.n)), (shape.m, shape.n)
+                a, b, size = (
+                    draw(rng, (shape.m, shape.k)),
+                    draw(rng, (shape.k, shape.n)),
+                    (shape.m, shape.n),
+                )
                 if self.over_root_k:
                     a /= np.float32(np.sqrt(shape.k))
                 if self.old == "inputs":
@@ -147,7 +155,9 @@ class Peer:
             room[: matrix.size] = matrix.ravel()
             buffers.append(device.upload(room))
         subject.enqueue(case.shape, case.alpha, buffers[0], buffers[1], case.beta, buffers[2])
-        with suppress(EmulatedFault):  # a GPU reports none of the emulator's findings: peers compare only C
+        with suppress(
+            EmulatedFault
+        ):  # a GPU reports none of the emulator's findings: peers compare only C
             device.synchronize()
         c = device.download(buffers[2])
         if self.reference_after:

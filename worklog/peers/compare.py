@@ -18,7 +18,16 @@ from worklog import runs
 from worklog.gpu.device import gpu, software
 from worklog.harness import Harness, time_in_turn
 from worklog.peers import harnesses
-from worklog.peers.harnesses import HARNESSES, Timer, Work, by_timer, declared_works, in_words, rows_of, works_on
+from worklog.peers.harnesses import (
+    HARNESSES,
+    Timer,
+    Work,
+    by_timer,
+    declared_works,
+    in_words,
+    rows_of,
+    works_on,
+)
 from worklog.runner.declare import Benchmark
 from worklog.runs import CUBLAS, SCHEMA, Comparison, Estimate, Progress, Row, Table, silent
 
@@ -29,7 +38,12 @@ if TYPE_CHECKING:
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
-OURS, KEPT, TRACED, HOT = "worklog", "worklog, offset kept", "worklog, CUPTI", "worklog, hot"  # names in recordings
+OURS, KEPT, TRACED, HOT = (
+    "worklog",
+    "worklog, offset kept",
+    "worklog, CUPTI",
+    "worklog, hot",
+)  # names in recordings
 SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
 AA_PAIRS, AA_SIZE = 50, 512
 BESIDE = 3
@@ -48,7 +62,9 @@ class OurHarness:
         """One measurement, its median in microseconds, event overhead included, and the seconds it took."""
         started = time.perf_counter()
         launch = partial(work.enqueue, self.stream)
-        reading = time_in_turn(self.timeline, [launch], self.sampling, offset_us=self.offset_us, move=work.move)
+        reading = time_in_turn(
+            self.timeline, [launch], self.sampling, offset_us=self.offset_us, move=work.move
+        )
         wall_s = time.perf_counter() - started
         work.settle()
         return reading, runs.median(reading.samples.counted(), reading.samples.placements()), wall_s
@@ -61,10 +77,22 @@ class OurHarness:
             if hot_us := reading.samples.sides[0].hot_us:
                 shown[HOT] = runs.median(hot_us)
             for name, us in shown.items():
-                yield Row(name, work.kind, work.of, us.value, wall_s, None, us.low, us.high, reading.converged)
+                yield Row(
+                    name,
+                    work.kind,
+                    work.of,
+                    us.value,
+                    wall_s,
+                    None,
+                    us.low,
+                    us.high,
+                    reading.converged,
+                )
 
 
-def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Sequence[Benchmark] = ()) -> Path:
+def compare(
+    out: Path | None = None, progress: Progress = silent, benchmarks: Sequence[Benchmark] = ()
+) -> Path:
     """Time everything with every harness on this GPU, in less than three minutes; the path of the document. benchmarks:
     time these instead, cold and hot. Raises NoGpu, BadRunFile where it cannot be written, and what `declared_works`
     raises.
@@ -74,8 +102,12 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
     session, sampling = Session(), SAMPLING.but(hot_ms=Harness().hot_ms) if benchmarks else SAMPLING
     document = new_document(session, sampling)
     path = out or runs.runs_dir().parent / "peers" / runs.new_path(document["created"]).name
-    works = declared_works(session, benchmarks) if benchmarks else works_on(session, KNOWN_US, SIZES)
-    ours = OurHarness(session.timeline, session.device.stream, session.calibration.offset_us, sampling)
+    works = (
+        declared_works(session, benchmarks) if benchmarks else works_on(session, KNOWN_US, SIZES)
+    )
+    ours = OurHarness(
+        session.timeline, session.device.stream, session.calibration.offset_us, sampling
+    )
     tracer = partial(harnesses.cupti_timer, session.timeline, ours.stream)
 
     def add(read: Callable[[Sequence[Work]], Iterable[Row]]) -> None:
@@ -90,7 +122,9 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
         cublas, promises = [work for work in works if work.kind == CUBLAS], document["promises"]
         twice = next(work for work in cublas if work.of == AA_SIZE)
         steps["A/A"] = lambda: promises.update(aa=same_twice(ours, twice))
-        steps["worklog beside CUPTI"] = lambda: promises.update(beside_the_tracer(ours, tracer, cublas))
+        steps["worklog beside CUPTI"] = lambda: promises.update(
+            beside_the_tracer(ours, tracer, cublas)
+        )
     with runs.claimed(path):
         for done, (name, step) in enumerate(steps.items()):
             progress(done, len(steps), name)
@@ -104,9 +138,20 @@ def compare(out: Path | None = None, progress: Progress = silent, benchmarks: Se
 def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
     """The document before anything is read."""
     head = {"schema": SCHEMA, "kind": "peers", "origin": "live", "tool": runs.tool()}
-    machine = {"device": asdict(gpu()), "software": software(), "calibration": asdict(session.calibration)}
+    machine = {
+        "device": asdict(gpu()),
+        "software": software(),
+        "calibration": asdict(session.calibration),
+    }
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    return {**head, "created": created, **machine, "harness": sampling.as_dict(), "rows": [], "promises": {}}
+    return {
+        **head,
+        "created": created,
+        **machine,
+        "harness": sampling.as_dict(),
+        "rows": [],
+        "promises": {},
+    }
 
 
 def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str, Any]:
@@ -116,10 +161,18 @@ def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str,
         (_, first, _), (_, second, _) = ours.read(work), ours.read(work)
         agree += first.low <= second.high and second.low <= first.high
         intervals.append([[us.low, us.value, us.high] for us in (first, second)])
-    return {"work": work.kind, "of": work.of, "pairs": pairs, "agree": agree, "intervals_us": intervals}
+    return {
+        "work": work.kind,
+        "of": work.of,
+        "pairs": pairs,
+        "agree": agree,
+        "intervals_us": intervals,
+    }
 
 
-def beside_the_tracer(ours: OurHarness, tracer: Callable[[], Timer], works: Sequence[Work]) -> dict[str, Any]:
+def beside_the_tracer(
+    ours: OurHarness, tracer: Callable[[], Timer], works: Sequence[Work]
+) -> dict[str, Any]:
     """Work by events and by the tracer in turn, BESIDE times, so that the clock can't change between the two: the
     median of each one's readings, in microseconds. If the tracer fails, the reason is added to what was read.
     """
@@ -133,7 +186,9 @@ def beside_the_tracer(ours: OurHarness, tracer: Callable[[], Timer], works: Sequ
             return {"beside_cupti": points, "beside_cupti_reason": in_words(error)}
         events_us, tracer_us = (runs.median(side).value for side in zip(*pairs, strict=True))
         events_us -= ours.offset_us
-        points.append({"work": work.kind, "of": work.of, "events_us": events_us, "tracer_us": tracer_us})
+        points.append(
+            {"work": work.kind, "of": work.of, "events_us": events_us, "tracer_us": tracer_us}
+        )
     return {"beside_cupti": points}
 
 
@@ -144,11 +199,18 @@ def text(comparison: Comparison) -> str:
     for kind in dict.fromkeys(row.work for row in comparison.rows):
         for of in comparison.works(kind):
             read = comparison.us(kind, of)
-            rows.append((f"{kind} {of:g}", *(f"{read[name]:.2f}" if name in read else "–" for name in names)))
+            rows.append(
+                (
+                    f"{kind} {of:g}",
+                    *(f"{read[name]:.2f}" if name in read else "–" for name in names),
+                )
+            )
     lines = [f"{comparison.label} · microseconds as read by each harness"]
     lines += [f"  [{number}] {name}" for number, name in enumerate(names)]
     lines.append(Table("", ("", *(f"[{number}]" for number in range(len(names)))), rows).text())
     lines += [f"{name}: {reason}" for name, reason in comparison.reasons.items()]
     if same := comparison.promises.get("aa"):
-        lines.append(f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals")
+        lines.append(
+            f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals"
+        )
     return "\n".join(lines)

@@ -37,12 +37,18 @@ if TYPE_CHECKING:
     from worklog.runner.session import Session
 
 Timer = Callable[["Work"], float]  # microseconds of one launch
-Reader = Callable[[Sequence["Work"]], Iterator[Row]]  # the reading of each work, in turn; it may raise anything
+Reader = Callable[
+    [Sequence["Work"]], Iterator[Row]
+]  # the reading of each work, in turn; it may raise anything
 TRACED_LAUNCHES, TRACED_TURNS = 200, 4  # and launches in one placement, as the harness has
 BLOCKING = "harness_hold"  # the blocking kernel's name
 TRACE_BYTES = 2**20
-FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
-SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
+FORCED = (
+    1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
+)
+SHORT_TIMEOUT_S = (
+    6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,9 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
     """
 
     def spin(us: int) -> Work:
-        def enqueue(stream: Any) -> None:  # cupyx's benchmark reads __name__, which a partial doesn't have
+        def enqueue(
+            stream: Any,
+        ) -> None:  # cupyx's benchmark reads __name__, which a partial doesn't have
             session.timeline.spin(1000 * us, stream)
 
         return Work(KNOWN, us, enqueue)
@@ -120,7 +128,9 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
     """Every point that isn't skipped, launched once. Raises BadSetting for one that other harnesses can't time."""
     session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
     works: list[Work] = []
-    for benchmark, point in ((declared, point) for declared in benchmarks for point in declared.space.points()):
+    for benchmark, point in (
+        (declared, point) for declared in benchmarks for point in declared.space.points()
+    ):
         if point.skipped:
             continue
         try:
@@ -129,11 +139,17 @@ def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Wo
             continue
         if made.sync or made.timer:
             tag = "sync" if made.sync else "timer"
-            raise BadSetting(f"{benchmark.name} has {tag}=True, which other harnesses don't know: choose others")
+            raise BadSetting(
+                f"{benchmark.name} has {tag}=True, which other harnesses don't know: choose others"
+            )
         # Such as "scaled · beta=0 · N", and the value of N, the last axis with a number above 0.
-        numbers = [axis for axis, value in point.values.items() if not isinstance(value, str) and value > 0]
+        numbers = [
+            axis for axis, value in point.values.items() if not isinstance(value, str) and value > 0
+        ]
         last = numbers[-1] if numbers else ""
-        others = ", ".join(f"{axis}={value}" for axis, value in point.values.items() if axis != last)
+        others = ", ".join(
+            f"{axis}={value}" for axis, value in point.values.items() if axis != last
+        )
         kind = " · ".join(filter(None, (benchmark.name, others, last)))
         works.append(Work(kind, float(point.values.get(last, 1.0)), _on_any_stream(session, made)))
         works[-1].enqueue(session.device.stream)
@@ -184,7 +200,9 @@ def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[
             rows.append(row)
     # Foreign code may raise anything, at import or at any launch; none of it may end the comparison.
     except Exception as error:
-        why = in_words(error) + (f"; to get it: {install_command(extra)}" if isinstance(error, ImportError) else "")
+        why = in_words(error) + (
+            f"; to get it: {install_command(extra)}" if isinstance(error, ImportError) else ""
+        )
         done = {(row.work, row.of) for row in rows}
         rows += [Row(name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in done]
     return rows
@@ -224,7 +242,9 @@ def _cupy() -> Timer:
     def timed(work: Work) -> float:
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
-            timings = benchmark(work.enqueue, (stream,), n_repeat=1000, n_warmup=10, max_duration=0.5)
+            timings = benchmark(
+                work.enqueue, (stream,), n_repeat=1000, n_warmup=10, max_duration=0.5
+            )
         return 1e6 * float(cupy.median(cupy.asarray(timings.gpu_times)))
 
     return timed
@@ -247,7 +267,9 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
         return kernels
 
     def timed(work: Work) -> float:
-        work.enqueue(stream)  # a first launch may load a module, which can't be behind the blocking kernel
+        work.enqueue(
+            stream
+        )  # a first launch may load a module, which can't be behind the blocking kernel
         cupti.activity_enable(kind)
         times = []
         try:
@@ -277,7 +299,9 @@ def _traced_kernels(cupti: Any) -> list[tuple[int, int]]:
     records: list[tuple[int, int]] = []
 
     def completed(activities: list[Any]) -> None:
-        records.extend((kernel.start, kernel.end) for kernel in activities if str(kernel.name) != BLOCKING)
+        records.extend(
+            (kernel.start, kernel.end) for kernel in activities if str(kernel.name) != BLOCKING
+        )
 
     cupti.activity_register_callbacks(lambda: (TRACE_BYTES, 0), completed)
     return records
@@ -288,7 +312,9 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
     import cuda.bench as bench
 
     def benchmark_of(work: Work) -> Callable[[Any], None]:
-        return lambda state: state.exec(lambda launch: work.enqueue_on(launch.get_stream().addressof()))
+        return lambda state: state.exec(
+            lambda launch: work.enqueue_on(launch.get_stream().addressof())
+        )
 
     names = {f"work{number}": work for number, work in enumerate(works)}
     for name, work in names.items():
@@ -313,7 +339,13 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
     for name, _, numbers in nvbench_states(document):
         for title, tag in (("NVBench cold", "nv/cold/"), ("NVBench batch", "nv/batch/")):
             if (mean := numbers.get(f"{tag}time/gpu/mean")) is not None:
-                yield Row(title, names[name].kind, names[name].of, 1e6 * mean, numbers.get(f"{tag}walltime"))
+                yield Row(
+                    title,
+                    names[name].kind,
+                    names[name].of,
+                    1e6 * mean,
+                    numbers.get(f"{tag}walltime"),
+                )
 
 
 # By name: how it reads, and the extra that brings it.
@@ -321,6 +353,9 @@ HARNESSES: dict[str, tuple[Reader, str]] = {
     "CuPy benchmark": (by_timer("CuPy benchmark", _cupy), "cuda13"),
     "torch Timer": (by_timer("torch Timer", _torch_timer), "torch"),
     "do_bench": (by_timer("do_bench", partial(_do_bench, "do_bench")), "peers"),
-    "do_bench_cudagraph": (by_timer("do_bench_cudagraph", partial(_do_bench, "do_bench_cudagraph")), "peers"),
+    "do_bench_cudagraph": (
+        by_timer("do_bench_cudagraph", partial(_do_bench, "do_bench_cudagraph")),
+        "peers",
+    ),
     "NVBench cold": (_nvbench, "peers"),
 }

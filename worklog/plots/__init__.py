@@ -37,7 +37,18 @@ __all__ = [
 ]  # fmt: skip
 
 # The methods of `run.plot`.
-OF_A_RUN = (ladder, ladders, sizes, lines, roofline, ablation, samples, accuracy, calibration, cards)
+OF_A_RUN = (
+    ladder,
+    ladders,
+    sizes,
+    lines,
+    roofline,
+    ablation,
+    samples,
+    accuracy,
+    calibration,
+    cards,
+)
 
 
 class Plots:
@@ -73,14 +84,18 @@ class Drawn:
     gallery: Path | None = None
 
 
-def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | None = None) -> Drawn:
+def draw_all(
+    run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | None = None
+) -> Drawn:
     """Draw every chart that the run has the measurements for (the registry's, its ablations, and the lines of its
     benchmarks), each as SVG and PNG, light and dark, in the folder `out`, and the page that shows them. others: more
     charts by name, which don't come from a run, or which replace the run's.
 
     Raises WorklogError where the folder cannot be written.
     """
-    draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in FIGURES.items()}
+    draws: dict[str, Callable[[], Drawing]] = {
+        name: partial(draw, run) for name, draw in FIGURES.items()
+    }
     for kernel in ablated(run) or [None]:
         draws[f"ablation_{kernel}" if kernel else "ablation"] = partial(ablation, run, kernel)
     for kernel in dict.fromkeys(m.kernel for m in run.select() if m.shape is None):
@@ -112,7 +127,9 @@ FIGURE = """\
 </details>"""
 
 
-def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path) -> Path | None:
+def write_gallery(
+    charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path
+) -> Path | None:
     """Write README.md into the folder of the figures: the article's diagrams, the charts, and why others are missing.
     Returns None and writes nothing if there is no chart, or if the folder has a README.md from another source. Raises
     BadRunFile where the file cannot be written.
@@ -122,7 +139,11 @@ def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], fol
         return None
     diagrams, others = ["## The article's diagrams, with this machine's numbers"], ["## The charts"]
     for name, chart in charts.items():
-        headline, words, alt = escape(chart.headline, False), escape(chart.alt, False), escape(chart.alt)
+        headline, words, alt = (
+            escape(chart.headline, False),
+            escape(chart.alt, False),
+            escape(chart.alt),
+        )
         section = FIGURE.format(name=name, headline=headline, words=words, alt=alt)
         (diagrams if name.startswith("diagram_") else others).append(section)
     page = [f"{BEGIN}, which overwrite it -->", "# The figures"]

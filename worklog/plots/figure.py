@@ -70,13 +70,25 @@ class Drawing:
         """This figure's SVG as PNG, in the fonts that come with matplotlib. 256 colours take half of the bytes; level 9
         saves 6 % in eight times as long.
         """
-        small, words, fonts = io.BytesIO(), PngInfo(), [str(path) for path in style.FONT_FILES.values()]
+        small, words, fonts = (
+            io.BytesIO(),
+            PngInfo(),
+            [str(path) for path in style.FONT_FILES.values()],
+        )
         words.add_text("Title", self.headline)
         words.add_text("Description", self.alt)
-        how: dict[str, Any] = {"dpi": SCREEN_DPI, "zoom": DPI / SCREEN_DPI, "font_family": "DejaVu Sans"}
-        large = resvg_py.svg_to_bytes(svg_string=svg, skip_system_fonts=True, font_files=fonts, **how)
+        how: dict[str, Any] = {
+            "dpi": SCREEN_DPI,
+            "zoom": DPI / SCREEN_DPI,
+            "font_family": "DejaVu Sans",
+        }
+        large = resvg_py.svg_to_bytes(
+            svg_string=svg, skip_system_fonts=True, font_files=fonts, **how
+        )
         with Image.open(io.BytesIO(large)) as image:
-            few = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+            few = image.convert("RGB").quantize(
+                256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+            )
         few.save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
         return small.getvalue()
 
@@ -84,9 +96,14 @@ class Drawing:
         """For screen readers: the attributes of an <svg> that name its title and description, and these two."""
         title = f'<title id="{self.name}-title">{escape(self.headline)}</title>'
         description = f'<desc id="{self.name}-desc">{escape(self.alt)}</desc>'
-        return f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"', f"{title}\n {description}"
+        return (
+            f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"',
+            f"{title}\n {description}",
+        )
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
         """HTML that follows the notebook's theme, PNG in the light palette, twice as large as on screen, and alt text.
 
         The HTML holds images, so two figures' ids can't clash. GitHub drops its styles, and our notebooks are stored
@@ -96,14 +113,22 @@ class Drawing:
         pixels = self.encoded(svg)
         with Image.open(io.BytesIO(pixels)) as image:
             width, height = (round(SCREEN_DPI * side / DPI) for side in image.size)
-        png, dark = (base64.b64encode(data).decode("ascii") for data in (pixels, in_the_dark(svg).encode()))
+        png, dark = (
+            base64.b64encode(data).decode("ascii") for data in (pixels, in_the_dark(svg).encode())
+        )
         box = f"display:inline-block;max-width:100%;min-width:{min(width, READABLE_PX)}px;line-height:0"
         box += f";--dark:url(data:image/svg+xml;base64,{dark})"
         size = f'width="{width}" style="max-width:100%;height:auto"'
         image_tag = f'<img src="data:image/png;base64,{png}" {size} alt="{escape(self.alt)}">'
-        html = scrolling(f'<span class="worklog-chart" style="{box}">{image_tag}</span>', self.headline)
+        html = scrolling(
+            f'<span class="worklog-chart" style="{box}">{image_tag}</span>', self.headline
+        )
         metadata = {"image/png": {"width": width, "height": height, "alt": self.alt}}
-        return {"text/html": f"<style>{FOLLOW}</style>{html}", "text/plain": self.alt, "image/png": png}, metadata
+        return {
+            "text/html": f"<style>{FOLLOW}</style>{html}",
+            "text/plain": self.alt,
+            "image/png": png,
+        }, metadata
 
 
 def in_the_dark(svg: str) -> str:
@@ -138,10 +163,18 @@ class Chart(Drawing, Figure):
         wide, high = self.get_size_inches()
         return self.add_axes((left / wide, bottom / high, width / wide, height / high))
 
-    def write(self, x: float, top: float, lines: Iterable[str], points: float = SMALL_PT, **how: Any) -> float:
+    def write(
+        self, x: float, top: float, lines: Iterable[str], points: float = SMALL_PT, **how: Any
+    ) -> float:
         """Lines of text, one below another from `top` on; return where the next one starts."""
         for line in lines:
-            self.text(x, top, line, fontsize=points, **{"transform": self.dpi_scale_trans, "va": "top", **how})
+            self.text(
+                x,
+                top,
+                line,
+                fontsize=points,
+                **{"transform": self.dpi_scale_trans, "va": "top", **how},
+            )
             top -= style.line_height(points)
         return top
 
@@ -174,13 +207,17 @@ def page(
     title = style.wrap(finding, style.TITLE_PT, room, bold=True)
     below_title = style.wrap(subtitle, style.SUBTITLE_PT, room)
     foot = [line for part in footer for line in style.wrap(part, SMALL_PT, room)]
-    head = style.line_height(style.TITLE_PT, len(title)) + style.line_height(style.SUBTITLE_PT, len(below_title))
+    head = style.line_height(style.TITLE_PT, len(title)) + style.line_height(
+        style.SUBTITLE_PT, len(below_title)
+    )
     below = MARGIN_IN + style.line_height(SMALL_PT, len(foot)) + 0.06
     pixels = SCREEN_DPI * (MARGIN_IN + head + 0.08 + body_height + below)
     height = math.ceil(pixels) / SCREEN_DPI  # a part of a pixel would be drawn dark
     new = Chart(figsize=(width, height))
     new.name, new.headline = name, finding
-    new.alt = " ".join([f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source])
+    new.alt = " ".join(
+        [f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source]
+    )
     new.body_bottom, new.body_top = below, below + body_height
     top = new.write(MARGIN_IN, height - MARGIN_IN, title, style.TITLE_PT, weight="bold")
     new.write(MARGIN_IN, top, below_title, style.SUBTITLE_PT, color=MUTED)
@@ -223,7 +260,9 @@ def right_of(names: Iterable[str]) -> float:
     return MARGIN_IN + widest(names) + 0.12
 
 
-def name_rows(axes: Axes, names: Sequence[str], pitch: float, head: float = 0.0, middle: float = 0.5) -> list[float]:
+def name_rows(
+    axes: Axes, names: Sequence[str], pitch: float, head: float = 0.0, middle: float = 0.5
+) -> list[float]:
     """Name rows that are `pitch` inches high, `head` inches below the axes' top, and return where the names are: at the
     `middle` of the rows, inches down from the top.
     """
@@ -235,11 +274,18 @@ def name_rows(axes: Axes, names: Sequence[str], pitch: float, head: float = 0.0,
     return places
 
 
-def beside(axes: Axes, words: str, at: Point, gap: float = 5.0, up: float = 0.0, **how: Any) -> None:
+def beside(
+    axes: Axes, words: str, at: Point, gap: float = 5.0, up: float = 0.0, **how: Any
+) -> None:
     """Words that start `gap` points right of a data point; with a negative gap they end left of it, with 0 they are
     centred."""
     side = "center" if gap == 0 else "left" if gap > 0 else "right"
-    usual: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": SMALL_PT, "color": INK}
+    usual: dict[str, Any] = {
+        "ha": side,
+        "va": "center_baseline",
+        "fontsize": SMALL_PT,
+        "color": INK,
+    }
     axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
 
 
@@ -249,10 +295,14 @@ def leave_room(axes: Axes, names: Iterable[str], points: float = SMALL_PT) -> No
     """
     place = axes.get_position()
     room = (GAP + widest(names, points)) * axes.figure.dpi / axes.bbox.width * place.width
-    axes.set_position((place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height))
+    axes.set_position(
+        (place.x0, place.y0, max(place.width - room, 0.2 * place.width), place.height)
+    )
 
 
-def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
+def name_points(
+    axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Names right of data points, with a thin line to each. The names of points that are near each other stand in one
     column, as high as their points or lower, and at least LANE apart. looks: what differs from a small name in ink.
     """
@@ -265,13 +315,26 @@ def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapp
         if not columns or at[name][0] - at[columns[-1][0]][0] > COLUMN:
             columns.append([])
         columns[-1].append(name)
-    arrow = {"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)}
+    arrow = {
+        "arrowstyle": "-",
+        "color": BASELINE,
+        "linewidth": 0.6,
+        "shrinkA": 1,
+        "relpos": (0, 0.5),
+    }
     for column in columns:
         order = sorted(column, key=lambda name: (at[name][1], name))
         lanes, left = LANE * np.arange(len(order)), at[column[-1]][0] + GAP
-        down = np.minimum.accumulate((np.array([at[name][1] for name in order]) - lanes)[::-1])[::-1]
+        down = np.minimum.accumulate((np.array([at[name][1] for name in order]) - lanes)[::-1])[
+            ::-1
+        ]
         for name, height in zip(order, np.clip(down, bottom, top - lanes[-1]) + lanes, strict=True):
-            usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK, "bbox": BEHIND}
+            usual: dict[str, Any] = {
+                "va": "center",
+                "fontsize": SMALL_PT,
+                "color": INK,
+                "bbox": BEHIND,
+            }
             to_name = 72 * (np.array([left, height]) - at[name])
             usual |= {"textcoords": "offset points", "arrowprops": arrow, "annotation_clip": False}
             axes.annotate(name, names[name], to_name, **{**usual, **looks.get(name, {})})

@@ -32,13 +32,22 @@ def as_run(data: Run | pandas.DataFrame) -> Run:
     """
     if isinstance(data, Run):
         return data
-    if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {*data.columns}:
-        raise NothingToDraw(f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()")
+    if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {
+        *data.columns
+    }:
+        raise NothingToDraw(
+            f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()"
+        )
     shown = list[Any]()
     for row in data.astype(object).where(data.notna(), None).to_dict("records"):
         if row["m"] is not None and not row["changed"]:
             shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-            fields: dict[str, Any] = {"us_low": None, "us_high": None, "ratio_low": None, "ratio_high": None}
+            fields: dict[str, Any] = {
+                "us_low": None,
+                "us_high": None,
+                "ratio_low": None,
+                "ratio_high": None,
+            }
             fields |= {"converged": True, "reason": None, "label": "", "verdict": None}
             fields |= {str(name): value for name, value in row.items()}
             fields |= {"problem": shape, "place": str(shape), "shape": astuple(shape)}
@@ -79,18 +88,25 @@ def rows(run: Run, shape: Shape) -> list[Measurement]:
     return [by_name[name] for name in in_order(by_name)]
 
 
-def labels(run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel) -> list[str]:
+def labels(
+    run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel
+) -> list[str]:
     """The run's label, then each other label with what has it: kernels, or what `by` names."""
     others = dict[str, list[str]]()
     for m in shown:
         if m.label not in ("", run.label):
             others.setdefault(m.label, []).append(by(m))
-    return [run.full_label, *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items())]
+    return [
+        run.full_label,
+        *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items()),
+    ]
 
 
 def sample_times(m: Measurement) -> tuple[list[float], list[bool]]:
     """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
-    return [us - m.samples.overhead_us for us in m.samples.sides[0].us], [bool(count) for count in m.samples.counts]
+    return [us - m.samples.overhead_us for us in m.samples.sides[0].us], [
+        bool(count) for count in m.samples.counts
+    ]
 
 
 def no_time(m: Measurement) -> str:
@@ -117,7 +133,10 @@ def leaders(kernels: Iterable[Measurement]) -> list[Measurement | None]:
     rungs = [m for m in kernels if m.kernel != CUBLAS and measured(m) and class_of(m) == "fp32"]
     on_fp32_cores = [m for m in rungs if m.kernel not in ON_TENSOR_CORES]
     on_tensor_cores = [m for m in rungs if m.kernel in ON_TENSOR_CORES]
-    return [max(part, key=lambda m: m.ratio or 0.0, default=None) for part in (on_fp32_cores, on_tensor_cores)]
+    return [
+        max(part, key=lambda m: m.ratio or 0.0, default=None)
+        for part in (on_fp32_cores, on_tensor_cores)
+    ]
 
 
 def cublas_tflops(kernels: list[Measurement]) -> float:
@@ -144,7 +163,9 @@ def rate(tflops: float | None) -> str:
     """TFLOP/s in three digits, or a dash. No line ends at its space."""
     if tflops is None:
         return "–"
-    return f"{tflops:,.0f}".replace(",", "\u00a0") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
+    return (
+        f"{tflops:,.0f}".replace(",", "\u00a0") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
+    )
 
 
 def share(m: Measurement, digits: int = 1) -> str:

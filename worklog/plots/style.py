@@ -19,7 +19,9 @@ from worklog.errors import BadSetting
 from worklog.runs import Run
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
+_FILE: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("style.toml").read_text(encoding="utf-8")
+)
 
 # By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is replaced.
 LIGHT: Mapping[str, str] = _FILE["light"]
@@ -33,8 +35,12 @@ INFLATES, DEFLATES = LIGHT["inflates"], LIGHT["deflates"]
 SETTINGS = {name: LIGHT.get(value, value) for name, value in _FILE["matplotlib"].items()}
 
 # Font size in pt and whether it is bold, by a text's class.
-TEXT: Mapping[str, tuple[float, bool]] = {name: (float(pt), bold) for name, (pt, bold) in _FILE["text"].items()}
-TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = (TEXT[name][0] for name in ("title", "subtitle", "body", "small"))
+TEXT: Mapping[str, tuple[float, bool]] = {
+    name: (float(pt), bold) for name, (pt, bold) in _FILE["text"].items()
+}
+TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = (
+    TEXT[name][0] for name in ("title", "subtitle", "body", "small")
+)
 LINE = 1.3  # distance of two lines of text, in font sizes
 WIDTH_IN, MARGIN_IN = 7.0, 0.14
 # The typeface, in the copy that comes with matplotlib: by whether it is bold.
@@ -54,8 +60,13 @@ def chart(draw: F) -> F:
     @wraps(draw)
     def drawn(*words: Any, **named: Any) -> Any:
         given = signature(draw).bind(*words, **named).arguments
-        for name, kind, what in ("run", Run, "a run, such as worklog.open_run()"), ("kernel", str, "a kernel's name"):
-            is_frame = "DataFrame" in draw.__annotations__.get(name, "") and hasattr(given[name], "columns")
+        for name, kind, what in (
+            ("run", Run, "a run, such as worklog.open_run()"),
+            ("kernel", str, "a kernel's name"),
+        ):
+            is_frame = "DataFrame" in draw.__annotations__.get(name, "") and hasattr(
+                given[name], "columns"
+            )
             if name in given and not isinstance(given[name], kind) and not is_frame:
                 raise BadSetting(f"{draw.__name__}: {name}: give {what}, not {given[name]!r:.60}")
         with styled():
@@ -68,7 +79,9 @@ def chart(draw: F) -> F:
 def text_width(text: str, points: float, bold: bool = False) -> float:
     """Width of one line of text in inches, without kerning, which only moves letters closer."""
     font = get_font(FONT_FILES[bold])
-    advances = [font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance for letter in text]
+    advances = [
+        font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance for letter in text
+    ]
     return float(sum(advances)) / font.units_per_EM * points / 72
 
 
@@ -77,9 +90,13 @@ def line_height(points: float, lines: int = 1) -> float:
     return lines * LINE * points / 72
 
 
-def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:
+def wrap(
+    text: str, points: float, width: float, *, bold: bool = False, most: int = 99
+) -> list[str]:
     """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
-    first, *words = re.split("[ \n]+(?!%)", text.strip(" \n"))  # not at a no-break space, nor before a "%"
+    first, *words = re.split(
+        "[ \n]+(?!%)", text.strip(" \n")
+    )  # not at a no-break space, nor before a "%"
     lines = [first]
     for word in words:
         if text_width(longer := f"{lines[-1]} {word}", points, bold) <= width:

@@ -24,7 +24,9 @@ KINDS = ("int", "pow2", "float", "str", "type")
 NUMBERS = ("int", "pow2", "float")
 MOST_VALUES = 100_000
 HIGHEST_POWER = 40
-LARGEST = Decimal("1e18")  # and 1e-18 the smallest: beyond, a short text makes numbers that fill the memory
+LARGEST = Decimal(
+    "1e18"
+)  # and 1e-18 the smallest: beyond, a short text makes numbers that fill the memory
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,13 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise BadSetting(f"axis {self.name!r}: a name is a letter followed by letters, digits or _")
+            raise BadSetting(
+                f"axis {self.name!r}: a name is a letter followed by letters, digits or _"
+            )
         if self.kind not in KINDS:
-            raise BadSetting(f"axis {self.name}: there is no kind {self.kind!r}: choose from {', '.join(KINDS)}")
+            raise BadSetting(
+                f"axis {self.name}: there is no kind {self.kind!r}: choose from {', '.join(KINDS)}"
+            )
         if not self.values:
             raise BadSetting(f"axis {self.name} has no values: give at least one")
         value, count = Counter(self.values).most_common(1)[0]
@@ -51,15 +57,25 @@ class Axis:
     @classmethod
     def parse(cls, text: str, kind: str = "int") -> Axis:
         """An axis from words. kind: where they state none. Raises BadSetting, which quotes what cannot be read."""
-        match = fullmatch(r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*", text)
+        match = fullmatch(
+            r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*", text
+        )
         if match is None:
-            raise BadSetting(f'cannot read --axis {text!r}: give NAME[KIND]=VALUES, as in "N=64,128" or "N[pow2]=6:13"')
-        name, kind, body = match[1], match[2] or kind, match[3].removeprefix("[").removesuffix("]").strip()
+            raise BadSetting(
+                f'cannot read --axis {text!r}: give NAME[KIND]=VALUES, as in "N=64,128" or "N[pow2]=6:13"'
+            )
+        name, kind, body = (
+            match[1],
+            match[2] or kind,
+            match[3].removeprefix("[").removesuffix("]").strip(),
+        )
         if not body:
             return cls(name, (), kind)
         items: list[str] = []
         for part in map(str.strip, body.split(",")):
-            bare = items[-1].replace("->", "") if items and kind == "type" else ""  # map<int, float> is one type
+            bare = (
+                items[-1].replace("->", "") if items and kind == "type" else ""
+            )  # map<int, float> is one type
             if bare.count("<") > bare.count(">"):
                 items[-1] += f", {part}"
             else:
@@ -76,23 +92,33 @@ class Axis:
 def _require_few(what: str, count: int, of: str) -> None:
     """Raise BadSetting before more is made than a user could wait for."""
     if count > MOST_VALUES:
-        raise BadSetting(f"{what} makes {count} {of}: more than {MOST_VALUES}; take larger steps or fewer values")
+        raise BadSetting(
+            f"{what} makes {count} {of}: more than {MOST_VALUES}; take larger steps or fewer values"
+        )
 
 
 def _numbers(name: str, item: str, kind: str) -> list[Value]:
     """A number, or a range low:high[:step] with both ends. Of pow2 they are exponents."""
     try:  # decimal, so that 0.1:0.5:0.1 ends at 0.5
-        parts = [Decimal(part.strip() if kind == "float" else int(part)) for part in item.split(":")]
-        readable = len(parts) <= 3 and all(part == 0 or 1 / LARGEST <= abs(part) <= LARGEST for part in parts)
+        parts = [
+            Decimal(part.strip() if kind == "float" else int(part)) for part in item.split(":")
+        ]
+        readable = len(parts) <= 3 and all(
+            part == 0 or 1 / LARGEST <= abs(part) <= LARGEST for part in parts
+        )
     except (ValueError, ArithmeticError):
         readable = False
     if not readable:
         what = "a number" if kind == "float" else "a whole number"
-        raise BadSetting(f"axis {name}: {item!r} is neither {what} nor a range: give 64, 8:13 or 64:512:64")
+        raise BadSetting(
+            f"axis {name}: {item!r} is neither {what} nor a range: give 64, 8:13 or 64:512:64"
+        )
     low, high = parts[0], parts[min(1, len(parts) - 1)]
     step = parts[2] if len(parts) == 3 else Decimal(1)
     if step <= 0 or high < low:
-        raise BadSetting(f"axis {name}: {item!r} is empty: give low:high or low:high:step with a step above 0")
+        raise BadSetting(
+            f"axis {name}: {item!r} is empty: give low:high or low:high:step with a step above 0"
+        )
     count = int((high - low) / step) + 1
     _require_few(f"axis {name}: {item!r}", count, "values")
     numbers = [low + n * step for n in range(count)]
@@ -101,7 +127,9 @@ def _numbers(name: str, item: str, kind: str) -> list[Value]:
     if kind == "int":
         return [int(number) for number in numbers]
     if low < 0 or high > HIGHEST_POWER:
-        raise BadSetting(f"axis {name}: {item!r} is out of reach: exponents go from 0 to {HIGHEST_POWER}")
+        raise BadSetting(
+            f"axis {name}: {item!r} is out of reach: exponents go from 0 to {HIGHEST_POWER}"
+        )
     return [2 ** int(number) for number in numbers]
 
 
@@ -113,7 +141,9 @@ class Point:
     skipped: str | None = None
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.values.items()) or "the only point"
+        return (
+            " ".join(f"{name}={value}" for name, value in self.values.items()) or "the only point"
+        )
 
 
 @dataclass(frozen=True)
@@ -132,14 +162,22 @@ class Space:
         names = [axis.name for axis in self.axes]
         for name, count in Counter(names).items():
             if count > 1:
-                raise BadSetting(f"{self.name}: axis {name} is given twice: write its values as one list")
+                raise BadSetting(
+                    f"{self.name}: axis {name} is given twice: write its values as one list"
+                )
         for name, count in Counter(chain(*self.together)).items():
             if name not in names or count > 1:
-                raise BadSetting(f"{self.name}: together names {name}: name axes, each once, from {', '.join(names)}")
+                raise BadSetting(
+                    f"{self.name}: together names {name}: name axes, each once, from {', '.join(names)}"
+                )
         for group in self.groups:
             if len({len(axis.values) for axis in group}) > 1:
-                lengths = " and ".join(f"{axis.name} has {len(axis.values)} values" for axis in group)
-                raise BadSetting(f"{self.name}: axes that go together need equally many values, and {lengths}")
+                lengths = " and ".join(
+                    f"{axis.name} has {len(axis.values)} values" for axis in group
+                )
+                raise BadSetting(
+                    f"{self.name}: axes that go together need equally many values, and {lengths}"
+                )
         size = prod(len(group[0].values) for group in self.groups)
         _require_few(f"{self.name}: {self._counts}", size, "configurations")
 
@@ -152,13 +190,20 @@ class Space:
 
     @property
     def _counts(self) -> str:
-        counts = [f"{len(group[0].values)} {' + '.join(axis.name for axis in group)}" for group in self.groups]
+        counts = [
+            f"{len(group[0].values)} {' + '.join(axis.name for axis in group)}"
+            for group in self.groups
+        ]
         return " x ".join(counts) or "1"
 
     def points(self) -> Iterator[Point]:
         """Every combination, the last axis fastest; skipped ones too, with their reason."""
         for numbers in product(*(range(len(group[0].values)) for group in self.groups)):
-            at = {axis: number for group, number in zip(self.groups, numbers, strict=True) for axis in group}
+            at = {
+                axis: number
+                for group, number in zip(self.groups, numbers, strict=True)
+                for axis in group
+            }
             values = {axis.name: axis.values[at[axis]] for axis in self.axes}
             yield Point(values, self.skip(values))
 
@@ -171,7 +216,9 @@ class Space:
             said += f"; {count} skipped: {why}"
         if not left:
             return f"{said}; nothing to measure"
-        return f"{said}; {left} to measure" + (f", about {spoken(left * seconds_each)}" if seconds_each else "")
+        return f"{said}; {left} to measure" + (
+            f", about {spoken(left * seconds_each)}" if seconds_each else ""
+        )
 
 
 def spoken(seconds: float) -> str:

@@ -54,7 +54,9 @@ class Domain:
         sizes, steps = [shape.m, shape.n, shape.k], [self.m, self.n, self.k]
         if self.square:
             sizes, steps = [max(sizes)] * 3, [math.lcm(*steps)] * 3
-        return Shape(*(math.ceil(size / step) * step for size, step in zip(sizes, steps, strict=True)))
+        return Shape(
+            *(math.ceil(size / step) * step for size, step in zip(sizes, steps, strict=True))
+        )
 
     @staticmethod
     @lru_cache(maxsize=256)  # a check asks for a kernel's domain dozens of times
@@ -75,7 +77,9 @@ class Domain:
         square = {name for pair in pairs for name in pair} == {*"MNK"}
         for rule in map(str.strip, re.split(r",|;|&&|\band\b", sizes)):
             step = 1
-            if match := re.fullmatch(r"([MNK])\s*%\s*(?:([0-9]{1,9})|([A-Za-z_]\w*))\s*==\s*0", rule):
+            if match := re.fullmatch(
+                r"([MNK])\s*%\s*(?:([0-9]{1,9})|([A-Za-z_]\w*))\s*==\s*0", rule
+            ):
                 step = int(match[2]) if match[2] else dict(names).get(match[3], 0)
                 steps[match[1]] = math.lcm(steps[match[1]], step)
             elif rule == "any data":
@@ -90,10 +94,18 @@ class Domain:
 
     def __str__(self) -> str:
         rules = ["M = N = K"] if self.square else []
-        rules += [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]
+        rules += [
+            f"{name} % {step} == 0"
+            for name, step in (("M", self.m), ("N", self.n), ("K", self.k))
+            if step > 1
+        ]
         rules = rules or ["any M, N, K"]
         for size in sorted({*self.bytes_of} - {FLOAT_BYTES}, reverse=True):
-            names = [name for name, multiple in zip("ABC", self.bytes_of, strict=True) if multiple == size]
+            names = [
+                name
+                for name, multiple in zip("ABC", self.bytes_of, strict=True)
+                if multiple == size
+            ]
             rules.append(f"{', '.join(names)} % {size} bytes")
         return ", ".join(rules) + (", any data" if self.any_data else "")
 
@@ -113,7 +125,9 @@ class Shape:
                 value = int(value)
                 object.__setattr__(self, name, value)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadSetting(f"size {name.upper()} = {value!r} is not a positive integer: {ADVICE}")
+                raise BadSetting(
+                    f"size {name.upper()} = {value!r} is not a positive integer: {ADVICE}"
+                )
 
     @classmethod
     def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
@@ -157,12 +171,16 @@ def tflops(shape: Shape, microseconds: float) -> float:
     return shape.flops / microseconds / 1e6
 
 
-def random_inputs(shape: Shape, rng: np.random.Generator, kind: str = "random") -> tuple[Float32, Float32]:
+def random_inputs(
+    shape: Shape, rng: np.random.Generator, kind: str = "random"
+) -> tuple[Float32, Float32]:
     """A (M x K) and B (K x N), float32: "random" is U(-1, 1); "zeros" and "ones" are easy data, a pitfall."""
 
     sizes = (shape.m, shape.k), (shape.k, shape.n)
     if kind == "random":
-        a, b = (rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1) for size in sizes)
+        a, b = (
+            rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1) for size in sizes
+        )
     else:
         a, b = (np.full(size, {"zeros": 0.0, "ones": 1.0}[kind], np.float32) for size in sizes)
     return a, b
@@ -176,7 +194,9 @@ def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[F
     a_rows = a[rows].astype(np.float64)
     reference = np.empty((len(rows), b.shape[1]))
     gauge = np.empty_like(reference)
-    for start in range(0, b.shape[1], 1024):  # B in slabs: a float64 copy of all of it would double the memory
+    for start in range(
+        0, b.shape[1], 1024
+    ):  # B in slabs: a float64 copy of all of it would double the memory
         slab = b[:, start : start + 1024].astype(np.float64)
         reference[:, start : start + 1024] = a_rows @ slab
         gauge[:, start : start + 1024] = np.sqrt(np.square(a_rows) @ np.square(slab))
@@ -194,19 +214,29 @@ class Sgemm(Problem):
         """The case of a shape, with inputs U(-1, 1)."""
         name = f"{shape}, alpha = {alpha:g}" if alpha != 1 else str(shape)
         sizes = shape.m, shape.n, shape.k
-        return self.case(name, lambda rng: (*sizes, alpha, *random_inputs(shape, rng), 0.0), shape=shape)
+        return self.case(
+            name, lambda rng: (*sizes, alpha, *random_inputs(shape, rng), 0.0), shape=shape
+        )
 
-    def reference_solution(self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float) -> Array:
+    def reference_solution(
+        self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float
+    ) -> Array:
         """In float64, rounded once."""
         return np.asarray(alpha * (a.astype(np.float64) @ b.astype(np.float64)), np.float32)
 
-    def baseline(self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float) -> Any:
+    def baseline(
+        self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float
+    ) -> Any:
         """The library's product in FP32."""
         return a @ b if alpha == 1 else alpha * (a @ b)
 
     def generate_sample(self) -> list[Words]:
         """Sizes that tiles don't divide, and an alpha."""
-        return [self.of(Shape(1, 7, 2)), self.of(Shape(33, 65, 17)), self.of(Shape(65, 31, 40), -1.5)]
+        return [
+            self.of(Shape(1, 7, 2)),
+            self.of(Shape(33, 65, 17)),
+            self.of(Shape(65, 31, 40), -1.5),
+        ]
 
     def generate_test_cases(self) -> list[Words]:
         """The sizes of the article's figures, from 256 to 4096."""
@@ -228,7 +258,11 @@ class Softmax(Problem):
 
     name = "softmax"
     parameters = "const T* input, T* output, int rows, int columns"
-    dtypes: ClassVar = {"float32": (2e-4, 1e-12), "float16": (4e-3, 1e-7), "float64": (1e-11, 1e-20)}  # long sums
+    dtypes: ClassVar = {
+        "float32": (2e-4, 1e-12),
+        "float16": (4e-3, 1e-7),
+        "float64": (1e-11, 1e-20),
+    }  # long sums
 
     def of(self, rows: int, columns: int, center: float = 0.0) -> Words:
         """The case of a size, with inputs around a center."""
@@ -250,11 +284,20 @@ class Softmax(Problem):
 
     def generate_sample(self) -> list[Words]:
         """Odd sizes, rows longer than a block, and inputs whose exp overflows unless the maximum is subtracted."""
-        return [self.of(1, 1), self.of(7, 33), self.of(3, 1100), self.of(130, 5), self.of(9, 64, 100.0)]
+        return [
+            self.of(1, 1),
+            self.of(7, 33),
+            self.of(3, 1100),
+            self.of(130, 5),
+            self.of(9, 64, 100.0),
+        ]
 
     def generate_test_cases(self) -> list[Words]:
         """Short, middle and long rows."""
-        return [self.of(*size) for size in ((65536, 64), (4096, 1000), (4096, 4096), (1024, 16384), (64, 262144))]
+        return [
+            self.of(*size)
+            for size in ((65536, 64), (4096, 1000), (4096, 4096), (1024, 16384), (64, 262144))
+        ]
 
     def get_flops(self, test_case: Words) -> int:
         """Per element: one maximum, subtraction, exp, addition and division."""

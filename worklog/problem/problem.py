@@ -45,7 +45,9 @@ NAMES = {
 TYPES = {name: dtype for dtype, names in NAMES.items() for name in names}
 DECLARATION = r"(?P<const>const\b)?\s*(?P<type>\w[\w ]*?)\s*(?P<pointer>\*)?\s*\b(?P<name>\w+)"
 OF_DTYPE = ("T", "[VAR]")  # types that stand for the dtype under which the problem is solved
-Words = dict[str, Any]  # a test case as the problem states it: its name, create_inputs, and whatever its methods read
+Words = dict[
+    str, Any
+]  # a test case as the problem states it: its name, create_inputs, and whatever its methods read
 
 
 def each(values: Any) -> tuple[Any, ...]:
@@ -75,7 +77,11 @@ def rebuilt(like: Any, data: bytes) -> Any:
     """An array of the same kind, shape and place from its bytes."""
     if hasattr(like, "detach"):
         torch = sys.modules["torch"]
-        flat = torch.frombuffer(bytearray(data), dtype=like.dtype) if data else torch.empty(0, dtype=like.dtype)
+        flat = (
+            torch.frombuffer(bytearray(data), dtype=like.dtype)
+            if data
+            else torch.empty(0, dtype=like.dtype)
+        )
         return flat.reshape(like.shape).to(like.device)
     host = np.frombuffer(data, str(like.dtype)).reshape(like.shape)
     return type(like)(host) if hasattr(like, "get") else host
@@ -85,7 +91,9 @@ def values_of(value: Any) -> NDArray[np.float64]:
     """The elements in float64, as a NumPy array of the same shape."""
     if hasattr(value, "detach"):
         value = value.detach().double().cpu().numpy()
-    host: NDArray[np.float64] = np.asarray(value.get() if hasattr(value, "get") else value).astype(np.float64)
+    host: NDArray[np.float64] = np.asarray(value.get() if hasattr(value, "get") else value).astype(
+        np.float64
+    )
     return host
 
 
@@ -115,7 +123,9 @@ class Parameter:
         if not self.pointer:
             return f"{self.type} {self.name}"
         element, bracket, lengths = self.type.partition("[")
-        name = f" (*{self.name})[{lengths}" if bracket else f"* {self.name}"  # of an array, or what it points to
+        name = (
+            f" (*{self.name})[{lengths}" if bracket else f"* {self.name}"
+        )  # of an array, or what it points to
         return f"{'const ' if self.const else ''}{element}{name}"
 
     @property
@@ -195,7 +205,9 @@ class Problem:
         """Small cases, which are checked and not timed: on the emulator too, where large ones take too long."""
         return []
 
-    def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
+    def verify_result(
+        self, expected_output: Any, actual_output: Any
+    ) -> tuple[bool, dict[str, Any]]:
         """Whether an output, an array or a tuple of them, is right, and details if it is wrong. By default, each may
         differ by the dtype's tolerance: |actual - expected| <= absolute + relative * |expected|.
         """
@@ -218,7 +230,11 @@ class Problem:
 
     def get_function_signature(self) -> Mapping[str, Any]:
         """The parameters as `argtypes` of ctypes, from a problem that states no `parameters`."""
-        raise mistake(self, "there are no parameters", 'give them in C++, as "const float* x, float* y, int n"')
+        raise mistake(
+            self,
+            "there are no parameters",
+            'give them in C++, as "const float* x, float* y, int n"',
+        )
 
     @staticmethod
     def get_seed(text: str) -> int:
@@ -228,7 +244,12 @@ class Problem:
     def case(self, name: str, inputs: Callable[[np.random.Generator], Any], **words: Any) -> Words:
         """A test case. inputs: makes one array or a tuple from a seeded generator. words: for the other methods."""
         seed = self.get_seed(f"{self.name} {name}")
-        return {"name": name, "seed": seed, **words, "create_inputs": lambda: inputs(np.random.default_rng(seed))}
+        return {
+            "name": name,
+            "seed": seed,
+            **words,
+            "create_inputs": lambda: inputs(np.random.default_rng(seed)),
+        }
 
     @property
     def device(self) -> str:
@@ -277,7 +298,9 @@ class Problem:
             kind = NAMES[self.dtype][0] if given in OF_DTYPE else given
             if kind not in TYPES:
                 advice = f"give T for the dtype, or one of {', '.join(TYPES)}"
-                raise mistake(self, f"parameter {name!r} has type {given!r}{meant(given, TYPES)}", advice)
+                raise mistake(
+                    self, f"parameter {name!r} has type {given!r}{meant(given, TYPES)}", advice
+                )
             pointer, const = bool(words.get("pointer")), bool(words.get("const"))
             parameters.append(Parameter(name, kind, TYPES[kind], pointer, const))
         return tuple(parameters)
@@ -291,7 +314,11 @@ class Problem:
             made.append([*listed] if isinstance(listed, Sequence) else [listed])
             for words in made[-1]:
                 if not isinstance(words, Mapping) or not {"name", "create_inputs"} <= words.keys():
-                    raise mistake(self, f"{method} gives {listed!r:.60}", 'return [{"name": …, "create_inputs": …}]')
+                    raise mistake(
+                        self,
+                        f"{method} gives {listed!r:.60}",
+                        'return [{"name": …, "create_inputs": …}]',
+                    )
                 if words["name"] in names:
                     raise mistake(self, f"two cases have the name {words['name']!r}", "rename one")
                 names.add(words["name"])
@@ -313,12 +340,21 @@ class Problem:
             kinds = ", ".join(type(output).__name__ for output in outputs)
             raise mistake(self, f"reference_solution returned {kinds}", "return an array", name)
         if len(declared) != len(case.arguments):
-            counts = f"{len(inputs)} inputs, {len(outputs)} outputs and {len(extras)} extra parameters"
-            raise mistake(self, f"{counts} are given, and {len(declared)} parameters declared", "declare each", name)
+            counts = (
+                f"{len(inputs)} inputs, {len(outputs)} outputs and {len(extras)} extra parameters"
+            )
+            raise mistake(
+                self,
+                f"{counts} are given, and {len(declared)} parameters declared",
+                "declare each",
+                name,
+            )
         for number, (parameter, value) in enumerate(zip(declared, case.arguments, strict=True)):
             if parameter.pointer != is_array(value):
                 want = "an array" if parameter.pointer else "a number"
-                raise mistake(self, f"{parameter.name} is {type(value).__name__}", f"give {want}", name)
+                raise mistake(
+                    self, f"{parameter.name} is {type(value).__name__}", f"give {want}", name
+                )
             if number in case.written and value.itemsize != parameter.itemsize:
                 has = f"the reference's {parameter.name} has elements of {value.itemsize} bytes"
                 said = f"{has}, and {parameter.declaration} has {parameter.itemsize},"
@@ -334,21 +370,36 @@ class Problem:
             return bool(right), dict(details or {})
         except (TypeError, ValueError) as error:
             advice = "return whether it is right, and a dict of details"
-            raise mistake(self, f"verify_result returned {verdict!r:.60}", advice, case.name) from error
+            raise mistake(
+                self, f"verify_result returned {verdict!r:.60}", advice, case.name
+            ) from error
 
     def work(self, case: Case) -> dict[str, Any]:
         """The work of a case, by the names of a Measurement: operations, elements of the inputs, and bytes."""
         inputs, extras = (list(filter(is_array, values)) for values in (case.inputs, case.extras))
         flops = called(self, "get_flops", case.words, case=case.name)
         moved = called(self, "get_bytes", case.words, case=case.name)
-        in_all = (sum(array.nbytes for array in arrays) for arrays in (inputs + extras, case.outputs))
+        in_all = (
+            sum(array.nbytes for array in arrays) for arrays in (inputs + extras, case.outputs)
+        )
         read, written = moved or in_all
         elements = sum(value.nbytes // value.itemsize for value in inputs)
         flops = None if flops is None else int(flops)
-        return {"flops": flops, "elements": elements, "bytes_read": int(read), "bytes_written": int(written)}
+        return {
+            "flops": flops,
+            "elements": elements,
+            "bytes_read": int(read),
+            "bytes_written": int(written),
+        }
 
 
-def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: Callable[..., Any] | None = None) -> Any:
+def called(
+    problem: Problem,
+    method: str,
+    *arguments: Any,
+    case: str = "",
+    of: Callable[..., Any] | None = None,
+) -> Any:
     """What a method of a problem gives. Raises BadSetting, with the place, for its errors."""
     function = of or getattr(problem, method)
     try:
@@ -360,7 +411,10 @@ def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: C
     except WorklogError:
         raise
     except Exception as error:
-        frames, own = traceback.extract_tb(error.__traceback__), inspect.getsourcefile(type(problem))
+        frames, own = (
+            traceback.extract_tb(error.__traceback__),
+            inspect.getsourcefile(type(problem)),
+        )
         where = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
         first = f"{type(error).__name__}: {error}".partition("\n")[0]
         place = f"{Path(where.filename).name}:{where.lineno}"
@@ -377,5 +431,7 @@ def ctype_of(parameter: Parameter) -> Any:
     if parameter.pointer:
         return ctypes.c_void_p
     if parameter.dtype in ("float16", "bfloat16"):
-        raise BadSetting(f"{parameter.declaration}: a number of this type can't be passed: pass a float")
+        raise BadSetting(
+            f"{parameter.declaration}: a number of this type can't be passed: pass a float"
+        )
     return np.ctypeslib.as_ctypes_type(np.dtype(parameter.dtype))

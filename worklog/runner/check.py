@@ -21,7 +21,16 @@ from worklog.emulator import ARCH, BUDGET, BudgetExceeded, EmulatedDevice, Findi
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel import LABEL, Compiled, Device, Kernel, Runnable, Solution, find_problem, types_of
+from worklog.kernel import (
+    LABEL,
+    Compiled,
+    Device,
+    Kernel,
+    Runnable,
+    Solution,
+    find_problem,
+    types_of,
+)
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runs import Progress, Verdict, silent
 
@@ -32,7 +41,9 @@ UNCONFIRMED = "types of the parameters as the source has them: the compiler's na
 TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
-EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
+EMULATED_COPIES = (
+    8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +67,9 @@ class Checked:
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "verdict", replace(self.verdict, label=self.label))  # so that it may be shown alone
+        object.__setattr__(
+            self, "verdict", replace(self.verdict, label=self.label)
+        )  # so that it may be shown alone
 
     @property
     def title(self) -> str:
@@ -73,10 +86,17 @@ class Checked:
         """For machines."""
         shape, compiled = self.shape, self.compiled
         words: dict[str, Any] = {"kernel": self.kernel.entry, "label": self.label}
-        words |= {"shape": [shape.m, shape.n, shape.k]} if isinstance(shape, Shape) else {"problem": shape}
+        words |= (
+            {"shape": [shape.m, shape.n, shape.k]}
+            if isinstance(shape, Shape)
+            else {"problem": shape}
+        )
         for name in ("registers", "stack_bytes", "shared_bytes", "arch") if compiled else ():
             words[name] = getattr(compiled, name)
-        words |= {"findings": [asdict(finding) for finding in self.findings], "printed": list(self.printed)}
+        words |= {
+            "findings": [asdict(finding) for finding in self.findings],
+            "printed": list(self.printed),
+        }
         words |= {"adapted": list(self.kernel.adapted), "notes": [*self.verdict.notes, *self.notes]}
         return {**words, "warnings": list(self.all_warnings), **self.verdict.as_dict()}
 
@@ -90,31 +110,50 @@ class Checked:
             if stage.where is not None:
                 height, width = stage.where.tile
                 which = "C" if isinstance(self.shape, Shape) else "the output"
-                lines.append(f"    {which} in tiles of {height} x {width}: . right, o some elements wrong, # all")
+                lines.append(
+                    f"    {which} in tiles of {height} x {width}: . right, o some elements wrong, # all"
+                )
                 lines += [f"    {row}" for row in stage.where.picture().splitlines()]
         for finding in self.findings:
-            if finding.message not in str(verdict.reason):  # the first finding is in the failed stage already
+            if finding.message not in str(
+                verdict.reason
+            ):  # the first finding is in the failed stage already
                 lines.append(f"{'✗' if finding.is_error else '·'} {finding.at(self.kernel.file)}")
-        emulated = self.label.startswith("emulated") or any("(emulated)" in stage.name for stage in verdict.stages)
+        emulated = self.label.startswith("emulated") or any(
+            "(emulated)" in stage.name for stage in verdict.stages
+        )
         if emulated and verdict.accepted and not self.findings:
-            lines.append("✓ no race, access out of bounds or uninitialized read in any launch on the emulator")
+            lines.append(
+                "✓ no race, access out of bounds or uninitialized read in any launch on the emulator"
+            )
         lines += [f"| {line}" for line in self.printed]
         if compiled is not None:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
                 f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
             )
-        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.all_warnings]
+        lines += [f"· {note}" for note in self.notes] + [
+            f"! {warning}" for warning in self.all_warnings
+        ]
         result = verdict.result
         if verdict.accepted:
             result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
         result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
-        return "\n".join([*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")])
+        return "\n".join(
+            [*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")]
+        )
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
-        notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes]
-        return replace(replace(self.verdict, label=self.title).table(), notes=[*notes, *self.all_warnings]).html()
+        notes = [
+            *self.kernel.adapted,
+            *places,
+            *(f"| {line}" for line in self.printed),
+            *self.notes,
+        ]
+        return replace(
+            replace(self.verdict, label=self.title).table(), notes=[*notes, *self.all_warnings]
+        ).html()
 
 
 def check(
@@ -143,29 +182,48 @@ def check(
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     if live and on == "emulated":
-        raise BadSetting(f"{what.name} is a host function, which the emulator cannot run: check it on a GPU")
+        raise BadSetting(
+            f"{what.name} is a host function, which the emulator cannot run: check it on a GPU"
+        )
     if live:
         require_gpu()
     on_gpu = gpu() if live else None
     if isinstance(what, Solution):
         posed = find_problem(what.problem, what.dtype)
         cases, large = ([*posed.tests[0], *posed.tests[1]], []) if live else small_cases(posed)
-        notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(large)}",) if large else ()
+        notes = (
+            (f"too large for the emulator, checked on a GPU: case {', case '.join(large)}",)
+            if large
+            else ()
+        )
         label = f"live · {on_gpu.name}" if on_gpu else "emulated"
-        known = Checked(what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
+        known = Checked(
+            what, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes
+        )
         begun(known)
         device = device_of(live, budget)
-        verdict = gate.check_cases(what.load(device), posed, cases, device, seed=seed, progress=progress)
+        verdict = gate.check_cases(
+            what.load(device), posed, cases, device, seed=seed, progress=progress
+        )
         told = getattr(device, "findings", ())
     else:
-        shape = shape or (what.domain.padded(Shape.of(GPU_SIZE)) if live else gate.edge_shapes(what.domain)[-1])
+        shape = shape or (
+            what.domain.padded(Shape.of(GPU_SIZE)) if live else gate.edge_shapes(what.domain)[-1]
+        )
         what.check(shape)
-        known = Checked(what, Verdict((), None), shape, f"live · {on_gpu.name} · {LABEL}" if on_gpu else "")
+        known = Checked(
+            what, Verdict((), None), shape, f"live · {on_gpu.name} · {LABEL}" if on_gpu else ""
+        )
         if what.host is None:
-            compiled, label = gate.compile_for(what.at(shape, on_gpu.arch if on_gpu else ARCH), on_gpu)
+            compiled, label = gate.compile_for(
+                what.at(shape, on_gpu.arch if on_gpu else ARCH), on_gpu
+            )
             gate.require_blocks(what)
             mix, unconfirmed = compiled.mix, () if types_of(compiled.symbol) else (UNCONFIRMED,)
-            about: dict[str, Any] = {"notes": (*mix.notes, *unconfirmed), "warnings": tuple(mix.warnings(what.claimed))}
+            about: dict[str, Any] = {
+                "notes": (*mix.notes, *unconfirmed),
+                "warnings": tuple(mix.warnings(what.claimed)),
+            }
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)
         if not live:
             needed = EMULATED_COPIES * shape.compulsory_bytes
@@ -185,7 +243,9 @@ def check(
         if not (verdict.accepted and finding.is_error):  # these are of launches that may fail
             findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
     label = device.label if isinstance(device, EmulatedDevice) else known.label
-    inferred = (stage.note for stage in verdict.stages if stage.name in (ALIGNMENT, OLD_C) and stage.note)
+    inferred = (
+        stage.note for stage in verdict.stages if stage.name in (ALIGNMENT, OLD_C) and stage.note
+    )
     return replace(
         known,
         label=label,
@@ -281,7 +341,11 @@ def check_in_child(
     emulated: Checked | None = None
     stop, started = threading.Event(), time.process_time()
     with ThreadPoolExecutor(1) as pool:
-        limits: dict[str, Any] = {"timeout_s": timeout_s if live else math.inf, "stop": stop, "command": command}
+        limits: dict[str, Any] = {
+            "timeout_s": timeout_s if live else math.inf,
+            "stop": stop,
+            "command": command,
+        }
         child = pool.submit(lambda: [*run_child(order, progress, **limits)])
         try:
             if live and not why_not:
@@ -291,17 +355,25 @@ def check_in_child(
                     why_not = str(error).partition("\n")[0]
             *answers, end = child.result()
         except KeyboardInterrupt as interrupt:
-            raise Interrupted(f"interrupted: {what.name} was not checked, and its process has ended") from interrupt
+            raise Interrupted(
+                f"interrupted: {what.name} was not checked, and its process has ended"
+            ) from interrupt
         finally:
             stop.set()
-    known = [answer["checked"] for answer in answers if "checked" in answer]  # the first one without stages
+    known = [
+        answer["checked"] for answer in answers if "checked" in answer
+    ]  # the first one without stages
     if not known:
         raise end.error()
     checked: Checked = known[-1]
     if end.kind != "checked":
-        checked = replace(checked, verdict=Verdict((end.stage(what, emulated=True),), None, seed=seed))
+        checked = replace(
+            checked, verdict=Verdict((end.stage(what, emulated=True),), None, seed=seed)
+        )
     if live and emulated is None:
-        note = f"not run on the emulator ({why_not}): it looks for races and for code that never runs"
+        note = (
+            f"not run on the emulator ({why_not}): it looks for races and for code that never runs"
+        )
         checked = replace(checked, notes=(*checked.notes, note))
     if emulated is None:
         return checked

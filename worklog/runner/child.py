@@ -36,8 +36,13 @@ if TYPE_CHECKING:
     from worklog.kernel import Kernel
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.runner.child")
-ACTS = {"measure": "worklog.runner.worker", "check": "worklog.runner.check"}  # what can be ordered: answer() of these
-START_TIMEOUT_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
+ACTS = {
+    "measure": "worklog.runner.worker",
+    "check": "worklog.runner.check",
+}  # what can be ordered: answer() of these
+START_TIMEOUT_S = (
+    120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
+)
 TICK_S = 0.5
 STUCK_S = 10.0  # after SIGKILL, before the process counts as stuck
 PRINTED = 4000  # bytes of its output that are kept
@@ -61,7 +66,9 @@ class Ended:
         if self.code < 0:
             name, words = signal.Signals(-self.code).name, signal.strsignal(-self.code)
             return f"crashed: its process ended with {name} ({words})"
-        printed = f", and last printed {self.printed.splitlines()[-1].strip()!r}" if self.printed else ""
+        printed = (
+            f", and last printed {self.printed.splitlines()[-1].strip()!r}" if self.printed else ""
+        )
         return f"its process exited without an answer (exit code {self.code}){printed}"
 
     @property
@@ -119,7 +126,12 @@ def run_child(
     Raises KeyboardInterrupt if it was stopped, once the child has gone and what it had answered was used; OSError if it
     can't be started; WorklogError for one that stays.
     """
-    done, doing, limit_s, stop = 0, "starting", max(timeout_s, START_TIMEOUT_S), stop or threading.Event()
+    done, doing, limit_s, stop = (
+        0,
+        "starting",
+        max(timeout_s, START_TIMEOUT_S),
+        stop or threading.Event(),
+    )
     last, hung, printed = Answer(), False, b""
     heard, answered = Pipe()
     with heard, answered, _set_by_ctrl_c(stop):
@@ -188,12 +200,16 @@ def _set_by_ctrl_c(stop: threading.Event) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before or signal.default_int_handler)  # None: of code that isn't Python's
+        signal.signal(
+            signal.SIGINT, before or signal.default_int_handler
+        )  # None: of code that isn't Python's
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """Make sure that a child and what it started are gone. Raises WorklogError if it stays."""
-    with suppress(ProcessLookupError, PermissionError):  # gone; macOS gives the latter for one not yet waited for
+    with suppress(
+        ProcessLookupError, PermissionError
+    ):  # gone; macOS gives the latter for one not yet waited for
         os.killpg(process.pid, signal.SIGKILL)
     try:
         process.wait(STUCK_S)

@@ -65,7 +65,11 @@ _child: Child | None = None  # of this process
 
 
 def on_card(
-    sweep: str, harness: Harness, command: Sequence[str] | None, job: Job | None, kernels: Mapping[str, Kernel]
+    sweep: str,
+    harness: Harness,
+    command: Sequence[str] | None,
+    job: Job | None,
+    kernels: Mapping[str, Kernel],
 ) -> Measured:
     """What a worker does: measure a job in its child; without a job, start that and give its head. kernels: the user
     kernels that the job names. A kernel that ends the child fails. Raises Interrupted once another thread has called
@@ -76,7 +80,10 @@ def on_card(
     try:
         if _child is None or _child.sweep != sweep:
             end_child()
-            order, stop = {"do": "measure", "harness": harness, "user_kernels": {}}, threading.Event()
+            order, stop = (
+                {"do": "measure", "harness": harness, "user_kernels": {}},
+                threading.Event(),
+            )
             timeout_s = limit_s([job] if job else [], harness)
             answers = run_child(order, timeout_s=timeout_s, stop=stop, command=command)
             if isinstance(answer := next(answers), Ended):
@@ -151,22 +158,33 @@ class Cluster(Workers):
         self.lost, self.stack = (KilledWorker,), ExitStack()
         self.own = not scheduler
         # Dask asks NVML for each card by its number, which fails where a recording's cards stand for this machine's.
-        dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1, "distributed.diagnostics.nvml": False})
+        dask.config.set(
+            {
+                "distributed.scheduler.allowed-failures": ATTEMPTS - 1,
+                "distributed.diagnostics.nvml": False,
+            }
+        )
         if self.own:
             # A process that starts reads it; an IPython in another program has none.
             vars(sys.modules["__main__"]).setdefault("__spec__", None)
             common = {"memory_limit": 0, "silence_logs": 50}
             of_card = [{"CUDA_VISIBLE_DEVICES": card} for card in cards]
-            options = [{"nthreads": 1, "resources": {"gpu": 1}, "env": env, **common} for env in of_card]
+            options = [
+                {"nthreads": 1, "resources": {"gpu": 1}, "env": env, **common} for env in of_card
+            ]
             cores = -(-THREADS // PROCESSES)
-            options += [{"nthreads": cores, "resources": {"cpu": cores}, **common} for _ in range(PROCESSES)]
+            options += [
+                {"nthreads": cores, "resources": {"cpu": cores}, **common} for _ in range(PROCESSES)
+            ]
             workers = {number: {"cls": Nanny, "options": own} for number, own in enumerate(options)}
             quiet = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": ":0"}}
             scheduler = self.stack.enter_context(SpecCluster(workers, quiet, silence_logs=50))  # type: ignore[no-untyped-call]
         try:
             self.client = self.stack.enter_context(Client(scheduler, timeout=CONNECT_S))  # type: ignore[no-untyped-call]
         except OSError as error:
-            raise BadSetting(f"no scheduler answers at {scheduler}: start one with `dask scheduler`") from error
+            raise BadSetting(
+                f"no scheduler answers at {scheduler}: start one with `dask scheduler`"
+            ) from error
         if self.own:
             self.client.wait_for_workers(len(options))
         self.require_workers()
@@ -184,7 +202,9 @@ class Cluster(Workers):
         if not self.with_resource("cpu"):
             address = self.client.scheduler_info()["address"]
             self.stack.close()
-            raise BadSetting(f"no worker of the cluster compiles: dask worker {address} --resources cpu=8")
+            raise BadSetting(
+                f"no worker of the cluster compiles: dask worker {address} --resources cpu=8"
+            )
         others = {address: of for address, of in self.client.run(tool).items() if of != tool()}
         if others:
             self.stack.close()
@@ -200,7 +220,9 @@ class Cluster(Workers):
         if not (cards := self.with_resource("gpu")):
             address = self.client.scheduler_info()["address"]
             command = f"CUDA_VISIBLE_DEVICES=0 dask worker {address} --nthreads 1 --resources gpu=1"
-            raise BadSetting(f"no worker of the cluster measures: start one for each card: {command}")
+            raise BadSetting(
+                f"no worker of the cluster measures: start one for each card: {command}"
+            )
         how: dict[str, Any] = {"pure": False, "resources": {"gpu": 1}, "allow_other_workers": True}
         return [self.client.get_executor(workers=[address], **how) for address in cards]
 

@@ -50,12 +50,16 @@ class State:
 
     def __getitem__(self, axis: str) -> Any:
         if axis not in self.axes:
-            raise BadSetting(f"there is no axis {axis!r}{meant(axis, self.axes)}: it has {', '.join(self.axes)}")
+            raise BadSetting(
+                f"there is no axis {axis!r}{meant(axis, self.axes)}: it has {', '.join(self.axes)}"
+            )
         return self.axes[axis]
 
     def __getattr__(self, axis: str) -> Any:
         if axis.startswith("__") or axis not in self.axes:
-            raise AttributeError(f"the state has neither an axis nor an attribute {axis!r}{meant(axis, self.axes)}")
+            raise AttributeError(
+                f"the state has neither an axis nor an attribute {axis!r}{meant(axis, self.axes)}"
+            )
         return self.axes[axis]
 
     def skip(self, reason: str) -> NoReturn:
@@ -95,10 +99,21 @@ class State:
         Example: `state.run(torch.softmax, x, dim=1)`.
         """
         if self.call is not None:
-            raise BadSetting("state.run was called before: a benchmark times one call; declare another benchmark")
+            raise BadSetting(
+                "state.run was called before: a benchmark times one call; declare another benchmark"
+            )
         from worklog.runner.timing import Call  # here: to declare a benchmark needs no gate
 
-        self.call = Call(fn, args, kwargs, against, sync=sync, timer=timer, datapath=datapath, cross_check=cross_check)
+        self.call = Call(
+            fn,
+            args,
+            kwargs,
+            against,
+            sync=sync,
+            timer=timer,
+            datapath=datapath,
+            cross_check=cross_check,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,11 +134,17 @@ class Benchmark(Shown):
 
     def values(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """A point's values, with the objects for their names."""
-        return {axis: self.objects[axis][name] if axis in self.objects else name for axis, name in names.items()}
+        return {
+            axis: self.objects[axis][name] if axis in self.objects else name
+            for axis, name in names.items()
+        }
 
     def jobs(self, *against: str) -> list[Job]:
         """A job for each point. against: baselines that take turns with it there."""
-        return [Job(self.name, None, axes=tuple(p.values.items()), against=against) for p in self.space.points()]
+        return [
+            Job(self.name, None, axes=tuple(p.values.items()), against=against)
+            for p in self.space.points()
+        ]
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -133,7 +154,9 @@ class Benchmark(Shown):
         if not path.is_file():
             source = "".join(linecache.getlines(file))
             if not source:
-                raise BadSetting(f"{self.name}: a child process cannot load it: define it in a file or a cell")
+                raise BadSetting(
+                    f"{self.name}: a child process cannot load it: define it in a file or a cell"
+                )
             path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
             path.write_text(source, encoding="utf-8")
         return Kernel(self.name, HostFunction.of(f"{path}:{self.function.__name__}"))
@@ -143,7 +166,10 @@ class Benchmark(Shown):
         rows = []
         for axis in self.space.axes:
             is_power = axis.kind == "pow2"
-            shown = [f"2^{int(value).bit_length() - 1}" if is_power else str(value) for value in axis.values]
+            shown = [
+                f"2^{int(value).bit_length() - 1}" if is_power else str(value)
+                for value in axis.values
+            ]
             if len(shown) > SHOWN:
                 shown = [*shown[: SHOWN - 2], "…", shown[-1]]
             rows.append((axis.name, axis.kind, str(len(axis.values)), ", ".join(shown)))
@@ -176,9 +202,17 @@ def bench(
             return lambda: torch.softmax(x, 1)
     """
     if any(map(callable, axes)):
-        raise BadSetting("@worklog.bench needs parentheses: write @worklog.bench() above a function without axes")
-    if any(type(axis) not in (str, Axis) for axis in axes) or isinstance(together, str) or isinstance(skip, str):
-        raise BadSetting("worklog.bench: give axes as texts, together as a list of names, skip as a function of values")
+        raise BadSetting(
+            "@worklog.bench needs parentheses: write @worklog.bench() above a function without axes"
+        )
+    if (
+        any(type(axis) not in (str, Axis) for axis in axes)
+        or isinstance(together, str)
+        or isinstance(skip, str)
+    ):
+        raise BadSetting(
+            "worklog.bench: give axes as texts, together as a list of names, skip as a function of values"
+        )
     declared = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
     declared += [_axis(axis, values) for axis, values in named.items()]
     objects = {axis: values for axis, values in named.items() if isinstance(values, Mapping)}
@@ -191,7 +225,11 @@ def bench(
 
         def why(names: Mapping[str, Any]) -> str | None:
             reason = skip(made.values(names)) if skip else None
-            return (reason if isinstance(reason, str) else "its skip function says so") if reason else None
+            return (
+                (reason if isinstance(reason, str) else "its skip function says so")
+                if reason
+                else None
+            )
 
         return replace(made, space=replace(space, skip=why))
 
@@ -201,7 +239,9 @@ def bench(
 def _axis(name: str, values: Values) -> Axis:
     """An axis from Python's values. Raises BadSetting."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise BadSetting(f"axis {name}: {values!r} is one value: give a list, or a mapping from names to objects")
+        raise BadSetting(
+            f"axis {name}: {values!r} is one value: give a list, or a mapping from names to objects"
+        )
     given, kinds = tuple(values), set(map(type, values))
     if kinds <= {int}:
         return Axis(name, given)
@@ -209,7 +249,9 @@ def _axis(name: str, values: Values) -> Axis:
         return Axis(name, given, "str")
     if kinds <= {int, float}:
         return Axis(name, tuple(map(float, given)), "float")
-    raise BadSetting(f"axis {name}: give numbers, strings, or a mapping from names to objects, not {given!r:.60}")
+    raise BadSetting(
+        f"axis {name}: give numbers, strings, or a mapping from names to objects, not {given!r:.60}"
+    )
 
 
 @cache
@@ -218,7 +260,9 @@ def benchmarks_of(host: HostFunction) -> dict[str, Benchmark]:
     by_name: dict[str, Benchmark] = {}
     for value in vars(host.module()).values():
         if isinstance(value, Benchmark) and by_name.setdefault(value.name, value) is not value:
-            raise BadSetting(f"{host.file} declares two benchmarks {value.name}: give one another name=")
+            raise BadSetting(
+                f"{host.file} declares two benchmarks {value.name}: give one another name="
+            )
     return by_name
 
 
@@ -227,15 +271,21 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
     BadSetting, also where nothing is left, and WorklogError for a file that can't be read.
     """
     if path.suffix != ".py":
-        raise BadSetting(f"{path} isn't a Python file: give one that declares benchmarks with @worklog.bench")
+        raise BadSetting(
+            f"{path} isn't a Python file: give one that declares benchmarks with @worklog.bench"
+        )
     by_name = benchmarks_of(HostFunction.of(f"{path}:benchmarks"))
     if not by_name:
-        raise BadSetting(f"{path} declares no benchmark: write @worklog.bench() above a function of a state")
+        raise BadSetting(
+            f"{path} declares no benchmark: write @worklog.bench() above a function of a state"
+        )
     matching = set[str]()
     for pattern in filters or ["*"]:
         if not (names := fnmatch.filter(by_name, pattern)):
             has = ", ".join(by_name)
-            raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, by_name)}: it has {has}")
+            raise BadSetting(
+                f"no benchmark matches {pattern!r}{meant(pattern, by_name)}: it has {has}"
+            )
         matching |= {*names}
     return at(axes, [benchmark for name, benchmark in by_name.items() if name in matching])
 
@@ -244,7 +294,9 @@ def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
     """Benchmarks with other values of some axes, as "N[pow2]=10:12". Raises BadSetting for an axis of none, and for
     values of another kind; int and pow2 are one.
     """
-    texts = {text.partition("=")[0].partition("[")[0].strip(): text for text in listed("axes", axes)}
+    texts = {
+        text.partition("=")[0].partition("[")[0].strip(): text for text in listed("axes", axes)
+    }
     names = {axis.name for benchmark in benchmarks for axis in benchmark.space.axes}
     for name, text in texts.items():
         if name not in names:
@@ -256,13 +308,20 @@ def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
             if axis.name not in texts:
                 new.append(axis)
                 continue
-            other, objects = Axis.parse(texts[axis.name], axis.kind.replace("pow2", "int")), benchmark.objects
+            other, objects = (
+                Axis.parse(texts[axis.name], axis.kind.replace("pow2", "int")),
+                benchmark.objects,
+            )
             if other.kind != axis.kind and {other.kind, axis.kind} != {"int", "pow2"}:
-                raise BadSetting(f"--axis {axis.name}: its values are of kind {axis.kind}, not {other.kind}")
+                raise BadSetting(
+                    f"--axis {axis.name}: its values are of kind {axis.kind}, not {other.kind}"
+                )
             for value in other.values if axis.name in objects else ():
                 if value not in objects[axis.name]:
                     known = ", ".join(objects[axis.name])
-                    raise BadSetting(f"--axis {axis.name}: there is no {value!r}: choose from {known}")
+                    raise BadSetting(
+                        f"--axis {axis.name}: there is no {value!r}: choose from {known}"
+                    )
             new.append(other)
         changed.append(replace(benchmark, space=replace(benchmark.space, axes=tuple(new))))
     return changed
@@ -284,13 +343,17 @@ def measure(
     baselines = [] if against is None else listed("against", against)
     for baseline in baselines:
         if not isinstance(baseline, Benchmark):
-            raise BadSetting(f"against: give benchmarks, as @worklog.bench declares them, not {baseline!r:.60}")
+            raise BadSetting(
+                f"against: give benchmarks, as @worklog.bench declares them, not {baseline!r:.60}"
+            )
     names = [baseline.name for baseline in baselines]
     others = [benchmark for benchmark in benchmarks if benchmark.name not in names]
     if not others:
         raise BadSetting(f"nothing to compare: {', '.join(names)} is the baseline of itself")
     for benchmark, baseline in product(others, baselines):
-        lacking = {axis.name for axis in benchmark.space.axes} ^ {axis.name for axis in baseline.space.axes}
+        lacking = {axis.name for axis in benchmark.space.axes} ^ {
+            axis.name for axis in baseline.space.axes
+        }
         if lacking:
             only = f"only one has an axis {', '.join(sorted(lacking))}"
             raise BadSetting(f"{benchmark.name} against {baseline.name}: {only}")

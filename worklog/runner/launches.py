@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
 
 ALIGNED = 128  # elements: 512 bytes, the alignment of a caching allocator
-POOL_BYTES, TIMES_BUFFERS = 2**32, 3.0  # a pool's size: the larger of 4 GiB and three times what is placed in it,
+POOL_BYTES, TIMES_BUFFERS = (
+    2**32,
+    3.0,
+)  # a pool's size: the larger of 4 GiB and three times what is placed in it,
 LEAST_TIMES_BUFFERS = 1.25  # or less where the GPU's memory is short, down to this
 LEFT_FREE_BYTES = 2**28
 # With more work, the time to fetch a kernel's code doesn't show; where it lies was recorded up to here (turns/h100).
@@ -53,10 +56,15 @@ class Pool:
         """Buffers of these numbers of elements, at random multiples of 512 bytes, in random order, without overlap."""
         units = np.array([-(-size // ALIGNED) for size in sizes])
         order = self._rng.permutation(len(sizes))
-        gaps = np.sort(self._rng.integers(0, self.elements // ALIGNED - int(units.sum()) + 1, len(sizes)))
+        gaps = np.sort(
+            self._rng.integers(0, self.elements // ALIGNED - int(units.sum()) + 1, len(sizes))
+        )
         starts = np.empty(len(sizes), np.int64)
         starts[order] = ALIGNED * (gaps + np.cumsum(units[order]) - units[order])
-        return [self.device.view(self.whole, int(start), size) for start, size in zip(starts, sizes, strict=True)]
+        return [
+            self.device.view(self.whole, int(start), size)
+            for start, size in zip(starts, sizes, strict=True)
+        ]
 
 
 def elements(shape: Shape, sets: int = 1, kernels: Sequence[Runnable] = ()) -> int:
@@ -142,15 +150,23 @@ class Loop:
         pool: Pool | None = None,
     ) -> None:
         self.checker, self.in_step, self.sets, self.pool = checker, in_step, sets, pool
-        self.checked, self.probed, self.changes_inputs = checked, probed, probed or inputs != "random"
+        self.checked, self.probed, self.changes_inputs = (
+            checked,
+            probed,
+            probed or inputs != "random",
+        )
         shape, distinct, buffers = checker.shape, dict.fromkeys(kernels), checker.buffers
         if inputs != "random":
             easy = random_inputs(shape, np.random.default_rng(0), inputs)
             for buffer, host in zip(buffers.abc[:2], easy, strict=True):
                 checker.device.overwrite(buffer, host)
         buffers.poison()
-        self.bare = [InTurn(kernel, shape, -1.0 if number else 1.0) for number, kernel in enumerate(kernels)]
-        self.guarded: dict[str, list[Guarded]] = {}  # by what is said of a launch that writes around them
+        self.bare = [
+            InTurn(kernel, shape, -1.0 if number else 1.0) for number, kernel in enumerate(kernels)
+        ]
+        self.guarded: dict[
+            str, list[Guarded]
+        ] = {}  # by what is said of a launch that writes around them
         self.owners = [kernel for kernel in distinct if kernel.workspace_elements(shape)]
         short = warm and shape.flops <= SHORT_FLOPS
         for owner in () if pool else reversed(self.owners):
@@ -159,16 +175,23 @@ class Loop:
         self.move()
         if short and pool:
             self.relocated = [
-                kernel for kernel in distinct if isinstance(kernel, Loaded) and not kernel.variables(shape)
+                kernel
+                for kernel in distinct
+                if isinstance(kernel, Loaded) and not kernel.variables(shape)
             ]
         self.launches = []
         for name, launch in zip(names, self.bare, strict=True):
-            around: dict[str, Any] = {"sets": sets, "set_bytes": shape.compulsory_bytes if sets > 1 else 0}
+            around: dict[str, Any] = {
+                "sets": sets,
+                "set_bytes": shape.compulsory_bytes if sets > 1 else 0,
+            }
             if probed:
                 launch.probe = checker.probe(launch.kernel.claimed, alpha=launch.alpha)
                 launch.elsewhere = self._copies(checker.buffers.abc) if short else None
                 around |= {"before": launch.before, "behind": launch.behind, "after": launch.after}
-            self.launches.append(Timed(launch, name, partial(launch.kernel.kernels, shape), **around))
+            self.launches.append(
+                Timed(launch, name, partial(launch.kernel.kernels, shape), **around)
+            )
 
     def move(self) -> None:
         """Move the buffers to a new placement in the pool, and the code of short kernels to another place; without a
@@ -178,7 +201,9 @@ class Loop:
         first, count, of_checker = self.bare[0], len(self.bare), self.checker.buffers
         for kernel in self.relocated:
             kernel.relocate()
-        if self.pool and not self.probed and first.last >= 0:  # kept: the baseline alone may be launched from here on
+        if (
+            self.pool and not self.probed and first.last >= 0
+        ):  # kept: the baseline alone may be launched from here on
             self.pool.device.copy(of_checker.abc[2], first.buffers[first.last][2])
         sets = self._placed(self.pool) if self.pool else self._of_checker(self.sets, count)
         for number, launch in enumerate(self.bare):
@@ -204,11 +229,16 @@ class Loop:
         """
         self.require_intact()
         device, shape, inputs = pool.device, self.checker.shape, self.checker.buffers.abc[:2]
-        sizes = [*(matrix.size for matrix in inputs), *[shape.m * shape.n + 2 * GUARD] * len(self.bare)]
+        sizes = [
+            *(matrix.size for matrix in inputs),
+            *[shape.m * shape.n + 2 * GUARD] * len(self.bare),
+        ]
         needed = [owner.workspace_elements(shape) + 2 * GUARD for owner in self.owners]
         placed = iter(pool.place([*sizes * self.sets, *needed]))
         by_set = [[next(placed) for _ in sizes] for _ in range(self.sets)]
-        outputs = [[Guarded(device, output, UNWRITTEN) for output in one_set[2:]] for one_set in by_set]
+        outputs = [
+            [Guarded(device, output, UNWRITTEN) for output in one_set[2:]] for one_set in by_set
+        ]
         workspaces = [Guarded(device, buffer, UNWRITTEN) for buffer in placed]
         self.guarded = {OUTSIDE: [*chain(*outputs)], OUTSIDE_WORKSPACE: workspaces}
         for owner, workspace in zip(self.owners, workspaces, strict=True):
@@ -218,7 +248,9 @@ class Loop:
         for a, b, *_ in () if self.probed else by_set:
             device.copy(a, inputs[0])
             device.copy(b, inputs[1])
-        return [(a, b, *(c.inner for c in cs)) for (a, b, *_), cs in zip(by_set, outputs, strict=True)]
+        return [
+            (a, b, *(c.inner for c in cs)) for (a, b, *_), cs in zip(by_set, outputs, strict=True)
+        ]
 
     def _of_checker(self, sets: int, outputs: int) -> Sets:
         """The checker's buffers, a C for each further output, and copies of them all."""
@@ -227,7 +259,9 @@ class Loop:
         return [tuple(first), *(tuple(self._copies(first)) for _ in range(sets - 1))]
 
     def _copies(self, buffers: Sequence[Any]) -> list[Any]:
-        return [self.checker.device.upload(self.checker.device.download(buffer)) for buffer in buffers]
+        return [
+            self.checker.device.upload(self.checker.device.download(buffer)) for buffer in buffers
+        ]
 
     def require_intact(self) -> None:
         """Raise Trespass if a launch wrote around a C or a workspace in this placement."""
@@ -243,10 +277,14 @@ class Loop:
             written = self.checker.buffers.abc[2] if moved_since else first.buffers[first.last][2]
             stage = self.checker.check_timed_output(written)
         else:
-            stage, *of_baselines = (self.checker.check_timed_launches(launch.probe) for launch in self.bare)
+            stage, *of_baselines = (
+                self.checker.check_timed_launches(launch.probe) for launch in self.bare
+            )
             for baseline, checked in zip(self.bare[1:], of_baselines, strict=True):
                 if not checked.passed:
-                    stage = replace(checked, detail=f"of the baseline {baseline.kernel.name}: {checked.detail}")
+                    stage = replace(
+                        checked, detail=f"of the baseline {baseline.kernel.name}: {checked.detail}"
+                    )
         if stage.passed:
             self.require_intact()
         return stage

@@ -80,7 +80,9 @@ class Job:
         against: dict[str, Any] = dict.fromkeys(self.baselines)
         shape = None if self.shape is None else astuple(self.shape)
         axes, changed = dict(self.axes), self.pitfalls
-        return Measurement(self.kernel, shape, status, reason or None, axes, changed, verdict, against=against)
+        return Measurement(
+            self.kernel, shape, status, reason or None, axes, changed, verdict, against=against
+        )
 
     def failed(self, verdict: Verdict) -> Measurement:
         """Its measurement where the gate fails the kernel."""
@@ -110,19 +112,32 @@ def jobs_of(
             advice = "give a rung's name, Kernel.from_file(…) or from_function(…)"
             raise BadSetting(f"{given!r:.60} isn't a kernel: {advice}")
     sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
-    names, beside = (dict.fromkeys(k if isinstance(k, str) else k.name for k in of) for of in (chosen, others))
+    names, beside = (
+        dict.fromkeys(k if isinstance(k, str) else k.name for k in of) for of in (chosen, others)
+    )
     if len(names) * len(sides) > MOST_VALUES:
-        count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
+        count = (
+            f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
+        )
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
     jobs = [
-        Job(name, shape, changed, against=tuple(other for other in beside if other not in (name, CUBLAS)))
+        Job(
+            name,
+            shape,
+            changed,
+            against=tuple(other for other in beside if other not in (name, CUBLAS)),
+        )
         for shape in sides
         for name in names
     ]
-    return jobs, [*dict.fromkeys(kernel for kernel in [*chosen, *others] if not isinstance(kernel, str))]
+    return jobs, [
+        *dict.fromkeys(kernel for kernel in [*chosen, *others] if not isinstance(kernel, str))
+    ]
 
 
-def ablation_jobs(kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()) -> list[Job]:
+def ablation_jobs(
+    kernel: str, shapes: Iterable[Size] | Size, unknown: Collection[str] = ()
+) -> list[Job]:
     """The unbiased measurement at each shape, and one for each pitfall that changes how samples are taken; the others
     (statistic, offset, roof) are computed from the unbiased samples. unknown: settings that the run is older than.
     """
@@ -132,7 +147,9 @@ def ablation_jobs(kernel: str, shapes: Iterable[Size] | Size, unknown: Collectio
     biased: list[Changes] = [tuple((g.setting, g.biased[0]) for g in group) for group in groups]
     at = [Shape.of(size) for size in listed("shapes", shapes)]
     jobs = [Job(kernel, shape) for shape in at]
-    return jobs + [Job(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
+    return jobs + [
+        Job(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased
+    ]
 
 
 def article_jobs() -> list[Job]:
@@ -165,11 +182,17 @@ def measure(
     exists or a folder that cannot be written, before anything is measured.
     """
     jobs, user_kernels = jobs_of(kernels, shapes, against=against)
-    return carry_out(jobs, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
+    return carry_out(
+        jobs, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out
+    )
 
 
 def measure_solutions(
-    solutions: Sequence[Solution], *, cases: Sequence[str] = (), harness: Harness | None = None, **how: Any
+    solutions: Sequence[Solution],
+    *,
+    cases: Sequence[str] = (),
+    harness: Harness | None = None,
+    **how: Any,
 ) -> Run:
     """Check, then time, each solution at each test case of the one problem that they solve, beside its baseline. cases:
     names or patterns such as "4096*" (default: all). how: for carry_out.
@@ -179,15 +202,25 @@ def measure_solutions(
     worklog.measure raises, and BadSetting.
     """
     if harness is not None and harness.l2 == "rotate":
-        raise BadSetting("l2 = rotate: a solution's arrays aren't copied: take l2 = flush or l2 = warm")
+        raise BadSetting(
+            "l2 = rotate: a solution's arrays aren't copied: take l2 = flush or l2 = warm"
+        )
     posed = find_problem(solutions[0].problem, solutions[0].dtype)
     names = [words["name"] for words in posed.tests[1]]
     for pattern in cases:
         if not any(fnmatch(name, pattern) for name in names):
-            raise BadSetting(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
-    chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
+            raise BadSetting(
+                f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}"
+            )
+    chosen = [
+        name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)
+    ]
     own = [replace(solution, dtype=posed.dtype) for solution in solutions]
-    jobs = [Job(solution.name, None, (), ((CASE, name),), ("baseline",)) for solution in own for name in chosen]
+    jobs = [
+        Job(solution.name, None, (), ((CASE, name),), ("baseline",))
+        for solution in own
+        for name in chosen
+    ]
     return carry_out(jobs, harness or Harness(), user_kernels=own, **how)
 
 
@@ -198,12 +231,21 @@ def ablate(kernel: str, shapes: Iterable[Size] | Size = ABLATION_SIZES, **how: A
     Raises what measure() and results() raise.
     """
     if live_wanted():
-        return carry_out(ablation_jobs(kernel, shapes), how.pop("harness", None) or Harness(), **how)
-    for name, is_given in ("harness", how.get("harness") not in (None, Harness())), ("out", how.get("out")):
+        return carry_out(
+            ablation_jobs(kernel, shapes), how.pop("harness", None) or Harness(), **how
+        )
+    for name, is_given in (
+        ("harness", how.get("harness") not in (None, Harness())),
+        ("out", how.get("out")),
+    ):
         if is_given:
-            raise BadSetting(f"ablate: {name} needs a live measurement, and there is no GPU here: omit it")
+            raise BadSetting(
+                f"ablate: {name} needs a live measurement, and there is no GPU here: omit it"
+            )
     require_measurable(ablation_jobs(kernel, shapes), Harness())
-    run = runs.newest_run(lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown)))
+    run = runs.newest_run(
+        lambda run: all(held_by(run, job) for job in ablation_jobs(kernel, shapes, run.unknown))
+    )
     return recorded(ablation_jobs(kernel, shapes, run.unknown), run)
 
 
@@ -261,7 +303,10 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
     known = {m.kernel for held in sources for m in held.measurements}
     absent = list(dict.fromkeys(job.kernel for job in jobs if partly and job.kernel not in known))
     if absent:
-        run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
+        run.notes = [
+            *run.notes,
+            f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)",
+        ]
     there = [job for job in jobs if some and any(held_by(held, job) for held in sources)]
     if there and len(there) < len(jobs):
         run = next((held for held in sources if all(held_by(held, job) for job in there)), run)
@@ -276,12 +321,20 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
             rows = [m for held in sources for m in held.measurements if m.changed == job.pitfalls]
             sizes = ", ".join(map(str, sorted({m.problem for m in rows if m.kernel == job.kernel})))
             others = ", ".join(dict.fromkeys(m.kernel for m in rows)) or "another"
-            advice = f" (it holds sizes {sizes}): take one of them" if sizes else f" at any size: take {others}"
+            advice = (
+                f" (it holds sizes {sizes}): take one of them"
+                if sizes
+                else f" at any size: take {others}"
+            )
             raise BadRunFile(f"{job} is not in the {run.origin} run{advice}, or measure on a GPU")
         kernels |= {job.kernel: by.kernels[job.kernel]} if job.kernel in by.kernels else {}
         remark = f" · {CHANGED}" if source_changed(job.kernel, by.kernels) else ""
         of_job = held_by(by, job)
-        measurements += [replace(m, context=replace(by.context, remark=remark)) for m in of_job] if remark else of_job
+        measurements += (
+            [replace(m, context=replace(by.context, remark=remark)) for m in of_job]
+            if remark
+            else of_job
+        )
     run.measurements, run.kernels = measurements, run.kernels | kernels
     return run
 
@@ -337,14 +390,18 @@ def carry_out(
                 some = next([*together] for _, together in groupby(jobs[first:], home))
                 order = {"do": "measure", "jobs": some, "harness": harness, "user_kernels": own}
                 how: dict[str, Any] = {"timeout_s": timeout_s, "stop": stop, "command": command}
-                with closing(run_child(order, progress, first=first, total=len(jobs), **how)) as answers:
+                with closing(
+                    run_child(order, progress, first=first, total=len(jobs), **how)
+                ) as answers:
                     for answer in answers:
                         if isinstance(answer, Ended):
                             end = answer
                         elif answer["is"] == "ready" and run is None:
                             run = Run.begin(answer["head"], path)
                         elif answer["is"] == "ready" and run and run.measurements:
-                            run.add_note(f"from {jobs[first]} on: in a fresh process, calibrated again")
+                            run.add_note(
+                                f"from {jobs[first]} on: in a fresh process, calibrated again"
+                            )
                         elif answer["is"] == "measured" and run:
                             run.add(answer["line"], answer["description"])
                 done = len(run.measurements) if run else 0
@@ -369,11 +426,17 @@ def carry_out(
 
 def limit_s(jobs: Sequence[Job], harness: Harness, timeout_s: float = TIMEOUT_S) -> float:
     """Seconds after which a measurement of these counts as hung: their longest budgets beside timeout_s."""
-    timeout_s += max([harness.budget_s, *(harness.but(**dict(job.changed)).budget_s for job in jobs)])
-    return timeout_s + GATE_S_PER_BYTE * max([0, *(job.shape.compulsory_bytes for job in jobs if job.shape)])
+    timeout_s += max(
+        [harness.budget_s, *(harness.but(**dict(job.changed)).budget_s for job in jobs)]
+    )
+    return timeout_s + GATE_S_PER_BYTE * max(
+        [0, *(job.shape.compulsory_bytes for job in jobs if job.shape)]
+    )
 
 
-def require_measurable(jobs: Sequence[Job], harness: Harness, user_kernels: Iterable[Kernel] = ()) -> dict[str, Kernel]:
+def require_measurable(
+    jobs: Sequence[Job], harness: Harness, user_kernels: Iterable[Kernel] = ()
+) -> dict[str, Kernel]:
     """The user kernels by name. Raises BadSetting for each mistake, before anything is measured."""
     if not jobs:
         raise BadSetting("nothing to measure: name at least one kernel and one size")

@@ -61,9 +61,13 @@ class State(declare.State):
 
     def set_stream(self, stream: Any) -> None:
         """Accept the harness's stream, which is the current one of CuPy and PyTorch. Raises BadSetting for another."""
-        handle = stream.ptr if hasattr(stream, "ptr") else stream.__cuda_stream__()[1]  # CuPy's has ptr
+        handle = (
+            stream.ptr if hasattr(stream, "ptr") else stream.__cuda_stream__()[1]
+        )  # CuPy's has ptr
         if handle != self.stream:
-            raise BadSetting("state.set_stream: the harness times its own stream, which is the current one: use that")
+            raise BadSetting(
+                "state.set_stream: the harness times its own stream, which is the current one: use that"
+            )
 
     def add_element_count(self, count: int, column_name: str = "") -> None:
         """State.elements; columns have their own names here. The next two are State.reads and State.writes."""
@@ -76,7 +80,12 @@ class State(declare.State):
         self.writes(nbytes)
 
     def exec(
-        self, launcher: Callable[..., Any], *, batched: bool = True, sync: bool = False, timer: bool = False
+        self,
+        launcher: Callable[..., Any],
+        *,
+        batched: bool = True,
+        sync: bool = False,
+        timer: bool = False,
     ) -> None:
         """Time `launcher(launch)`, or with timer=True `launcher(launch, timer)`, as State.run."""
         timed = (lambda stopwatch: launcher(self, stopwatch)) if timer else partial(launcher, self)
@@ -89,10 +98,14 @@ Timer = Any  # and with timer=True: worklog's stopwatch has its start() and stop
 
 def register() -> Callable[[Generator], Benchmark]:
     """A decorator that declares a benchmark with the axes below it."""
-    return lambda function: replace(declare.bench(*reversed(getattr(function, AXES, ())))(function), state=State)
+    return lambda function: replace(
+        declare.bench(*reversed(getattr(function, AXES, ())))(function), state=State
+    )
 
 
-def _axis(kind: str, convert: Callable[[Any], Any], name: str, values: Iterable[Any]) -> Callable[[Any], Any]:
+def _axis(
+    kind: str, convert: Callable[[Any], Any], name: str, values: Iterable[Any]
+) -> Callable[[Any], Any]:
     made = Axis(name, tuple(map(convert, values)), kind)
 
     def add(function: Any) -> Any:

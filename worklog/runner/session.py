@@ -79,7 +79,12 @@ class Session:
         timeline, self.baselines = on
         if calibration is None:
             calibration = calibrate(timeline)
-        self.timeline, self.device, self.gpu, self.calibration = timeline, timeline.device, timeline.gpu, calibration
+        self.timeline, self.device, self.gpu, self.calibration = (
+            timeline,
+            timeline.device,
+            timeline.gpu,
+            calibration,
+        )
         self.peaks = Peaks(self.gpu, self.gpu.sm_clock_mhz)
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self.loaded: dict[str, Runnable] = {CUBLAS: self.baselines["fp32"]}
@@ -100,7 +105,11 @@ class Session:
     def compile_ahead(self, jobs: Sequence[Job]) -> None:
         """Compile the jobs' rungs at once, each in its own process. An error is reported where a rung is measured."""
         rungs = {known.name for known in RUNGS}
-        kernels = [rung(job.kernel).at(job.shape, self.gpu.arch) for job in jobs if job.shape and job.kernel in rungs]
+        kernels = [
+            rung(job.kernel).at(job.shape, self.gpu.arch)
+            for job in jobs
+            if job.shape and job.kernel in rungs
+        ]
         with ThreadPoolExecutor() as pool:
             for program in {part.program for kernel in kernels for part in kernel.passes}:
                 pool.submit(compile_cuda, program, self.gpu.arch)
@@ -119,14 +128,20 @@ class Session:
             self._pool = None  # the checker of a large shape may need its memory,
             self.device.empty_cache()  # and CuPy can't give back a block after it has given a part of it away
             try:
-                self._checkers[shape] = SgemmChecker(self.device, shape, secrets.randbits(SEED_BITS))
+                self._checkers[shape] = SgemmChecker(
+                    self.device, shape, secrets.randbits(SEED_BITS)
+                )
             except MemoryError as error:
-                raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
+                raise OutOfMemory(
+                    f"size {shape} does not fit the host's memory: take a smaller one"
+                ) from error
         return self._checkers[shape]
 
     def require_memory(self, shape: Shape) -> None:
         """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
-        needed = shape.compulsory_bytes + 4 * shape.m * shape.n  # A, B and C, and a C of the baseline's own
+        needed = (
+            shape.compulsory_bytes + 4 * shape.m * shape.n
+        )  # A, B and C, and a C of the baseline's own
         if needed > (free := self.device.free_bytes()):
             sizes = f"{needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free"
             raise OutOfMemory(f"size {shape} needs {sizes}: take a smaller size")
@@ -141,7 +156,10 @@ class Session:
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
         """The head of a run. notes: what could not be done as the harness says."""
-        versions = {"nvrtc": ".".join(map(str, nvrtc_version())), "cublas": self.baselines["fp32"].version}
+        versions = {
+            "nvrtc": ".".join(map(str, nvrtc_version())),
+            "cublas": self.baselines["fp32"].version,
+        }
         return {
             "gpu": self.gpu,
             "harness": harness.as_dict(),
@@ -164,14 +182,18 @@ class Session:
         """The event overhead in each sample that this harness takes."""
         return runs.event_overhead_us(harness.as_dict(), self.calibration.offset_us)
 
-    def measurement(self, job: Job, ready: Ready, reading: Reading, stages: Sequence[Stage]) -> Measurement:
+    def measurement(
+        self, job: Job, ready: Ready, reading: Reading, stages: Sequence[Stage]
+    ) -> Measurement:
         """What was read of a job, if it passes the stages on what was timed, too."""
         harness, changed = ready.harness, job.pitfalls
         verdict = ready.verdict and ready.verdict.and_then(*stages)
         if verdict and not verdict.accepted:
             return job.failed(verdict)
         if reading.us(harness.statistic) <= self.overhead_us(harness):
-            return job.without_time("failed", "failed at plausible: the time is not above zero", verdict)
+            return job.without_time(
+                "failed", "failed at plausible: the time is not above zero", verdict
+            )
         summary = runs.summarize(reading.samples, harness.as_dict(), self.calibration.offset_us)
         stated = [*ready.stated, *reading.degradations]
         if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
@@ -225,7 +247,9 @@ def alone_on_the_gpu() -> AbstractContextManager[object]:
 def locked(path: Path) -> IO[str]:
     """A lock file, locked until it is closed or the process ends. Raises NoGpu, naming the process that holds it."""
     try:
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+", encoding="utf-8")
+        file = os.fdopen(
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+", encoding="utf-8"
+        )
     except OSError as error:
         raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
     try:
@@ -233,7 +257,9 @@ def locked(path: Path) -> IO[str]:
     except BlockingIOError as error:
         with file:
             holds = f"process {file.read().strip() or '?'} is measuring on this GPU"
-        raise NoGpu(f"{holds}, and two at once would disturb each other: wait for it, or cancel it") from error
+        raise NoGpu(
+            f"{holds}, and two at once would disturb each other: wait for it, or cancel it"
+        ) from error
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()
@@ -247,4 +273,8 @@ def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
         calibration = Session().calibration
     if off := off_the_lock(held, calibration.sm_mhz):
         held, notes = "watched", [*notes, off]
-    return calibration, runs.source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
+    return (
+        calibration,
+        runs.source_label("live", gpu().name, held, datetime.now(UTC).isoformat()),
+        notes,
+    )

@@ -98,7 +98,9 @@ def sgemm(
         result = _empty(A, plan)
         at_c, _ = _read("C", result)
         if at_c & 255:  # by an allocator of the user's own
-            plan = _plan(how, alpha != 0, (units[0], units[1], at_c & -at_c & 255), of_a, of_b, None)
+            plan = _plan(
+                how, alpha != 0, (units[0], units[1], at_c & -at_c & 255), of_a, of_b, None
+            )
     a_bytes, b_bytes, c_bytes = plan.memory
     for name, at, size in (("A", at_a, a_bytes), ("B", at_b, b_bytes)):
         if size and at < at_c + c_bytes and at_c < at + size:
@@ -110,9 +112,14 @@ def sgemm(
         plan.place.launch(plan, factor, left[0], right[0], beta, at_c)
     elif c_bytes:
         if plan.shape.flops > MOST_EMULATED:
-            raise BadSetting(f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
+            raise BadSetting(
+                f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors"
+            )
         device, c = EmulatedDevice(races=False), result.T if plan.swapped else result
-        by_rows = [matrix if matrix.flags.c_contiguous else matrix.T for matrix in (left[1], right[1], result)]
+        by_rows = [
+            matrix if matrix.flags.c_contiguous else matrix.T
+            for matrix in (left[1], right[1], result)
+        ]
         in_a, in_b, in_c = map(device.upload, by_rows)
         plan.kernel.load(device).enqueue(plan.shape, factor, in_a, in_b, beta, in_c)
         c[...] = device.download(in_c).reshape(c.shape)
@@ -123,25 +130,39 @@ def sgemm(
 def _library(kind: type) -> str:
     """The library of an array's type, "" for types of other objects."""
     library = kind.__module__.partition(".")[0]
-    return library if library in ("numpy", "cupy", "torch") and hasattr(kind, "dtype") and hasattr(kind, "T") else ""
+    return (
+        library
+        if library in ("numpy", "cupy", "torch") and hasattr(kind, "dtype") and hasattr(kind, "T")
+        else ""
+    )
 
 
 def _read(name: str, array: Any) -> tuple[int, Layout]:
     """The address of a float32 array's first element, and its layout. Raises BadSetting for anything else."""
     library = _library(array.__class__)
     if not library:
-        raise BadSetting(f"sgemm: {name} is {type(array).__name__}: give a NumPy or CuPy array or a PyTorch tensor")
+        raise BadSetting(
+            f"sgemm: {name} is {type(array).__name__}: give a NumPy or CuPy array or a PyTorch tensor"
+        )
     torch = sys.modules["torch"] if library == "torch" else None
     if array.dtype != (torch.float32 if torch else FLOAT32):
         dtype = str(array.dtype).removeprefix("torch.")
-        raise BadSetting(f"sgemm: {name} is {dtype}, and the kernels compute in float32: convert it")
+        raise BadSetting(
+            f"sgemm: {name} is {dtype}, and the kernels compute in float32: convert it"
+        )
     if torch is None:
-        at, device = (array.ctypes.data, None) if library == "numpy" else (array.data.ptr, array.device.id)
+        at, device = (
+            (array.ctypes.data, None) if library == "numpy" else (array.data.ptr, array.device.id)
+        )
         return at, (library, device, array.shape, array.strides)
     if not array.is_cuda:
-        raise BadSetting(f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()")
+        raise BadSetting(
+            f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()"
+        )
     if array.requires_grad and torch.is_grad_enabled():
-        raise BadSetting(f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()")
+        raise BadSetting(
+            f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()"
+        )
     return array.data_ptr(), (library, array.get_device(), array.shape, array.stride())
 
 
@@ -152,7 +173,9 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
         raise BadSetting(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
     (rows, columns), (down, along) = shape, strides
     if max(rows, columns) > MOST_SIZE:
-        raise BadSetting(f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}")
+        raise BadSetting(
+            f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}"
+        )
     unit = 1 if library == "torch" else FLOAT_BYTES
     empty = not (rows and columns)
     by_rows = empty or ((columns == 1 or along == unit) and (rows == 1 or down == columns * unit))
@@ -160,8 +183,14 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
     if not (by_rows or by_columns):
         advice = "multiply into a new matrix and copy that: C[...] = worklog.sgemm(A, B)"
         if name != "C":
-            advice = f"give {name}.contiguous()" if library == "torch" else f"give {library}.ascontiguousarray({name})"
-        raise BadSetting(f"sgemm: {name} has gaps, as a view of a larger one, and kernels take none: {advice}")
+            advice = (
+                f"give {name}.contiguous()"
+                if library == "torch"
+                else f"give {library}.ascontiguousarray({name})"
+            )
+        raise BadSetting(
+            f"sgemm: {name} has gaps, as a view of a larger one, and kernels take none: {advice}"
+        )
     return by_rows, by_columns
 
 
@@ -176,22 +205,41 @@ class Plan:
     beta, and those of C and the workspace. workspace: its elements.
     """
 
-    def __init__(self, mode: Any, by_alpha: bool, at: Units, of_a: Layout, of_b: Layout, of_c: Layout | None) -> None:
-        (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = _orders("A", of_a), _orders("B", of_b)
+    def __init__(
+        self, mode: Any, by_alpha: bool, at: Units, of_a: Layout, of_b: Layout, of_c: Layout | None
+    ) -> None:
+        (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = (
+            _orders("A", of_a),
+            _orders("B", of_b),
+        )
         self.library, device, (m, k), _ = of_a
         inner, n = of_b[2]
         if k != inner:
-            raise BadSetting(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
-        c_by_rows, c_by_columns = (a_by_rows or b_by_rows, 1 in (m, n)) if of_c is None else _orders("C", of_c)
-        for name, (library, number, shape, _) in (("B", of_b), ("C", of_c or (self.library, device, (m, n), ()))):
+            raise BadSetting(
+                f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows"
+            )
+        c_by_rows, c_by_columns = (
+            (a_by_rows or b_by_rows, 1 in (m, n)) if of_c is None else _orders("C", of_c)
+        )
+        for name, (library, number, shape, _) in (
+            ("B", of_b),
+            ("C", of_c or (self.library, device, (m, n), ())),
+        ):
             if name == "C" and tuple(shape) != (m, n):
                 raise BadSetting(f"sgemm: C is {shape[0]} x {shape[1]}, and A B is {m} x {n}")
             if library != self.library:
-                raise BadSetting(f"sgemm: A is of {self.library} and {name} of {library}: take one library")
+                raise BadSetting(
+                    f"sgemm: A is of {self.library} and {name} of {library}: take one library"
+                )
             if number != device:
-                raise BadSetting(f"sgemm: A is on GPU {device} and {name} on GPU {number}: take one GPU")
+                raise BadSetting(
+                    f"sgemm: A is on GPU {device} and {name} on GPU {number}: take one GPU"
+                )
         all_by_columns = a_by_columns and b_by_columns and c_by_columns  # one row or column is both
-        self.size, self.swapped = (m, n), not c_by_rows or (all_by_columns and not (a_by_rows and b_by_rows))
+        self.size, self.swapped = (
+            (m, n),
+            not c_by_rows or (all_by_columns and not (a_by_rows and b_by_rows)),
+        )
         self.memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
         if self.swapped:
             m, n, a_by_rows, b_by_rows, at = n, m, b_by_columns, a_by_columns, (at[1], at[0], at[2])
@@ -208,14 +256,26 @@ class Plan:
         best, arch = rung("best"), self.place.device.arch if self.place else ARCH
         card = self.place.card if self.place else None
         if not isinstance(mode, Kernel | float) and mode not in MODES:
-            raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
-        split = self.reads and (isinstance(mode, float) or (mode == "split" and self.shape.k >= LEAST_SPLIT_K))
-        kernel = mode if isinstance(mode, Kernel) else best if isinstance(mode, float) else rung(MODES[mode])
+            raise BadSetting(
+                f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel"
+            )
+        split = self.reads and (
+            isinstance(mode, float) or (mode == "split" and self.shape.k >= LEAST_SPLIT_K)
+        )
+        kernel = (
+            mode
+            if isinstance(mode, Kernel)
+            else best
+            if isinstance(mode, float)
+            else rung(MODES[mode])
+        )
         if kernel.host is not None:
             raise BadSetting(f"{kernel.name} is a host function: call the function itself")
         if missing := kernel.missing_on(arch):
             raise BadSetting(f"sgemm: {kernel.name} can't be launched: {missing}; take mode='fp32'")
-        if not (a_by_rows and b_by_rows) and kernel.choose is not best.choose:  # which follows the orders, too
+        if (
+            not (a_by_rows and b_by_rows) and kernel.choose is not best.choose
+        ):  # which follows the orders, too
             why = f"some matrices are row-major and some column-major, and {kernel.name} takes one order for all"
             if mode != "split":
                 raise BadSetting(f"sgemm: {why}: take best, or copy")
@@ -223,10 +283,14 @@ class Plan:
                 once(f"sgemm: {why}: best is used instead, which is slower")
         if isinstance(mode, Kernel) and kernel.choose is not best.choose and self.reads:
             kernel = kernel.at(self.shape)
-            for name, place, unit in zip("BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True):
+            for name, place, unit in zip(
+                "BAC" if self.swapped else "ABC", at, kernel.domain.bytes_of, strict=True
+            ):
                 if place % unit:
                     needs = f"which {kernel.name} needs ({kernel.domain})"
-                    raise BadSetting(f"sgemm: {name} is not at a multiple of {unit} bytes, {needs}: take best, or copy")
+                    raise BadSetting(
+                        f"sgemm: {name} is not at a multiple of {unit} bytes, {needs}: take best, or copy"
+                    )
             return kernel
         aligned = all(place % ALIGNMENT == 0 for place in at)
         limit = mode if isinstance(mode, float) else inf
@@ -238,14 +302,22 @@ class Plan:
         """The launches of a kernel. CuPy packs the arguments anew each time; here the driver copies them."""
         driver = sys.modules["cupy"].cuda.driver
         launches, self.workspace = loaded.launches_at(self.shape)
-        of: dict[str, Any] = {parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature}
+        of: dict[str, Any] = {
+            parameter.name: ctype_of(parameter)() for parameter in SGEMM.signature
+        }
         of["workspace"] = ctypes.c_void_p()
         for name, size in zip(SIZES, (self.shape.m, self.shape.n, self.shape.k), strict=True):
             of[name].value, of[WIDE + name] = size, ctypes.c_int64(size)
         self.values = [of[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]
-        places = [ctypes.addressof(of[name]) for name in launches[0][0].arguments]  # the same for each pass
+        places = [
+            ctypes.addressof(of[name]) for name in launches[0][0].arguments
+        ]  # the same for each pass
         arguments = (ctypes.c_void_p * len(places))(*places)
-        self._kept = of, arguments, launches  # what the driver reads, and the modules of the functions
+        self._kept = (
+            of,
+            arguments,
+            launches,
+        )  # what the driver reads, and the modules of the functions
         for kernel, compiled, grid, block in launches:
             threads = (block,) if isinstance(block, int) else block
             sizes = *(*grid, 1)[:3], *(*threads, 1, 1)[:3], compiled.shared
@@ -259,7 +331,9 @@ _plan = lru_cache(maxsize=MOST_PLANS)(Plan)
 
 
 @cache  # so that its kernels are compiled once
-def _best(aligned: bool, a_by_rows: bool, b_by_rows: bool, split: bool, max_error: float, card: Gpu | None) -> Kernel:
+def _best(
+    aligned: bool, a_by_rows: bool, b_by_rows: bool, split: bool, max_error: float, card: Gpu | None
+) -> Kernel:
     """The rung best, choosing among the kernels for these orders."""
     orders = {"a_by_columns": not a_by_rows, "b_by_columns": not b_by_rows}
     how = partial(choose, aligned=aligned, **orders, split=split, max_error=max_error, gpu=card)
@@ -282,10 +356,14 @@ class OnGpu:
 
     def __init__(self, number: int, device: Any, context: int, card: Gpu) -> None:
         self.number, self.device, self.context, self.card = number, device, context, card
-        self._lock = threading.Lock()  # a plan's arguments and a stream's workspace are for one caller at a time
+        self._lock = (
+            threading.Lock()
+        )  # a plan's arguments and a stream's workspace are for one caller at a time
         self._loaded: dict[Kernel, Loaded] = {}
         self._workspaces: dict[int, Any] = {}  # by the stream's handle
-        self._in_graphs: dict[int, Any] = {}  # by address: a graph uses them whenever it is launched
+        self._in_graphs: dict[
+            int, Any
+        ] = {}  # by address: a graph uses them whenever it is launched
 
     def launch(self, plan: Plan, *given: float) -> None:
         """Enqueue a plan's launches on the library's current stream. given: alpha, the addresses of A and B, beta, and
@@ -294,9 +372,13 @@ class OnGpu:
         cuda = sys.modules["cupy"].cuda
         elsewhere = cuda.driver.ctxGetCurrent() != self.context
         with self._lock, cuda.Device(self.number) if elsewhere else nullcontext():
-            if elsewhere and cuda.driver.ctxGetCurrent() != self.context:  # a new thread gets it at its first call
+            if (
+                elsewhere and cuda.driver.ctxGetCurrent() != self.context
+            ):  # a new thread gets it at its first call
                 cuda.runtime.memGetInfo()
-            if plan.library == "torch":  # as torch.compile does: torch.cuda.current_stream() makes an object, in 2 µs
+            if (
+                plan.library == "torch"
+            ):  # as torch.compile does: torch.cuda.current_stream() makes an object, in 2 µs
                 stream = int(sys.modules["torch"]._C._cuda_getCurrentRawStream(self.number))
             else:
                 stream = int(cuda.get_current_stream().ptr)
@@ -312,10 +394,14 @@ class OnGpu:
     def _workspace(self, plan: Plan, stream: int) -> int:
         """The stream's workspace, 0 for none; compiles the plan. Raises BadSetting in a capture, OutOfMemory."""
         # The legacy default stream can't be captured, and asking about it would end another stream's capture.
-        capturing = bool(stream) and bool(sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream))
+        capturing = bool(stream) and bool(
+            sys.modules["cupy"].cuda.runtime.streamIsCapturing(stream)
+        )
         kernel = plan.kernel
         if not plan.launches:
-            if capturing and not (kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)):
+            if capturing and not (
+                kernel in self._loaded and self._loaded[kernel].is_ready(plan.shape)
+            ):
                 raise BadSetting(f"sgemm: {kernel.name} at {plan.shape} is new: {BEFORE}")
             if kernel.choose is not None and (why := table().stale(self.card)):
                 once(f"sgemm: {why}")

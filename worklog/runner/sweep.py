@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel import MAX_THREADS, WARP, Kernel, Occupancy, block_traffic_bytes, compile_cuda, evaluate, occupancy
+from worklog.kernel import (
+    MAX_THREADS,
+    WARP,
+    Kernel,
+    Occupancy,
+    block_traffic_bytes,
+    compile_cuda,
+    evaluate,
+    occupancy,
+)
 from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.measure import CHANGED, SECONDS_EACH, live_wanted, measure
 from worklog.runs import CUBLAS, BadRunFile, Measurement, Run, recorded_run, recordings
@@ -27,7 +36,16 @@ SIZE = Shape.of(4096)
 SIGNS = {"<=": le, ">=": ge, "==": eq, "!=": ne, "<": lt, ">": gt}
 # What a condition may name beside the tile, in the order in which it is known: of a block; of the compiled kernel, in
 # registers per thread and bytes, per SM, and in percent; and of the emulator's counts, which take about a second.
-RESOURCES = ("threads", "registers", "spilled", "shared", "blocks", "warps", "occupancy", "wave_fill")
+RESOURCES = (
+    "threads",
+    "registers",
+    "spilled",
+    "shared",
+    "blocks",
+    "warps",
+    "occupancy",
+    "wave_fill",
+)
 COUNTED = ("conflicts",)
 
 
@@ -66,13 +84,17 @@ class Variants:
     def preview(self) -> str:
         """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU."""
         reasons = {str(point): point.skipped for point in self.skipped}
-        return replace(self.space, skip=lambda values: reasons.get(str(Point(values)))).preview(SECONDS_EACH)
+        return replace(self.space, skip=lambda values: reasons.get(str(Point(values)))).preview(
+            SECONDS_EACH
+        )
 
     def require_some(self) -> None:
         """Raise BadSetting where no variant is left."""
         if not self.kept:
             why = "; ".join(dict.fromkeys(str(point.skipped) for point in self.skipped))
-            raise BadSetting(f"no tile is left to measure ({why}): choose other values, or fewer conditions")
+            raise BadSetting(
+                f"no tile is left to measure ({why}): choose other values, or fewer conditions"
+            )
 
     def same(self, about: Mapping[str, Any]) -> tuple[str, str]:
         """The name of the variant that a kernel in a run is, "" for none, and what its label says."""
@@ -130,7 +152,10 @@ def variants(
     arch = arch or here.arch
     with ThreadPoolExecutor() as threads:
         how = shape, arch, here.multiprocessors, where, checked
-        made = [(point, (cpu or threads).submit(variant_of, record, point, *how)) for point in space.points()]
+        made = [
+            (point, (cpu or threads).submit(variant_of, record, point, *how))
+            for point in space.points()
+        ]
         results = [(point, future.result()) for point, future in made]
     kept = tuple(result for _, result in results if isinstance(result, Variant))
     skipped = tuple(Point(point.values, why) for point, why in results if isinstance(why, str))
@@ -142,13 +167,17 @@ def space_of(record: Kernel, axes: Sequence[Axis], where: Sequence[str] = ()) ->
     for axis in axes:
         if axis.name not in record.template:
             near, names = meant(axis.name, record.template), ", ".join(record.template)
-            raise BadSetting(f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}")
+            raise BadSetting(
+                f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}"
+            )
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
     known = dict.fromkeys((*record.template, *RESOURCES, *COUNTED), 1)
     for condition in where:
         if len(sides := re.split("<=|>=|==|!=|<|>", condition)) != 2:
-            raise BadSetting(f"cannot read --where {condition!r}: compare two sides, as in 'BM * BN <= 16384'")
+            raise BadSetting(
+                f"cannot read --where {condition!r}: compare two sides, as in 'BM * BN <= 16384'"
+            )
         for side in sides:
             evaluate(side, known)
         if not _names(condition):
@@ -185,13 +214,25 @@ def recorded(chosen: Variants) -> Run:
         timed = {m.kernel for m in times}
         absent = [variant.name for variant in chosen.kept if variant.name not in timed]
         if len(absent) < len(chosen.kept):
-            missing = [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"] if absent else []
+            missing = (
+                [f"not in the recorded run: {', '.join(absent)} (measure on a GPU)"]
+                if absent
+                else []
+            )
             return replace(run, measurements=times, kernels=kernels, notes=[*run.notes, *missing])
-    raise BadRunFile(f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded: measure on a GPU")
+    raise BadRunFile(
+        f"no such tile of {chosen.rung.name} at {chosen.shape} was recorded: measure on a GPU"
+    )
 
 
 def variant_of(
-    record: Kernel, point: Point, shape: Shape, arch: str, sms: int, where: Sequence[str] = (), checked: bool = False
+    record: Kernel,
+    point: Point,
+    shape: Shape,
+    arch: str,
+    sms: int,
+    where: Sequence[str] = (),
+    checked: bool = False,
 ) -> Variant | str:
     """The compiled variant, or the reason for skipping it. sms: of the GPU. where, checked: as for variants(). Raises
     CompileFailed for any error but a tile's.
@@ -226,7 +267,9 @@ def variant_of(
     if reason := _unmet(where, known, template):
         return reason
     if any(_names(condition) & {*COUNTED} for condition in where):
-        from worklog.analysis.inspection import inspect  # here: `worklog run --help` needs no emulator
+        from worklog.analysis.inspection import (
+            inspect,
+        )  # here: `worklog run --help` needs no emulator
 
         counts = inspect(own).counts
         shared = counts.shared_load + counts.shared_store

@@ -19,13 +19,24 @@ from typing import Any
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clocks import DATAPATHS, Clocks
 from worklog.gpu.device import bus_id, require_gpu
-from worklog.harness import ONE_PLACEMENT, WALL_CLOCK, Harness, Reading, Stopwatch, Timed, batches, time_in_turn
+from worklog.harness import (
+    ONE_PLACEMENT,
+    WALL_CLOCK,
+    Harness,
+    Reading,
+    Stopwatch,
+    Timed,
+    batches,
+    time_in_turn,
+)
 from worklog.runner.measure import Job
 from worklog.runner.session import Ready, Session
 from worklog.runs import TOLERANCE_US, Context, Measurement, Stage, Verdict, Work
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id
+ArgumentSet = tuple[
+    Arguments, dict[int, Any]
+]  # with the copy of each original, by the original's id
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
 WAITS = (
@@ -38,7 +49,14 @@ WORK = ("flops", "elements", "reads", "writes")
 RUN_NOTHING = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 PART_ONLY = "reads the whole call, of which the stopwatch times a part"
 WHOLE = "reads the same as events around a launch that isn't queued, in which the GPU waits for the host"
-IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
+IRRELEVANT = (
+    "inputs",
+    "gate",
+    "baseline",
+    "roof",
+    "order",
+    "placement",
+)  # about a ladder's kernel, not any callable
 
 
 @dataclass(frozen=True)
@@ -62,13 +80,28 @@ class Call:
     datapath: str | None = None
 
     def __post_init__(self) -> None:
-        for what, call in (("fn", self.fn), *(("against", baseline) for baseline in self.baselines)):
+        for what, call in (
+            ("fn", self.fn),
+            *(("against", baseline) for baseline in self.baselines),
+        ):
             if not callable(call):
-                raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
-            if any(is_kind(function) for is_kind in RUN_NOTHING for function in (call, type(call).__call__)):
-                raise BadSetting(f"worklog.time: {what} is a coroutine or generator: calling it runs nothing")
-        if not isinstance(self.grad_to_none, list | tuple):  # a tensor alone would be taken apart into its rows
-            raise BadSetting(f"worklog.time: grad_to_none: give a list, not {type(self.grad_to_none).__name__}")
+                raise BadSetting(
+                    f"worklog.time: {what} is {type(call).__name__}, which cannot be called"
+                )
+            if any(
+                is_kind(function)
+                for is_kind in RUN_NOTHING
+                for function in (call, type(call).__call__)
+            ):
+                raise BadSetting(
+                    f"worklog.time: {what} is a coroutine or generator: calling it runs nothing"
+                )
+        if not isinstance(
+            self.grad_to_none, list | tuple
+        ):  # a tensor alone would be taken apart into its rows
+            raise BadSetting(
+                f"worklog.time: grad_to_none: give a list, not {type(self.grad_to_none).__name__}"
+            )
         advice = dict.fromkeys(WORK, "give the work of one call, a positive number, or nothing")
         advice["cross_check_limit"] = "give a share above 0, such as 0.05"
         for what, wanted in advice.items():
@@ -76,10 +109,15 @@ class Call:
             is_number = isinstance(number, Real) and not isinstance(number, bool)
             if number is not None and not (is_number and 0 < float(number) < math.inf):
                 raise BadSetting(f"worklog.time: {what} = {number!r}: {wanted}")
-        for what, known in (("cross_check", (WALL_CLOCK, "none")), ("datapath", (*DATAPATHS, None))):
+        for what, known in (
+            ("cross_check", (WALL_CLOCK, "none")),
+            ("datapath", (*DATAPATHS, None)),
+        ):
             if getattr(self, what) not in known:
                 names = ", ".join(filter(None, known))
-                raise BadSetting(f"worklog.time: {what} = {getattr(self, what)!r}: take one of {names}")
+                raise BadSetting(
+                    f"worklog.time: {what} = {getattr(self, what)!r}: take one of {names}"
+                )
 
     def require_timeable(self, harness: Harness) -> None:
         """Raise BadSetting where it can't be timed under this harness."""
@@ -88,15 +126,23 @@ class Call:
                 f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
             )
         if self.timer and (harness.l2 == "rotate" or harness.timer != "events"):
-            raise BadSetting("worklog.time: a call that names a part takes timer = events, and no l2 = rotate")
+            raise BadSetting(
+                "worklog.time: a call that names a part takes timer = events, and no l2 = rotate"
+            )
 
     @property
     def names(self) -> list[str]:
         """Of fn and the baselines, numbered where one repeats."""
-        names = [str(getattr(call, "__name__", type(call).__name__)) for call in (self.fn, *self.baselines)]
+        names = [
+            str(getattr(call, "__name__", type(call).__name__))
+            for call in (self.fn, *self.baselines)
+        ]
         names[0] = self.name or names[0]
         before = [names[:place].count(name) for place, name in enumerate(names)]
-        return [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
+        return [
+            f"{name} ({count + 1})" if count else name
+            for name, count in zip(names, before, strict=True)
+        ]
 
     @property
     def baselines(self) -> list[Callable[..., Any]]:
@@ -110,7 +156,9 @@ class Call:
         self.fn(*self.args, **(self.kwargs or {}))
 
 
-def time(fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **how: Any) -> Measurement:
+def time(
+    fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **how: Any
+) -> Measurement:
     """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against` on the same arguments. With a list of
     callables, all take turns in one loop: the result's `against` has the ratio to each, by name.
 
@@ -138,7 +186,11 @@ def time(fn: Callable[..., Any], *args: Any, harness: Harness | None = None, **h
 
 
 # What a notebook shows of its parameters: those of a Call.
-_OF_CALL = [option for option in inspect.signature(Call).parameters.values() if option.name not in ("fn", "args")]
+_OF_CALL = [
+    option
+    for option in inspect.signature(Call).parameters.values()
+    if option.name not in ("fn", "args")
+]
 _PARAMETERS = [*inspect.signature(time).parameters.values()]
 _PARAMETERS[3:] = [option.replace(kind=option.KEYWORD_ONLY) for option in _OF_CALL]
 time.__signature__ = inspect.signature(time).replace(parameters=_PARAMETERS)  # type: ignore[attr-defined]
@@ -152,7 +204,9 @@ def own_session() -> Session:
 _session_on = cache(lambda current: Session())
 
 
-def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str] = ()) -> Measurement:
+def time_on(
+    session: Session, call: Call, harness: Harness, notes: Sequence[str] = ()
+) -> Measurement:
     """worklog.time on a session whose caller holds the clocks as harness.clocks says. notes: for the result."""
     name, *against = call.names
     job = Job(name, None, against=tuple(against))
@@ -180,12 +234,20 @@ def ready_call(
     timed. Raises as worklog.time.
     """
     call.require_timeable(harness)
-    given, timeline, calibration = (call.args, dict(call.kwargs or {})), session.timeline, session.calibration
+    given, timeline, calibration = (
+        (call.args, dict(call.kwargs or {})),
+        session.timeline,
+        session.calibration,
+    )
     said, used = [*stated], harness.but(queue=False) if call.sync else harness
     overhead_us = session.overhead_us(used)
     if call.datapath:
         session.peaks.of(call.datapath)  # raises where it isn't known
-    said += [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
+    said += [
+        f"{setting}: {value}"
+        for setting, value in harness.biased().items()
+        if setting not in IRRELEVANT
+    ]
     if call.timer:
         said.append(PARTLY)
     if call.sync:
@@ -222,7 +284,9 @@ def ready_call(
                 witnesses[WALL_CLOCK] = PART_ONLY if call.timer else WHOLE
             elif call.cross_check != "none":
                 constants = calibration.offset_us, calibration.launch_us
-                wall_us, disagreements = batches.cross_check(timeline, alone, *constants, call.cross_check_limit)
+                wall_us, disagreements = batches.cross_check(
+                    timeline, alone, *constants, call.cross_check_limit
+                )
                 said.extend(f"{of}: {words}" if number else words for words in disagreements)
                 witnesses.setdefault(WALL_CLOCK, wall_us)
         beyond_us = us - (calibration.offset_us if harness.timer == "events" else 0.0)
@@ -249,7 +313,9 @@ def _waiting(session: Session, launches: Sequence[Timed], harness: Harness) -> I
         yield
 
 
-def _launch(session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]) -> Timed:
+def _launch(
+    session: Session, call: Call, fn: Callable[..., Any], sets: Sequence[ArgumentSet]
+) -> Timed:
     """Launches of a function on the harness's stream, rotating over the sets of arguments, or with a stopwatch."""
     current = nullcontext if call.sync else session.device.loan("cupy").current
 
@@ -288,7 +354,9 @@ def rotation(given: Arguments, l2_bytes: int) -> list[ArgumentSet]:
     BadSetting if there is no array: those in a closure or in an object's attributes can't be found.
     """
     if not (size := sum(int(array.nbytes) for array in arrays(given))):
-        raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
+        raise BadSetting(
+            "l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments"
+        )
     sets: list[ArgumentSet] = [(given, {})]
     for _ in range(batches.input_sets(size, l2_bytes) - 1):
         copies = {id(array): _copy(array) for array in arrays(given)}
@@ -301,19 +369,29 @@ def _replaced(value: Any, new: Callable[[Any], Any], inside: tuple[int, ...] = (
     if on_gpu(value):
         return new(value)
     if id(value) in inside:
-        raise BadSetting(f"l2 = rotate: a {type(value).__name__} among the arguments contains itself")
+        raise BadSetting(
+            f"l2 = rotate: a {type(value).__name__} among the arguments contains itself"
+        )
     if isinstance(value, dict):
         parts = dict(value)
     elif isinstance(value, (list, tuple)):
         parts = dict(enumerate(value))
     elif is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
+        parts = {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if hasattr(value, field.name)
+        }
     else:
         return value
     others = {key: _replaced(part, new, (*inside, id(value))) for key, part in parts.items()}
     changed = {key: other for key, other in others.items() if other is not parts[key]}
     if changed and isinstance(value, tuple):
-        return value._make(others.values()) if hasattr(value, "_make") else type(value)(others.values())
+        return (
+            value._make(others.values())
+            if hasattr(value, "_make")
+            else type(value)(others.values())
+        )
     same = copy(value) if changed else value
     for key, other in changed.items():
         if isinstance(same, (dict, list)):
@@ -329,5 +407,7 @@ def _copy(array: Any) -> Any:
         return array.detach().clone().requires_grad_(array.requires_grad)
     if not hasattr(array, "copy"):
         kind = type(array).__name__
-        raise BadSetting(f"l2 = rotate: a {kind} can't be copied: pass a CuPy array or a PyTorch tensor")
+        raise BadSetting(
+            f"l2 = rotate: a {kind} can't be copied: pass a CuPy array or a PyTorch tensor"
+        )
     return array.copy(order="K")

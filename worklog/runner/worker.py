@@ -16,7 +16,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
+from worklog.errors import (
+    BadSetting,
+    CompileFailed,
+    LaunchFailed,
+    OutOfMemory,
+    WorklogError,
+    memory_is_full,
+)
 from worklog.gate import EVERY_LAUNCH, SEED_BITS, Checker, check_plausible, fp32_roof, timed
 from worklog.gpu.clocks import Clocks
 from worklog.harness import ONE_PLACEMENT, Harness, Reading, cross_check, input_sets, time_in_turn
@@ -30,16 +37,27 @@ from worklog.runner.timing import UNCHECKED, WORK, Call, on_gpu, ready_call
 from worklog.runs import CUBLAS, Measurement, Run, Stage, Work, failed, line
 
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
-NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
+NOT_COMPILED = (
+    "CompileException",
+    "NVRTCError",
+    "CompilationError",
+    "OutOfResources",
+    "PTXASError",
+    "TypingError",
+)
 GATES: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
 }
-LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
+LAST_ONLY = (
+    "gate: only the last timed launch was checked, on inputs that the host function has seen before"
+)
 LAST = "gate: of the timed launches, the last one's output was checked"
 
 
-def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] = Session) -> None:
+def answer(
+    order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] = Session
+) -> None:
     """Gate and time each of the order's jobs. Answers: "ready" with the head of a run; then for each job "measured"
     with the line of its measurement and its kernel's description. Without jobs in the order it says "waiting", and gets
     one with its user kernels. make_session: gets the user kernels by name.
@@ -57,7 +75,10 @@ def answer(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sessi
             say("progress", done=done, doing=str(job))
             asked = dict(job.changed).get("clocks", harness.clocks)
             clocks, notes = holding.hold(asked)
-            changed = {**dict(job.changed), "clocks": clocks}  # the measurement states what was held
+            changed = {
+                **dict(job.changed),
+                "clocks": clocks,
+            }  # the measurement states what was held
             if clocks == harness.clocks:
                 del changed["clocks"]
             job = replace(job, changed=tuple(changed.items()))
@@ -78,7 +99,9 @@ def _received(session: Session, order: Mapping[str, Any], say: Say) -> Iterator[
         yield job
 
 
-def measure_job(session: Session, job: Job, harness: Harness, notes: Sequence[str] = ()) -> Measurement:
+def measure_job(
+    session: Session, job: Job, harness: Harness, notes: Sequence[str] = ()
+) -> Measurement:
     """Gate and time one job. A failed check, a failed launch and a skip are results too. notes: on the clocks, for the
     result. Raises LaunchFailed if the GPU's context is lost.
     """
@@ -131,14 +154,22 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Re
     """A matrix product. A baseline that fails isn't timed, which the result states."""
     loaded, shape = session.load(job.kernel), job.problem
     settings = [("timer", "graph"), ("l2", "rotate")]
-    here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
-    keeps = "a host function" if loaded.is_host else ", ".join(loaded.variables(shape)) if here else ""
-    if here and keeps and used.gate is True:  # code that keeps something can stop to compute at any launch
+    here = " and ".join(
+        f"{name} = {value}" for name, value in settings if getattr(used, name) == value
+    )
+    keeps = (
+        "a host function" if loaded.is_host else ", ".join(loaded.variables(shape)) if here else ""
+    )
+    if (
+        here and keeps and used.gate is True
+    ):  # code that keeps something can stop to compute at any launch
         raise Skipped(
             f"with {here} only the last launch can be checked, and {keeps} may make the others do less: take l2 = "
             "flush and timer = events"
         )
-    stated += [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"] + [*loaded.remarks]
+    stated += [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"] + [
+        *loaded.remarks
+    ]
     if loaded.is_host and not _checks_each(used):
         stated.append(LAST_ONLY)
     if used.gate is not True:
@@ -191,7 +222,9 @@ def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> 
     if used.warmup == "none" and job.kernel != CUBLAS:  # so that the next launch is its first
         kernel = session.kernel(job.kernel).load(session.device, fresh=True)
     kernels = [kernel, *(library if name == CUBLAS else session.load(name) for name in names)]
-    sets = input_sets(shape.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
+    sets = (
+        input_sets(shape.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
+    )
     return Loop(
         session.checker(shape),
         kernels,
@@ -208,7 +241,12 @@ def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> 
 
 def _checks_each(used: Harness) -> bool:
     """Whether each launch gets inputs of its own and is checked: only if L2 is flushed after they were written."""
-    return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
+    return (
+        used.gate is True
+        and used.inputs == "random"
+        and used.l2 == "flush"
+        and used.timer != "graph"
+    )
 
 
 def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> Ready:
@@ -256,7 +294,9 @@ def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | N
     if not all(map(on_gpu, results)):
         return None, ["no baseline: it doesn't return arrays of the GPU"]
     pairs = zip(case.outputs, results, strict=False)
-    outputs = tuple(rebuilt(like, raw(result)) for like, result in pairs if result.dtype == like.dtype)
+    outputs = tuple(
+        rebuilt(like, raw(result)) for like, result in pairs if result.dtype == like.dtype
+    )
     right = len(outputs) == len(case.outputs) and posed.verified(case, outputs)[0]
     return baseline, [] if right else ["baseline: verify_result fails its result"]
 
@@ -264,10 +304,14 @@ def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | N
 def _benchmark(session: Session, job: Job, used: Harness, stated: list[str]) -> tuple[Job, Ready]:
     """A declared benchmark at the values of its axes; and the job with the baselines that it has itself."""
     session.device.empty_cache()
-    call, *baselines = (called(session, name, dict(job.axes)) for name in (job.kernel, *job.baselines))
+    call, *baselines = (
+        called(session, name, dict(job.axes)) for name in (job.kernel, *job.baselines)
+    )
     if baselines and call.against:
         named = ", ".join(job.baselines)
-        raise BadSetting(f"{job.kernel} has a baseline of its own, in state.run: omit --against {named}")
+        raise BadSetting(
+            f"{job.kernel} has a baseline of its own, in state.run: omit --against {named}"
+        )
     if baselines:
         call = replace(call, against=[baseline.alone for baseline in baselines])
     else:

@@ -18,7 +18,15 @@ import msgspec
 
 from worklog.errors import BadSetting
 from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration, signed
-from worklog.runs.estimates import HOST_SD, NORMAL, OVERHEAD_SD_US, SLOPE, SLOPE_HALF, fitted_slope, over_shapes
+from worklog.runs.estimates import (
+    HOST_SD,
+    NORMAL,
+    OVERHEAD_SD_US,
+    SLOPE,
+    SLOPE_HALF,
+    fitted_slope,
+    over_shapes,
+)
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, kept_runs, open_run
 
@@ -26,7 +34,14 @@ if TYPE_CHECKING:
     import pandas
 
 FASTER, SLOWER, SAME, UNKNOWN, FAILED = "faster", "slower", "same", "cannot tell", "failed"
-HOW_LONG = ("precision", "least_samples", "most_samples", "budget_s", "stopping", "hot_ms")  # settings that may differ
+HOW_LONG = (
+    "precision",
+    "least_samples",
+    "most_samples",
+    "budget_s",
+    "stopping",
+    "hot_ms",
+)  # settings that may differ
 MARKS = {SLOWER: "▲ slower", FASTER: "▼ faster", FAILED: "✗ failed"}
 PAIRED = "use --against-revision, which times both builds in one loop"
 ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
@@ -39,7 +54,10 @@ SEVERAL_US = 60.0
 # Below this, a time differs between two cards of one model: of `warptiled` by 5 % at 256 between two H200
 # (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024 between two recorded days.
 CARDS_US = 100.0
-NVBENCH = [f"nv/cold/{of}" for of in ("time/gpu/mean", "time/gpu/stdev/relative", "sample_size", "sm_clock_rate/mean")]
+NVBENCH = [
+    f"nv/cold/{of}"
+    for of in ("time/gpu/mean", "time/gpu/stdev/relative", "sample_size", "sm_clock_rate/mean")
+]
 
 
 @dataclass(frozen=True)
@@ -83,9 +101,13 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     logs, clocks, shares = list[list[float]](), list[float](), list[float]()
     for side in (old, new):
         mhz = [math.log(reading.sm_mhz or 1.0) if clocked else 0.0 for reading in side]
-        logs.append([math.log(reading.us) - slope * clock for reading, clock in zip(side, mhz, strict=True)])
+        logs.append(
+            [math.log(reading.us) - slope * clock for reading, clock in zip(side, mhz, strict=True)]
+        )
         clocks.append(fmean(mhz))
-        shares.append(math.sqrt(fmean((reading.half / NORMAL) ** 2 for reading in side) / len(side)))
+        shares.append(
+            math.sqrt(fmean((reading.half / NORMAL) ** 2 for reading in side) / len(side))
+        )
     us, free = min(reading.us for reading in (*old, *new)), len(old) + len(new) - 2
     between = OVERHEAD_SD_US / us
     if free:
@@ -98,9 +120,13 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     cards = {reading.card for reading in (*old, *new) if reading.card}
     if counts != {1} and us < SEVERAL_US:
         what = "an unknown number of kernels" if None in counts else "several kernels"
-        return replace(made, verdict=UNKNOWN, reason=f"{what} in less than {SEVERAL_US:.0f} µs: {PAIRED}")
+        return replace(
+            made, verdict=UNKNOWN, reason=f"{what} in less than {SEVERAL_US:.0f} µs: {PAIRED}"
+        )
     if len(cards) > 1 and us < CARDS_US:
-        return replace(made, verdict=UNKNOWN, reason=f"two cards, and less than {CARDS_US:.0f} µs: {PAIRED}")
+        return replace(
+            made, verdict=UNKNOWN, reason=f"two cards, and less than {CARDS_US:.0f} µs: {PAIRED}"
+        )
     return made
 
 
@@ -132,10 +158,21 @@ def side_of(run: Run) -> Side:
     """A run as one side: what it measured under its own harness."""
     tool, software = run.tool, run.software
     conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
-    versions = {"driver": run.gpu.driver, "NVRTC": software.get("nvrtc", ""), "cuBLAS": software.get("cublas", "")}
-    versions["harness"] = str(tool.get("harness") or tool.get("commit") or tool.get("version", ""))[:12]
-    single = {name for name, about in run.kernels.items() if "grid" in about and "choices" not in about}
-    readings = {(m.kernel, m.place): reading_of(m, run.harness, run.gpu.uuid, m.kernel in single) for m in run.select()}
+    versions = {
+        "driver": run.gpu.driver,
+        "NVRTC": software.get("nvrtc", ""),
+        "cuBLAS": software.get("cublas", ""),
+    }
+    versions["harness"] = str(tool.get("harness") or tool.get("commit") or tool.get("version", ""))[
+        :12
+    ]
+    single = {
+        name for name, about in run.kernels.items() if "grid" in about and "choices" not in about
+    }
+    readings = {
+        (m.kernel, m.place): reading_of(m, run.harness, run.gpu.uuid, m.kernel in single)
+        for m in run.select()
+    }
     known = {name: version for name, version in versions.items() if version}
     return Side(run.label, {"GPU": run.gpu.name, **conditions}, known, readings)
 
@@ -197,17 +234,36 @@ class Changes(Shown):
         if self.differ:
             return f"cannot be compared: {'; '.join(self.differ)}"
         verdicts = [row.change.verdict for row in self.rows]
-        counts = {verdict: verdicts.count(verdict) for verdict in (FAILED, SLOWER, FASTER, SAME, UNKNOWN)}
+        counts = {
+            verdict: verdicts.count(verdict) for verdict in (FAILED, SLOWER, FASTER, SAME, UNKNOWN)
+        }
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
     def table(self) -> Table:
         """A row per kernel and place, those that need a look first."""
-        names, shown = ("kernel", "size", "old", "new", "change (95 %)", "verdict"), list[list[Cell]]()
-        for row in sorted(self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share)):
+        names, shown = (
+            ("kernel", "size", "old", "new", "change (95 %)", "verdict"),
+            list[list[Cell]](),
+        )
+        for row in sorted(
+            self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share)
+        ):
             times = [duration(us, padded=True) if us else "–" for us in (row.old_us, row.new_us)]
-            bar = Bar(str(row.change), abs(row.change.share) / (5 * self.threshold), row.change.verdict == SLOWER)
+            bar = Bar(
+                str(row.change),
+                abs(row.change.share) / (5 * self.threshold),
+                row.change.verdict == SLOWER,
+            )
             changed = bar if row.old_us and row.new_us else "–"
-            shown.append([row.kernel, row.place, *times, changed, MARKS.get(row.change.verdict, row.change.verdict)])
+            shown.append(
+                [
+                    row.kernel,
+                    row.place,
+                    *times,
+                    changed,
+                    MARKS.get(row.change.verdict, row.change.verdict),
+                ]
+            )
         notes = [f"old: {self.old}", f"new: {self.new}", *self.versions]
         notes += dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
         if self.only:
@@ -228,14 +284,20 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -
     first, others = old[0], (*old[1:], *new)
     differ = _differing("conditions", first, others)
     versions = [f"another {words}: no verdict" for words in _differing("versions", first, others)]
-    before, after = (dict.fromkeys(place for side in sides for place in side.readings) for sides in (old, new))
+    before, after = (
+        dict.fromkeys(place for side in sides for place in side.readings) for sides in (old, new)
+    )
     both = [place for place in before if place in after]
     only = [" at ".join(filter(None, place)) for place in before | after if place not in both]
     if not (both or differ):
-        raise BadSetting(f"the runs have no kernel and size in common ({', '.join(only)}): measure the same ones")
+        raise BadSetting(
+            f"the runs have no kernel and size in common ({', '.join(only)}): measure the same ones"
+        )
     rows = [] if differ else [_row(place, old, new, threshold, bool(versions)) for place in both]
     labels = ["; ".join(dict.fromkeys(side.label for side in sides)) for sides in (old, new)]
-    return Changes(labels[0], labels[1], threshold, tuple(rows), tuple(differ), tuple(versions), tuple(only))
+    return Changes(
+        labels[0], labels[1], threshold, tuple(rows), tuple(differ), tuple(versions), tuple(only)
+    )
 
 
 def of_one_loop(run: Run, suffix: str, threshold: float = 0.02) -> Changes:
@@ -254,11 +316,19 @@ def _differing(what: str, first: Side, others: Sequence[Side]) -> list[str]:
     mine, differ = getattr(first, what), set[str]()
     for theirs in (getattr(other, what) for other in others):
         same = mine.keys() & theirs.keys()
-        differ |= {f"{name} ({mine[name]} → {theirs[name]})" for name in same if mine[name] != theirs[name]}
+        differ |= {
+            f"{name} ({mine[name]} → {theirs[name]})" for name in same if mine[name] != theirs[name]
+        }
     return sorted(differ)
 
 
-def _row(place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], threshold: float, unknown: bool) -> Row:
+def _row(
+    place: tuple[str, str],
+    old: Sequence[Side],
+    new: Sequence[Side],
+    threshold: float,
+    unknown: bool,
+) -> Row:
     """unknown: whether versions differ, so that a change has no verdict. Without a time on each side, the reason."""
     times, reasons = list[list[Reading]](), list[str]()
     for sides in (old, new):
@@ -266,7 +336,8 @@ def _row(place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], thres
         reasons.append(next((reading for reading in known if isinstance(reading, str)), ""))
         times.append([reading for reading in known if isinstance(reading, Reading)])
     before, after = (
-        None if why else over_shapes([r.us for r in of])[1] for of, why in zip(times, reasons, strict=True)
+        None if why else over_shapes([r.us for r in of])[1]
+        for of, why in zip(times, reasons, strict=True)
     )
     if before is None or after is None:
         verdict = FAILED if before and reasons[1].startswith("failed") else UNKNOWN
@@ -277,7 +348,9 @@ def _row(place: tuple[str, str], old: Sequence[Side], new: Sequence[Side], thres
     return Row(*place, before, after, made)
 
 
-def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> pandas.DataFrame:
+def history(
+    kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
+) -> pandas.DataFrame:
     """The measurements of many runs of this machine as one frame: the columns of `run.frame()`, and before them the
     run's name, when it was made, the card and the commit. The arguments choose as in saved().
 
@@ -293,7 +366,9 @@ def history(kernel: str = "", gpu: str = "", since: str = "", until: str = "", c
     return pandas.DataFrame(rows)
 
 
-def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = "") -> list[Run]:
+def saved(
+    kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
+) -> list[Run]:
     """The runs of this machine, newest first. kernel: one of theirs. gpu: a part of the card's name or UUID. since,
     until: first and last UTC time, as "2026-11", "2026-11-27" or longer. commit: the first digits. Raises
     BadSetting for another form of a time.
@@ -308,7 +383,13 @@ def saved(kernel: str = "", gpu: str = "", since: str = "", until: str = "", com
         held = not kernel or any(m.kernel == kernel for m in run.measurements)
         card = gpu.lower() in f"{run.gpu.name} {run.gpu.uuid}".lower()
         of_commit = str(run.tool.get("commit") or "").startswith(commit)
-        if held and card and of_commit and since <= run.created and run.created[: len(until)] <= until:
+        if (
+            held
+            and card
+            and of_commit
+            and since <= run.created
+            and run.created[: len(until)] <= until
+        ):
             runs.append(run)
     return runs
 
@@ -326,7 +407,9 @@ def sides(words: str) -> list[Side]:
         nvbench = isinstance(document, dict) and "benchmarks" in document
         named.append(side_of_nvbench(document, word) if nvbench else side_of(open_run(word)))
     if not named:
-        raise BadSetting("name a run on each side: a file, a name of `worklog log`, or REVISION:PATH")
+        raise BadSetting(
+            "name a run on each side: a file, a name of `worklog log`, or REVISION:PATH"
+        )
     return named
 
 
@@ -344,7 +427,9 @@ def side_of_nvbench(document: Any, file: str) -> Side:
                 mhz = values.get(NVBENCH[3], 0.0) / 1e6
                 readings[place] = Reading(1e6 * mean, NORMAL * noise / count**0.5, mhz or None)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
-        raise BadRunFile(f"{file} isn't a whole file of NVBench's --json ({error!r}): write it again") from error
+        raise BadRunFile(
+            f"{file} isn't a whole file of NVBench's --json ({error!r}): write it again"
+        ) from error
     return Side(f"NVBench · {cards} · {file}", {"GPU": cards}, {"NVBench": version}, readings)
 
 

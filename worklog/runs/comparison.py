@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.problem import Shape
-from worklog.runs.documents import WIDE, Date, NothingToDraw, Positive, Table, about, read_json, rounded, signed
+from worklog.runs.documents import (
+    WIDE,
+    Date,
+    NothingToDraw,
+    Positive,
+    Table,
+    about,
+    read_json,
+    rounded,
+    signed,
+)
 from worklog.runs.estimates import PRECISION, Estimate, summarize
 from worklog.runs.measurement import Measurement, source_label
 from worklog.runs.records import BF16_DATASHEET_TFLOPS, Calibration
@@ -28,7 +38,10 @@ if TYPE_CHECKING:
     import pandas
 
 
-KNOWN, CUBLAS = "spin", "cuBLAS"  # the two kinds of work: a kernel of known length in microseconds, a product of size N
+KNOWN, CUBLAS = (
+    "spin",
+    "cuBLAS",
+)  # the two kinds of work: a kernel of known length in microseconds, a product of size N
 SCHEMA = 1
 Points = list[tuple[float, float]]
 SEVERAL = "…"  # the value of an effect of several settings
@@ -101,7 +114,9 @@ class Comparison:
 
     def us(self, kind: str, of: float, number: str = "us") -> dict[str, float]:
         """Microseconds of one work, by harness. number: or another one of its rows, as "wall_s"."""
-        here = {row.ruler: getattr(row, number) for row in self.rows if (row.work, row.of) == (kind, of)}
+        here = {
+            row.ruler: getattr(row, number) for row in self.rows if (row.work, row.of) == (kind, of)
+        }
         return {name: value for name, value in here.items() if value is not None}
 
     def wall_s(self, kind: str, of: float) -> dict[str, float]:
@@ -124,12 +139,16 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
     Raises BadRunFile for a file that isn't such a document, is damaged, or has a newer schema, NothingToDraw if the
     package holds no comparison.
     """
-    advice = "install gemm-worklog again" if path is None else "give a file that `worklog peers` wrote"
+    advice = (
+        "install gemm-worklog again" if path is None else "give a file that `worklog peers` wrote"
+    )
     for known in recordings(part).values() if path is None else (Path(path),):
         document, comparison = read_json(known, Comparison, "peers", (SCHEMA,), advice)
         comparison.document = document
         return comparison
-    raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
+    raise NothingToDraw(
+        "no comparison of harnesses is recorded: make one with `worklog peers` on a GPU"
+    )
 
 
 @dataclass(frozen=True)
@@ -190,16 +209,26 @@ def effects(run: Run, kernel: str) -> list[Effect]:
             known += _at_one_shape(run, unbiased, measured)
     known = [e for e in known if e.unbiased > 0 and 0 < e.biased < math.inf]
     if not known:
-        raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
+        raise NothingToDraw(
+            f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`"
+        )
     return known
 
 
-def _at_one_shape(run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]) -> list[Effect]:
+def _at_one_shape(
+    run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]
+) -> list[Effect]:
     """Of each pitfall that was measured or can be computed. measured: by the settings that were changed."""
-    numbers = {"of cuBLAS": unbiased.ratio, "of the roof": unbiased.of_roof, "TFLOP/s": unbiased.tflops}
+    numbers = {
+        "of cuBLAS": unbiased.ratio,
+        "of the roof": unbiased.of_roof,
+        "TFLOP/s": unbiased.tflops,
+    }
     made = list[Effect]()
 
-    def add(pitfall: Pitfall, value: Value, biased: float | None, noise: float, clock: float | None) -> None:
+    def add(
+        pitfall: Pitfall, value: Value, biased: float | None, noise: float, clock: float | None
+    ) -> None:
         words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
         both, at = (numbers[pitfall.corrupts] or 0.0, biased or 0.0), astuple(unbiased.problem)
         made.append(Effect(unbiased.kernel, at, *words, *both, noise, unbiased.label, clock))
@@ -207,7 +236,13 @@ def _at_one_shape(run: Run, unbiased: Measurement, measured: Mapping[frozenset[s
     def add_time(pitfall: Pitfall, value: Value, m: Measurement) -> None:
         difference = run.difference(unbiased, m)
         in_unbiased_time = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
-        add(pitfall, value, in_unbiased_time / (1 + difference.off), difference.noise, difference.clock)
+        add(
+            pitfall,
+            value,
+            in_unbiased_time / (1 + difference.off),
+            difference.noise,
+            difference.clock,
+        )
 
     for pitfall in PITFALLS:
         m = measured.get(frozenset([pitfall.setting]))
@@ -216,13 +251,23 @@ def _at_one_shape(run: Run, unbiased: Measurement, measured: Mapping[frozenset[s
             if pitfall.setting == "roof":
                 number /= BF16_DATASHEET_TFLOPS
             add(pitfall, pitfall.biased[0], number, 0.0, 0.0)
-        elif m is not None and pitfall.corrupts == "of cuBLAS":  # a ratio of kernels that alternate is at one clock
+        elif (
+            m is not None and pitfall.corrupts == "of cuBLAS"
+        ):  # a ratio of kernels that alternate is at one clock
             noise = PRECISION + _half(unbiased.first) + _half(m.first)
-            add(pitfall, m.changed[pitfall.setting], m.ratio, noise, run.difference(unbiased, m).clock)
+            add(
+                pitfall,
+                m.changed[pitfall.setting],
+                m.ratio,
+                noise,
+                run.difference(unbiased, m).clock,
+            )
         elif m is not None:
             if pitfall.setting == "warmup":
                 # The cold start as it usually happens: the first launch is the time. A median ignores it.
-                cold = replace(pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed")
+                cold = replace(
+                    pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed"
+                )
                 first = _tflops(run, m, statistic="first")
                 add(cold, "none", first, PRECISION + _half(unbiased.time), None)
             add_time(pitfall, m.changed[pitfall.setting], m)
@@ -267,14 +312,18 @@ def effects_text(run: Run, kernel: str) -> str:
     lines: dict[tuple[str, str], dict[Shape, Effect]] = {}
     for e in effects(run, kernel):
         assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
-        name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
+        name = (
+            f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
+        )
         lines.setdefault((name, e.corrupts), {})[e.problem] = e
     sizes = list(dict.fromkeys(size for row in lines.values() for size in row))
     rows = []
     for names, at in lines.items():
         cells = [effect_in_words(at[size]) if size in at else "–" for size in sizes]
         clocks = sorted(e.clock for e in at.values() if e.clock is not None)
-        ends = dict.fromkeys(signed(end, 2) for end in (*clocks[:1], *clocks[-1:]))  # one where both look alike
+        ends = dict.fromkeys(
+            signed(end, 2) for end in (*clocks[:1], *clocks[-1:])
+        )  # one where both look alike
         rows.append((*names, *cells, " to ".join(ends) or "–"))
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
     columns = "  pitfall", "number", *map(str, sizes), "SM clock"
@@ -283,4 +332,8 @@ def effects_text(run: Run, kernel: str) -> str:
 
 def older(run: Run) -> list[str]:
     """The remark on pitfalls that this run is older than."""
-    return [f"not in this run, and counted as unbiased: {', '.join(run.unknown)}"] if run.unknown else []
+    return (
+        [f"not in this run, and counted as unbiased: {', '.join(run.unknown)}"]
+        if run.unknown
+        else []
+    )

@@ -67,12 +67,16 @@ def require_file(path: Path) -> None:
 def git(*words: str, folder: Path = Path()) -> bytes:
     """What a git command prints. Raises BadSetting with git's own first line."""
     try:
-        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=True, timeout=60).stdout
+        return subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, check=True, timeout=60
+        ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadSetting(f"cannot run git: {error}; install it, or name files") from error
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
-        raise BadSetting(f"git {words[0]}: {said[0]}; give a revision and a path that it holds") from error
+        raise BadSetting(
+            f"git {words[0]}: {said[0]}; give a revision and a path that it holds"
+        ) from error
 
 
 # The files that decide how a launch is timed: with others, a time may differ.
@@ -87,19 +91,28 @@ def tool() -> dict[str, Any]:
     package, timing = Path(__file__).resolve().parents[1], hashlib.sha256()
     for path in sorted(path for pattern in TIMING for path in package.glob(pattern)):
         timing.update(path.read_bytes())
-    root, named = package.parent, {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]}
+    root, named = (
+        package.parent,
+        {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]},
+    )
     if not (root / ".git").exists():
         commit = os.environ.get("WORKLOG_COMMIT")
         return {**named, "commit": commit} if commit else named
 
     try:
         changed = bool(git("status", "--porcelain", "--untracked-files=no", folder=root))
-        return {**named, "commit": git("rev-parse", "HEAD", folder=root).decode().strip(), "dirty": changed}
+        return {
+            **named,
+            "commit": git("rev-parse", "HEAD", folder=root).decode().strip(),
+            "dirty": changed,
+        }
     except BadSetting:
         return named
 
 
-def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str) -> tuple[Any, T]:
+def read_json(
+    path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str
+) -> tuple[Any, T]:
     """The document of a file of this kind (a run states none) and one of these schemas: as JSON gives it, and as a type
     whose fields it must hold; others are ignored. Raises BadRunFile, ending in `advice`.
     """
@@ -112,12 +125,16 @@ def read_json(path: Path, to: type[T], kind: str | None, schemas: Sequence[int],
         raise BadRunFile(f"{path} {what}: {advice}") from error
     if not isinstance(document, dict) or document.get("kind") != kind:
         holds = document.get("kind") if isinstance(document, dict) else None
-        raise BadRunFile(f"{path} holds {holds or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")
+        raise BadRunFile(
+            f"{path} holds {holds or 'another document'!s:.60}, not {kind or 'a run'}: {advice}"
+        )
     require_schema(path, document.get("schema"), schemas, advice)
     try:
         return document, msgspec.convert(document, to, str_keys=True)
     except ValueError as error:
-        raise BadRunFile(f"{path} isn't a whole document of {kind or 'a run'} ({error}): {advice}") from error
+        raise BadRunFile(
+            f"{path} isn't a whole document of {kind or 'a run'} ({error}): {advice}"
+        ) from error
 
 
 def require_schema(path: Path, schema: object, known: Sequence[int], advice: str) -> None:
@@ -134,7 +151,10 @@ def write_text(path: Path, document: dict[str, Any] | str) -> None:
     if isinstance(document, str):
         write_bytes(path, document.encode())
     else:  # enc_hook: NumPy's numbers
-        write_bytes(path, msgspec.json.format(msgspec.json.encode(document, enc_hook=float), indent=1) + b"\n")
+        write_bytes(
+            path,
+            msgspec.json.format(msgspec.json.encode(document, enc_hook=float), indent=1) + b"\n",
+        )
 
 
 def write_bytes(path: Path, content: bytes, advice: str = "give another place with --out") -> None:
@@ -178,7 +198,9 @@ def claimed(path: Path) -> Iterator[None]:
         path.open("x").close()
     except OSError as error:
         if path.exists():
-            raise BadRunFile(f"{path} exists already: give --out another name, or remove it first") from error
+            raise BadRunFile(
+                f"{path} exists already: give --out another name, or remove it first"
+            ) from error
         advice = "give another place with --out, or set WORKLOG_HOME"
         raise BadRunFile(f"cannot write {path}: {error.strerror}; {advice}") from error
     try:
@@ -226,16 +248,33 @@ class Table:
     notes: Sequence[str] = ()
 
     @classmethod
-    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]], left: int = 1, notes: Sequence[str] = ()) -> Table:
+    def of(
+        cls,
+        title: str,
+        rows: Sequence[Mapping[str, Cell]],
+        left: int = 1,
+        notes: Sequence[str] = (),
+    ) -> Table:
         """Rows that map columns to cells, all with the same columns; without rows, the title alone."""
-        return cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes) if rows else cls(title, (), ())
+        return (
+            cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes)
+            if rows
+            else cls(title, (), ())
+        )
 
     def text(self, width: int = WIDTH) -> str:
         """For `width` characters: trailing columns that don't fit are left out and named, at most half of them."""
-        cells = [[str(cell) for cell in row] for row in (*([self.columns] if self.columns else ()), *self.rows)]
+        cells = [
+            [str(cell) for cell in row]
+            for row in (*([self.columns] if self.columns else ()), *self.rows)
+        ]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         fitting = len(widths)
-        while self.columns and fitting > len(widths) // 2 and sum(widths[:fitting]) + 2 * fitting > width:
+        while (
+            self.columns
+            and fitting > len(widths) // 2
+            and sum(widths[:fitting]) + 2 * fitting > width
+        ):
             fitting -= 1
         lines = [self.title] if self.title else []
         for row in cells:
@@ -253,36 +292,57 @@ class Table:
 
         def cell(tag: str, place: int, inner: str) -> str:
             align = "left" if place < self.left else "right"
-            align += "" if "col" in tag or (place < self.left and len(inner) > 8) else ";white-space:nowrap"
+            align += (
+                ""
+                if "col" in tag or (place < self.left and len(inner) > 8)
+                else ";white-space:nowrap"
+            )
             return f'<{tag} style="text-align:{align}">{inner}</{tag[:2]}>'
 
         names = [escape(words).replace(" %", "\u00a0%") for words in self.columns]
-        heads = [cell('th scope="col"', place, words) if words else "<td></td>" for place, words in enumerate(names)]
+        heads = [
+            cell('th scope="col"', place, words) if words else "<td></td>"
+            for place, words in enumerate(names)
+        ]
         top = f"<thead><tr>{''.join(heads)}</tr></thead>" if heads else ""
         body = ""
         for row in self.rows:
             inner = [words.html() if isinstance(words, Bar) else escape(words) for words in row]
-            cells = [cell("td" if place else 'th scope="row"', place, words) for place, words in enumerate(inner)]
+            cells = [
+                cell("td" if place else 'th scope="row"', place, words)
+                for place, words in enumerate(inner)
+            ]
             body += f"<tr>{''.join(cells)}</tr>"
         caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         if len(self.notes) > FEW:
             notes = f"<details><summary>{len(self.notes)} notes</summary>{notes}</details>"
-        return scrolling(f"<table>{caption}{top}<tbody>{body}</tbody></table>", self.title or "table") + notes
+        return (
+            scrolling(f"<table>{caption}{top}<tbody>{body}</tbody></table>", self.title or "table")
+            + notes
+        )
 
     __repr__, _repr_html_ = text, html
 
     def page(self) -> str:
         """As Markdown with its title and its notes."""
         notes = "".join(f"- {note}\n" for note in self.notes)
-        return f"### {self.title}\n\n" + (f"{self.markdown()}\n" if self.rows else "") + (f"\n{notes}" if notes else "")
+        return (
+            f"### {self.title}\n\n"
+            + (f"{self.markdown()}\n" if self.rows else "")
+            + (f"\n{notes}" if notes else "")
+        )
 
     def markdown(self) -> str:
         """For the README, without the title and the notes."""
         rule = ["---" if place < self.left else "--:" for place in range(len(self.columns))]
         lines = [f"| {' | '.join(self.columns)} |", f"|{'|'.join(rule)}|"]
         for row in self.rows:
-            lines.append("| " + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row) + " |")
+            lines.append(
+                "| "
+                + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row)
+                + " |"
+            )
         return "\n".join(lines)
 
 
@@ -307,7 +367,9 @@ class Shown:
 
 def duration(microseconds: float, *, padded: bool = False) -> str:
     """With the unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms. padded: always four, 8.400 µs."""
-    unit, scale = next((known for known in (("s", 1e6), ("ms", 1e3)) if microseconds >= known[1]), ("µs", 1.0))
+    unit, scale = next(
+        (known for known in (("s", 1e6), ("ms", 1e3)) if microseconds >= known[1]), ("µs", 1.0)
+    )
     value = microseconds / scale
     return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
 
@@ -339,7 +401,9 @@ def bound(value: float) -> str:
 
 def percent(share: float | None) -> str:
     """65.0 %, or 0.74 % for less than a tenth; "" for None."""
-    return "" if share is None else f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+    return (
+        "" if share is None else f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+    )
 
 
 def signed(share: float, digits: int = 1) -> str:
@@ -361,7 +425,9 @@ def about(value: float, half: float, written: Callable[[float], str]) -> str:
     """
     if 2 * half <= WIDE:
         return written(value)
-    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half)))  # no zeros behind it
+    return "about " + re.sub(
+        r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half))
+    )  # no zeros behind it
 
 
 def rounded(value: float, half: float) -> float:

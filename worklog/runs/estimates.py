@@ -53,8 +53,12 @@ class Sample:
 
     def __post_init__(self) -> None:
         if not 0 <= self.us < math.inf:
-            where = "the driver's events don't work here (some virtual GPUs, confidential computing)"
-            raise LaunchFailed(f"a launch was read as {self.us} µs: {where}: compare with --set timer=host")
+            where = (
+                "the driver's events don't work here (some virtual GPUs, confidential computing)"
+            )
+            raise LaunchFailed(
+                f"a launch was read as {self.us} µs: {where}: compare with --set timer=host"
+            )
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ class Side:
         for name in ("sm_mhz", "placement"):
             values = getattr(self, name)
             if values and len(values) != len(self.us):
-                raise ValueError(f"{self.name}: {name} has {len(values)} values for {len(self.us)} times")
+                raise ValueError(
+                    f"{self.name}: {name} has {len(values)} values for {len(self.us)} times"
+                )
 
 
 @dataclass(frozen=True)
@@ -110,10 +116,17 @@ class Samples:
         """From the samples of each side; times to a nanosecond, clocks to 0.1 MHz."""
         sides = []
         for number, (name, samples) in enumerate(zip(names, series, strict=True)):
-            clocks = [None if math.isnan(sample.sm_mhz) else round(sample.sm_mhz, 1) for sample in samples]
+            clocks = [
+                None if math.isnan(sample.sm_mhz) else round(sample.sm_mhz, 1) for sample in samples
+            ]
             hot_us = [round(us, 3) for us in hot[number]] if hot else []
-            times, places = [round(sample.us, 3) for sample in samples], [sample.placement for sample in samples]
-            sides.append(Side(name, times, clocks, places, hot_us, kernels[number] if kernels else None))
+            times, places = (
+                [round(sample.us, 3) for sample in samples],
+                [sample.placement for sample in samples],
+            )
+            sides.append(
+                Side(name, times, clocks, places, hot_us, kernels[number] if kernels else None)
+            )
         return cls(sides, [int(sample.counts) for sample in series[0]], throttle_mask=throttle_mask)
 
     @property
@@ -123,7 +136,11 @@ class Samples:
 
     def counted(self, side: int = 0, column: str = "us") -> list[Any]:
         """Of a side's launches that count: microseconds as read, or another column; empty where it isn't known."""
-        return [value for value, counts in zip(getattr(self.sides[side], column), self.counts, strict=False) if counts]
+        return [
+            value
+            for value, counts in zip(getattr(self.sides[side], column), self.counts, strict=False)
+            if counts
+        ]
 
     def placements(self) -> list[int]:
         """The placement of each of the kernel's."""
@@ -132,7 +149,9 @@ class Samples:
     def clocked(self) -> tuple[list[float], list[float]]:
         """The kernel's launches that count and have a clock: clocks in MHz, and microseconds as read."""
         clocks, times = self.counted(column="sm_mhz"), self.counted()
-        return [mhz for mhz in clocks if mhz], [us for mhz, us in zip(clocks, times, strict=False) if mhz]
+        return [mhz for mhz in clocks if mhz], [
+            us for mhz, us in zip(clocks, times, strict=False) if mhz
+        ]
 
     def clock_logs(self) -> tuple[Values, Values]:
         """Logarithms of the same, the times without the event overhead."""
@@ -159,7 +178,10 @@ class Samples:
         if len(set(places)) == 1:
             twos = [[turn, turn + 1] for turn in range(0, turns - 1, 2)]
             chosen = [two for two in twos if all(self.counts[turn] for turn in two)] or chosen
-        means = [[sum(side.us[turn] for turn in part) / len(part) for part in chosen] for side in (ours, theirs)]
+        means = [
+            [sum(side.us[turn] for turn in part) / len(part) for part in chosen]
+            for side in (ours, theirs)
+        ]
         return means[0], means[1], [places[part[0]] for part in chosen]
 
 
@@ -213,7 +235,9 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     if not len(placements) or min(placements) == max(placements):
         return _of_order_statistics(times)
     if len(placements) != len(times):
-        raise BadSetting(f"{len(times)} samples have {len(placements)} placements: give one for each sample")
+        raise BadSetting(
+            f"{len(times)} samples have {len(placements)} placements: give one for each sample"
+        )
     order = np.argsort(placements, kind="stable")
     groups = np.split(times[order], np.flatnonzero(np.diff(np.asarray(placements)[order])) + 1)
     medians = np.array([_middle(np.sort(group)) for group in groups])
@@ -224,7 +248,9 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     return _of_order_statistics(medians)
 
 
-def _middle(ordered: Values) -> float:  # numpy.median takes ten times as long for a few sorted values
+def _middle(
+    ordered: Values,
+) -> float:  # numpy.median takes ten times as long for a few sorted values
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
@@ -232,7 +258,8 @@ def _of_order_statistics(values: Values) -> Estimate:
     ordered = np.sort(values)
     below, inward = _rank(len(values))
     low, high = (
-        float(ends[below] + inward * (ends[below + bool(inward)] - ends[below])) for ends in (ordered, ordered[::-1])
+        float(ends[below] + inward * (ends[below + bool(inward)] - ends[below]))
+        for ends in (ordered, ordered[::-1])
     )
     return Estimate(_middle(ordered), low, high)
 
@@ -249,16 +276,24 @@ def _rank(count: int) -> tuple[int, float]:
         rank, below = rank + 1, below + ways
     if not rank:
         return 0, 0.0
-    beyond = (2**count - 40 * (below - ways)) / (40 * ways)  # of the coverage of this rank and of the next one
+    beyond = (2**count - 40 * (below - ways)) / (
+        40 * ways
+    )  # of the coverage of this rank and of the next one
     return rank - 1, (count - rank) * beyond / (rank + (count - 2 * rank) * beyond)
 
 
-def estimate_of(samples: Sequence[float], statistic: str, placements: Sequence[int] = ()) -> Estimate:
+def estimate_of(
+    samples: Sequence[float], statistic: str, placements: Sequence[int] = ()
+) -> Estimate:
     """By its setting: "median", or the biased "mean", "min" and "first" with the median's interval shifted."""
     middle = median(samples, placements)
     if statistic == "median":
         return middle
-    value = {"mean": float(np.mean(samples)), "min": float(np.min(samples)), "first": float(samples[0])}[statistic]
+    value = {
+        "mean": float(np.mean(samples)),
+        "min": float(np.min(samples)),
+        "first": float(samples[0]),
+    }[statistic]
     return middle.shifted(value - middle.value)
 
 
@@ -279,7 +314,9 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
     decides. Raises BadSetting for no values, or for one that is not above 0.
     """
     if not len(values) or not all(0 < value < np.inf for value in values):
-        raise BadSetting(f"cannot average {list(values)} over shapes: each must be a number above 0")
+        raise BadSetting(
+            f"cannot average {list(values)} over shapes: each must be a number above 0"
+        )
     return float(np.mean(values)), float(np.exp(np.mean(np.log(values))))
 
 
@@ -319,7 +356,9 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
     for number, side in enumerate(samples.sides[1:], 1):
         if statistic == "median":
             ours, theirs, placements = samples.comparisons(number)
-            ratio = paired_ratio([us - overhead for us in theirs], [us - overhead for us in ours], placements)
+            ratio = paired_ratio(
+                [us - overhead for us in theirs], [us - overhead for us in ours], placements
+            )
         else:
             other = estimate_of(samples.counted(number), statistic)
             value = (other.value - overhead) / time.value
@@ -332,7 +371,9 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
         ratios[side.name] = ratio
     if own is not None:
         time = time.between_processes(process_half_us(own))
-    return Summary(replace(samples, overhead_us=overhead), time, ratios, settings["timer"] == "host")
+    return Summary(
+        replace(samples, overhead_us=overhead), time, ratios, settings["timer"] == "host"
+    )
 
 
 def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[float, float]:
@@ -381,7 +422,9 @@ def compare(first: Summary, second: Summary) -> Difference:
         halves.append(NORMAL * math.sqrt(2) * HOST_SD)
     if first.samples.sm_mhz and second.samples.sm_mhz:
         clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
-        slope, half = fitted_slope(*zip(first.samples.clock_logs(), second.samples.clock_logs(), strict=True))
+        slope, half = fitted_slope(
+            *zip(first.samples.clock_logs(), second.samples.clock_logs(), strict=True)
+        )
         if half > SLOPE_HALF:
             slope, half = SLOPE, SLOPE_HALF
         log -= slope * math.log1p(clock)

@@ -171,7 +171,10 @@ class Measurement:
 
     us, us_low, us_high = Number("time.value"), Number("time.low"), Number("time.high")
     ratio, ratio_low, ratio_high = Number("first.value"), Number("first.low"), Number("first.high")
-    of_roof, of_copy = Number("tflops", "roof.tflops"), Number("gbs", "context.calibration.copy_gbs")
+    of_roof, of_copy = (
+        Number("tflops", "roof.tflops"),
+        Number("gbs", "context.calibration.copy_gbs"),
+    )
     of_memory_peak = Number("gbs", "context.gpu.memory_peak_gbs")
 
     @property
@@ -187,7 +190,9 @@ class Measurement:
     @property
     def converged(self) -> bool:
         """Whether the time's interval is as narrow as requested."""
-        return self.time is not None and not any(said.startswith("not converged") for said in self.degradations)
+        return self.time is not None and not any(
+            said.startswith("not converged") for said in self.degradations
+        )
 
     @property
     def moved_bytes(self) -> int:
@@ -218,13 +223,21 @@ class Measurement:
     @cached_property
     def hot(self) -> Estimate | None:
         """Microseconds of one of many launches in a row with a warm L2, if it was taken."""
-        return median(self.samples.sides[0].hot_us) if self.samples.sides and self.samples.sides[0].hot_us else None
+        return (
+            median(self.samples.sides[0].hot_us)
+            if self.samples.sides and self.samples.sides[0].hot_us
+            else None
+        )
 
     @cached_property
     def hot_ratio(self) -> Estimate | None:
         """The first baseline's over this."""
         sides = self.samples.sides[:2]
-        return paired_ratio(sides[1].hot_us, sides[0].hot_us) if self.hot and sides[1:] and sides[1].hot_us else None
+        return (
+            paired_ratio(sides[1].hot_us, sides[0].hot_us)
+            if self.hot and sides[1:] and sides[1].hot_us
+            else None
+        )
 
     @property
     def n(self) -> int:
@@ -240,8 +253,13 @@ class Measurement:
         if not self.n:
             raise BadSetting(f"{self.title} has no quantiles: its samples aren't in the file")
         if not all(0 <= point <= 1 for point in points):
-            raise BadSetting(f"quantiles {list(points)}: give shares between 0 and 1, such as (0.2, 0.5, 0.8)")
-        return [float(us) - self.samples.overhead_us for us in np.quantile(self.samples.counted(), points)]
+            raise BadSetting(
+                f"quantiles {list(points)}: give shares between 0 and 1, such as (0.2, 0.5, 0.8)"
+            )
+        return [
+            float(us) - self.samples.overhead_us
+            for us in np.quantile(self.samples.counted(), points)
+        ]
 
     @property
     def deviation_us(self) -> float:
@@ -253,7 +271,11 @@ class Measurement:
         return facts(self).text()
 
     def _repr_html_(self) -> str:
-        gate = f"<details><summary>the gate</summary>{self.verdict.table().html()}</details>" if self.verdict else ""
+        gate = (
+            f"<details><summary>the gate</summary>{self.verdict.table().html()}</details>"
+            if self.verdict
+            else ""
+        )
         return facts(self).html() + gate
 
 
@@ -266,7 +288,9 @@ def share_cells(m: Measurement) -> dict[str, Cell]:
     """Its share of each baseline, by column: "of cuBLAS"."""
     without = Bar("–" if m.status == "measured" else "", None)
     return {
-        f"of {name}": Bar(of_baseline(ratio.value, ratio.low, ratio.high), ratio.value) if ratio else without
+        f"of {name}": Bar(of_baseline(ratio.value, ratio.low, ratio.high), ratio.value)
+        if ratio
+        else without
         for name, ratio in m.against.items()
     }
 
@@ -300,13 +324,17 @@ def cells(m: Measurement, registers: object = None) -> dict[str, Cell]:
         "time": row["time"] if time else m.status,
         "rate": rate,
         "GB/s": "" if m.gbs is None else f"{m.gbs:.4g}",
-        "items/s": "" if m.work.elements is None or m.us is None else scaled(1e6 * m.work.elements / m.us),
+        "items/s": ""
+        if m.work.elements is None or m.us is None
+        else scaled(1e6 * m.work.elements / m.us),
         "of copy": percent(m.of_copy),
         "hot": "" if m.hot is None else duration(m.hot.value, padded=True),
         **share_cells(m),
         "SM MHz": mhz,
     }
-    axes: dict[str, Cell] = {f"axis {name}" if name in row else name: str(value) for name, value in m.axes.items()}
+    axes: dict[str, Cell] = {
+        f"axis {name}" if name in row else name: str(value) for name, value in m.axes.items()
+    }
     return {**(axes or {"benchmark": m.kernel}), **row}
 
 
@@ -324,13 +352,31 @@ def facts(m: Measurement) -> Table:
         ("time", f"{row['time']} ±{row['±95 %']} (95 %)"),
         ("TFLOP/s", "" if m.tflops is None else f"{m.tflops:.2f}"),
         *share_cells(m).items(),
-        ("hot", f"{duration(m.hot.value, padded=True)}, launches in a row with a warm L2" if m.hot else ""),
-        ("of FP32 ceiling", Bar("" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %", m.of_ceiling)),
-        *((name, row[name]) for name in (("GB/s", "of copy", "items/s") if m.shape is None else ())),
-        *([(f"of {m.roof.datapath.upper()} peak", percent(m.of_roof))] if m.roof and m.roof.datapath else ()),
+        (
+            "hot",
+            f"{duration(m.hot.value, padded=True)}, launches in a row with a warm L2"
+            if m.hot
+            else "",
+        ),
+        (
+            "of FP32 ceiling",
+            Bar("" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %", m.of_ceiling),
+        ),
+        *(
+            (name, row[name])
+            for name in (("GB/s", "of copy", "items/s") if m.shape is None else ())
+        ),
+        *(
+            [(f"of {m.roof.datapath.upper()} peak", percent(m.of_roof))]
+            if m.roof and m.roof.datapath
+            else ()
+        ),
         ("SM MHz", row["SM MHz"]),
         ("samples", f"{m.n} of {len(m.samples.counts)} count{scatter}"),
-        *((name, us if isinstance(us, str) else f"{duration(us)}, warm L2") for name, us in m.witnesses.items()),
+        *(
+            (name, us if isinstance(us, str) else f"{duration(us)}, warm L2")
+            for name, us in m.witnesses.items()
+        ),
         *(("degraded", degradation) for degradation in m.degradations),
     ]
     return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)

@@ -23,7 +23,14 @@ import msgspec
 
 from worklog.errors import BadSetting
 from worklog.problem import Shape
-from worklog.runs.documents import BadRunFile, Date, read_json, read_text, require_schema, write_text
+from worklog.runs.documents import (
+    BadRunFile,
+    Date,
+    read_json,
+    read_text,
+    require_schema,
+    write_text,
+)
 from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
 from worklog.runs.measurement import Context, Measurement, Work, source_label
 from worklog.runs.records import Calibration, Counters, Gpu
@@ -31,7 +38,9 @@ from worklog.settings import COMMAND, PITFALLS, Harness
 
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
-BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
+BEFORE_PLACEMENT = {
+    "placement": "fixed"
+}  # what a run file without this setting did; the shipped sweep is one
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,15 @@ class RunRecord:
         card = self.cards.get(m.ran.card) if m.ran else None
         if m.ran is None or card is None:
             return replace(m, context=self.context)
-        began = datetime.fromtimestamp(m.ran.began, UTC).isoformat(timespec="seconds")  # maybe before this run
-        return replace(m, context=replace(self.context, created=began, gpu=card.gpu, calibration=card.calibration))
+        began = datetime.fromtimestamp(m.ran.began, UTC).isoformat(
+            timespec="seconds"
+        )  # maybe before this run
+        return replace(
+            m,
+            context=replace(
+                self.context, created=began, gpu=card.gpu, calibration=card.calibration
+            ),
+        )
 
     @property
     def label(self) -> str:
@@ -95,21 +111,34 @@ class RunRecord:
         treated = f" · event overhead {self.calibration.offset_us:.2f} µs {how}"
         if timer != "events":  # only a pair of events has an overhead of its own
             treated = f" · timer {timer}, no overhead removed"
-        gate = sorted({said for m in self.select() for said in m.degradations if said.startswith("gate: ")})
+        gate = sorted(
+            {said for m in self.select() for said in m.degradations if said.startswith("gate: ")}
+        )
         return self.label + treated + (" · " + "; ".join(gate) if gate else "")
 
     @property
     def unknown(self) -> list[str]:
         """Settings of pitfalls that this run is older than: it has no measurement with their bias."""
-        return [pitfall.setting for pitfall in PITFALLS if self.harness and pitfall.setting not in self.harness]
+        return [
+            pitfall.setting
+            for pitfall in PITFALLS
+            if self.harness and pitfall.setting not in self.harness
+        ]
 
     def select(
-        self, kernel: str | None = None, shape: Shape | None = None, changed: Mapping[str, Any] | None = None
+        self,
+        kernel: str | None = None,
+        shape: Shape | None = None,
+        changed: Mapping[str, Any] | None = None,
     ) -> list[Measurement]:
         """Measurements of a kernel and a shape; by default only those under the run's own harness (changed = {}).
         A changed setting with the value that the run's own harness has doesn't count.
         """
-        changed = {name: value for name, value in (changed or {}).items() if self.harness.get(name) != value}
+        changed = {
+            name: value
+            for name, value in (changed or {}).items()
+            if self.harness.get(name) != value
+        }
         return [
             m
             for m in self.measurements
@@ -120,7 +149,9 @@ class RunRecord:
 
     def shapes(self) -> list[Shape]:
         """Shapes measured under the run's own harness, smallest first."""
-        return sorted({m.problem for m in self.select() if m.shape}, key=lambda shape: (shape.flops, shape))
+        return sorted(
+            {m.problem for m in self.select() if m.shape}, key=lambda shape: (shape.flops, shape)
+        )
 
     def difference(self, first: Measurement, second: Measurement) -> Difference:
         """Of the second measurement's time from the first one's, both of this run, at one SM clock: see compare()."""
@@ -156,9 +187,14 @@ class RunRecord:
                 raise ValueError("Object missing required field `created`")
             run = msgspec.convert({"origin": "recorded", **document}, cls)
             run.harness = BEFORE_PLACEMENT | run.harness if run.harness else {}
-            different = {str(changed): changed for changed in ({}, *(_sound(m).changed for m in run.measurements))}
+            different = {
+                str(changed): changed
+                for changed in ({}, *(_sound(m).changed for m in run.measurements))
+            }
             for changed in different.values():
-                values = run.harness | changed  # a setting that this version doesn't know is ignored
+                values = (
+                    run.harness | changed
+                )  # a setting that this version doesn't know is ignored
                 Harness(**{name: value for name, value in values.items() if name in settings})
         except (ValueError, BadSetting, RecursionError) as error:
             raise BadRunFile(f"{path} isn't a whole run ({error}): {ADVICE}") from error
@@ -180,11 +216,16 @@ class RunRecord:
 
     def head_lines(self) -> list[str]:
         """The lines of its file but the measurements."""
-        head = {name: getattr(self, name) for name in ("origin", "created", "tool", "software", "harness")}
+        head = {
+            name: getattr(self, name)
+            for name in ("origin", "created", "tool", "software", "harness")
+        }
         lines = [line("head", {"schema": SCHEMA, **head})]
         lines += [line("gpu", self.gpu), line("calibration", self.calibration)]
         lines += [line("card", {"name": name, "about": card}) for name, card in self.cards.items()]
-        lines += [line("kernel", {"name": name, "about": about}) for name, about in self.kernels.items()]
+        lines += [
+            line("kernel", {"name": name, "about": about}) for name, about in self.kernels.items()
+        ]
         return lines + [line("note", {"text": note}) for note in self.notes]
 
     def save(self, path: str | Path | None = None) -> Path:
@@ -204,7 +245,9 @@ class RunRecord:
         about: its kernel; what a launch there chose is added to what is known of the kernel.
         """
         text, m = (m, read_line(m)) if isinstance(m, str) else (line("measurement", m), m)
-        known = self.kernels.get(m.kernel, {name: what for name, what in about.items() if name != "choices"})
+        known = self.kernels.get(
+            m.kernel, {name: what for name, what in about.items() if name != "choices"}
+        )
         if m.place in (choices := about.get("choices", {})):
             known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
         if known and known != self.kernels.get(m.kernel):
@@ -240,14 +283,21 @@ class RunRecord:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{text}\n")
         except OSError as error:
-            raise BadRunFile(f"cannot write {self.path}: {error.strerror}; give another place with --out") from error
+            raise BadRunFile(
+                f"cannot write {self.path}: {error.strerror}; give another place with --out"
+            ) from error
 
 
 def runs_dir() -> Path:
     """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
     import platformdirs
 
-    return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
+    return (
+        Path(
+            os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)
+        )
+        / "runs"
+    )
 
 
 def new_path(created: str = "") -> Path:
@@ -294,7 +344,9 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
         try:
             entry = msgspec.json.decode(text, type=dict[str, Any])
         except (ValueError, RecursionError) as error:
-            if number == len(texts) and not document["complete"]:  # it was cut short while it was written
+            if (
+                number == len(texts) and not document["complete"]
+            ):  # it was cut short while it was written
                 break
             raise BadRunFile(f"{path}:{number} is damaged ({error}): {ADVICE}") from error
         kind = entry.get("kind")
@@ -308,7 +360,10 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             document["notes"].append(entry.get("text"))
         elif kind == "measurement":
             samples = entry.setdefault("samples", {})
-            for name in {"overhead_us", "throttle_mask"} & entry.keys():  # since November 2026 of the samples
+            for name in {
+                "overhead_us",
+                "throttle_mask",
+            } & entry.keys():  # since November 2026 of the samples
                 if isinstance(samples, dict):
                     samples[name] = entry[name]
             document["measurements"].append(entry)
@@ -316,7 +371,9 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             document["counters"].append(entry)
         elif kind == "end":
             document["complete"] = True
-        elif (note := f"lines of kind {kind!r:.60} aren't read: install a newer gemm-worklog") not in document["notes"]:
+        elif (
+            note := f"lines of kind {kind!r:.60} aren't read: install a newer gemm-worklog"
+        ) not in document["notes"]:
             document["notes"].append(note)
     require_schema(path, document.get("schema"), range(SCHEMA + 1), ADVICE)
     return document
@@ -329,7 +386,9 @@ def _sound(m: Measurement) -> Measurement:
     if any(ratio and not ratio.value > 0 for ratio in m.against.values()):
         raise ValueError(f"measurements: against: a ratio of {m.title} isn't above 0")
     if m.status == "measured" and m.verdict and not (m.verdict.accepted and m.verdict.precision):
-        raise ValueError(f"measurements: {m.title} is measured, but its verdict isn't passed with a precision")
+        raise ValueError(
+            f"measurements: {m.title} is measured, but its verdict isn't passed with a precision"
+        )
     return m
 
 
@@ -348,17 +407,41 @@ def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
 
     def estimate(name: str) -> dict[str, Any] | None:
         value = old.get(name) if old["status"] == "measured" else None
-        ends = {end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"] for end in ("low", "high")}
-        return None if value is None else {"value": value, **ends, "process": old.get(f"{name}_process")}
+        ends = {
+            end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"]
+            for end in ("low", "high")
+        }
+        return (
+            None
+            if value is None
+            else {"value": value, **ends, "process": old.get(f"{name}_process")}
+        )
 
     sides, kernels = list[dict[str, Any]](), columns.get("kernels") or (None, None)
-    for name, prefix, count in ((old["kernel"], "", kernels[0]), (baseline, "baseline_", kernels[1])):
+    for name, prefix, count in (
+        (old["kernel"], "", kernels[0]),
+        (baseline, "baseline_", kernels[1]),
+    ):
         if columns.get(f"{prefix}us"):
-            side = {part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")}
-            sides.append({**side, "name": name, "hot_us": columns.get(f"hot_{prefix}us", ()), "kernels": count})
+            side = {
+                part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")
+            }
+            sides.append(
+                {
+                    **side,
+                    "name": name,
+                    "hot_us": columns.get(f"hot_{prefix}us", ()),
+                    "kernels": count,
+                }
+            )
     overhead_us = old.get("overhead_us")
     if overhead_us is None:
-        made_with = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
+        made_with = {
+            "offset": "removed",
+            "timer": "events",
+            **document["harness"],
+            **old["changed"],
+        }
         overhead_us = event_overhead_us(made_with, document["calibration"]["offset_us"])
     peak = old["tflops"] / old["of_roof"] if old.get("tflops") and old.get("of_roof") else None
     return {

@@ -56,7 +56,9 @@ class ErrorMap:
 
     def picture(self) -> str:
         """C as text, one character per tile: "." right, "o" some elements wrong, "#" all of them."""
-        return "\n".join("".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles)
+        return "\n".join(
+            "".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles
+        )
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,15 @@ class NeverRan:
     file: str = ""
 
     def __str__(self) -> str:
-        lines = f"line {self.first}" if self.first == self.last else f"lines {self.first} to {self.last}"
+        lines = (
+            f"line {self.first}"
+            if self.first == self.last
+            else f"lines {self.first} to {self.last}"
+        )
         lines += f" of {self.file}" if self.file else ""
-        return f"{'part of ' * self.partly}{lines} never ran" + (f": {self.when}" if self.when else "")
+        return f"{'part of ' * self.partly}{lines} never ran" + (
+            f": {self.when}" if self.when else ""
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +152,9 @@ class Verdict(Shown):
             for name, step, most in zip("MNK", self.steps, self.largest or (), strict=False)
         ]
         launched = f" for {', '.join(ranges)}" if ranges else ""
-        return f"passed as {self.precision}{launched}" + "".join(f"; {lines}" for lines in self.never_ran)
+        return f"passed as {self.precision}{launched}" + "".join(
+            f"; {lines}" for lines in self.never_ran
+        )
 
     @property
     def reason(self) -> str | None:
@@ -175,10 +185,14 @@ class Verdict(Shown):
         """Every stage, with how much of its limit was used."""
         rows = []
         for stage in self.stages:
-            used = stage.measured / stage.limit if stage.limit and stage.measured is not None else None
+            used = (
+                stage.measured / stage.limit if stage.limit and stage.measured is not None else None
+            )
             margin = f"{stage.measured:.4g} of {stage.limit:.4g}" if stage.limit else ""
             word = "✓\u00a0passed" if stage.passed else "✗\u00a0failed"
-            rows.append((stage.name, word, Bar(margin, used, beyond=not stage.passed), stage.detail))
+            rows.append(
+                (stage.name, word, Bar(margin, used, beyond=not stage.passed), stage.detail)
+            )
         seed = "" if self.seed is None else f" · seed {self.seed}"
         title = f"the gate: {self.result}{seed}" + (f" · {self.label}" if self.label else "")
         return Table(title, ("stage", "", "measured of limit", "detail"), rows, left=4)
@@ -306,7 +320,11 @@ class Calibration:
         """What a result must state about the harness: tolerances that it exceeds on this machine."""
         remarks = []
         if not self.within_tolerance:
-            remarks.append(f"harness: kernels of known length are read up to {self.worst_us:+.2f} µs wrong")
+            remarks.append(
+                f"harness: kernels of known length are read up to {self.worst_us:+.2f} µs wrong"
+            )
         if not self.flush_evicts:
-            remarks.append(f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2")
+            remarks.append(
+                f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2"
+            )
         return remarks

@@ -65,7 +65,9 @@ class Run(RunRecord):
     __repr__ = text
 
     def _repr_html_(self) -> str:
-        tables = [replace(table, title=f"{table.title} · {self.label}").html() for table in self.tables()]
+        tables = [
+            replace(table, title=f"{table.title} · {self.label}").html() for table in self.tables()
+        ]
         return "".join([f"<p>{escape(self.full_label)}</p>", *tables])
 
     def tables(self) -> list[Table]:
@@ -73,10 +75,16 @@ class Run(RunRecord):
         groups: dict[tuple[Any, ...], list[Measurement]] = {}
         for m in self.select() or self.measurements:
             of = m.shape or (m.kernel, *m.axes)
-            groups.setdefault((0 if m.shape is None else m.problem.flops, of, changed_words(m)), []).append(m)
+            groups.setdefault(
+                (0 if m.shape is None else m.problem.flops, of, changed_words(m)), []
+            ).append(m)
         shown: list[Table] = []
         for (_, of, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0]):
-            title, notes, first = " × ".join(map(str, of)) + changed, self.footnotes(measurements), measurements[0]
+            title, notes, first = (
+                " × ".join(map(str, of)) + changed,
+                self.footnotes(measurements),
+                measurements[0],
+            )
             left, always = 2, COLUMNS
             if first.shape is None:
                 title, left = str(of[0]) + changed, max(1, len(first.axes))
@@ -96,18 +104,29 @@ class Run(RunRecord):
         rows = []
         for kernel in dict.fromkeys(m.kernel for m in self.select()):
             every = [m for m in self.select(kernel) if m.shape or "case" in m.axes]
-            timed = [m for m in every if m.status == "measured" and m.us and (m.ratio or not m.shape)]
+            timed = [
+                m for m in every if m.status == "measured" and m.us and (m.ratio or not m.shape)
+            ]
             if len(timed) < 2:
                 continue
             of_cases = timed[0].shape is None
             row = {"kernel": kernel, "sizes": f"{len(timed)} of {len(self.shapes())}"}
             if of_cases:
                 mean, _ = over_shapes([m.us or 0.0 for m in timed])
-                row = {"kernel": kernel, "cases": f"{len(timed)} of {len(every)}", "mean time": duration(mean)}
+                row = {
+                    "kernel": kernel,
+                    "cases": f"{len(timed)} of {len(every)}",
+                    "mean time": duration(mean),
+                }
             if all(m.tflops for m in timed):
                 mean, geometric = over_shapes([m.tflops or 0.0 for m in timed])
-                digits = "#.3g" if of_cases else ".2f"  # a problem's rates differ by more than a kernel's
-                row |= {"mean TFLOP/s": f"{mean:{digits}}", "geometric mean TFLOP/s": f"{geometric:{digits}}"}
+                digits = (
+                    "#.3g" if of_cases else ".2f"
+                )  # a problem's rates differ by more than a kernel's
+                row |= {
+                    "mean TFLOP/s": f"{mean:{digits}}",
+                    "geometric mean TFLOP/s": f"{geometric:{digits}}",
+                }
             if all(m.ratio for m in timed):
                 _, ratio = over_shapes([m.ratio or 0.0 for m in timed])
                 row[f"geometric mean of {timed[0].baseline}"] = f"{100 * ratio:.1f} %"
@@ -116,18 +135,35 @@ class Run(RunRecord):
 
     def footnotes(self, measurements: Sequence[Measurement]) -> list[str]:
         """Why kernels failed or were skipped; each degradation and note of the gate once, with what it concerns."""
-        lines, concerned, measured = list[str](), dict[str, list[str]](), [m for m in measurements if m.time]
+        lines, concerned, measured = (
+            list[str](),
+            dict[str, list[str]](),
+            [m for m in measurements if m.time],
+        )
         for m in measurements:
             if m.status != "measured":
-                lines.append(f"{m.kernel if m.shape else m.place or m.kernel}: {m.status}: {m.reason}")
+                lines.append(
+                    f"{m.kernel if m.shape else m.place or m.kernel}: {m.status}: {m.reason}"
+                )
             above = [ABOVE] if (m.of_ceiling or 0.0) > 1 else []
             elsewhere = [m.label] if m.time and m.context not in (None, self.context) else []
-            for said in (*m.degradations, *(m.verdict.notes if m.verdict else ()), *above, *elsewhere):
+            for said in (
+                *m.degradations,
+                *(m.verdict.notes if m.verdict else ()),
+                *above,
+                *elsewhere,
+            ):
                 concerned.setdefault(said, []).append(m.title if m.shape else m.place)
         if not all(m.converged for m in measured):
             lines.append("* the interval is wider than requested")
-        if off := [f"{m.title}: {m.sm_mhz:.0f}, {signed(share)}" for m in measurements if (share := self.clock_off(m))]:
-            lines.append(f"SM MHz far from this run's median, so compare at one clock ({'; '.join(off)})")
+        if off := [
+            f"{m.title}: {m.sm_mhz:.0f}, {signed(share)}"
+            for m in measurements
+            if (share := self.clock_off(m))
+        ]:
+            lines.append(
+                f"SM MHz far from this run's median, so compare at one clock ({'; '.join(off)})"
+            )
         for said, kernels in concerned.items():
             every = not measurements[0].shape and len(kernels) == len(measured)
             lines.append(said if every else f"{said} ({', '.join(dict.fromkeys(kernels))})")
@@ -149,10 +185,17 @@ class Run(RunRecord):
         """The rows of frame(), each with all columns."""
         made = list[dict[str, Any]]()
         for m in self.measurements:
-            numbers = {name: getattr(m, name) for name in COLUMNS_OF_FRAME} | {"changed": _changed(m)}
+            numbers = {name: getattr(m, name) for name in COLUMNS_OF_FRAME} | {
+                "changed": _changed(m)
+            }
             numbers |= {name: at(m, path) for name, path in PARTS.items()}
-            numbers |= {f"of {name}": ratio and ratio.value for name, ratio in [*m.against.items()][1:]}
-            numbers |= {"degradations": "; ".join(m.degradations), "source": m.label.partition(" · ")[0]}
+            numbers |= {
+                f"of {name}": ratio and ratio.value for name, ratio in [*m.against.items()][1:]
+            }
+            numbers |= {
+                "degradations": "; ".join(m.degradations),
+                "source": m.label.partition(" · ")[0],
+            }
             numbers["clock_off"] = self.clock_off(m)
             made.append({"kernel": m.kernel, **_place(m, numbers), **numbers})
         columns = dict.fromkeys(name for row in made for name in row)
@@ -175,13 +218,26 @@ class Run(RunRecord):
             for role, side in enumerate(m.samples.sides):
                 of = ("kernel", "baseline")[role] if role < 2 else side.name
                 for number, us in enumerate(side.us):
-                    row = {"of": of, "number": number, "us": round(us - m.samples.overhead_us, 4), "us_read": us}
-                    row["counts"] = number < len(m.samples.counts) and bool(m.samples.counts[number])
+                    row = {
+                        "of": of,
+                        "number": number,
+                        "us": round(us - m.samples.overhead_us, 4),
+                        "us_read": us,
+                    }
+                    row["counts"] = number < len(m.samples.counts) and bool(
+                        m.samples.counts[number]
+                    )
                     row["sm_mhz"] = side.sm_mhz[number] if side.sm_mhz else None
                     row["placement"] = side.placement[number] if side.placement else None
                     made.append(head | row | {"label": m.label})
                 for number, us in enumerate(side.hot_us):
-                    row = {"of": f"hot {of}", "number": number, "us": us, "counts": True, "label": m.label}
+                    row = {
+                        "of": f"hot {of}",
+                        "number": number,
+                        "us": us,
+                        "counts": True,
+                        "label": m.label,
+                    }
                     made.append(head | row)
         return pandas.DataFrame(made)
 
@@ -193,7 +249,9 @@ class Run(RunRecord):
         rows: dict[str, dict[str, Cell]] = {m.kernel: {"kernel": m.kernel} for m in shown}
         for place in dict.fromkeys(m.place for m in shown):
             there = {m.kernel: m for m in shown if m.place == place}
-            timed = sorted((m for m in there.values() if m.us is not None), key=lambda m: m.us or 0.0)
+            timed = sorted(
+                (m for m in there.values() if m.us is not None), key=lambda m: m.us or 0.0
+            )
             for kernel, row in rows.items():
                 m = there.get(kernel)
                 row[place or "time"] = "" if m is None else m.status
@@ -212,7 +270,11 @@ class Run(RunRecord):
         """Times of kernels (columns) at sizes (rows), with their shares of cuBLAS; below, each kernel's geometric mean
         and its lowest share. kinds: of the sizes, for a column; then only these sizes are shown, in this order.
         """
-        shown = [m for m in self.select() or self.measurements if m.shape and (not kinds or m.problem in kinds)]
+        shown = [
+            m
+            for m in self.select() or self.measurements
+            if m.shape and (not kinds or m.problem in kinds)
+        ]
         there = {(m.kernel, m.problem): m for m in shown}
         kernels, rows = dict.fromkeys(m.kernel for m in shown), list[dict[str, Cell]]()
         for shape in kinds or dict.fromkeys(m.problem for m in shown):
@@ -224,7 +286,9 @@ class Run(RunRecord):
                     row[kernel] = duration(m.us, padded=True)
                     row[f"{kernel} of cuBLAS"] = share_cells(m)[f"of {m.baseline}"]
             rows.append(row)
-        ratios = {kernel: [m.ratio for m in shown if m.kernel == kernel and m.ratio] for kernel in kernels}
+        ratios = {
+            kernel: [m.ratio for m in shown if m.kernel == kernel and m.ratio] for kernel in kernels
+        }
         sizes = len(rows)
         for name in ("geometric mean", "lowest") if any(ratios.values()) else ():
             below: dict[str, Cell] = {**dict.fromkeys(rows[0], ""), "size": name}
@@ -235,13 +299,19 @@ class Run(RunRecord):
                     below[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %{of_these}"
             rows.append(below)
         notes = self.footnotes(shown) if shown else []
-        return Table.of(f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes)
+        return Table.of(
+            f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes
+        )
 
 
 def _known(title: str, rows: Sequence[Mapping[str, Cell]], always: int = 1) -> Table:
     """A table without the columns that are empty in every row, but for the first ones."""
     names = dict.fromkeys(name for row in rows for name in row)
-    known = [name for place, name in enumerate(names) if place < always or any(str(row.get(name, "")) for row in rows)]
+    known = [
+        name
+        for place, name in enumerate(names)
+        if place < always or any(str(row.get(name, "")) for row in rows)
+    ]
     return Table.of(title, [{name: row.get(name, "") for name in known} for row in rows])
 
 
@@ -271,7 +341,10 @@ def kept_runs() -> Iterator[Run]:
 
 def recordings(part: str = "") -> dict[str, Path]:
     """Shipped runs by name, or the documents of a part: CHAPTERS, "grid", "sweeps", "peers", "turns", ..."""
-    return {path.stem: path for path in _files(Path(str(resources.files("worklog"))) / "recordings" / part)}
+    return {
+        path.stem: path
+        for path in _files(Path(str(resources.files("worklog"))) / "recordings" / part)
+    }
 
 
 def _files(folder: Path) -> list[Path]:
@@ -288,11 +361,15 @@ def forced_source() -> str:
     """What WORKLOG_SOURCE forces: "live", "recorded" or "". Raises WorklogError for any other value."""
     source = os.environ.get("WORKLOG_SOURCE", "")
     if source not in ("", "live", "recorded"):
-        raise WorklogError(f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it")
+        raise WorklogError(
+            f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it"
+        )
     return source
 
 
-def open_run(name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Any = None) -> Run:
+def open_run(
+    name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Any = None
+) -> Run:
     """A run by the name of its file, by a part of the name that `worklog log` prints, by the name of a recording of the
     package, or of a file in a git revision as REVISION:PATH; without a name, the newest run of this machine that has
     these kernels and a time at this shape, else a recording that has. Its label says which. shape: as for
@@ -309,7 +386,9 @@ def open_run(name: str | Path | None = None, *, kernels: Iterable[str] | str = (
         return timed and all(run.select(name, shape) for name in names)
 
     if not holds(run := newest_run(holds)):
-        raise BadRunFile(f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU")
+        raise BadRunFile(
+            f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU"
+        )
     return run
 
 
@@ -318,7 +397,9 @@ def _named(word: str) -> Run:
         return Run.load(word)
     kept = [path for path in live_runs() if word and word in path.stem]
     if len(kept) > 1:
-        raise BadSetting(f"{word} names {len(kept)} runs ({a_few(path.stem for path in kept)}): give more of the name")
+        raise BadSetting(
+            f"{word} names {len(kept)} runs ({a_few(path.stem for path in kept)}): give more of the name"
+        )
     shipped = recordings(CHAPTERS) | recordings()
     if kept or word in shipped:
         return Run.load(kept[0]) if kept else Run.load(shipped[word], "recorded")
@@ -344,7 +425,9 @@ def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
         if holds(run):
             return run
     if forced == "live":
-        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: measure one with `worklog run`")
+        raise BadRunFile(
+            f"WORKLOG_SOURCE=live, but {runs_dir()} holds no such run: measure one with `worklog run`"
+        )
     article = recorded_run()
     chapters = (Run.load(path, "recorded") for path in recordings(CHAPTERS).values())
     return article if holds(article) else next(filter(holds, chapters), article)
@@ -354,15 +437,22 @@ def recorded_run() -> Run:
     """The recording in the package. Raises BadRunFile if it is missing."""
     for recording in recordings().values():
         return Run.load(recording, origin="recorded")
-    raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")
+    raise BadRunFile(
+        "this installation has no recording: install gemm-worklog again, or measure with `worklog run`"
+    )
 
 
 def in_steps() -> Run:
     """What the recordings at sizes in steps hold, but where the article's recording holds the same, that one, which has
     more samples; and of that one the kernels that they don't hold.
     """
-    run, files = recorded_run(), [path for name, path in recordings(CHAPTERS).items() if "sizes" in name]
-    chosen = {(m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements}
+    run, files = (
+        recorded_run(),
+        [path for name, path in recordings(CHAPTERS).items() if "sizes" in name],
+    )
+    chosen = {
+        (m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements
+    }
     stepped = {kernel for kernel, _ in chosen}
     own = [m for m in run.select() if (m.kernel, m.shape) in chosen or m.kernel not in stepped]
     chosen |= {(m.kernel, m.shape): m for m in own}

@@ -61,7 +61,9 @@ def record(name: str) -> np.dtype[Any]:
     fields: list[Any] = []
     for type_, names in re.findall(r"(?:const )?(\w+)\s+([^;]+);", body[1]):
         for star, field, sizes in re.findall(r"(\*?)(\w+)((?:\[\w+\])*)(?:,|$)", names):
-            shape = tuple(32 if size == "LANES" else int(size) for size in re.findall(r"\w+", sizes))
+            shape = tuple(
+                32 if size == "LANES" else int(size) for size in re.findall(r"\w+", sizes)
+            )
             fields.append((field, "u8" if star else TYPES.get(type_) or record(type_), shape))
     return np.dtype(fields, align=True)
 

@@ -20,8 +20,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
-TABLE = HERE.parent / "ops.py"  # the dispatch is made of it; it needs the standard library alone, too
-FLAGS = ("-O2", "-ftree-vectorize", "-std=c11", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared")
+TABLE = (
+    HERE.parent / "ops.py"
+)  # the dispatch is made of it; it needs the standard library alone, too
+FLAGS = (
+    "-O2",
+    "-ftree-vectorize",
+    "-std=c11",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fPIC",
+    "-shared",
+)
 FAST = ("-mavx2", "-mfma")
 # By the words in a wheel's platform tag: Zig's target, and in it the version of glibc or macOS.
 TARGETS = {"manylinux": "linux-gnu.{}", "musllinux": "linux-musl", "macosx": "macos.{}"}
@@ -94,15 +104,33 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         table = runpy.run_path(str(TABLE))
         for part in ("code", "reductions"):
             (Path(made) / f"{part}.inc").write_text(table[part](), encoding="utf-8")
-        given: tuple[str, ...] = ("-target", target, "-fno-sanitize=undefined", "-s") if target else ()
+        given: tuple[str, ...] = (
+            ("-target", target, "-fno-sanitize=undefined", "-s") if target else ()
+        )
         if system == "darwin" and not target:
             given = ("-mmacosx-version-min=11.0",)
         out = Path(made) / name
-        words = (*command, *given, *FLAGS, *flags, f"-I{made}", "-o", str(out), str(HERE / "core.c"), "-lm")
-        caches = {f"ZIG_{which}_CACHE_DIR": f"{made}/zig" for which in ("LOCAL", "GLOBAL")} if target else {}
+        words = (
+            *command,
+            *given,
+            *FLAGS,
+            *flags,
+            f"-I{made}",
+            "-o",
+            str(out),
+            str(HERE / "core.c"),
+            "-lm",
+        )
+        caches = (
+            {f"ZIG_{which}_CACHE_DIR": f"{made}/zig" for which in ("LOCAL", "GLOBAL")}
+            if target
+            else {}
+        )
         done = subprocess.run(words, env=os.environ | caches, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"the emulator's core does not compile: {shlex.join(words)}\n{done.stderr}")
+            raise RuntimeError(
+                f"the emulator's core does not compile: {shlex.join(words)}\n{done.stderr}"
+            )
         out.replace(folder / name)
     return folder / name
 
@@ -123,7 +151,9 @@ def find(cache: Path, advice: str) -> Path:
     compiles it where no compiler is there. Raises OSError with what is missing.
     """
     names = [file_name(flags) for flags in fitting()]
-    if ready := [path for name in names for folder in (HERE, cache) if (path := folder / name).exists()]:
+    if ready := [
+        path for name in names for folder in (HERE, cache) if (path := folder / name).exists()
+    ]:
         return ready[0]
     if sys.platform == "win32":
         raise OSError(WINDOWS)

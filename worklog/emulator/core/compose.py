@@ -13,12 +13,31 @@ import numpy as np
 from worklog.emulator.core import enum
 from worklog.emulator.ops import OPS, Form, composed
 from worklog.emulator.program import Program
-from worklog.emulator.ptx import TIMES, Array, Imm, Instruction, Operand, Reg, Special, Sym, Vec, items, size_of
+from worklog.emulator.ptx import (
+    TIMES,
+    Array,
+    Imm,
+    Instruction,
+    Operand,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+    items,
+    size_of,
+)
 
 KIND = enum("kind")
 PASSES = {"mov": 1, "and.pred": 2, "or.pred": 3, "selp": 4}  # as in core.h
-PASSES |= {f"{name}.{type_}{bits}": 4 + bits // 32 for name in ("min", "max") for type_ in "us" for bits in (32, 64)}
-PASSES |= {"and.b32": 5, "and.b64": 6} | {f"shr.{type_}{bits}": 6 + bits // 32 for type_ in "bus" for bits in (32, 64)}
+PASSES |= {
+    f"{name}.{type_}{bits}": 4 + bits // 32
+    for name in ("min", "max")
+    for type_ in "us"
+    for bits in (32, 64)
+}
+PASSES |= {"and.b32": 5, "and.b64": 6} | {
+    f"shr.{type_}{bits}": 6 + bits // 32 for type_ in "bus" for bits in (32, 64)
+}
 MODES = ("rn", "rz", "rm", "rp")
 BITS = {"f16": "b16", "bf16": "b16"}
 Value = tuple[int, str]  # its place and its type
@@ -109,7 +128,9 @@ class RegisterFile:
     def special(self, name: str) -> int:
         """The place of a special register of 32 bits."""
         if name in FIXED:
-            return self.constant(np.broadcast_to(np.asarray(FIXED[name]).astype(np.uint32), LANES).tobytes(), 1)
+            return self.constant(
+                np.broadcast_to(np.asarray(FIXED[name]).astype(np.uint32), LANES).tobytes(), 1
+            )
         known = self.specials if name in SPECIALS else self.launched
         if name not in known:
             known[name] = self.room(SLOT)
@@ -145,7 +166,11 @@ def form_of(i: Instruction) -> Form | None:
     count, op = len(i.operands) - 1, OPS.get(i.op)
     form = None if op and not isinstance(i.operands[0], Vec) else composed(i.op, count)
     if op and len(op.sources) == count and form is None:
-        return Form(tuple(BITS.get(type_, type_) for type_ in op.sources), (*"abce"[:count], i.op), (op.result,))
+        return Form(
+            tuple(BITS.get(type_, type_) for type_ in op.sources),
+            (*"abce"[:count], i.op),
+            (op.result,),
+        )
     return form or composed(i.op, count)
 
 
@@ -155,10 +180,17 @@ def row(decoder: Any, i: Instruction) -> dict[str, int] | None:
         composer = Composer(decoder, i)
         return composer.stored(composer.run(form), form.results)
     # What takes pairs takes the steps of one number for each half.
-    scalar = i.op.replace("x2", "").replace(".u32.", ".u16.").replace(".s32.", ".s16.").replace(".b32.", ".u16.")
+    scalar = (
+        i.op.replace("x2", "")
+        .replace(".u32.", ".u16.")
+        .replace(".s32.", ".s16.")
+        .replace(".b32.", ".u16.")
+    )
     if "x2" not in i.op:
         return None
-    form = composed(scalar, len(i.operands) - 1) or form_of(Instruction(i.pc, scalar, i.operands, None, 0, ""))
+    form = composed(scalar, len(i.operands) - 1) or form_of(
+        Instruction(i.pc, scalar, i.operands, None, 0, "")
+    )
     return Composer(decoder, i).pairs(form, scalar) if form else None
 
 
@@ -186,19 +218,31 @@ class Composer:
             raise self.i.unsupported()
         op, target = OPS[opcode], self.decoder.temporary(len(self.steps))
         places = [
-            place if held else self.decoder.source(Imm(place, place, "bits"), type_.replace("f", "b"))
+            place
+            if held
+            else self.decoder.source(Imm(place, place, "bits"), type_.replace("f", "b"))
             for (place, held), type_ in zip(values, op.sources, strict=True)
         ]
         name = opcode if opcode in PASSES else opcode.split(".")[0]
         given = dict(zip(("a", "b", "c", "site"), places, strict=False))
-        self.steps.append({"kind": KIND["ALU"], "op": op.number, "d": target, "copies": PASSES.get(name, 0), **given})
+        self.steps.append(
+            {
+                "kind": KIND["ALU"],
+                "op": op.number,
+                "d": target,
+                "copies": PASSES.get(name, 0),
+                **given,
+            }
+        )
         return target, op.result
 
     def read(self, operand: Operand | None, type_: str) -> Value:
         """An operand. A wider register is truncated, as in PTX."""
         width, have = size_of(type_), size_of(type_)
         if isinstance(operand, Vec) and len(operand.items) == 2 and type_ in ("b32", "b64"):
-            return self.step(f"pack.{type_}", [self.read(x, f"b{4 * width}") for x in operand.items])
+            return self.step(
+                f"pack.{type_}", [self.read(x, f"b{4 * width}") for x in operand.items]
+            )
         if isinstance(operand, Reg):
             self.require(operand, type_)
             place, have = self.decoder.registers[operand.name], size_of(operand.type)
@@ -207,7 +251,9 @@ class Composer:
             self.steps.append({"kind": KIND["CLOCK"], "op": TIMES[operand.name], "d": place})
         elif isinstance(operand, Special):
             place, have = self.decoder.special(operand.name), 4
-        elif isinstance(operand, Imm) or (isinstance(operand, Sym) and operand.name in self.decoder.program.addresses):
+        elif isinstance(operand, Imm) or (
+            isinstance(operand, Sym) and operand.name in self.decoder.program.addresses
+        ):
             place = self.decoder.source(operand, type_)
         else:
             raise self.i.unsupported("an operand is missing or of the wrong kind")
@@ -219,8 +265,14 @@ class Composer:
         """A register must be as wide as the type, or hold it as its low part."""
         want, have = size_of(type_), size_of(register.type)
         floating = not {"f32", "f64"}.isdisjoint((register.type, type_))
-        if (register.type == "pred") != (type_ == "pred") or have < want or (have > want and floating):
-            raise self.i.unsupported(f"{register.name} is .{register.type}: too narrow, or of the wrong kind")
+        if (
+            (register.type == "pred") != (type_ == "pred")
+            or have < want
+            or (have > want and floating)
+        ):
+            raise self.i.unsupported(
+                f"{register.name} is .{register.type}: too narrow, or of the wrong kind"
+            )
 
     def operand(self, operand: Operand | None, type_: str, raw: bool) -> Value:
         """An operand as the steps take it. type_: as in Form. raw: without .ftz."""
@@ -238,7 +290,11 @@ class Composer:
     def finished(self, value: Value, type_: str) -> Value:
         """What the modifiers after the operation make of a result of a type."""
         held, floating = value[1], value[1][0] == "f"
-        ftz = ".ftz" if self.ftz and (type_ == "f32" or (type_ == "f16" and self.words[0] != "cvt")) else ""
+        ftz = (
+            ".ftz"
+            if self.ftz and (type_ == "f32" or (type_ == "f16" and self.words[0] != "cvt"))
+            else ""
+        )
         mode = next((word for word in self.words if word in MODES), "rn")
         if type_ == "f32" and held == "f64":
             value = self.step(f"cvt.{mode}{ftz}.f32.f64", [value])
@@ -260,7 +316,9 @@ class Composer:
         for token in form.steps:
             if token.lower() in "abcef":
                 index = "abcef".index(token.lower())
-                stack.append(self.operand(self.i.operands[index + 1], form.sources[index], token.isupper()))
+                stack.append(
+                    self.operand(self.i.operands[index + 1], form.sources[index], token.isupper())
+                )
             elif token.isdigit():
                 stack.append((int(token), ""))
             elif token == "no":
@@ -301,12 +359,20 @@ class Composer:
             if width != have:
                 sign = "s" if type_[0] == "s" else "u"
                 value = self.step(f"cvt.{sign}{8 * have}.{sign}{8 * width}", [value])
-            self.move(value, "pred" if type_ == "pred" else f"b{8 * have}", self.decoder.registers[register.name])
+            self.move(
+                value,
+                "pred" if type_ == "pred" else f"b{8 * have}",
+                self.decoder.registers[register.name],
+            )
         return self.record()
 
     def move(self, value: Value, type_: str, place: int) -> None:
         """The last step writes its place, if it gave the value."""
-        if not self.steps or self.steps[-1]["d"] != value[0] or value[0] not in self.decoder.temporaries:
+        if (
+            not self.steps
+            or self.steps[-1]["d"] != value[0]
+            or value[0] not in self.decoder.temporaries
+        ):
             self.step(f"mov.{type_}", [value])
         self.steps[-1]["d"] = place
 
@@ -314,4 +380,8 @@ class Composer:
         """The only step, or a series of them."""
         if len(self.steps) == 1:
             return self.steps[0]
-        return {"kind": KIND["SERIES"], "op": len(self.steps), "target": self.decoder.series(self.steps)}
+        return {
+            "kind": KIND["SERIES"],
+            "op": len(self.steps),
+            "target": self.decoder.series(self.steps),
+        }

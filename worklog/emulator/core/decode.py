@@ -84,15 +84,20 @@ class Decoder(RegisterFile):
             rows[block.start]["block"] = block.index
             for pc in range(block.start, block.stop):
                 if (i := self.code[pc]).row.meeting and pc not in self.refused:
-                    rows[pc]["meets"] = -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
+                    rows[pc]["meets"] = (
+                        -1 if "aligned" in i.parts else meetings.setdefault(i.op, len(meetings) + 1)
+                    )
         rows.append({"kind": KIND["EXIT"]})  # for code that has no end
         default = dict.fromkeys(record("Instruction").fields or (), NONE) | dict.fromkeys(
             ("op", "negated", "copies", "meets"), 0
         )
         self.records = np.array(
-            [tuple({**default, **row}.values()) for row in [*rows, *self.steps]], record("Instruction")
+            [tuple({**default, **row}.values()) for row in [*rows, *self.steps]],
+            record("Instruction"),
         )
-        for number in (self.numbers[site.pc] for site in program.sites.values() if site.space == "generic"):
+        for number in (
+            self.numbers[site.pc] for site in program.sites.values() if site.space == "generic"
+        ):
             self.sites[number + 1 : number + 4] = self.sites[number]
             self.sites[number + 1 : number + 4]["space"] = range(len(MEMORIES))
             self.sites[number]["array_start"] = number + 1
@@ -141,7 +146,11 @@ class Decoder(RegisterFile):
         try:
             try:
                 row = self.instruction(i)
-                return {**row, "guard": self.registers[i.guard[0].name], "negated": i.guard[1]} if i.guard else row
+                return (
+                    {**row, "guard": self.registers[i.guard[0].name], "negated": i.guard[1]}
+                    if i.guard
+                    else row
+                )
             except UNEXPECTED as error:
                 raise i.unsupported() from error
         except UnsupportedInstruction as error:
@@ -163,54 +172,85 @@ class Decoder(RegisterFile):
     def record(self, i: Instruction, form: str) -> dict[str, int]:
         """The record that a form of isa.Row says."""
         operation, *fields = form.split()
-        operands, places, coordinates = [*i.operands], dict[str, tuple[int, int, int]](), list[int]()
+        operands, places, coordinates = (
+            [*i.operands],
+            dict[str, tuple[int, int, int]](),
+            list[int](),
+        )
         out = {"kind": KIND[operation.partition("/")[0]], "op": number_of(operation)}
         if "L2::cache_hint" in i.parts:
             operands.pop()
         for number, field in enumerate(fields):
             name, _, type_ = field.rstrip("?").partition(":")
-            needed = sum("=" not in later and later[-1] not in "?." for later in fields[number + 1 :])
+            needed = sum(
+                "=" not in later and later[-1] not in "?." for later in fields[number + 1 :]
+            )
             if field == "...":
                 operands.clear()
             elif "=" in field:
                 value, type_ = field.partition("=")[2], type_.partition("=")[0]
-                out[name] = self.source(Special(value) if value[0] == "%" else Imm(int(value), 0, "int"), type_)
+                out[name] = self.source(
+                    Special(value) if value[0] == "%" else Imm(int(value), 0, "int"), type_
+                )
             elif field[-1] != "?" or (len(operands) > needed and not isinstance(operands[0], Mem)):
                 operand = operands.pop(0)
                 if name in ("near", "far", "barrier"):
                     place, wide, offset = self.address(i, operand)
-                    generic = name == "near" and not any(part.startswith("shared") for part in i.parts)
+                    generic = name == "near" and not any(
+                        part.startswith("shared") for part in i.parts
+                    )
                     places[name] = place, wide | GENERIC * generic, offset
                 elif name == "coordinates":
                     coordinates = [self.source(x, type_) for x in items(operand)]
                 elif name == "d":
                     first, second = (*items(operand), None)[:2]
-                    out |= {"d": self.target(i, first, type_), "target": self.target(i, second, "pred")}
+                    out |= {
+                        "d": self.target(i, first, type_),
+                        "target": self.target(i, second, "pred"),
+                    }
                 elif name[-1] == "#" and isinstance(operand, Imm):
                     out[name[:-1]] = int(operand.value)
                 elif name != "_":
                     out[name] = self.source(operand, type_)
         if operands:
             raise i.unsupported()
-        return self.asynchronous(i, out, places, coordinates) if out["kind"] == KIND["ASYNC"] else out
+        return (
+            self.asynchronous(i, out, places, coordinates) if out["kind"] == KIND["ASYNC"] else out
+        )
 
     def asynchronous(
-        self, i: Instruction, out: dict[str, int], places: dict[str, tuple[int, int, int]], coordinates: list[int]
+        self,
+        i: Instruction,
+        out: dict[str, int],
+        places: dict[str, tuple[int, int, int]],
+        coordinates: list[int],
     ) -> dict[str, int]:
         """A record with what async.h's Given has in the lists."""
-        if out["op"] == enum("async")["ARRIVE_AT"] and "d" not in out and "shared::cluster" not in i.parts:
+        if (
+            out["op"] == enum("async")["ARRIVE_AT"]
+            and "d" not in out
+            and "shared::cluster" not in i.parts
+        ):
             raise i.unsupported()  # PTX ISA: only an mbarrier of another block gives no state
         if "tensor" in i.parts and f"{len(coordinates)}d" not in i.parts:
             raise i.unsupported()
         nowhere = (NONE, 0, 0)
-        values = [number for name in ("near", "far", "barrier") for number in places.get(name, nowhere)]
+        values = [
+            number for name in ("near", "far", "barrier") for number in places.get(name, nowhere)
+        ]
         number, site = self.numbers.get(i.pc, NONE), self.program.sites.get(i.pc)
         values += [number + 1, sum(bit for word, bit in HOW.items() if word in i.parts)]
-        values += [out.get("number", NONE), len(coordinates) if "tensor" in i.parts else 0, out.get("size", NONE)]
+        values += [
+            out.get("number", NONE),
+            len(coordinates) if "tensor" in i.parts else 0,
+            out.get("size", NONE),
+        ]
         fields = {"site": number, "target": self.listed([*values, *coordinates, *[NONE] * 5][:19])}
         fields |= {"a": out.get("a", places.get("near", nowhere)[0]), "b": out.get("value", NONE)}
         for side in (site, site.source) if site and site.source else ():
-            self.fill(number + (side is not site), side, int(side.op == "cp"), side.size)["wide"] = 1
+            self.fill(number + (side is not site), side, int(side.op == "cp"), side.size)[
+                "wide"
+            ] = 1
         return {"kind": KIND["ASYNC"], "op": out["op"], "d": out.get("d", NONE), **fields}
 
     def listed(self, values: Sequence[int]) -> int:
@@ -223,7 +263,10 @@ class Decoder(RegisterFile):
         record = self.sites[number]
         record["op"], record["space"], record["line"] = op, SPACES[site.space], site.line
         record["size"], record["count"], record["width"] = site.size, site.count, width
-        record["array_start"], record["array_size"] = site.start, site.array.size if site.array else NONE
+        record["array_start"], record["array_size"] = (
+            site.start,
+            site.array.size if site.array else NONE,
+        )
         record["values"], record["results"] = NONE, NONE
         return record
 
@@ -236,9 +279,16 @@ class Decoder(RegisterFile):
     def call(self, i: Instruction) -> dict[str, int]:
         """call.function. Listed: the registers that the caller keeps, and where functions begin."""
         results, target, _ = i.operands
-        block = next(block for block in self.program.flow.blocks if block.start <= i.pc < block.stop)
-        kept = sorted(self.program.flow.live_out[block.index] - {x.name for x in items(results) if isinstance(x, Reg)})
-        places = [number for name in kept for number in (self.registers[name], size_of(self.types[name]))]
+        block = next(
+            block for block in self.program.flow.blocks if block.start <= i.pc < block.stop
+        )
+        kept = sorted(
+            self.program.flow.live_out[block.index]
+            - {x.name for x in items(results) if isinstance(x, Reg)}
+        )
+        places = [
+            number for name in kept for number in (self.registers[name], size_of(self.types[name]))
+        ]
         functions = self.program.kernel.functions
         listed = self.listed([len(kept), *places, len(functions), *functions.values()])
         if isinstance(target, Sym):
@@ -249,8 +299,15 @@ class Decoder(RegisterFile):
 
     def access(self, i: Instruction) -> dict[str, int]:
         """ld, st, atom and red."""
-        site, number, is_float = self.program.sites[i.pc], self.numbers[i.pc], i.parts[-1] in ("f32", "f64")
-        operands, atomic = [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]], site.op == "atom"
+        site, number, is_float = (
+            self.program.sites[i.pc],
+            self.numbers[i.pc],
+            i.parts[-1] in ("f32", "f64"),
+        )
+        operands, atomic = (
+            [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]],
+            site.op == "atom",
+        )
         if atomic and site.space in ("local", "generic"):
             self.refused[i.pc] = str(i.unsupported(LOCAL))
         results = items(operands.pop(0)) if i.parts[0] == "atom" else ()
@@ -266,9 +323,15 @@ class Decoder(RegisterFile):
         values = [NONE if x is None and site.op == "ld" else self.source(x, type_) for x in moved]
         record = self.fill(number, site, ("ld", "st", "atom").index(site.op), width)
         record["values"][: len(values)] = values
-        record["results"][: len(results)] = [self.registers[x.name] if isinstance(x, Reg) else NONE for x in results]
+        record["results"][: len(results)] = [
+            self.registers[x.name] if isinstance(x, Reg) else NONE for x in results
+        ]
         record["atomic"], record["strong"] = number_of(record_of(i.op)), site.strong
-        record["is_signed"], record["wide"], record["offset"] = i.parts[-1][0] == "s", wide, site.offset
+        record["is_signed"], record["wide"], record["offset"] = (
+            i.parts[-1][0] == "s",
+            wide,
+            site.offset,
+        )
         for word in i.parts:
             record["order"] |= ORDER.get(word, 0)
         record["groups_count"], record["read_only"] = len(site.groups), "nc" in i.parts

@@ -74,7 +74,9 @@ def run(
     choices = np.zeros(len(form.records), np.uint8)
     layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
     launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
-    own_specials = np.array([(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32)
+    own_specials = np.array(
+        [(SPECIALS.index(name), at) for name, at in form.specials.items()], np.int32
+    )
     arrays = {
         "code": form.records, "sites": sites, "buffers": buffers, "image": image, "numbers": which,
         "executed": executed, "choices": choices, "specials": own_specials,
@@ -109,7 +111,9 @@ def run(
     for event in reported:
         tell.tell(program, memory, event, shared)
     if len(trace) == MOST_STEPS:
-        raise TooLarge(f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem")
+        raise TooLarge(
+            f"the warps do more than {MOST_STEPS:,} accesses: run fewer blocks, or a smaller problem"
+        )
     if status == tell.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
     if status == tell.STATUS["UNSUPPORTED"]:
@@ -123,4 +127,6 @@ def run(
 
 def _copied(start: int, count: int, dtype: np.dtype[Any]) -> Array:
     """A list of the core's."""
-    return np.frombuffer(bytearray(ctypes.string_at(int(start), dtype.itemsize * int(count))), dtype)
+    return np.frombuffer(
+        bytearray(ctypes.string_at(int(start), dtype.itemsize * int(count))), dtype
+    )

@@ -233,10 +233,20 @@ def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
 
 
 def _fields(
-    program: Program, memory: GlobalMemory, event: Any, name: str, place: Any, other: Any, shared: int
+    program: Program,
+    memory: GlobalMemory,
+    event: Any,
+    name: str,
+    place: Any,
+    other: Any,
+    shared: int,
 ) -> dict[str, object]:
     """What the texts of WORDS name. place: an access site or an instruction; other: an instruction, or None."""
-    batch, value, i = memory.batch, int(event["value"]), program.kernel.instructions[int(event["pc"])]
+    batch, value, i = (
+        memory.batch,
+        int(event["value"]),
+        program.kernel.instructions[int(event["pc"])],
+    )
     grouped = other is not None and other.parts[0] == "wgmma"
     out: dict[str, object] = {
         "value": value, "more": int(event["other_block"]), "op": i.parts[0], "own": place.line,
@@ -259,8 +269,12 @@ def _fields(
         out["text"] = memory.text(value)
     if name.startswith(("BULK", "BOX")):
         address, *corner = event["numbers"].tolist()[2:]
-        count = next((int(part[0]) for part in i.parts if part in ("1d", "2d", "3d", "4d", "5d")), 0)
-        out["box"] = memory.name(address) + (f", the box at {tuple(corner[:count])}" if count else "")
+        count = next(
+            (int(part[0]) for part in i.parts if part in ("1d", "2d", "3d", "4d", "5d")), 0
+        )
+        out["box"] = memory.name(address) + (
+            f", the box at {tuple(corner[:count])}" if count else ""
+        )
         out["unit"] = 128 if count else 16
     return out
 
@@ -302,8 +316,12 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     (earlier, one), (block, two) = threads
     text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
     owner = "" if block == earlier else f" of block {block}"
-    message = f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}{fix}"
-    batch.report(kind, message, second, first, block, (two,) if owner else (one, two), int(event["count"]))
+    message = (
+        f"thread {one} of block {earlier} {text[0]} and thread {two}{owner} {text[1]} {what}{fix}"
+    )
+    batch.report(
+        kind, message, second, first, block, (two,) if owner else (one, two), int(event["count"])
+    )
 
 
 def together(events: Array) -> Array:
@@ -331,17 +349,34 @@ def lacking(events: Array) -> str:
     return out
 
 
-def end(program: Program, batch: Batch, launch: Any, status: int, executed: Array, half: Array, more: str) -> None:
+def end(
+    program: Program,
+    batch: Batch,
+    launch: Any,
+    status: int,
+    executed: Array,
+    half: Array,
+    more: str,
+) -> None:
     """Raises BudgetExceeded, unless a mistake was found before, which is the likely cause: then the launch ends with
     its findings. executed: of each block of code, in warps and threads; half: the same when half of the budget was
     over. more: of what its threads wait for.
     """
-    code, thread, where = program.kernel.instructions, int(launch.stuck_thread), batch.place(int(launch.stuck_block))
-    block = next(block for block in program.flow.blocks if block.start <= launch.stuck_pc < block.stop)
+    code, thread, where = (
+        program.kernel.instructions,
+        int(launch.stuck_thread),
+        batch.place(int(launch.stuck_block)),
+    )
+    block = next(
+        block for block in program.flow.blocks if block.start <= launch.stuck_pc < block.stop
+    )
     what, why = {
         STATUS["BUDGET_OVER"]: (f"after {launch.budget:,} instructions, ", TOO_LONG),
         STATUS["ENDLESS"]: ("deadlock or endless loop: ", IN_VAIN + more),
-        STATUS["DEADLOCK"]: ("deadlock: ", AT_BARRIER.format(launch.stuck_count, launch.stuck_number)),
+        STATUS["DEADLOCK"]: (
+            "deadlock: ",
+            AT_BARRIER.format(launch.stuck_count, launch.stuck_number),
+        ),
     }[status]
     if any(finding.is_error for finding in batch.found.values()):
         message = f"thread {thread} of block {where} waits forever: " + why.replace("\n", "; ")
@@ -352,9 +387,13 @@ def end(program: Program, batch: Batch, launch: Any, status: int, executed: Arra
     later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
     ran = [block, *(program.flow.blocks[number] for number in later)]
     first, last = min(other.start for other in ran), max(other.stop for other in ran)
-    around = [(start, stop) for _, start, stop in program.flow.loops if start <= first and last <= stop]
+    around = [
+        (start, stop) for _, start, stop in program.flow.loops if start <= first and last <= stop
+    ]
     start, stop = min(around, key=lambda loop: loop[1] - loop[0], default=(block.start, block.stop))
-    lines = [i.line for i in code[start:stop] if i.line and not i.caller and i.parts[0] != "mov"]  # constants' are odd
+    lines = [
+        i.line for i in code[start:stop] if i.line and not i.caller and i.parts[0] != "mov"
+    ]  # constants' are odd
     at = f"near instruction {block.stop}"
     if lines:
         loop = loop_line(batch.source, min(lines), max(lines))

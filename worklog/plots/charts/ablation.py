@@ -20,9 +20,29 @@ from matplotlib.patches import Rectangle
 from worklog.plots import style
 from worklog.plots.figure import BEHIND, Chart, a_few, beside, page, right_of, scale, widest
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
-from worklog.plots.style import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, text_width, wrap
+from worklog.plots.style import (
+    ACCENT,
+    BODY_PT,
+    GREY,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    PAPER,
+    SMALL_PT,
+    text_width,
+    wrap,
+)
 from worklog.problem import Shape
-from worklog.runs import TOGETHER, Effect, NothingToDraw, Run, about, effect_in_words, effects, older
+from worklog.runs import (
+    TOGETHER,
+    Effect,
+    NothingToDraw,
+    Run,
+    about,
+    effect_in_words,
+    effects,
+    older,
+)
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
@@ -32,7 +52,9 @@ FACTORS = 2  # from this effect on, a row is in factors, else in percent
 FEWEST, LEAST = 2, 1.05  # steps of a waterfall that are seen in it, and their factor
 NAMES = {"TFLOP/s": "TFLOP/s", "of cuBLAS": "% of cuBLAS", "of the roof": "% of the peak"}
 REMAINDER = "together"
-COMBINED = {name: settings for settings, (name, _) in reversed(TOGETHER.items())}  # all that touch the time first
+COMBINED = {
+    name: settings for settings, (name, _) in reversed(TOGETHER.items())
+}  # all that touch the time first
 DETAILS = {
     "first_launch": "one launch, at its own clock · TFLOP/s",
     "article": "TFLOP/s",
@@ -83,31 +105,45 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     shown = known.get(kernel) or effects(run, kernel)
     falls = _falls(shown)
     if not falls:
-        raise NothingToDraw(f"the run has no combined reading of {kernel}: make one with `worklog ablate {kernel}`")
+        raise NothingToDraw(
+            f"the run has no combined reading of {kernel}: make one with `worklog ablate {kernel}`"
+        )
     most = max(falls, key=lambda shape: (falls[shape].bars, shape == ARTICLE_SHAPE, shape.flops))
     shape = Shape.of(size) if size is not None else most
     if shape not in falls:
-        raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {', '.join(map(str, falls))}")
+        raise NothingToDraw(
+            f"the run has no ablation of {kernel} at {shape}, only at {', '.join(map(str, falls))}"
+        )
     every, fall = dict[str, dict[Shape, Effect]](), falls[shape]
     for e in (*shown, *(fall.remainder for fall in falls.values())):
         every.setdefault(e.setting, {})[e.problem] = e
     # Single pitfalls, then combined ones; the remainder belongs to the row below it, where the waterfall ends.
     last = ["article", REMAINDER, "all"] if "all" in every else [REMAINDER, "article"]
     every |= {setting: every.pop(setting) for setting in last if setting in every}
-    rows, names, details, none = dict[str, Mapping[Shape, Effect]](), list[str](), list[str](), list[str]()
+    rows, names, details, none = (
+        dict[str, Mapping[Shape, Effect]](),
+        list[str](),
+        list[str](),
+        list[str](),
+    )
     alt = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
     for setting, row in every.items():
         e = next(iter(row.values()))
         name, words = f"{e.article} {e.title}" if e.article else e.title, in_row(row)
         detail = DETAILS.get(setting, f"{setting}={e.value} · {NAMES[e.corrupts]}")
-        alt.append(f"{name} ({detail}): " + ", ".join(f"{s}: {effect}" for s, effect in words.items()))
+        alt.append(
+            f"{name} ({detail}): " + ", ".join(f"{s}: {effect}" for s, effect in words.items())
+        )
         if setting in (REMAINDER, *COMBINED) or set(words.values()) != {"0"}:
             rows[setting] = row
             names.append(name)
             details.append(detail)
         else:
             none.append(name)
-    ends = f"unbiased {rate(fall.combined.unbiased)}", f"naive {about(fall.combined.biased, fall.combined.noise, rate)}"
+    ends = (
+        f"unbiased {rate(fall.combined.unbiased)}",
+        f"naive {about(fall.combined.biased, fall.combined.noise, rate)}",
+    )
     subtitle = (
         f"How {kernel}'s reading changes at one clock when one setting is biased, by size (M = N = K). Orange, + and "
         "×: it reads too high; blue, − and ÷: too low; the stronger, the larger the effect; 0: not visible above the "
@@ -121,7 +157,11 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     left = max(right_of(names), MARGIN_IN + 0.12 + widest(details, SMALL_PT))
     wide, height = CELL * len(sizes), ROW * (len(rows) + 1)
     width = max(left + wide + falling * (GAP + FALL) + MARGIN_IN, NARROWEST)
-    below = wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN) if none else []
+    below = (
+        wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN)
+        if none
+        else []
+    )
     under, axis = style.line_height(BODY_PT, len(below)), BELOW if falling else 0.15
     # The pitfall that changes TFLOP/s most. Those that only change a share, of cuBLAS or of the peak, don't count.
     alone = [e for e in shown if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
@@ -132,13 +172,17 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         effect = f"{in_words(worst)}\u00a0at\u00a0{worst.problem}"
         finding = f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {effect}"
     footer = [run.full_label, *older(run)]
-    new = page(f"ablation_{kernel}", finding, subtitle, footer, alt, HEAD + height + axis + under, width)
+    new = page(
+        f"ablation_{kernel}", finding, subtitle, footer, alt, HEAD + height + axis + under, width
+    )
     new.write(MARGIN_IN, new.body_bottom + under, below, BODY_PT)
     bottom = new.body_bottom + under + axis
     cells = new.axes_at(left, bottom, wide, height)
     _heat_map(cells, rows, sizes, ["unbiased reading", *names], ["TFLOP/s", *details])
     if falling:
-        frame = Rectangle((CELL * sizes.index(shape), 0), CELL, height, fill=False, clip_on=False, zorder=4)
+        frame = Rectangle(
+            (CELL * sizes.index(shape), 0), CELL, height, fill=False, clip_on=False, zorder=4
+        )
         frame.set(edgecolor=ACCENT, linewidth=1.2)
         cells.add_patch(frame)
         _draw_fall(new.axes_at(left + wide + GAP, bottom, FALL, height), fall, ends, [*rows])
@@ -151,10 +195,14 @@ def _falls(shown: Sequence[Effect]) -> dict[Shape, Fall]:
     kind = next((kind for kind in COMBINED if any(e.setting == kind for e in shown)), "")
     by_size = {}
     for combined in (e for e in shown if e.setting == kind):
-        here = [e for e in shown if e.shape == combined.shape and e.corrupts == "TFLOP/s" and e.visible]
+        here = [
+            e for e in shown if e.shape == combined.shape and e.corrupts == "TFLOP/s" and e.visible
+        ]
         steps = [e for e in here if e.setting in COMBINED[kind]]
         product = combined.unbiased * math.prod(e.factor for e in steps)
-        remainder = replace(combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
+        remainder = replace(
+            combined, setting=REMAINDER, title="together (they interact)", unbiased=product
+        )
         by_size[combined.problem] = Fall(combined, steps, remainder)
     return by_size
 
@@ -170,7 +218,9 @@ def in_words(effect: Effect, factors: bool | None = None) -> str:
     return effect_in_words(effect, factors).replace(" ", "\u00a0")
 
 
-def _heat_map(axes: Axes, rows: Rows, sizes: list[Shape], names: list[str], details: list[str]) -> None:
+def _heat_map(
+    axes: Axes, rows: Rows, sizes: list[Shape], names: list[str], details: list[str]
+) -> None:
     """Cells in inches: x from the left, y down from the row of unbiased readings."""
     axes.set(xlim=(0, CELL * len(sizes)), ylim=(ROW * len(names), 0))
     axes.set_axis_off()
@@ -179,18 +229,47 @@ def _heat_map(axes: Axes, rows: Rows, sizes: list[Shape], names: list[str], deta
         beside(axes, name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
         beside(axes, detail, at, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
     alone = [row for setting, row in rows.items() if setting != REMAINDER]
-    unbiased = {size: e.unbiased for row in alone for size, e in row.items() if e.corrupts == "TFLOP/s"}
+    unbiased = {
+        size: e.unbiased for row in alone for size, e in row.items() if e.corrupts == "TFLOP/s"
+    }
     for column, size in enumerate(sizes):
         middle = CELL * (column + 0.5)
         axes.text(middle, -0.13, str(size), ha="center", va="center", weight="bold")
-        axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
+        axes.text(
+            middle,
+            ROW / 2,
+            rate(unbiased.get(size)),
+            ha="center",
+            va="center_baseline",
+            color=MUTED,
+        )
         for line, row in enumerate(rows.values(), start=1):
-            words, size_of_it = in_row(row).get(size, "–"), math.log(row[size].step, FULL) if size in row else 0.0
-            colour = style.INFLATES if size_of_it > 0 else style.DEFLATES, min(math.sqrt(abs(size_of_it)), 1.0)
-            cell = Rectangle((CELL * column, ROW * line), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0)
+            words, size_of_it = (
+                in_row(row).get(size, "–"),
+                math.log(row[size].step, FULL) if size in row else 0.0,
+            )
+            colour = (
+                style.INFLATES if size_of_it > 0 else style.DEFLATES,
+                min(math.sqrt(abs(size_of_it)), 1.0),
+            )
+            cell = Rectangle(
+                (CELL * column, ROW * line),
+                CELL,
+                ROW,
+                facecolor=colour,
+                edgecolor=PAPER,
+                linewidth=1.0,
+            )
             axes.add_patch(cell)
             points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
-            axes.text(middle, ROW * (line + 0.5), words, ha="center", va="center_baseline", fontsize=points)
+            axes.text(
+                middle,
+                ROW * (line + 0.5),
+                words,
+                ha="center",
+                va="center_baseline",
+                fontsize=points,
+            )
 
 
 def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str]) -> None:
@@ -201,16 +280,26 @@ def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str
     values = [before]
     for e in (*fall.steps, fall.remainder):
         y, colour = ROW * (settings.index(e.setting) + 1.5), style.ALERT if e.factor > 1 else ACCENT
-        axes.axhline(y, color=style.FAINT, linewidth=0.5, zorder=0)  # leads the eye across from the heat map's row
+        axes.axhline(
+            y, color=style.FAINT, linewidth=0.5, zorder=0
+        )  # leads the eye across from the heat map's row
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
         values.append(before * e.factor)
         axes.plot([before, values[-1]], [y, y], color=colour if e.visible else GREY, **BAR)
         before, above = values[-1], y
     axes.plot([before, before], [above, last], color=MUTED, linewidth=0.6, zorder=1)
     span = math.log(max(values) / min(values))
-    air = math.exp(max(0.12 * span, (math.log(1.5) - span) / 2))  # so that noise is not drawn as a cliff
+    air = math.exp(
+        max(0.12 * span, (math.log(1.5) - span) / 2)
+    )  # so that noise is not drawn as a cliff
     low, high = min(values) / air, max(values) * air
-    scale(axes.xaxis, a_few(low, high), f"TFLOP/s at {fall.combined.problem}, log scale", (low, high), log=10)
+    scale(
+        axes.xaxis,
+        a_few(low, high),
+        f"TFLOP/s at {fall.combined.problem}, log scale",
+        (low, high),
+        log=10,
+    )
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")

@@ -14,7 +14,18 @@ from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
-from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, OTHER, SMALL_PT, WIDTH_IN
+from worklog.plots.style import (
+    ACCENT,
+    ALERT,
+    FAINT,
+    GREY,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    OTHER,
+    SMALL_PT,
+    WIDTH_IN,
+)
 from worklog.runs import (
     TOLERANCE,
     TOLERANCE_US,
@@ -51,7 +62,9 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
     ]
     worst = max(map(abs, errors.values()))
     finding = f"Known lengths from {min(errors):g} to {max(errors):g} µs are read within {bound(worst)} µs"
-    if broken := [f"{length:g}" for length, error in sorted(errors.items()) if abs(error) > allowed_us(length)]:
+    if broken := [
+        f"{length:g}" for length, error in sorted(errors.items()) if abs(error) > allowed_us(length)
+    ]:
         finding = f"The harness breaks its promise at {', '.join(broken)} µs"
     subtitle = (
         f"Reading minus true length, µs, with the event overhead of {known.offset_us:.2f} µs removed. "
@@ -63,7 +76,13 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
     def draw(axes: Axes) -> None:
         _length_axis(axes, errors, 0.7, 1.45)
         knots = np.geomspace(*axes.get_xlim(), 400).tolist()
-        axes.fill_between(knots, [-allowed_us(x) for x in knots], [allowed_us(x) for x in knots], color=FAINT, lw=0)
+        axes.fill_between(
+            knots,
+            [-allowed_us(x) for x in knots],
+            [allowed_us(x) for x in knots],
+            color=FAINT,
+            lw=0,
+        )
         for length, error in errors.items():
             colour = ACCENT if abs(error) <= allowed_us(length) else ALERT
             axes.plot([length] * 2, [0, error], color=colour, linewidth=1.6)
@@ -78,7 +97,13 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
 
 def _length_axis(axes: Axes, lengths: Collection[float], left: float, right: float) -> None:
     """A log axis of true lengths, with air of these factors at its ends, and a line at no error."""
-    scale(axes.xaxis, sorted(lengths), "true length, µs", (left * min(lengths), right * max(lengths)), log=10)
+    scale(
+        axes.xaxis,
+        sorted(lengths),
+        "true length, µs",
+        (left * min(lengths), right * max(lengths)),
+        log=10,
+    )
     axes.axhline(0, color=MUTED, linewidth=0.6)
 
 
@@ -98,7 +123,9 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
     comparison = comparison or open_comparison()
     errors = comparison.errors()
     if not errors:
-        raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
+        raise NothingToDraw(
+            "this comparison has no kernel of known length: make one with `worklog peers` on a GPU"
+        )
     worst = {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
     nearest = sorted(errors, key=lambda name: (abs(worst[name]), name))
     finding = "What each harness reads on kernels of known length"
@@ -107,26 +134,43 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
         off = {name: f"{bound(worst[name])}\u00a0µs" for name in nearest}
         finding = f"Worklog is at most {off[OURS]} off on kernels of known length"
         finding += f", with CUPTI {off[CUPTI]}" if CUPTI in off else ""
-        finding += f"; the best of the other harnesses, {others[0]}, {off[others[0]]}" if others else ""
+        finding += (
+            f"; the best of the other harnesses, {others[0]}, {off[others[0]]}" if others else ""
+        )
     band = abs(comparison.calibration.worst_us)
     subtitle = (
         "Reading minus true length, µs, on kernels that spin for a known time: the same kind of kernel that worklog "
         f"calibrates on. Both axes are logarithmic, the vertical one linear up to ±{LINEAR:g} µs. In colour: the three "
         f"that are nearest to the true length. Band: our own error that calibration leaves, ±{bound(band)} µs."
     )
-    footer = [f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"]
-    if missing := [name for name in comparison.harnesses if name not in errors and name in comparison.reasons]:
+    footer = [
+        f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"
+    ]
+    if missing := [
+        name for name in comparison.harnesses if name not in errors and name in comparison.reasons
+    ]:
         footer.append(f"not read: {', '.join(missing)}")
-    alt = ["Line chart of reading minus true length in microseconds on kernels of known length in microseconds"]
+    alt = [
+        "Line chart of reading minus true length in microseconds on kernels of known length in microseconds"
+    ]
     for name, points in errors.items():
-        alt.append(f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points))
+        alt.append(
+            f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points)
+        )
 
     def draw(axes: Axes) -> None:
         first_three = sorted(nearest[:3], key=lambda name: name != OURS)
-        colours = dict.fromkeys(errors, GREY) | dict(zip(first_three, (ACCENT, OTHER, ALERT), strict=False))
-        shown = {n: f"{n} {_signed(points[0][1], 2)} … {_signed(points[-1][1], 2)}" for n, points in errors.items()}
+        colours = dict.fromkeys(errors, GREY) | dict(
+            zip(first_three, (ACCENT, OTHER, ALERT), strict=False)
+        )
+        shown = {
+            n: f"{n} {_signed(points[0][1], 2)} … {_signed(points[-1][1], 2)}"
+            for n, points in errors.items()
+        }
         leave_room(axes, shown.values())
-        _length_axis(axes, {length for points in errors.values() for length, _ in points}, 0.85, 1.18)
+        _length_axis(
+            axes, {length for points in errors.values() for length, _ in points}, 0.85, 1.18
+        )
         values = [error for points in errors.values() for _, error in points]
         low, high = min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values))
         axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
@@ -135,7 +179,9 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
         axes.set_yticks(marked, [f"{tick:+g}" if tick else "0" for tick in marked])
         axes.minorticks_off()
         axes.axhspan(-band, band, color=FAINT, zorder=0)
-        looks = {shown[name]: {"color": MUTED} for name, colour in colours.items() if colour == GREY}
+        looks = {
+            shown[name]: {"color": MUTED} for name, colour in colours.items() if colour == GREY
+        }
         looks |= {shown[OURS]: FIRST} if OURS in errors else {}
         ends = draw_lines(axes, errors, colours)
         name_points(axes, {shown[name]: end for name, end in ends.items()}, looks)
@@ -156,12 +202,16 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     shape = shape_to_draw(run, size)
     m = next((m for m in run.select(kernel, shape) if measured(m) and m.n), None)
     if m is None:
-        raise NothingToDraw(f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`")
+        raise NothingToDraw(
+            f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`"
+        )
     us, counts = map(np.array, sample_times(m))
     placed = np.array(m.samples.sides[0].placement or [0] * len(us))[counts].tolist()
     # The median of the first n samples that count, by the harness's own estimate, with what differs between processes.
     valid, process = us[counts].tolist(), (m.time and m.time.process) or 0.0
-    steps = sorted({round(n) for n in np.linspace(min(LEAST, len(valid)), len(valid), min(MOST, len(valid)))})
+    steps = sorted(
+        {round(n) for n in np.linspace(min(LEAST, len(valid)), len(valid), min(MOST, len(valid)))}
+    )
     medians = [median(valid[:n], placed[:n]).between_processes(process) for n in steps]
     noise = [100 * float(np.std(valid[:n], ddof=n > 1) / np.mean(valid[:n])) for n in steps]
     half = [100 * middle.relative_half_width for middle in medians]
@@ -197,7 +247,13 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     top.plot(at, [middle.value for middle in medians], color=INK, linewidth=1.2)
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
-    beside(top, f"{last.value:.4g} ±{half[-1]:.2g} %", (end, last.value), va="center", annotation_clip=False)
+    beside(
+        top,
+        f"{last.value:.4g} ±{half[-1]:.2g} %",
+        (end, last.value),
+        va="center",
+        annotation_clip=False,
+    )
     mhz = np.array(m.samples.sides[0].sm_mhz or [None], dtype=float)  # None is NaN
     clock.set(ylabel="MHz", xlabel="samples taken")
     if np.isnan(mhz).all():
@@ -210,5 +266,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     clock.set(ylim=(middle_mhz - reach, middle_mhz + reach), yticks=[round(middle_mhz)])
     slowed = throttled(m.samples.throttle_mask)
     words, colour = (f"slowed: {slowed}", ALERT) if slowed else ("not slowed", MUTED)
-    clock.text(0.0, 1.05, words, transform=clock.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
+    clock.text(
+        0.0, 1.05, words, transform=clock.transAxes, fontsize=SMALL_PT, color=colour, va="bottom"
+    )
     return new

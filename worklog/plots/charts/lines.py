@@ -14,7 +14,16 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from worklog.kernel import RUNGS
 from worklog.plots import selection, style
 from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, scale
-from worklog.plots.selection import ON_TENSOR_CORES, Size, as_run, dimensions, in_order, measured, rate, rows
+from worklog.plots.selection import (
+    ON_TENSOR_CORES,
+    Size,
+    as_run,
+    dimensions,
+    in_order,
+    measured,
+    rate,
+    rows,
+)
 from worklog.plots.style import ACCENT, BODY_PT, DEFLATES, GREY, INK, MUTED, OTHER, PAPER
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
@@ -25,9 +34,17 @@ HEIGHT, TALL = 3.3, 4.0  # inches
 MOST_TICKS, MOST_DOTS = 8, 11  # x values with a tick of their own, and with dots
 WIDE = 8.0  # largest over smallest: beyond that, an axis is logarithmic
 MARKS = "osD^vPX*<>"
-UNITS = {"tflops": "TFLOP/s", "gbs": "GB/s", "items": "G items/s", "us": "µs", "share": "% of cuBLAS"}
+UNITS = {
+    "tflops": "TFLOP/s",
+    "gbs": "GB/s",
+    "items": "G items/s",
+    "us": "µs",
+    "share": "% of cuBLAS",
+}
 FIRST = {"color": ACCENT, "weight": "bold"}  # the look of the accented line's name
-Lines = Mapping[str, Sequence[tuple[float, ...]]]  # by name: x, y and, where it has one, the interval of y
+Lines = Mapping[
+    str, Sequence[tuple[float, ...]]
+]  # by name: x, y and, where it has one, the interval of y
 
 
 def draw_lines(
@@ -37,11 +54,26 @@ def draw_lines(
     dots = len({point[0] for points in over.values() for point in points}) <= MOST_DOTS
     for number, (name, points) in enumerate(over.items()):
         # Without clip paths, each of which is a layer: the PNG is drawn in a fifth of the time.
-        how: dict[str, Any] = {"marker": MARKS[number % len(MARKS)], "markersize": 3.2 * dots, "clip_on": False}
+        how: dict[str, Any] = {
+            "marker": MARKS[number % len(MARKS)],
+            "markersize": 3.2 * dots,
+            "clip_on": False,
+        }
         xs, middle, *band = zip(*points, strict=True)
         if len(band) == 2:
-            axes.fill_between(xs, band[0], band[1], color=(colours[name], 0.25), linewidth=0, zorder=2, clip_on=False)
-        line, front = "--" if name in dashed else "-", 3 + (colours[name] != GREY) + (colours[name] == ACCENT)
+            axes.fill_between(
+                xs,
+                band[0],
+                band[1],
+                color=(colours[name], 0.25),
+                linewidth=0,
+                zorder=2,
+                clip_on=False,
+            )
+        line, front = (
+            "--" if name in dashed else "-",
+            3 + (colours[name] != GREY) + (colours[name] == ACCENT),
+        )
         axes.plot(xs, middle, line, color=colours[name], zorder=front, **how)
     return {name: (points[-1][0], points[-1][1]) for name, points in over.items()}
 
@@ -79,17 +111,25 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
 
 
 def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) -> Any:
-    timed = [m for m in run.select() if m.status == "measured" and m.us and (m.shape is None or m.problem.square)]
+    timed = [
+        m
+        for m in run.select()
+        if m.status == "measured" and m.us and (m.shape is None or m.problem.square)
+    ]
     numbers = [{name: v for name, v in _axes(m).items() if type(v) in (int, float)} for m in timed]
     names = dict.fromkeys(["N", *(name for values in numbers for name in values)])
-    x = x or next((name for name in names if len({values.get(name) for values in numbers} - {None}) > 1), "")
+    x = x or next(
+        (name for name in names if len({values.get(name) for values in numbers} - {None}) > 1), ""
+    )
     timed = [m for m, values in zip(timed, numbers, strict=True) if x in values]
     y = y or next(unit for unit in UNITS if all(_work(m, unit) for m in timed))
     if y not in UNITS:
         raise NothingToDraw(f"there is no y {y!r}: choose from {', '.join(UNITS)}")
     over, baselines = _points(timed, x, y)
     if not any(len(points) > 1 for points in over.values()):
-        raise NothingToDraw(f"no line has two points over {x or 'an axis'}: measure two values of an axis with numbers")
+        raise NothingToDraw(
+            f"no line has two points over {x or 'an axis'}: measure two values of an axis with numbers"
+        )
     # The lines that reach the largest x: the best that isn't a baseline, then all others, best first.
     reach = max(points[-1][0] for points in over.values())
     ordered = [name for name, points in over.items() if points[-1][0] == reach]
@@ -114,7 +154,10 @@ def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) 
     )
     subtitle = f"{what}, against {x}; bands: 95 % interval, mostly narrower than a line."
     alt = [f"Line chart of {unit} against {x}"]
-    alt += [f"{name} " + ", ".join(f"{p[1]:.4g} at {p[0]:g}" for p in points) for name, points in over.items()]
+    alt += [
+        f"{name} " + ", ".join(f"{p[1]:.4g} at {p[0]:g}" for p in points)
+        for name, points in over.items()
+    ]
     mixed = {m.kernel for m in timed if m.label == run.label}
     footer = selection.labels(run, timed, lambda m: m.place if m.kernel in mixed else m.kernel)
 
@@ -132,11 +175,15 @@ def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) 
         # The best has the accent, the next one a colour, baselines are in ink, and all others grey.
         colours = {name: INK if name in baselines else GREY for name in over} | {best: ACCENT}
         colours |= dict.fromkeys([name for name in others if name not in baselines][:1], OTHER)
-        looks: dict[str, dict[str, Any]] = {name: {"color": MUTED} for name in over if colours[name] in (GREY, INK)}
+        looks: dict[str, dict[str, Any]] = {
+            name: {"color": MUTED} for name in over if colours[name] in (GREY, INK)
+        }
         looks |= {name: {"color": OTHER} for name in over if colours[name] == OTHER} | {best: FIRST}
         name_points(axes, draw_lines(axes, over, colours, baselines), looks)
 
-    return on_axes(ax, draw, name, finding, subtitle, footer, alt, height=height, left=0.69, above=0.05)
+    return on_axes(
+        ax, draw, name, finding, subtitle, footer, alt, height=height, left=0.69, above=0.05
+    )
 
 
 def _plain(number: float) -> str:
@@ -150,7 +197,11 @@ def _axes(m: Measurement) -> dict[str, Any]:
 
 def _work(m: Measurement, unit: str) -> float:
     """What a microsecond divides to give this unit; 0 where the work isn't known."""
-    work = {"tflops": (m.work.flops or 0) / 1e6, "gbs": m.moved_bytes / 1e3, "items": (m.work.elements or 0) / 1e3}
+    work = {
+        "tflops": (m.work.flops or 0) / 1e6,
+        "gbs": m.moved_bytes / 1e3,
+        "items": (m.work.elements or 0) / 1e3,
+    }
     return work.get(unit, 1.0)
 
 
@@ -167,22 +218,33 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
         where = "".join(f" {name}={value}" for name, value in axes.items() if name in differing)
         if y == "share":
             if m.kernel != CUBLAS and m.ratio:
-                shares = tuple(100 * share for share in (m.ratio, m.ratio_low or m.ratio, m.ratio_high or m.ratio))
+                shares = tuple(
+                    100 * share
+                    for share in (m.ratio, m.ratio_low or m.ratio, m.ratio_high or m.ratio)
+                )
                 over.setdefault(m.kernel + where, {}).setdefault(float(axes[x]), shares)
             continue
         work = _work(m, y)
         if not work:
-            raise NothingToDraw(f"{m.title} states no work for {UNITS[y]}: choose another y, or state it")
-        times: dict[str, tuple[float, ...]] = {m.kernel + where: (us, m.us_low or us, m.us_high or us)}
+            raise NothingToDraw(
+                f"{m.title} states no work for {UNITS[y]}: choose another y, or state it"
+            )
+        times: dict[str, tuple[float, ...]] = {
+            m.kernel + where: (us, m.us_low or us, m.us_high or us)
+        }
         baselines.add(m.baseline)
         for baseline, ratio in m.against.items():
             if ratio and baseline not in kernels:
                 baselines.add(baseline + where)
-                times.setdefault(baseline + where, (us * ratio.value, us * ratio.low, us * ratio.high))
+                times.setdefault(
+                    baseline + where, (us * ratio.value, us * ratio.low, us * ratio.high)
+                )
         for name, (middle, *ends) in times.items():
             ys = [time if y == "us" else work / time for time in (middle, *ends)]
             over.setdefault(name, {}).setdefault(float(axes[x]), (ys[0], *sorted(ys[1:])))
-    return {name: [(at, *ys) for at, ys in sorted(over[name].items())] for name in in_order(over)}, baselines
+    return {
+        name: [(at, *ys) for at, ys in sorted(over[name].items())] for name in in_order(over)
+    }, baselines
 
 
 INCHES: Any = {"height": 2.95, "left": 0.69, "above": 0.2, "below": 0.45}
@@ -202,7 +264,9 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     shape = selection.shape_to_draw(run, size)
     kernels = {m.kernel: m for m in rows(run, shape) if measured(m) and selection.error_of(m)}
     errors = {name: error for name, m in kernels.items() if (error := selection.error_of(m))}
-    precise = {name: m.ratio or 0.0 for name, m in kernels.items() if selection.class_of(m) == "fp32"}
+    precise = {
+        name: m.ratio or 0.0 for name, m in kernels.items() if selection.class_of(m) == "fp32"
+    }
     if len(errors) < 2 or not precise:
         raise NothingToDraw(
             f"fewer than two kernels have a measured error at size {shape}, or none has the class fp32: measure them "
@@ -233,9 +297,19 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         xs, ys = zip(*points.values(), strict=True)
         at = LogLocator(10, (1, 3) if max(xs) < 300 * min(xs) else (1,))
         scale(axes.xaxis, at, "largest error, u·D", (min(xs) / 2, max(*xs, limit) * 1.5), log=10)
-        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), "TFLOP/s", (min(ys) / 1.4, 1.4 * max(ys)), log=10)
+        scale(
+            axes.yaxis, LogLocator(10, (1, 2, 5)), "TFLOP/s", (min(ys) / 1.4, 1.4 * max(ys)), log=10
+        )
         axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
-        beside(axes, "limit of class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
+        beside(
+            axes,
+            "limit of class fp32",
+            (limit, axes.get_ylim()[1]),
+            -4,
+            2,
+            color=MUTED,
+            va="bottom",
+        )
         looks = dict[str, dict[str, Any]]()
         for name, (x, y) in points.items():
             colour, looks[names[name]] = MUTED, {"color": MUTED}
@@ -259,7 +333,10 @@ def curves(
     axes are. limit: a dashed line, such as of errors; with one, the axes are logarithmic.
     """
     alt = [f"Line chart of {y} against {x}"]
-    alt += [f"{name}: " + ", ".join(f"{y:.3g} at {at}" for at, y in line.items()) for name, line in over.items()]
+    alt += [
+        f"{name}: " + ", ".join(f"{y:.3g} at {at}" for at, y in line.items())
+        for name, line in over.items()
+    ]
     lines = {name: sorted(line.items()) for name, line in over.items()}
 
     def draw(axes: Axes) -> None:
@@ -268,7 +345,11 @@ def curves(
         scale(axes.yaxis, LogLocator(10) if limit else MaxNLocator(6), y, log=10 if limit else 0)
         axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
         first = next(iter(lines))
-        name_points(axes, draw_lines(axes, lines, dict.fromkeys(lines, INK) | {first: ACCENT}), {first: FIRST})
+        name_points(
+            axes,
+            draw_lines(axes, lines, dict.fromkeys(lines, INK) | {first: ACCENT}),
+            {first: FIRST},
+        )
 
     chart: Chart = on_axes(None, draw, "curves", finding, subtitle, [label], alt, **INCHES)
     return chart

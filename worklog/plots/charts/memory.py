@@ -14,7 +14,16 @@ from worklog.kernel import SECTOR, LadderCounts, moved_from_l2
 from worklog.kernel import memory_counts as shipped
 from worklog.plots import figure, style
 from worklog.plots.figure import Chart, Point, beside, name_rows, on_axes, right_of, scale
-from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
+from worklog.plots.selection import (
+    Size,
+    cublas_tflops,
+    dimensions,
+    intensity,
+    measured,
+    rate,
+    rows,
+    shape_to_draw,
+)
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER, WIDTH_IN
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import NothingToDraw, Run
@@ -35,9 +44,13 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     rungs, at_dots, at_bars = counted.rungs, dict[str, str](), dict[str, str]()
     for name, rung in rungs.items():
         float4 = " (float4)" if rung.load_width == FLOAT4 else ""
-        at_dots[name] = f"{rung.sectors_per_fma:.2g} · {rung.sectors_per_request:.1f} per load{float4}"
+        at_dots[name] = (
+            f"{rung.sectors_per_fma:.2g} · {rung.sectors_per_request:.1f} per load{float4}"
+        )
         conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if rung.conflict_share else ""
-        at_bars[name] = f"{rung.wavefronts_per_fma:.2f}{conflicts}" if rung.wavefronts else "no shared memory"
+        at_bars[name] = (
+            f"{rung.wavefronts_per_fma:.2f}{conflicts}" if rung.wavefronts else "no shared memory"
+        )
     (first, *_), last, height = rungs, [*rungs][-1], ROW * len(rungs)
     times = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
     finding = f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
@@ -45,7 +58,9 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         f"C = A·B in FP32, {dimensions(counted.shape)}. A multiply-add is one instruction of a warp. A sector has 32 "
         "bytes: 4 hold 32 neighbouring floats, 16 hold 32 float4. Hatched: passes that bank conflicts add."
     )
-    alt = ["Memory traffic by rung: global sectors per warp multiply-add and per load; shared wavefronts"]
+    alt = [
+        "Memory traffic by rung: global sectors per warp multiply-add and per load; shared wavefronts"
+    ]
     alt += [f"{name} {at_dots[name]}; {at_bars[name]}" for name in rungs]
     new = figure.page("traffic", finding, subtitle, [counted.label], alt, ABOVE + height + BELOW)
     left, bottom = right_of(rungs), new.body_bottom + BELOW
@@ -53,7 +68,17 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
     dots, bars = (new.axes_at(x, bottom, wide, height) for x in (left, left + wide + GAP))
     for axes, memory in ((dots, "global memory"), (bars, "shared memory")):
-        beside(axes, memory, (0, 1), 1, 4, xycoords="axes fraction", va="bottom", fontsize=BODY_PT, weight="bold")
+        beside(
+            axes,
+            memory,
+            (0, 1),
+            1,
+            4,
+            xycoords="axes fraction",
+            va="bottom",
+            fontsize=BODY_PT,
+            weight="bold",
+        )
     values = [rung.sectors_per_fma for rung in rungs.values()]
     least, most = min(values) / 1.5, max(values) * 1.5
     limits = least, least * (most / least) ** (1 / room)
@@ -72,7 +97,9 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         # The part that bank conflicts added is at the bar's end, hatched, so that it shows in grey too.
         added = passes * rung.conflict_share
         bars.barh(y, passes, BAR, color=ACCENT)
-        bars.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
+        bars.barh(
+            y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0
+        )
         beside(bars, at_bars[name], (passes, y), 6)
     return new
 
@@ -87,13 +114,29 @@ def levels_of(run: Run) -> dict[str, dict[str, float]]:
         if blocks := intensity(run, name, shape):
             requested = counts.load_bytes + FLOAT_BYTES * shape.m * shape.n
             moved = SECTOR * (counts.load_sectors + counts.store_sectors)
-            rungs[name] = {"threads": shape.flops / requested, "sectors": shape.flops / moved, "blocks": blocks}
+            rungs[name] = {
+                "threads": shape.flops / requested,
+                "sectors": shape.flops / moved,
+                "blocks": blocks,
+            }
             rungs[name]["compulsory"] = shape.flops / shape.compulsory_bytes
     return rungs
 
 
-HEIGHT, LEFT, BETWEEN, ROOFS = 3.77, 0.76, 0.42, 0.55  # inches; the part of the width that has the roofs
-ARROW = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
+HEIGHT, LEFT, BETWEEN, ROOFS = (
+    3.77,
+    0.76,
+    0.42,
+    0.55,
+)  # inches; the part of the width that has the roofs
+ARROW = {
+    "arrowstyle": "-|>",
+    "color": ACCENT,
+    "linewidth": 0.8,
+    "shrinkA": 4,
+    "shrinkB": 4,
+    "mutation_scale": 7,
+}
 MARKER: Any = {"markersize": 5, "markeredgewidth": 0.8, "zorder": 4}
 NEXT = 0.2  # inches between two points, beyond which an arrow fits
 LARGE = 0.6  # of the highest intensity: rungs above it are close to each other, and drawn again
@@ -107,16 +150,29 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     where the run has no measured rung with a tile; BadSetting.
     """
     shape = shape_to_draw(run, size)
-    fp32, fp32_peak, l2 = run.calibration.fp32_tflops, run.gpu.fp32_peak_tflops, run.calibration.l2_gbs / 1e3  # TB/s
+    fp32, fp32_peak, l2 = (
+        run.calibration.fp32_tflops,
+        run.gpu.fp32_peak_tflops,
+        run.calibration.l2_gbs / 1e3,
+    )  # TB/s
     kernels = [m for m in rows(run, shape) if measured(m)]
-    points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))}
+    points = {
+        m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))
+    }
     if not points:
-        raise NothingToDraw(f"no rung with a tile was measured at size {shape}: `worklog run --size {shape}`")
+        raise NothingToDraw(
+            f"no rung with a tile was measured at size {shape}: `worklog run --size {shape}`"
+        )
     per_byte, source = "FLOP per byte that blocks fetch from L2, from the tile", ""
-    how_counted = "counted from the tile: each block brings its rows of A and its columns of B once from L2"
+    how_counted = (
+        "counted from the tile: each block brings its rows of A and its columns of B once from L2"
+    )
     moved, label = moved_from_l2(shape)
     if own := {c.kernel: int(c.values[c.L2]) for c in run.counters if Shape(*c.shape) == shape}:
-        moved, label = moved | own, f"{label}; " * bool(label) + f"bytes of {', '.join(own)}: this run's counters"
+        moved, label = (
+            moved | own,
+            f"{label}; " * bool(label) + f"bytes of {', '.join(own)}: this run's counters",
+        )
     if points.keys() <= moved.keys():
         points = {name: (shape.flops / moved[name], y) for name, (_, y) in points.items()}
         per_byte, source = "FLOP per byte between L2 and L1, by counters", label
@@ -133,7 +189,10 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     cublas = cublas_tflops(kernels)
     alt = [f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}"]
     alt += [f"{name} {rate(y)} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
-    alt += [f"cuBLAS {rate(cublas)} TFLOP/s", f"measured roofs: FP32 {fp32:.1f} TFLOP/s, L2 {l2:.2f} TB/s"]
+    alt += [
+        f"cuBLAS {rate(cublas)} TFLOP/s",
+        f"measured roofs: FP32 {fp32:.1f} TFLOP/s, L2 {l2:.2f} TB/s",
+    ]
     named = {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
     widest_tile = max(x for x, _ in points.values())
     large = {name: point for name, point in named.items() if point[0] > LARGE * widest_tile}
@@ -146,8 +205,12 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         for start, end in pairwise(shown.values()):
             if math.dist(*inches.transform([start, end])) > NEXT:
                 axes.annotate("", end, start, arrowprops=ARROW, zorder=2)
-        axes.plot(*zip(*shown.values(), strict=True), "o", color=ACCENT, markeredgecolor=PAPER, **MARKER)
-        figure.name_points(axes, names, {name: {"fontsize": BODY_PT} for name in named} | {mark: {"color": MUTED}})
+        axes.plot(
+            *zip(*shown.values(), strict=True), "o", color=ACCENT, markeredgecolor=PAPER, **MARKER
+        )
+        figure.name_points(
+            axes, names, {name: {"fontsize": BODY_PT} for name in named} | {mark: {"color": MUTED}}
+        )
 
     def draw(axes: Axes) -> None:
         place, wide = axes.get_position(), axes.bbox.width / axes.figure.dpi
@@ -165,7 +228,9 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         words = f"FP32: {fp32:.1f} measured,\n{fp32_peak:.1f} in theory (dashed)"
         beside(axes, words, (limits[1], top), -2, 4, va="bottom", color=MUTED)
         beside(axes, f"L2 reads:\n{l2:.2f} TB/s", (limits[0], top), 4, 4, va="bottom", color=MUTED)
-        axes.plot([2.2 * max(xs), limits[1]], [cublas, cublas], color=MUTED, linewidth=1.6, zorder=1)
+        axes.plot(
+            [2.2 * max(xs), limits[1]], [cublas, cublas], color=MUTED, linewidth=1.6, zorder=1
+        )
         beside(axes, mark, (limits[1], cublas), -2, -3, va="top", color=MUTED)
         climb(axes, points, others)
         # The rungs with the largest tiles again, as high as the whole.
@@ -175,7 +240,13 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         xs, ys = zip(*large.values(), strict=True)
         air = 0.1 * (max(ys) - min(ys)) or 0.1 * max(ys)
         low, high = min(ys) - air, max(ys) + air
-        scale(zoom.xaxis, LogLocator(2, (1, 1.5)), "FLOP per byte", (min(xs) / 1.3, max(xs) * 1.3), log=10)
+        scale(
+            zoom.xaxis,
+            LogLocator(2, (1, 1.5)),
+            "FLOP per byte",
+            (min(xs) / 1.3, max(xs) * 1.3),
+            log=10,
+        )
         scale(zoom.yaxis, MaxNLocator(8), "", (low, high))
         zoom.grid(True, zorder=0)
         beyond = {}

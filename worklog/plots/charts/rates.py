@@ -10,8 +10,28 @@ from matplotlib.ticker import MaxNLocator
 
 from worklog.plots import selection, style
 from worklog.plots.figure import BEHIND, Chart, beside, name_rows, on_axes, page, right_of, widest
-from worklog.plots.selection import ON_TENSOR_CORES, Size, class_of, dimensions, measured, no_time, rate, share
-from worklog.plots.style import ACCENT, BASELINE, BODY_PT, DEFLATES, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
+from worklog.plots.selection import (
+    ON_TENSOR_CORES,
+    Size,
+    class_of,
+    dimensions,
+    measured,
+    no_time,
+    rate,
+    share,
+)
+from worklog.plots.style import (
+    ACCENT,
+    BASELINE,
+    BODY_PT,
+    DEFLATES,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    PAPER,
+    SMALL_PT,
+    WIDTH_IN,
+)
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
@@ -42,34 +62,64 @@ def bars(
     if not names:
         raise NothingToDraw("there are no numbers to draw as bars")
     said = {
-        heading: {name: written.format(column[name]).rstrip(".") if name in column else "–" for name in names}
+        heading: {
+            name: written.format(column[name]).rstrip(".") if name in column else "–"
+            for name in names
+        }
         for heading, column in columns.items()
     }
     alt = ["Bar chart"]
     for name in names:
-        alt.append(f"{name}: " + ", ".join(f"{heading} {words[name]}".strip() for heading, words in said.items()))
-    left, room = right_of(names), max(widest(words.values(), SMALL_PT) for words in said.values()) + 0.1
+        alt.append(
+            f"{name}: "
+            + ", ".join(f"{heading} {words[name]}".strip() for heading, words in said.items())
+        )
+    left, room = (
+        right_of(names),
+        max(widest(words.values(), SMALL_PT) for words in said.values()) + 0.1,
+    )
     wide = (WIDTH_IN - left - RIGHT + GAP) / len(columns) - GAP
     headings = {heading: style.wrap(heading, SMALL_PT, wide) for heading in columns}
     height = NUMBER_ROW * len(names)
-    new = page("bars", title, subtitle, [source], alt, height + LINE * (max(map(len, headings.values())) + 0.3))
+    new = page(
+        "bars",
+        title,
+        subtitle,
+        [source],
+        alt,
+        height + LINE * (max(map(len, headings.values())) + 0.3),
+    )
     for heading, column in columns.items():
         axes = new.axes_at(left, new.body_bottom, wide, height)
         places = name_rows(axes, names if axes is new.axes[0] else [""] * len(names), NUMBER_ROW)
-        axes.set(xlim=(0, (max(column.values(), default=0.0) or 1.0) * wide / (wide - room)), xticks=[])
+        axes.set(
+            xlim=(0, (max(column.values(), default=0.0) or 1.0) * wide / (wide - room)), xticks=[]
+        )
         axes.spines["bottom"].set_visible(False)
         top = new.body_bottom + height + LINE * (len(headings[heading]) + 0.2)
         new.write(left, top, headings[heading], color=MUTED)
         for y, (name, words) in zip(places, said[heading].items(), strict=True):
             value = column.get(name, 0.0)
-            axes.barh(y, value, NUMBER_BAR, color=ACCENT if accented is None or name in accented else style.GREY)
+            axes.barh(
+                y,
+                value,
+                NUMBER_BAR,
+                color=ACCENT if accented is None or name in accented else style.GREY,
+            )
             beside(axes, words, (value, y), 3)
         left += wide + GAP
     return new
 
 
 def rate_bar(
-    axes: Axes, m: Measurement, y: float, height: float, words: str, points: float, colour: str, cublas: float
+    axes: Axes,
+    m: Measurement,
+    y: float,
+    height: float,
+    words: str,
+    points: float,
+    colour: str,
+    cublas: float,
 ) -> None:
     """A bar with whiskers; its words are inside where they fit, else beside it, and on one side of the line of cuBLAS.
     Without a rate, they say why. colour: PAPER for a hollow bar. The x axis must be set already.
@@ -80,10 +130,18 @@ def rate_bar(
         beside(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         return
     middle, (low, high) = m.tflops or 0.0, selection.interval(m)
-    axes.barh(y, middle, height, color=colour, edgecolor=ACCENT, linewidth=1.0 if colour == PAPER else 0.0)
+    axes.barh(
+        y, middle, height, color=colour, edgecolor=ACCENT, linewidth=1.0 if colour == PAPER else 0.0
+    )
     whiskers = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]
-    axes.errorbar(middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0)
-    room, start, end = inch * (style.text_width(words, points) + 0.2), max(middle, high), min(middle, low)
+    axes.errorbar(
+        middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0
+    )
+    room, start, end = (
+        inch * (style.text_width(words, points) + 0.2),
+        max(middle, high),
+        min(middle, low),
+    )
     if end > room:
         end = cublas if max(end - room, room) < cublas < end else end
         beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
@@ -94,7 +152,14 @@ def rate_bar(
 
 def reference_line(axes: Axes, x: float, words: str, y: float) -> None:
     """A vertical line from y down; its words are beside its upper end, on the side where there is more room."""
-    axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5, clip_on=False)
+    axes.plot(
+        [x, x],
+        [y - 0.06, axes.get_ylim()[0]],
+        color=MUTED,
+        linewidth=0.9,
+        zorder=0.5,
+        clip_on=False,
+    )
     gap = 4 if x < axes.get_xlim()[1] / 3 else -4
     beside(axes, words, (x, y), gap, va="center", color=MUTED, annotation_clip=False)
 
@@ -133,11 +198,17 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     article = ARTICLE_PERCENT if shape == selection.ARTICLE_SHAPE else {}
     marks = {m.kernel: article[m.kernel] for m in kernels if m.kernel in article}
     cublas, ceiling = selection.cublas_tflops(kernels), run.calibration.fp32_tflops
-    finding, timed = "No rung was measured at this size; cuBLAS was", [m for m in kernels if measured(m)]
+    finding, timed = (
+        "No rung was measured at this size; cuBLAS was",
+        [m for m in kernels if measured(m)],
+    )
     most = max([cublas, *(selection.interval(m)[1] for m in timed)])
     if rungs := sorted((m for m in timed if m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0):
         best = ([m for m in rungs if m.kernel in mine] or rungs)[-1]
-        finding, slower = f"{best.kernel} reaches {share(best)} of cuBLAS", rungs[: rungs.index(best)]
+        finding, slower = (
+            f"{best.kernel} reaches {share(best)} of cuBLAS",
+            rungs[: rungs.index(best)],
+        )
         if slower and mine:
             finding += f", more than {slower[-1].kernel}"
         elif slower:
@@ -153,12 +224,20 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
         subtitle += " Circles: the article's shares, on another GPU."
     if not all(m.converged for m in timed):
         footer.append("* the interval is wider than requested")
-    said = {m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" if measured(m) else no_time(m) for m in kernels}
-    alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"]
+    said = {
+        m.kernel: f"{rate(m.tflops)} TFLOP/s · {share(m)}" if measured(m) else no_time(m)
+        for m in kernels
+    }
+    alt = [
+        f"Bar chart of FP32 matrix multiplication at {dimensions(shape)} with the share of cuBLAS"
+    ]
     alt += [f"{name}: {words}" for name, words in said.items()]
     alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
     pitch = ROW if marks else BARE_ROW
-    names = [style.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
+    names = [
+        style.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM)
+        for m in kernels
+    ]
 
     def draw(axes: Axes) -> None:
         places = name_rows(axes, names, pitch, HEAD, BAR_LANE / pitch)
@@ -169,19 +248,42 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
         above.spines["top"].set_visible(True)
         above.spines[["left", "bottom"]].set_visible(False)
         above.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
-        above.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
+        above.set_xlabel(
+            "% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else "")
+        )
         reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
         if ceiling:
             higher = HEAD - 0.12 - style.line_height(SMALL_PT)
             reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", higher)
         for y, m in zip(places, kernels, strict=True):
             words = said[m.kernel] + " *" * (measured(m) and not m.converged)
-            colour = BASELINE if m.kernel == CUBLAS else DEFLATES if mine and m.kernel not in mine else ACCENT
+            colour = (
+                BASELINE
+                if m.kernel == CUBLAS
+                else DEFLATES
+                if mine and m.kernel not in mine
+                else ACCENT
+            )
             rate_bar(axes, m, y, BAR, words, BODY_PT, colour, cublas)
             if m.kernel in marks:  # a hollow one with its number, under our bar
                 x, y = marks[m.kernel] / 100 * cublas, y + MARK_LANE - BAR_LANE
-                axes.plot(x, y, "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
-                beside(axes, f"{marks[m.kernel]} %", (x, y), -5 if x > end / 5 else 5, color=MUTED, bbox=BEHIND)
+                axes.plot(
+                    x,
+                    y,
+                    "o",
+                    markersize=4.2,
+                    markerfacecolor=PAPER,
+                    markeredgecolor=MUTED,
+                    markeredgewidth=0.9,
+                )
+                beside(
+                    axes,
+                    f"{marks[m.kernel]} %",
+                    (x, y),
+                    -5 if x > end / 5 else 5,
+                    color=MUTED,
+                    bbox=BEHIND,
+                )
 
     words, height = ("ladder", finding, subtitle, footer, alt), HEAD + pitch * len(names)
     room: Any = {"left": right_of(names), "right": RATES_RIGHT, "above": 0.4, "below": BELOW}
@@ -208,14 +310,18 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     }
     for heading, part in parts.items():
         if not part:
-            raise NothingToDraw(f"at {shape}, no kernel {heading} was measured: measure it on a GPU")
+            raise NothingToDraw(
+                f"at {shape}, no kernel {heading} was measured: measure it on a GPU"
+            )
     kernels = [m for part in parts.values() for m in part]
     cublas, clock = selection.cublas_tflops(timed), run.gpu.sm_clock_mhz
     said = dict[str, str]()
     for m in kernels:
         words = [rate(m.tflops), share(m, 0 if (m.ratio or 0.0) >= 2 else 1)]
         words += [f"class {class_of(m)}"] if class_of(m) != "fp32" else []
-        words += [f"{m.sm_mhz:.0f} MHz"] if m.sm_mhz is not None and m.sm_mhz < SLOWED * clock else []
+        words += (
+            [f"{m.sm_mhz:.0f} MHz"] if m.sm_mhz is not None and m.sm_mhz < SLOWED * clock else []
+        )
         said[m.kernel] = " · ".join(words)
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}, in two parts"]
     alt += [f"{name} {words}" for name, words in said.items()] + [f"cuBLAS: {rate(cublas)} TFLOP/s"]

@@ -29,7 +29,9 @@ def _told(variants: Variants, run: Run) -> tuple[dict[str, Measurement], str, li
     if not variants.kept:
         raise NothingToDraw(f"no tile is left: {variants.preview()}")
     there = {m.kernel: m for m in run.select(shape=variants.shape) if len(m.against) < 2}
-    times = {variant.name: there[variant.name] for variant in variants.kept if variant.name in there}
+    times = {
+        variant.name: there[variant.name] for variant in variants.kept if variant.name in there
+    }
     rates = sorted((m.tflops or 0.0 for m in times.values() if measured(m)), reverse=True)
     finding = f"{len(rates)} of {len(variants.kept)} tiles measured"
     if len(rates) > 1:
@@ -38,7 +40,9 @@ def _told(variants: Variants, run: Run) -> tuple[dict[str, Measurement], str, li
     labels = [m.label for m in times.values() if m.label not in ("", run.label)]
     footer += [f"{label}: {labels.count(label)} of these tiles" for label in dict.fromkeys(labels)]
     footer += [f"{name}: {no_time(m)}" for name, m in times.items() if not measured(m)]
-    footer += [f"{variant.name}: not measured" for variant in variants.kept if variant.name not in times]
+    footer += [
+        f"{variant.name}: not measured" for variant in variants.kept if variant.name not in times
+    ]
     return times, f"{variants.rung.name}: {finding}", footer
 
 
@@ -61,7 +65,11 @@ def sweep(variants: Variants, run: Run) -> Chart:
     alt = ["Parallel coordinates of tiles"]
     for variant in order:
         of = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {variant.resident.warps} warps"
-        share = f", {100 * (times[variant.name].ratio or 0.0):.3g} % of cuBLAS" if variant.name in rates else ""
+        share = (
+            f", {100 * (times[variant.name].ratio or 0.0):.3g} % of cuBLAS"
+            if variant.name in rates
+            else ""
+        )
         alt.append(f"{variant.name}: {of}, {rate(rates.get(variant.name))} TFLOP/s{share}")
     subtitle = f"C = A·B in FP32, {dimensions(variants.shape)}. One line per tile; the fastest is highlighted."
     new = page("sweep", title, subtitle, footer, alt, ABOVE + HIGH + BELOW)
@@ -87,7 +95,9 @@ def sweep(variants: Variants, run: Run) -> Chart:
 
 
 @style.chart
-def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes | None = None) -> Any:
+def heat_map(
+    variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes | None = None
+) -> Any:
     """The best share of cuBLAS for each two values of two axes (default: the first two that vary), over all others.
     Returns a Chart, or `ax`. Raises NothingToDraw without two such axes or a time.
     """
@@ -96,7 +106,9 @@ def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes
     y = y or next((name for name in named if name != x), "")
     x = x or next((name for name in named if name != y), "")
     if not {x, y} <= named.keys() or x == y:
-        raise NothingToDraw(f"a map needs two axes that vary: choose from {', '.join(named) or 'none'}")
+        raise NothingToDraw(
+            f"a map needs two axes that vary: choose from {', '.join(named) or 'none'}"
+        )
     across, down = named[x].values, named[y].values
     best = np.full((len(down), len(across)), np.nan)
     for variant in variants.kept:
@@ -107,14 +119,18 @@ def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes
         raise NothingToDraw("no tile of these axes has a time: sweep them on a GPU")
     alt = [f"Map of {y} and {x}: the best share of {CUBLAS} in percent"]
     for value, row in zip(down, best, strict=True):
-        alt.append(f"{y} = {value}: " + ", ".join("–" if cell != cell else f"{cell:.3g}" for cell in row))
+        alt.append(
+            f"{y} = {value}: " + ", ".join("–" if cell != cell else f"{cell:.3g}" for cell in row)
+        )
     subtitle = f"C = A·B in FP32, {dimensions(variants.shape)}. % of {CUBLAS}, the best over the other axes."
 
     def draw(axes: Axes) -> None:
         low, high = np.nanmin(best), np.nanmax(best)
         for (row, column), cell in np.ndenumerate(best):
             depth = 0.0 if cell != cell else 0.15 + 0.85 * (cell - low) / max(high - low, 1e-9)
-            axes.bar(column, 0.94, 0.96, row - 0.47, color=ACCENT if depth else FAINT, alpha=depth or 1.0)
+            axes.bar(
+                column, 0.94, 0.96, row - 0.47, color=ACCENT if depth else FAINT, alpha=depth or 1.0
+            )
             words = "–" if cell != cell else f"{cell:.3g}"
             on = PAPER if depth > 0.6 else INK
             axes.text(column, row, words, ha="center", va="center", color=on, fontsize=SMALL_PT)
@@ -125,8 +141,15 @@ def heat_map(variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes
         axes.tick_params(length=0)
 
     wide, left = min(CELL_WIDE * len(across), WIDTH_IN - 1.2), 0.8
-    how = {"height": CELL_HIGH * len(down), "left": left, "above": CELLS_ABOVE, "below": CELLS_BELOW}
-    return on_axes(ax, draw, "heat_map", title, subtitle, footer, alt, right=WIDTH_IN - left - wide, **how)
+    how = {
+        "height": CELL_HIGH * len(down),
+        "left": left,
+        "above": CELLS_ABOVE,
+        "below": CELLS_BELOW,
+    }
+    return on_axes(
+        ax, draw, "heat_map", title, subtitle, footer, alt, right=WIDTH_IN - left - wide, **how
+    )
 
 
 @style.chart
@@ -138,7 +161,9 @@ def cards(run: Run, *, ax: Axes | None = None) -> Any:
     for m in run.measurements:
         if m.ran is not None and m.ran.card in run.cards:
             by_card.setdefault(m.ran.card, []).append(m)
-    spans = [(m.ran.began, m.ran.began + m.ran.seconds) for ms in by_card.values() for m in ms if m.ran]
+    spans = [
+        (m.ran.began, m.ran.began + m.ran.seconds) for ms in by_card.values() for m in ms if m.ran
+    ]
     if not spans:
         raise NothingToDraw("the run is of no sweep: make one with `worklog sweep`")
     start, end = min(began for began, _ in spans), max(ended for _, ended in spans)
@@ -147,7 +172,10 @@ def cards(run: Run, *, ax: Axes | None = None) -> Any:
     of = f"{len(by_card)} cards were" if len(by_card) > 1 else "one card was"
     finding = f"{tiles} tiles in {spoken(end - start)}: {of} busy {100 * busy:.0f} % of the time"
     rows = {name: f"{name} · {run.cards[name].gpu.name}" for name in sorted(by_card)}
-    alt = ["Timeline of cards", *(f"{rows[name]}: {len(by_card[name])} measurements" for name in rows)]
+    alt = [
+        "Timeline of cards",
+        *(f"{rows[name]}: {len(by_card[name])} measurements" for name in rows),
+    ]
     subtitle = "Each box: the check and the loop of one tile, or filled, of the finalists against each other."
 
     def draw(axes: Axes) -> None:
@@ -155,7 +183,9 @@ def cards(run: Run, *, ax: Axes | None = None) -> Any:
             for m in by_card[name]:
                 if m.ran:
                     colour, place = ACCENT if len(m.against) > 1 else PAPER, m.ran.began - start
-                    axes.barh(y, m.ran.seconds, BAR, place, color=colour, edgecolor=ACCENT, linewidth=0.6)
+                    axes.barh(
+                        y, m.ran.seconds, BAR, place, color=colour, edgecolor=ACCENT, linewidth=0.6
+                    )
         axes.set(xlim=(0, end - start), xlabel="seconds")
 
     how = {"height": ROW * len(rows), "left": right_of(rows.values()), "right": 0.3}

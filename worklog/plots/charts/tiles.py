@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from worklog.plots import style
 from worklog.plots.figure import Chart, page
-from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
+from worklog.plots.style import (
+    ACCENT,
+    ALERT,
+    BODY_PT,
+    FAINT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    SMALL_PT,
+    WIDTH_IN,
+)
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import NothingToDraw
 
@@ -25,8 +35,14 @@ if TYPE_CHECKING:
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half
 CELL, SPACE, ROW = 0.056, 0.03, 0.09  # inches: a float, between sectors, a row of either kind
-BANK = (PER_SECTOR * (PER_SECTOR * CELL + SPACE) - SPACE) / BANKS  # inches: as wide as 8 sectors together
-AFTER, ABOVE, BELOW = 0.1, 0.12, 0.34  # inches: below each strip, above everything, for the words under C
+BANK = (
+    PER_SECTOR * (PER_SECTOR * CELL + SPACE) - SPACE
+) / BANKS  # inches: as wide as 8 sectors together
+AFTER, ABOVE, BELOW = (
+    0.1,
+    0.12,
+    0.34,
+)  # inches: below each strip, above everything, for the words under C
 WARP_SHADE = 0.3
 
 
@@ -53,7 +69,9 @@ def first_block(of: Access) -> tuple[NDArray[np.int64], dict[tuple[str, bool], R
         for kind, byte, _ in of.steps(warp):
             if "lanes" not in kind:
                 continue
-            lanes = np.array([lane for lane, offset in enumerate(kind["lanes"]) if offset is not None])
+            lanes = np.array(
+                [lane for lane, offset in enumerate(kind["lanes"]) if offset is not None]
+            )
             starts = byte + np.array([kind["lanes"][lane] for lane in lanes])
             floats = starts[:, None] // FLOAT_BYTES + np.arange(kind["width"] // FLOAT_BYTES)
             memory, is_store = of.document["arrays"][kind["array"]], "writes" in kind
@@ -62,7 +80,10 @@ def first_block(of: Access) -> tuple[NDArray[np.int64], dict[tuple[str, bool], R
                 owners[floats] = WARP * warp + lanes[:, None]
             if not warp:
                 about = memory, is_store, "rows" in kind, kind["width"]
-                first.setdefault((memory, is_store), Request(*about, np.unique(floats), sectors, wavefronts, conflicts))
+                first.setdefault(
+                    (memory, is_store),
+                    Request(*about, np.unique(floats), sectors, wavefronts, conflicts),
+                )
     return owners.reshape(m, n)[: of.kernel.template["BM"], : of.kernel.template["BN"]], first
 
 
@@ -80,14 +101,28 @@ def ownership(of: Access) -> Chart:
     scale = TILE / max(bm, bn)
     # Loads of A and B, writes with bank conflicts, reads of shared arrays, and the write of C.
     arrays = dict.fromkeys(request.memory for request in requests.values() if request.in_shared)
-    writes = [(name, True) for name in arrays if (name, True) in requests and requests[name, True].conflicts]
-    order = [("A", False), ("B", False), *writes, *((name, False) for name in sorted(arrays)), ("C", True)]
+    writes = [
+        (name, True)
+        for name in arrays
+        if (name, True) in requests and requests[name, True].conflicts
+    ]
+    order = [
+        ("A", False),
+        ("B", False),
+        *writes,
+        *((name, False) for name in sorted(arrays)),
+        ("C", True),
+    ]
     shown = [requests[which] for which in order if which in requests]
     strips, words = [_strip(request) for request in shown], [_words(request) for request in shown]
     heights = [ROW * len(floats) for floats, _, _ in strips]
-    subtitle = f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's."
+    subtitle = (
+        f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's."
+    )
     if shown:
-        banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
+        banks = (
+            ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
+        )
         subtitle += (
             f" Right, {'warp 0' if first else 'the warp'}'s first access of each kind, as compiled: sectors of 8 "
             f"floats{banks}; what is used is filled."
@@ -95,10 +130,14 @@ def ownership(of: Access) -> Chart:
     loads = [r for r in shown if not r.is_store]
     passes = [f"{r.memory} in {r.wavefronts}" for r in loads if r.in_shared]
     said = passes or [f"{r.memory} in {r.sectors}" for r in loads]
-    finding = f"{of.kernel.name}: a warp reads {', '.join(said)} {'wavefronts' if passes else 'sectors'}"
+    finding = (
+        f"{of.kernel.name}: a warp reads {', '.join(said)} {'wavefronts' if passes else 'sectors'}"
+    )
     if not said:
         finding = f"{of.kernel.name}: warp 0 loads no element of A or B"
-    height = ABOVE + max(scale * bm + BELOW, sum(heights) + len(shown) * (style.line_height(SMALL_PT) + AFTER))
+    height = ABOVE + max(
+        scale * bm + BELOW, sum(heights) + len(shown) * (style.line_height(SMALL_PT) + AFTER)
+    )
     new = page("ownership", finding, subtitle, [of.label], [finding, *words], height)
     bottom = new.body_top - ABOVE - scale * bm
     tile = new.axes_at(MARGIN_IN, bottom, scale * bn, scale * bm)
@@ -112,14 +151,20 @@ def ownership(of: Access) -> Chart:
     under += [f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"]
     new.write(MARGIN_IN, bottom - 0.05, under, color=MUTED)
     left, top = MARGIN_IN + TILE + GAP, new.body_top - ABOVE
-    for request, (floats, lefts, wide), line, high in zip(shown, strips, words, heights, strict=True):
+    for request, (floats, lefts, wide), line, high in zip(
+        shown, strips, words, heights, strict=True
+    ):
         top = new.write(left, top, [line], color=ALERT if request.conflicts else INK) - high
         axes = new.axes_at(left, top, WIDTH_IN - left, high)
         axes.set(xlim=(0, WIDTH_IN - left), ylim=(high, 0))
         axes.set_axis_off()
         for kind, colour in ((1, FAINT), (2, ALERT if request.conflicts else ACCENT)):
             places = np.argwhere(floats == kind).tolist()
-            _fill(axes, [Rectangle((lefts[column], ROW * row), wide, 0.75 * ROW) for row, column in places], colour)
+            _fill(
+                axes,
+                [Rectangle((lefts[column], ROW * row), wide, 0.75 * ROW) for row, column in places],
+                colour,
+            )
         top -= AFTER
     return new
 
@@ -127,10 +172,14 @@ def ownership(of: Access) -> Chart:
 def _runs(owned: NDArray[np.bool_]) -> list[Rectangle]:
     """The true elements as rectangles, rows with the same pattern put together."""
     rectangles = []
-    for top, bottom in pairwise([0, *(np.flatnonzero((owned[1:] != owned[:-1]).any(axis=1)) + 1), len(owned)]):
+    for top, bottom in pairwise(
+        [0, *(np.flatnonzero((owned[1:] != owned[:-1]).any(axis=1)) + 1), len(owned)]
+    ):
         edges = np.flatnonzero(np.diff(np.r_[False, owned[top], False].astype(np.int8)))
         for left, right in zip(edges[::2], edges[1::2], strict=True):
-            rectangles.append(Rectangle((float(left), float(top)), float(right - left), float(bottom - top)))
+            rectangles.append(
+                Rectangle((float(left), float(top)), float(right - left), float(bottom - top))
+            )
     return rectangles
 
 
@@ -142,13 +191,21 @@ def _strip(request: Request) -> tuple[NDArray[np.signedinteger], NDArray[np.floa
     words = request.floats
     if request.in_shared:
         depths = np.bincount(words % BANKS, minlength=BANKS)
-        return np.int64(1) + (np.arange(depths.max())[:, None] < depths), BANK * np.arange(float(BANKS)), 0.9 * BANK
+        return (
+            np.int64(1) + (np.arange(depths.max())[:, None] < depths),
+            BANK * np.arange(float(BANKS)),
+            0.9 * BANK,
+        )
     sectors, sector = np.unique(words // PER_SECTOR, return_inverse=True)
     floats = np.zeros(PER_SECTOR * 8 * -(-len(sectors) // 8), np.int64)
     floats[: PER_SECTOR * len(sectors)] = 1
     floats[PER_SECTOR * sector + words % PER_SECTOR] = 2
     columns = np.arange(8.0 * PER_SECTOR)
-    return floats.reshape(-1, len(columns)), CELL * columns + SPACE * (columns // PER_SECTOR), 0.88 * CELL
+    return (
+        floats.reshape(-1, len(columns)),
+        CELL * columns + SPACE * (columns // PER_SECTOR),
+        0.88 * CELL,
+    )
 
 
 def _fill(axes: Axes, cells: Iterable[Rectangle], colour: str, alpha: float = 1.0) -> None:
@@ -170,12 +227,20 @@ def _words(request: Request) -> str:
     return f"{words} in {_counted(request.sectors, 'sector')}, {share:.3g} % used"
 
 
-SIDE, LEFT, OVER, UNDER, BESIDE = 2.0, 0.35, 0.28, 0.1, 0.3  # inches: the longer side of C, and the room around it
+SIDE, LEFT, OVER, UNDER, BESIDE = (
+    2.0,
+    0.35,
+    0.28,
+    0.1,
+    0.3,
+)  # inches: the longer side of C, and the room around it
 LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
 
 
 @style.chart
-def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] = {}) -> Chart:
+def tile_map(
+    where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] = {}
+) -> Chart:
     """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer.
     notes: more to say about the kernel, a sentence by its heading.
     """
@@ -195,7 +260,11 @@ def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes:
         said += [("", INK, ""), (heading, INK, "bold"), (note, INK, "")]
     left = MARGIN_IN + LEFT + wide + BESIDE
     room = WIDTH_IN - MARGIN_IN - left
-    lines = [(line, colour, bold) for words, colour, bold in said for line in style.wrap(words, BODY_PT, room)]
+    lines = [
+        (line, colour, bold)
+        for words, colour, bold in said
+        for line in style.wrap(words, BODY_PT, room)
+    ]
     body = OVER + max(high, 1.0, style.line_height(BODY_PT, len(lines))) + UNDER
     new = page(name, finding, subtitle, [label] if label else [], alt, body)
     axes = new.axes_at(MARGIN_IN + LEFT, new.body_top - OVER - high, wide, high)
@@ -209,7 +278,9 @@ def tile_map(where: ErrorMap, label: str = "", *, name: str = "tile_map", notes:
             size = min(width, n - x), min(height, m - y)
             axes.add_patch(Rectangle((x, y), *size, fill=False, edgecolor=FAINT, linewidth=0.4))
             if share:
-                axes.add_patch(Rectangle((x, y), *size, facecolor=ALERT, alpha=LEAST + (1 - LEAST) * share))
+                axes.add_patch(
+                    Rectangle((x, y), *size, facecolor=ALERT, alpha=LEAST + (1 - LEAST) * share)
+                )
     top = new.body_top - OVER
     for line, colour, bold in lines:
         top = new.write(left, top, [line], BODY_PT, color=colour, weight=bold or "normal")

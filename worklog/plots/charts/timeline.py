@@ -10,7 +10,17 @@ from matplotlib.patches import Rectangle
 
 from worklog.plots import style
 from worklog.plots.figure import Chart, beside, name_rows, page, right_of
-from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
+from worklog.plots.style import (
+    ACCENT,
+    ALERT,
+    FAINT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    PAPER,
+    SMALL_PT,
+    WIDTH_IN,
+)
 from worklog.problem import FLOAT_BYTES
 from worklog.runs import NothingToDraw
 
@@ -22,8 +32,15 @@ MULTIPLY, WAIT, WRITE, WRITE_PART = "multiply", "wait", "write C", "write a part
 # Fill and letters; a wait is a line.
 LOOKS = {FETCH: (PAPER, INK), COPY: (FAINT, INK), STORE: (MUTED, PAPER), MULTIPLY: (ACCENT, PAPER)}
 LOOKS |= {WAIT: (ALERT, ALERT), WRITE: (INK, PAPER), WRITE_PART: (INK, PAPER)}
-ROW, HIGH, OVER, KEY = 0.34, 0.22, 0.03, 0.36  # inches: a row, a part, a wait beyond it, the key below
-Part = tuple[str, int | None, float]  # what it does, to which tile along K, and its width, the root of its accesses
+ROW, HIGH, OVER, KEY = (
+    0.34,
+    0.22,
+    0.03,
+    0.36,
+)  # inches: a row, a part, a wait beyond it, the key below
+Part = tuple[
+    str, int | None, float
+]  # what it does, to which tile along K, and its width, the root of its accesses
 
 
 def parts(shown: Access, warp: int) -> list[Part]:
@@ -31,7 +48,9 @@ def parts(shown: Access, warp: int) -> list[Part]:
     their values aren't used.
     """
     of, depth, steps = shown.document, shown.kernel.template["BK"], list[tuple[str, int | None]]()
-    (_, k, *_), (_, n, *_) = (of["matrices"].get(name, (0, 1)) for name in "AB")  # a block may touch neither
+    (_, k, *_), (_, n, *_) = (
+        of["matrices"].get(name, (0, 1)) for name in "AB"
+    )  # a block may touch neither
     for made, byte, held in shown.steps(warp):
         what, element = WAIT, None
         if "wait" not in made:
@@ -45,9 +64,14 @@ def parts(shown: Access, warp: int) -> list[Part]:
                 continue  # the other end of a copy
             else:
                 what = STORE if made.get("writes") else MULTIPLY
-                element = min((held + offset for offset in made.get("hold", ()) if offset is not None), default=None)
+                element = min(
+                    (held + offset for offset in made.get("hold", ()) if offset is not None),
+                    default=None,
+                )
         if element is not None:
-            element = (element % k if element < of["of_a"] else (element - of["of_a"]) // n) // depth
+            element = (
+                element % k if element < of["of_a"] else (element - of["of_a"]) // n
+            ) // depth
         steps.append((what, element))
     joined, multiplied = list[Part](), list[int | None]()
     for (what, tile), same in groupby(steps):
@@ -68,7 +92,10 @@ def timeline(shown: Access) -> Chart:
         row = parts(shown, warp)
         said = ", ".join(what if tile is None else f"{what} {tile}" for what, tile, _ in row)
         groups.setdefault(said, ([], row))[0].append(warp)
-    rows = {f"warps {own[0]}–{own[-1]}" if own[1:] else f"warp {own[0]}": row for own, row in groups.values()}
+    rows = {
+        f"warps {own[0]}–{own[-1]}" if own[1:] else f"warp {own[0]}": row
+        for own, row in groups.values()
+    }
     multiply = [who for who, row in rows.items() if any(what == MULTIPLY for what, *_ in row)]
     copy, ahead = [who for who in rows if who not in multiply], 0
     if not multiply:
@@ -92,14 +119,24 @@ def timeline(shown: Access) -> Chart:
     if not copy:
         finding = f"{name}: a warp requests {ahead or 'no'} tile{'s' * (ahead > 1)} ahead of the one that it multiplies"
     subtitle = "From left to right: an order, not a time. The numbers are tiles along K."
-    alt = ["What the warps of a block do, in order", *map(": ".join, zip(rows, groups, strict=True))]
-    high, left, end = ROW * len(rows), right_of(rows), max(x + width for _, x, (*_, width) in placed)
+    alt = [
+        "What the warps of a block do, in order",
+        *map(": ".join, zip(rows, groups, strict=True)),
+    ]
+    high, left, end = (
+        ROW * len(rows),
+        right_of(rows),
+        max(x + width for _, x, (*_, width) in placed),
+    )
     new = page("timeline", finding, subtitle, [shown.document["about"]], alt, high + KEY + OVER)
     axes = new.axes_at(left, new.body_bottom + KEY, (wide := WIDTH_IN - left - MARGIN_IN), high)
     axes.set(xlim=(0, wide), xticks=[])
     axes.spines["bottom"].set_visible(False)
     middles = dict(zip(rows, name_rows(axes, [*rows], ROW), strict=True))
-    boxes = [(x / end * wide, middles[who], wide / end * width, what, tile) for who, x, (what, tile, width) in placed]
+    boxes = [
+        (x / end * wide, middles[who], wide / end * width, what, tile)
+        for who, x, (what, tile, width) in placed
+    ]
     x = 0.0
     for what in (what for what in LOOKS if any(what == box[3] for box in boxes)):
         boxes.append((x, high + 0.2, 0.12, what, None))
@@ -111,7 +148,12 @@ def timeline(shown: Access) -> Chart:
             axes.plot([x + width / 2] * 2, where, color=ALERT, linewidth=1.4, clip_on=False)
             continue
         fill, letters = LOOKS[what]
-        how: dict[str, Any] = {"facecolor": fill, "edgecolor": MUTED, "linewidth": 0.5, "clip_on": False}
+        how: dict[str, Any] = {
+            "facecolor": fill,
+            "edgecolor": MUTED,
+            "linewidth": 0.5,
+            "clip_on": False,
+        }
         axes.add_patch(Rectangle((x, y - HIGH / 2), width, HIGH, **how))
         if tile is not None and style.text_width(f"{tile}", SMALL_PT) < width:
             beside(axes, f"{tile}", (x + width / 2, y), 0, color=letters)

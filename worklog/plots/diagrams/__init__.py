@@ -20,8 +20,13 @@ def _draw(name: str, facts_of: Callable[[Run, Measurement], Facts], run: Run) ->
 
 
 # By file name, in the order in which the article shows them. Each raises NothingToDraw, which says what a run lacks.
-NAMED = {f"diagram_{number}_{facts_of.__name__}": facts_of for number, facts_of in enumerate(facts.IN_ORDER, start=1)}
-DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {name: partial(_draw, name, NAMED[name]) for name in NAMED}
+NAMED = {
+    f"diagram_{number}_{facts_of.__name__}": facts_of
+    for number, facts_of in enumerate(facts.IN_ORDER, start=1)
+}
+DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
+    name: partial(_draw, name, NAMED[name]) for name in NAMED
+}
 
 
 def headline(run: Run | None = None) -> Diagram:

@@ -19,15 +19,41 @@ from worklog.plots.diagrams.template import Facts
 from worklog.plots.selection import cublas_tflops, measured, rate, rows, sample_times, shape_to_draw
 from worklog.plots.style import BODY_PT, shorten
 from worklog.problem import FLOAT_BYTES, Shape, random_inputs, sampled_reference
-from worklog.runs import BF16_DATASHEET_TFLOPS, CUBLAS, Effect, Measurement, NothingToDraw, Run, about, duration
+from worklog.runs import (
+    BF16_DATASHEET_TFLOPS,
+    CUBLAS,
+    Effect,
+    Measurement,
+    NothingToDraw,
+    Run,
+    about,
+    duration,
+)
 from worklog.settings import PITFALLS, rule
 
 FAVOURITE = "warptiled"
-CANCELLING, PAIR = ("vectorized", Shape.of(1024)), (("l2", "warm"), ("queue", False))  # see headline()
-FOUR = sorted((pitfall for pitfall in PITFALLS if pitfall.article), key=lambda pitfall: pitfall.article or 0)
-LOOP = "timer", "queue", "l2", "warmup", "order", "statistic"  # the settings of the loop in diagram 4
+CANCELLING, PAIR = (
+    ("vectorized", Shape.of(1024)),
+    (("l2", "warm"), ("queue", False)),
+)  # see headline()
+FOUR = sorted(
+    (pitfall for pitfall in PITFALLS if pitfall.article), key=lambda pitfall: pitfall.article or 0
+)
+LOOP = (
+    "timer",
+    "queue",
+    "l2",
+    "warmup",
+    "order",
+    "statistic",
+)  # the settings of the loop in diagram 4
 EVERY_LAUNCH = "every timed launch"
-AFTER = EVERY_LAUNCH, "timed output", "plausible", "a second clock"  # the stages that follow the timing
+AFTER = (
+    EVERY_LAUNCH,
+    "timed output",
+    "plausible",
+    "a second clock",
+)  # the stages that follow the timing
 
 
 def mental_model(run: Run, m: Measurement) -> Facts:
@@ -35,7 +61,10 @@ def mental_model(run: Run, m: Measurement) -> Facts:
     gremlins = []
     for pitfall in FOUR:
         on_it = [e for e in _effects(run, pitfall.setting) if e.kernel == m.kernel]
-        worst, here = _at_worst(*on_it), next((_at_worst(e) for e in on_it if e.shape == m.shape), "")
+        worst, here = (
+            _at_worst(*on_it),
+            next((_at_worst(e) for e in on_it if e.shape == m.shape), ""),
+        )
         alone = worst if here in ("", worst) or worst.startswith("no") else f"{here}, {worst}"
         gremlins.append(asdict(pitfall) | {"alone": alone})
     all_four = [e for e in _effects(run, "article") if (e.kernel, e.shape) == (m.kernel, m.shape)]
@@ -44,14 +73,24 @@ def mental_model(run: Run, m: Measurement) -> Facts:
     [together], ceiling = all_four, run.calibration.fp32_tflops
     over = about(together.biased / ceiling, together.noise, "{:.3g}".format) if ceiling else ""
     facts: dict[str, Any] = {"height": 404, "gremlins": gremlins, "visible": together.visible}
-    facts |= {"naive": _unbroken(about(m.problem.flops / together.biased / 1e6, together.noise, duration))}
+    facts |= {
+        "naive": _unbroken(about(m.problem.flops / together.biased / 1e6, together.noise, duration))
+    }
     facts |= {"naive_tflops": about(together.biased, together.noise, rate)}
-    return facts | {"over": f", {over} × the FP32 ceiling" if over else "", "by": in_words(together)}
+    return facts | {
+        "over": f", {over} × the FP32 ceiling" if over else "",
+        "by": in_words(together),
+    }
 
 
 def cancels(run: Run) -> list[Measurement]:
     """The kernel of headline() without a mistake, with a warm L2, and without a queue, too; [] if the run lacks one."""
-    timed = [m for chosen in ((), PAIR[:1], PAIR) for m in run.select(*CANCELLING, dict(chosen))[:1] if measured(m)]
+    timed = [
+        m
+        for chosen in ((), PAIR[:1], PAIR)
+        for m in run.select(*CANCELLING, dict(chosen))[:1]
+        if measured(m)
+    ]
     return timed if len(timed) == 3 else []
 
 
@@ -60,7 +99,10 @@ def headline(run: Run) -> Facts:
     timed = cancels(run)
     ours = [(m.us or 0.0, m.us_low or 0.0, m.us_high or 0.0) for m in timed]
     shares = [(m.ratio or 0.0, m.ratio_low or 0.0, m.ratio_high or 0.0) for m in timed]
-    cublas = [(us * ratio, us * low, us * high) for (us, *_), (ratio, low, high) in zip(ours, shares, strict=True)]
+    cublas = [
+        (us * ratio, us * low, us * high)
+        for (us, *_), (ratio, low, high) in zip(ours, shares, strict=True)
+    ]
     longest = max(us for times in (*ours, *cublas) for us in times)
     facts = common(run, timed[0])
     for name, times in (("ours", ours), ("cublas", cublas)):
@@ -70,7 +112,11 @@ def headline(run: Run) -> Facts:
         )
         for when, (us, low, high) in (("correct", times[0]), ("both", times[-1])):
             of[when] = _unbroken(f"{us:.1f} ±{(high - low) / 2:.1f} µs")
-            of |= {f"{when}_bar": us / longest, f"{when}_low": low / longest, f"{when}_wide": (high - low) / longest}
+            of |= {
+                f"{when}_bar": us / longest,
+                f"{when}_low": low / longest,
+                f"{when}_wide": (high - low) / longest,
+            }
         facts[name] = of
     return facts | {"shares": dict(zip(("correct", "warm", "both"), shares, strict=True))}
 
@@ -80,17 +126,29 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     l2 = run.gpu.l2_bytes
     matrix = {shape: FLOAT_BYTES * shape.m * shape.k for shape in run.shapes() if shape.square}
     if not matrix:
-        raise NothingToDraw("the run has no square size to compare with the L2: `worklog run --size 4096`")
-    beyond = [shape for shape, size in matrix.items() if size > l2]  # drawn up to the first that is larger than the L2
+        raise NothingToDraw(
+            "the run has no square size to compare with the L2: `worklog run --size 4096`"
+        )
+    beyond = [
+        shape for shape, size in matrix.items() if size > l2
+    ]  # drawn up to the first that is larger than the L2
     shapes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
     last, widest = shapes[-1], max(3 * matrix[shapes[-1]], l2)
     warm = _on_worst_kernel(_effects(run, "l2"))
     effect = {e.problem: in_words(e) if e.visible else "" for e in warm}
-    none = [shape for shape in effect if not any(effect[s] for s in effect if s >= shape)]  # none from here on
+    none = [
+        shape for shape in effect if not any(effect[s] for s in effect if s >= shape)
+    ]  # none from here on
     sizes = []
     for shape in shapes:
         share = matrix[shape] / widest
-        row = {"size": str(shape), "bytes": matrix[shape], "letters": share > 0.1, "share": share, "twice": 2 * share}
+        row = {
+            "size": str(shape),
+            "bytes": matrix[shape],
+            "letters": share > 0.1,
+            "share": share,
+            "twice": 2 * share,
+        }
         sizes.append(row | {"effect": effect.get(shape, ""), "none": effect.get(shape) == ""})
     made_of, height = run.kernels.get(m.kernel, {}), max(316, 50 + 53 * len(sizes))
     facts: dict[str, Any] = {
@@ -100,8 +158,16 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
         "gpu": run.gpu,
         "edge": l2 / widest,
     }
-    facts |= {"gpu": run.gpu, "registers": made_of.get("registers", ""), "shared": made_of.get("shared_bytes")}
-    facts |= {"l2_tbs": run.calibration.l2_gbs / 1e3, "copy_tbs": run.calibration.copy_gbs / 1e3, "last": str(last)}
+    facts |= {
+        "gpu": run.gpu,
+        "registers": made_of.get("registers", ""),
+        "shared": made_of.get("shared_bytes"),
+    }
+    facts |= {
+        "l2_tbs": run.calibration.l2_gbs / 1e3,
+        "copy_tbs": run.calibration.copy_gbs / 1e3,
+        "last": str(last),
+    }
     facts |= {"last_bytes": matrix[last], "warm": warm[0].kernel if warm else ""}
     facts |= {"largest": _at_worst(*warm) if any(effect.values()) else ""}
     facts |= {"none": str(none[0]) if none else "", "none_on": none[1:]}
@@ -133,7 +199,9 @@ def full_loop(run: Run, m: Measurement) -> Facts:
                 f"measure again with {pitfall.setting}={pitfall.unbiased}"
             )
     if not m.n:
-        raise NothingToDraw(f"the run kept no samples of {m.kernel}: measure again with `worklog run`")
+        raise NothingToDraw(
+            f"the run kept no samples of {m.kernel}: measure again with `worklog run`"
+        )
     us, counts = sample_times(m)
     middle = m.us or 0.0
     ends = m.us_low or middle, m.us_high or middle
@@ -148,10 +216,24 @@ def full_loop(run: Run, m: Measurement) -> Facts:
         {"x": (index + 0.5) / len(us), "y": down(time), "counts": counted}
         for index, (time, counted) in enumerate(zip(us, counts, strict=True))
     ]
-    facts: dict[str, Any] = {"dots": dots, "repeated": not all(counts), "median": down(middle), "top": down(ends[1])}
-    facts |= {"deep": (ends[1] - ends[0]) / span, "high_y": down(high), "high": duration(high), "low_y": down(low)}
+    facts: dict[str, Any] = {
+        "dots": dots,
+        "repeated": not all(counts),
+        "median": down(middle),
+        "top": down(ends[1]),
+    }
+    facts |= {
+        "deep": (ends[1] - ends[0]) / span,
+        "high_y": down(high),
+        "high": duration(high),
+        "low_y": down(low),
+    }
     facts |= {"low": duration(low) if low < high else "", "l2": run.gpu.l2_bytes}
-    facts |= {"checked": any(stage.name == EVERY_LAUNCH for stage in (m.verdict.stages if m.verdict else ()))}
+    facts |= {
+        "checked": any(
+            stage.name == EVERY_LAUNCH for stage in (m.verdict.stages if m.verdict else ())
+        )
+    }
     facts |= {"overhead": run.harness.get("offset", "removed") == "removed"}
     return facts | {"precision": 100 * run.harness.get("precision", 0.0)}
 
@@ -159,7 +241,10 @@ def full_loop(run: Run, m: Measurement) -> Facts:
 def conversion(run: Run, m: Measurement) -> Facts:
     """Diagram 5: work divided by time, as a share of what the same datapath can do, and of what another one can."""
     shape, tflops, ceiling = m.problem, m.tflops or 0.0, run.calibration.fp32_tflops
-    roofs = {"cuBLAS, FP32, same loop": cublas_tflops(rows(run, shape)), "FP32 ceiling, measured": ceiling}
+    roofs = {
+        "cuBLAS, FP32, same loop": cublas_tflops(rows(run, shape)),
+        "FP32 ceiling, measured": ceiling,
+    }
     if m.of_roof:
         roofs["FP32 peak at this clock"] = tflops / m.of_roof
     roofs["BF16 tensor cores, datasheet"] = BF16_DATASHEET_TFLOPS
@@ -167,10 +252,16 @@ def conversion(run: Run, m: Measurement) -> Facts:
     for name, roof in roofs.items():
         share = (m.ratio or 0.0) if name.startswith(CUBLAS) else tflops / roof
         wrong = roof == BF16_DATASHEET_TFLOPS
-        drawn.append({"name": name, "bar": roof / most, "rate": roof, "share": share, "wrong": wrong})
+        drawn.append(
+            {"name": name, "bar": roof / most, "rate": roof, "share": share, "wrong": wrong}
+        )
     facts: dict[str, Any] = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": tflops / most}
     facts |= {"elements": shape.m * shape.n, "operations": 2 * shape.k}
-    loop = {p.setting: run.harness.get(p.setting, p.unbiased) for p in PITFALLS if p.setting in ("timer", "l2")}
+    loop = {
+        p.setting: run.harness.get(p.setting, p.unbiased)
+        for p in PITFALLS
+        if p.setting in ("timer", "l2")
+    }
     facts |= {"loop": ", ".join(f"{setting} = {value}" for setting, value in loop.items())}
     return facts | {"of_ceiling": tflops / ceiling, "of_bf16": tflops / BF16_DATASHEET_TFLOPS}
 
@@ -182,12 +273,25 @@ def one_formula(run: Run, m: Measurement) -> Facts:
     for kernel in kernels:
         failed = "" if measured(kernel) else kernel.status
         row = dict(kernel=kernel.kernel) if failed else common(run, kernel)
-        drawn.append(row | dict(bar=(kernel.tflops or 0.0) / fastest, cublas=kernel.kernel == CUBLAS, failed=failed))
+        drawn.append(
+            row
+            | dict(
+                bar=(kernel.tflops or 0.0) / fastest, cublas=kernel.kernel == CUBLAS, failed=failed
+            )
+        )
     ours = [kernel for kernel in kernels if measured(kernel) and kernel.kernel != CUBLAS]
     best, box = max(ours, key=lambda kernel: kernel.tflops or 0.0), max(110, 31 * len(kernels))
     product = f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}"
     several = ours[0] is not best
-    return dict(height=36 + box, box=box, rungs=drawn, several=several, product=product, first=ours[0], best=best)
+    return dict(
+        height=36 + box,
+        box=box,
+        rungs=drawn,
+        several=several,
+        product=product,
+        first=ours[0],
+        best=best,
+    )
 
 
 def gate(run: Run, m: Measurement) -> Facts:
@@ -195,15 +299,29 @@ def gate(run: Run, m: Measurement) -> Facts:
     stages = m.verdict.stages if m.verdict else ()
     precision = next((stage for stage in stages if stage.name == "precision"), None)
     if precision is None or not precision.limit:
-        raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
+        raise NothingToDraw(
+            f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`"
+        )
     before, after = list[Facts](), list[Facts]()
     for number, stage in enumerate(stages, start=1):
         words = {"number": number, "what": stage.detail.partition(":")[0]}
-        (after if stage.name in AFTER else before).append(asdict(stage) | {stage.name: True} | words)
+        (after if stage.name in AFTER else before).append(
+            asdict(stage) | {stage.name: True} | words
+        )
     ends = {"before_end": 16 + 36 * len(before), "after_end": 70 + 36 * len(after)}
     lower = max(ends.values()) + 26
-    facts: dict[str, Any] = {"before": before, "after": after, "many": len(before), "more": len(after)}
-    facts |= {"rule": lower, "height": lower + 44, "share": (precision.measured or 0.0) / precision.limit, **ends}
+    facts: dict[str, Any] = {
+        "before": before,
+        "after": after,
+        "many": len(before),
+        "more": len(after),
+    }
+    facts |= {
+        "rule": lower,
+        "height": lower + 44,
+        "share": (precision.measured or 0.0) / precision.limit,
+        **ends,
+    }
     times = float(f"{article_tolerance(m.problem.k) / precision.limit:.2g}")
     return facts | {"elements": m.problem.m * m.problem.n, "times": times}
 
@@ -215,10 +333,20 @@ def article_tolerance(k: int) -> float:
     """
     a, b = random_inputs(Shape(32, 512, k), np.random.default_rng(0))
     reference, norm = sampled_reference(a, b, np.arange(32))
-    return float(f"{0.01 * float(np.abs(reference).max()) / (2.0**-24 * float(np.median(norm))):.3g}")
+    return float(
+        f"{0.01 * float(np.abs(reference).max()) / (2.0**-24 * float(np.median(norm))):.3g}"
+    )
 
 
-IN_ORDER = mental_model, memory_hierarchy, four_gremlins, full_loop, conversion, one_formula, gate  # as in the article
+IN_ORDER = (
+    mental_model,
+    memory_hierarchy,
+    four_gremlins,
+    full_loop,
+    conversion,
+    one_formula,
+    gate,
+)  # as in the article
 
 
 def subject(run: Run) -> Measurement:
@@ -240,7 +368,9 @@ def common(run: Run, m: Measurement) -> dict[str, Any]:
         "run": run,
         "m": m,
         "kernel": shorten(m.kernel, BODY_PT, 1.04),
-        "work": _unbroken(f"{flops / 1e9:.4g} GFLOP" if flops >= 1e8 else f"{flops / 1e6:.4g} MFLOP"),
+        "work": _unbroken(
+            f"{flops / 1e9:.4g} GFLOP" if flops >= 1e8 else f"{flops / 1e6:.4g} MFLOP"
+        ),
         "interval": f"{start if duration(high).endswith(f' {unit}') else duration(low)} to {duration(high)}",
         "half": _unbroken(f"±{50 * (high - low) / us:.2g} %"),
     }
@@ -268,7 +398,10 @@ def _at_worst(*effects: Effect) -> str:
     """The largest of one setting's effects and where it is, "× 84.8 at 4096"; where none is visible, the sizes."""
     if not effects:
         return "not in this run's ablation"
-    worst, sizes = _largest(effects), sorted({e.problem for e in effects}, key=lambda shape: shape.flops)
+    worst, sizes = (
+        _largest(effects),
+        sorted({e.problem for e in effects}, key=lambda shape: shape.flops),
+    )
     if worst.visible:
         return _unbroken(f"{in_words(worst)} at {worst.problem}")
     return f"no visible effect {f'from {sizes[0]} to {sizes[-1]}' if len(sizes) > 1 else f'at {sizes[0]}'}"

@@ -22,7 +22,9 @@ Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of 
 
 DPI = 100
 WIDTH = 672.0  # px, of title, subtitle and footer
-SIZES = {name: points * DPI / 72 for name, (points, _) in style.TEXT.items()}  # px, by a text's class
+SIZES = {
+    name: points * DPI / 72 for name, (points, _) in style.TEXT.items()
+}  # px, by a text's class
 STYLE = "".join(
     f".{name}{{font-size:{size:.2f}px;font-weight:{'bold' if style.TEXT[name][1] else 'normal'}}}"
     for name, size in SIZES.items()
@@ -31,7 +33,9 @@ STYLE = "".join(
 
 def binary(count: float) -> str:
     """Bytes in a binary unit: "60 MiB", "768 KiB", "140 GiB"."""
-    unit, scale = next((known for known in (("GiB", 2**30), ("MiB", 2**20)) if count >= known[1]), ("KiB", 2**10))
+    unit, scale = next(
+        (known for known in (("GiB", 2**30), ("MiB", 2**20)) if count >= known[1]), ("KiB", 2**10)
+    )
     amount = count / scale
     return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
@@ -69,7 +73,9 @@ class Diagram(Drawing):
     """A template, filled with a run's facts."""
 
     def __init__(self, name: str, facts: Facts) -> None:
-        source = _read(f"{name.split('_', 2)[-1]}.svg").replace(' xmlns="http://www.w3.org/2000/svg"', "")
+        source = _read(f"{name.split('_', 2)[-1]}.svg").replace(
+            ' xmlns="http://www.w3.org/2000/svg"', ""
+        )
         template = filled(ElementTree.fromstring(source), {**style.LIGHT, **facts})
         spoken = {}
         for part in template.findall("*"):
@@ -79,7 +85,9 @@ class Diagram(Drawing):
         self.name, self.headline, self.alt = name, spoken["title"], spoken["desc"]
         title, y = paragraph(self.headline, "title", 29.5)
         subtitle, top = paragraph(spoken["subtitle"], "subtitle", y - 4)
-        footer, end = paragraph(facts["run"].full_label, "small", top + float(template.attrib["height"]) + 18)
+        footer, end = paragraph(
+            facts["run"].full_label, "small", top + float(template.attrib["height"]) + 18
+        )
         roles, described = self.spoken()
         self._svg = Template(_read("page.svg")).substitute(
             style.LIGHT,
@@ -102,7 +110,9 @@ def paragraph(words: str, kind: str, y: float) -> tuple[str, float]:
     fill = style.INK if kind == "title" else style.MUTED
     text = Element("text", {"class": kind, "x": "14", "y": f"{y:g}", "fill": fill})
     lines = wrap(text, words, kind, WIDTH)
-    return ElementTree.tostring(text, "unicode") + "\n", round(y + lines * style.LINE * SIZES[kind], 1)
+    return ElementTree.tostring(text, "unicode") + "\n", round(
+        y + lines * style.LINE * SIZES[kind], 1
+    )
 
 
 def wrap(text: Element, words: str, kind: str, width: float) -> int:
@@ -110,7 +120,9 @@ def wrap(text: Element, words: str, kind: str, width: float) -> int:
     points, bold = style.TEXT[kind]
     lines = style.wrap(words, points, width / DPI, bold=bold)
     for index, line in enumerate(lines):
-        SubElement(text, "tspan", {"x": text.attrib["x"], "dy": f"{style.LINE if index else 0}em"}).text = line
+        SubElement(
+            text, "tspan", {"x": text.attrib["x"], "dy": f"{style.LINE if index else 0}em"}
+        ).text = line
     return len(lines)
 
 
@@ -120,7 +132,9 @@ def filled(e: Element, facts: Facts, kind: str = "body") -> Element:
     """
     given = {name: fill(value, (), facts) for name, value in e.attrib.items()}
     kind, width = given.get("class", kind), given.pop("width", "") if e.tag == "text" else ""
-    new = Element(e.tag, {name: value for name, value in given.items() if name not in ("if", "each", "step")})
+    new = Element(
+        e.tag, {name: value for name, value in given.items() if name not in ("if", "each", "step")}
+    )
     words = fill(e.text or "", (), facts)
     if width:
         wrap(new, words, kind, float(width))
@@ -133,7 +147,9 @@ def filled(e: Element, facts: Facts, kind: str = "body") -> Element:
             if not condition or bool(known.get(condition.lstrip("!"))) != condition.startswith("!"):
                 new.append(filled(child, known, kind))
                 if "step" in child.attrib:
-                    new[-1].set("transform", f"translate(0 {index * float(child.attrib['step']):g})")
+                    new[-1].set(
+                        "transform", f"translate(0 {index * float(child.attrib['step']):g})"
+                    )
         tail = fill(child.tail or "", (), facts)
         if len(new):
             new[-1].tail = (new[-1].tail or "") + tail
