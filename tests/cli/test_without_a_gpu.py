@@ -90,7 +90,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
 
     given = list[Collection[str]]()
 
-    def draw_all(taken: Run, out: Path, others: Collection[str]) -> plots.Drawn:
+    def draw_all(taken: Run, out: Path, others: Collection[str], _: object) -> plots.Drawn:
         given.append(others)
         paths = [
             out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")
@@ -104,7 +104,9 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
         "worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
     )
     saved(runs_dir() / "latest.json")
-    alone = worklog("article").stdout
+    assert "run it in a checkout of worklog, or name a folder" in one_line(worklog("article"))
+    assert not Path("figures").exists()
+    alone = worklog("article", "--out", "figures").stdout
     assert alone.endswith("table not rewritten in README.md: there is no such file\n")
     readme = tmp_path / "README.md"
     readme.write_text("\n".join(markers("table")))

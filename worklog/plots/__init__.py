@@ -34,7 +34,7 @@ from worklog.runs import NothingToDraw, Run, write_bytes
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "NotDrawn", "Plots", "ablation", "accuracy",
-    "bars", "calibration", "cards", "changes", "curves", "draw_all", "headline", "heat_map", "history",
+    "bars", "calibration", "cards", "changes", "curves", "draw_all", "draw_charts", "headline", "heat_map", "history",
     "in_order", "ladder", "ladders", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save",
     "shape_to_draw", "sizes", "sweep", "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip
@@ -106,19 +106,38 @@ class Drawn:
 
 
 def draw_all(
-    run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | None = None
+    run: Run,
+    out: Path,
+    others: Mapping[str, Callable[[], Drawing]] | None = None,
+    before: Drawn | None = None,
 ) -> Drawn:
     """Draw every chart that the run has the measurements for, each as SVG and PNG, light and dark, and a page of them.
 
     run: its charts are the registry's, its ablations, and the lines of its benchmarks.
     out: the folder.
     others: more charts by name, which don't come from a run, or which replace the run's.
+    before: the result of an earlier `draw_charts` into the folder, whose charts aren't drawn again.
 
     A chart that ends in an exception is named in the result, and the others are drawn. Raises BadRunFile if the folder
     can't be written.
     """
-    drawn = Drawn(source=run.path)
-    for name, draw in (_charts_of(run) | dict(others or {})).items():
+    drawn = Drawn() if before is None else before
+    drawn.source = run.path
+    done = {*drawn.charts, *drawn.missing, *drawn.failed}
+    charts = _charts_of(run) | dict(others or {})
+    draw_charts({name: draw for name, draw in charts.items() if name not in done}, out, drawn)
+    in_page_order = {name: drawn.charts[name] for name in charts if name in drawn.charts}
+    drawn.gallery = write_gallery(in_page_order, drawn.missing | drawn.failed, out)
+    return drawn
+
+
+def draw_charts(
+    charts: Mapping[str, Callable[[], Drawing]],
+    out: Path,
+    drawn: Drawn,
+) -> None:
+    """Draw the charts into the folder, and add each to the result. Raises BadRunFile if the folder can't be written."""
+    for name, draw in charts.items():
         try:
             chart = draw()
             files = rendered(chart)
@@ -129,8 +148,6 @@ def draw_all(
         else:
             drawn.charts[name] = chart
             drawn.paths.extend(write_figure(files, out / name))
-    drawn.gallery = write_gallery(drawn.charts, drawn.missing | drawn.failed, out)
-    return drawn
 
 
 def _charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:

@@ -44,6 +44,7 @@ from worklog.runs.documents import (
     tool,
     write_bytes,
     write_text,
+    written_so_far,
 )
 from worklog.runs.estimates import (
     CLOCK_OFF,
@@ -105,5 +106,5 @@ __all__ = [
     "of_baseline", "older", "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json",
     "read_line", "read_text", "reason_names", "recorded_run", "recordings", "require_file", "require_writable",
     "runs_dir", "scaled", "scrolling", "signed", "silent", "source_label", "summarize", "throttled", "tool",
-    "write_bytes", "write_text",
+    "write_bytes", "write_text", "written_so_far",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
 Progress = Callable[[int, int, str], None]
 WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
+WRITTEN: dict[Path, None] = {}  # what this process has written, in order
 FEW = 5  # notes below a table of a page; more are folded
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
@@ -170,6 +171,18 @@ def write_bytes(path: Path, content: bytes, advice: str = "give another place wi
             temporary.unlink(missing_ok=True)  # it exists only if it did not become the target
     except OSError as error:
         raise BadRunFile(f"cannot write {path}: {error.strerror}; {advice}") from error
+    WRITTEN[path] = None
+
+
+def written_so_far() -> str:
+    """Describe the files that this process has written, for the message of an interrupt."""
+    match len(WRITTEN):
+        case 0:
+            return "nothing was saved"
+        case 1:
+            return f"saved: {next(iter(WRITTEN))}"
+        case number:
+            return f"{number} files were saved, the last one is {next(reversed(WRITTEN))}"
 
 
 def not_writable(folder: Path) -> str | None:

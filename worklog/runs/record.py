@@ -24,6 +24,7 @@ import msgspec
 from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs.documents import (
+    WRITTEN,
     BadRunFile,
     Date,
     read_json,
@@ -214,6 +215,32 @@ class RunRecord:
         run._append("\n".join(run.head_lines()))
         return run
 
+    def require_same_setup(self, other: RunRecord) -> None:
+        """Raise BadSetting, naming what differs, if the other run was measured on another setup.
+
+        A setup is the GPU, the harness with its settings, and the versions of the software.
+        """
+        mine, others = self._setup(), other._setup()
+        differing = [
+            f"{name} {mine.get(name, 'unknown')} there, {others.get(name, 'unknown')} here"
+            for name in {**mine, **others}
+            if mine.get(name) != others.get(name)
+        ]
+        if differing:
+            raise BadSetting(
+                f"{self.path} can't be resumed: {'; '.join(differing)}: measure anew, without --resume"
+            )
+
+    def _setup(self) -> dict[str, object]:
+        tool = {name: self.tool.get(name) for name in ("version", "harness")}
+        gpu = {f"GPU {field.name}": getattr(self.gpu, field.name) for field in fields(self.gpu)}
+        return {
+            **gpu,
+            **{f"worklog's {name}": value for name, value in tool.items()},
+            **self.software,
+            **self.harness,
+        }
+
     def head_lines(self) -> list[str]:
         """The lines of its file but the measurements."""
         head = {
@@ -286,6 +313,7 @@ class RunRecord:
             raise BadRunFile(
                 f"cannot write {self.path}: {error.strerror}; give another place with --out"
             ) from error
+        WRITTEN[self.path] = None
 
 
 def runs_dir() -> Path:
