@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,15 @@ _DIFFER = Path(__file__).with_name("differ.cu")
 DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
 
 
+@dataclass
+class SmallShapes:
+    """The stages of one kernel that no benchmark shape changes, for a session that checks it at several."""
+
+    at: Shape | None = None  # the benchmark shape with which they ran
+    stages: dict[str, Stage] = field(default_factory=dict)  # by the name of the check
+    largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
+
+
 class SgemmChecker(Checker):
     """Checks kernels at one shape. Raises CompileFailed, OutOfMemory.
 
@@ -83,6 +92,14 @@ class SgemmChecker(Checker):
         self._probe_kernels = tuple(map(device.compile, PROGRAMS))
         self._exact: dict[tuple[str, bool, bool], list[Projection]] = {}
 
+    def check(self, subject: Runnable, small: SmallShapes | None = None) -> Verdict:
+        """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting.
+
+        small: gets the stages that no benchmark shape changes; those that it has from an earlier call aren't run again.
+        """
+        self._small = SmallShapes() if small is None else small
+        return super().check(subject)
+
     def stages(self, subject: Runnable) -> Iterator[Stage]:
         """From small shapes to the benchmark's, then precision and hard data."""
         buffers, memory, domain, claimed = (
@@ -97,11 +114,11 @@ class SgemmChecker(Checker):
         getattr(self.device, "coverage", {}).clear()  # the emulator's, of this kernel alone
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
-        yield edges.check_edge_shapes(subject, memory)
+        yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
         if isinstance(subject, Loaded) and subject.variables(self.shape):
             yield edges.check_state(subject, memory)
         if domain.alpha or domain.beta:
-            yield precision.check_scalars(subject, memory)
+            yield self._at_small_shapes(precision.check_scalars, subject, part=4)
         projections = self._exact_problems(claimed, domain)
         yield check_benchmark_shape(subject, buffers, projections)
         yield check_repeated(subject, buffers, projections[0].problem, self._differ)
@@ -116,8 +133,8 @@ class SgemmChecker(Checker):
         if whole:
             yield check_hard_data(subject, memory, short, self.shape)
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
-        yield edges.check_old_c(subject, memory)
-        yield edges.check_alignment(subject, memory)
+        yield self._at_small_shapes(edges.check_old_c, subject, part=5)
+        yield self._at_small_shapes(edges.check_alignment, subject, part=6)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             from worklog.gate import (
                 search,
@@ -125,6 +142,26 @@ class SgemmChecker(Checker):
 
             stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
             yield stage
+
+    def _at_small_shapes(
+        self, check: Callable[[Runnable, Memory], Stage], subject: Runnable, part: int
+    ) -> Stage:
+        """Return the stage of a check that no benchmark shape changes; it runs once for each `small` of check().
+
+        part: of the seed, so that the other stages draw the same whether this one runs or not.
+        """
+        memory, small = self.buffers.memory, self._small
+        if check.__name__ in small.stages:
+            stage = small.stages[check.__name__]
+            if small.largest is not None:
+                memory.reach(Shape(*small.largest))
+            return replace(stage, detail=f"{stage.detail} (once for all sizes, with {small.at})")
+        memory.rng = self._drawn(part)
+        stage = check(subject, memory)
+        memory.rng = self._rng
+        small.at, small.largest = self.shape, memory.largest
+        small.stages[check.__name__] = stage
+        return stage
 
     def check_by_article(self, subject: Runnable) -> Verdict:
         """The article's rule in place of the gate; the precision class is shown, but not judged."""
