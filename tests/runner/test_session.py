@@ -47,11 +47,11 @@ def test_what_no_size_changes_is_launched_once_and_said(session):
 
 
 def test_the_other_stages_draw_the_same_problems_for_a_kernel_that_comes_later(session):
-    """Else a kernel could get easier ones than the one before."""
+    """Else a kernel could get easier ones. The shapes below a large one are drawn."""
     session.verdict("product", Shape.of(64))
-    seed = session.checker(Shape.of(96)).seed
-    fresh = SgemmChecker(session.device, Shape.of(96), seed).check(session.load("product"))
-    later = session.verdict("product", Shape.of(96))
+    seed = session.checker(Shape.of(512)).seed
+    fresh = SgemmChecker(session.device, Shape.of(512), seed).check(session.load("product"))
+    later = session.verdict("product", Shape.of(512))
     assert fresh.seed == later.seed
     for name, detail in details(fresh).items():
         assert name in ONCE or details(later)[name] == detail
