@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, environment) -> Path:
-    """A folder of the user's own: the README's benchmarks, and a kernel with an earlier revision."""
+    """A folder of the user's own, with the README's benchmarks."""
     folder = tmp_path_factory.mktemp("mine")
     (folder / "mine.py").write_text(blocks("python")[2], encoding="utf-8")
     return folder
@@ -184,7 +185,7 @@ def test_the_panel_measures_and_the_ladder_shows_the_newest_run(folder, environm
 @pytest.fixture
 def started(environment) -> Iterator:
     """Start commands that don't end by themselves, and collect the lines that they print."""
-    processes: list[subprocess.Popen[str]] = []
+    running: list[tuple[subprocess.Popen[str], threading.Thread]] = []
 
     def start(command: list[str], folder: Path) -> tuple[subprocess.Popen[str], list[str]]:
         process = subprocess.Popen(
@@ -196,18 +197,20 @@ def started(environment) -> Iterator:
             text=True,
             start_new_session=True,
         )
-        processes.append(process)
         lines: list[str] = []
         assert process.stdout is not None
         reading = threading.Thread(target=lines.extend, args=(process.stdout,), daemon=True)
         reading.start()
+        running.append((process, reading))
         return process, lines
 
     yield start
-    for process in processes:
-        if process.poll() is None:
+    for process, reading in running:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        reading.join()
+        process.stdout.close()
 
 
 def until(lines: list[str], words: str, times: int = 1) -> None:
@@ -218,8 +221,8 @@ def until(lines: list[str], words: str, times: int = 1) -> None:
         time.sleep(0.1)
 
 
-def test_a_watched_file_is_checked_again_when_it_is_saved(folder, started):
-    shutil.copy(folder / "mine.cu", folder / "watched.cu")
+def test_a_watched_file_is_checked_again_when_it_is_saved(folder, environment, started):
+    typed("worklog new watched.cu", folder, environment)
     command = [sys.executable, "-m", "worklog", "check", "watched.cu", "--watch"]
     process, lines = started(command, folder)
     until(lines, "passed as fp32")
