@@ -112,7 +112,7 @@ RUN = click.option(
 def figures(file: str | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
     run = runs.open_run(file) if file else measure.holding(measure.jobs_of(None, 4096)[0])
-    _draw(run, out, others(file is None and run.origin == "recorded"))
+    _draw(run, out, others(file is None and run.origin == "recorded")).require_whole()
 
 
 @click.command()
@@ -131,15 +131,16 @@ def article(out: Path, harness: Harness) -> None:
             else measure.holding(planned)
         )
     options.print_run(run, as_json=False)
-    _draw(run, out, others(run.origin == "recorded"))
+    drawn = _draw(run, out, others(run.origin == "recorded"))
     if run.shapes() and rewrite(README, markdown(run), *markers("table")):
         click.echo(f"table rewritten: {README}")
     else:
         why_not = "it has no table markers" if README.is_file() else "there is no such file"
         click.echo(f"table not rewritten in {README}: {why_not}")
+    drawn.require_whole()
 
 
-def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
+def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> plots.Drawn:
     """Draw every chart of a run, and `more`; print what was drawn and what was not."""
     drawn = plots.draw_all(run, out, more)
     lines = [f"figures from: {run.label}"]
@@ -152,6 +153,7 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
     lines += [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
     lines += [f"all of them: {drawn.gallery}"] if drawn.gallery else []
     click.echo("\n".join(lines))
+    return drawn
 
 
 @click.command()
