@@ -27,6 +27,7 @@ from worklog.runs.documents import (
     a_few,
     about,
     bound,
+    change_in_percent,
     claimed,
     duration,
     git,
@@ -47,6 +48,7 @@ from worklog.runs.documents import (
 )
 from worklog.runs.estimates import (
     CLOCK_OFF,
+    HOST_HALF,
     LEAST_SAMPLES,
     PILOT,
     Difference,
@@ -56,8 +58,10 @@ from worklog.runs.estimates import (
     Side,
     Summary,
     compare,
+    compare_shares,
     estimate_of,
     event_overhead_us,
+    is_visible,
     median,
     paired_ratio,
     summarize,
@@ -95,15 +99,15 @@ from worklog.runs.run import (
 )
 
 __all__ = [
-    "BF16_DATASHEET_TFLOPS", "CHAPTERS", "CLOCK_OFF", "CUBLAS", "KNOWN", "LEAST_SAMPLES", "PILOT", "SCHEMA",
-    "TOGETHER", "TOLERANCE", "TOLERANCE_US", "WIDTH", "BadRunFile", "Bar", "Calibration", "Cell", "Comparison",
-    "Context", "Counters", "Date", "Difference", "Effect", "ErrorMap", "Estimate", "Gpu", "Measurement", "NeverRan",
-    "NothingToDraw", "Progress", "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side", "Stage", "Summary",
-    "Table", "Verdict", "Work", "a_few", "about", "allowed_us", "bound", "cells", "claimed", "compare", "duration",
-    "effect_in_words", "effects", "effects_text", "estimate_of", "event_overhead_us", "failed", "forced_source",
-    "git", "in_steps", "kept_runs", "line", "live_runs", "median", "new_path", "newest_run", "not_writable",
-    "of_baseline", "older", "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json",
-    "read_line", "read_text", "reason_names", "recorded_run", "recordings", "require_file", "require_writable",
-    "runs_dir", "scaled", "scrolling", "signed", "silent", "source_label", "summarize", "throttled", "tool",
-    "write_bytes", "write_text",
+    "BF16_DATASHEET_TFLOPS", "CHAPTERS", "CLOCK_OFF", "CUBLAS", "HOST_HALF", "KNOWN", "LEAST_SAMPLES", "PILOT",
+    "SCHEMA", "TOGETHER", "TOLERANCE", "TOLERANCE_US", "WIDTH", "BadRunFile", "Bar", "Calibration", "Cell",
+    "Comparison", "Context", "Counters", "Date", "Difference", "Effect", "ErrorMap", "Estimate", "Gpu", "Measurement",
+    "NeverRan", "NothingToDraw", "Progress", "Ran", "Roof", "Row", "Run", "Sample", "Samples", "Shown", "Side",
+    "Stage", "Summary", "Table", "Verdict", "Work", "a_few", "about", "allowed_us", "bound", "cells",
+    "change_in_percent", "claimed", "compare", "compare_shares", "duration", "effect_in_words", "effects",
+    "effects_text", "estimate_of", "event_overhead_us", "failed", "forced_source", "git", "in_steps", "is_visible",
+    "kept_runs", "line", "live_runs", "median", "new_path", "newest_run", "not_writable", "of_baseline", "older",
+    "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json", "read_line", "read_text",
+    "reason_names", "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled",
+    "scrolling", "signed", "silent", "source_label", "summarize", "throttled", "tool", "write_bytes", "write_text",
 ]  # fmt: skip
