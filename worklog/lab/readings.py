@@ -172,6 +172,8 @@ class Held:
         self._measurements: dict[tuple[Any, ...], Measurement] = {}
         self._readings: dict[tuple[Any, ...], Reading] = {}
         for m in run.measurements:
+            if m.shape is None:
+                continue
             made = made_with(run, m)
             for clocks in (made["clocks"], rule(made["clocks"])):  # "locked" means at any frequency
                 self._measurements.setdefault(
@@ -409,7 +411,7 @@ class Answers:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.held = [Held(run) for run in runs]
-        measured = [m for run in runs for m in run.measurements]
+        measured = [m for run in runs for m in run.measurements if m.shape]
         self.kernels = list(dict.fromkeys(m.kernel for m in measured)) or list(ABLATION_RUNGS)
         shapes = {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}
         self.shapes = sorted(shapes, key=lambda shape: shape.flops)

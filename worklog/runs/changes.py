@@ -290,9 +290,8 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -
     both = [place for place in before if place in after]
     only = [" at ".join(filter(None, place)) for place in before | after if place not in both]
     if not (both or differ):
-        raise BadSetting(
-            f"the runs have no kernel and size in common ({', '.join(only)}): measure the same ones"
-        )
+        known = f" ({', '.join(only)})" if only else ""
+        raise BadSetting(f"the runs have no kernel and size in common{known}: measure the same ones")
     rows = [] if differ else [_row(place, old, new, threshold, bool(versions)) for place in both]
     labels = ["; ".join(dict.fromkeys(side.label for side in sides)) for sides in (old, new)]
     return Changes(
