@@ -316,8 +316,9 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
         for size in SMALL_SIZES
         if (small := Shape.of(size)) in run.shapes() and small != shape
     ]
+    products = [m for m in run.select() if m.shape]
     shares = {
-        (m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in run.select()
+        (m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in products
     }
     rows = []
     for m in run.select(shape=shape):

@@ -424,6 +424,16 @@ def signed(share: float, digits: int = 1) -> str:
     return f"{100 * share:+z.{digits}f} %".replace("-", "−")
 
 
+def change_in_percent(share: float, noise: float) -> str:
+    """A visible change in percent, to one digit after the point; if the noise is wide, to its first digit: +40 %.
+
+    noise: the logarithm by which two equal numbers may differ
+    """
+    if 2 * noise > WIDE:
+        return signed(rounded(100 * share, 100 * (1 + share) * noise) / 100, 0)
+    return signed(share)
+
+
 def scaled(count: float) -> str:
     """A count in four digits: 8432, 84.32 k, 5.244 M."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):

@@ -159,9 +159,12 @@ class RunRecord:
         times = []
         for m in (first, second):
             assert m.time is not None
-            by_host = m.changed.get("timer", self.harness.get("timer")) == "host"
-            times.append(Summary(m.samples, m.time, {}, by_host))
+            times.append(Summary(m.samples, m.time, {}, self.by_host(m)))
         return compare(*times)
+
+    def by_host(self, m: Measurement) -> bool:
+        """Tell if a host clock timed the measurement."""
+        return m.changed.get("timer", self.harness.get("timer")) == "host"
 
     def clock_off(self, m: Measurement) -> float | None:
         """The measurement's SM clock over the median of this run's minus 1; None where it is within CLOCK_OFF."""

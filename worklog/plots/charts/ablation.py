@@ -133,7 +133,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         alt.append(
             f"{name} ({detail}): " + ", ".join(f"{s}: {effect}" for s, effect in words.items())
         )
-        if setting in (REMAINDER, *COMBINED) or set(words.values()) != {"0"}:
+        if setting in (REMAINDER, *COMBINED) or any(e.visible for e in row.values()):
             rows[setting] = row
             names.append(name)
             details.append(detail)
