@@ -234,7 +234,7 @@ def check(
         _report_launches(subject, device, progress, beside)
         checker = SgemmChecker(device, shape, seed, quick=quick)
         verdict = checker.check(subject)
-        told = getattr(device, "findings", ())
+        told = tuple(getattr(device, "findings", ()))  # without those of launches for advice
         if known.compiled and not verdict.accepted:
             verdict, advice = gate.explained(verdict, what, known.compiled, subject, checker, told)
             known = replace(known, notes=(*known.notes, *advice))
