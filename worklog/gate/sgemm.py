@@ -337,9 +337,7 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
         compiled, program = built[-1][0], built[-1][0].program
         name, ptx = f"{program.name}: {program.entry}", compiled.ptx
         entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
-        code = ptx[entry.end() if entry else 0 :]
-        dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
-        if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", code):
+        if compiled.takes_dynamic_shared and not program.shared:
             takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
             unread = [said for said in kernel.adapted if "shared memory: give" in said]
             raise BadSetting("; ".join((f"{name} takes {takes}", *unread)))
