@@ -391,7 +391,7 @@ def predicted(
     measured_us: float | None = None,
     checked: Sequence[int] | None = None,
 ) -> Prediction:
-    """Return the bound of a kernel, or why there is none, beside the recorded rungs. It raises no error but Interrupted.
+    """Return the bound of a kernel, or why there is none, beside the recorded rungs. Raises Interrupted only.
 
     shape, gpu: as for bound()
     measured_us: the kernel's time there, if it was measured

@@ -314,8 +314,10 @@ class Compiled:
         What other kernels of the file call or name isn't part of either.
         """
         ptx = _COMMENT.sub("", self.ptx)
-        bodies = {match["name"]: _body(ptx, match.end()) for match in _BODY.finditer(ptx)}
-        values = dict(_DECLARED.findall(ptx))
+        bodies: dict[str, str] = {
+            match["name"]: _body(ptx, match.end()) for match in _BODY.finditer(ptx)
+        }
+        values: dict[str, str] = dict(_DECLARED.findall(ptx))
         reached, waiting = dict[str, str](), [self.symbol]
         while waiting:
             name = waiting.pop()
