@@ -106,7 +106,9 @@ class Checked:
 
         more: lines of the caller, behind those about the kernel
         """
-        about = [*self._about(), *more, *self._remarks()]
+        seconds = self.verdict.seconds
+        about = [*self._about(), *self._remarks(), *self._counts(), *more]
+        about += [f"time: {seconds:.1f} s"] if seconds else []
         if len(about) > MOST_LINES:
             left = len(about) - MOST_LINES + 1
             about[MOST_LINES - 1 :] = [f"… and {left} more lines, which --json has"]
@@ -131,7 +133,7 @@ class Checked:
         lines, failed = [], self.verdict.failed
         if failed is not None:
             lines.append(f"✗ {failed.name}: {failed.detail}")
-        if failed is not None and failed.where is not None:
+        if failed is not None and failed.where is not None and not failed.where.is_everywhere:
             height, width = failed.where.tile
             which = "C" if isinstance(self.shape, Shape) else "the output"
             lines.append(
@@ -145,12 +147,15 @@ class Checked:
         return [*lines, *(f"| {line}" for line in self.printed)]
 
     def _about(self) -> list[str]:
-        """Return the label, the launch, what passed, and the resources."""
-        compiled, verdict = self.compiled, self.verdict
-        lines = [self.title, *(f"· {words}" for words in self.kernel.adapted)]
+        """Return the label, and what was read from the source."""
+        return [self.title, *(f"· {words}" for words in self.kernel.adapted)]
+
+    def _counts(self) -> list[str]:
+        """Return what passed, and the resources."""
+        compiled, verdict, lines = self.compiled, self.verdict, list[str]()
         right = [stage for stage in verdict.stages if stage.passed]
         if right:
-            names = ", ".join(stage.name for stage in right)
+            names = "; ".join(stage.name for stage in right)
             lines.append(f"✓ {len(right)} stage{'s' * (len(right) > 1)} passed: {names}")
         lines += [f"✓ {stage.name}: {stage.detail}" for stage in right if stage.limit]
         is_emulated = self.label.startswith("emulated") or any(
@@ -168,12 +173,10 @@ class Checked:
         return lines
 
     def _remarks(self) -> list[str]:
-        """Return warnings and notes, and the time that the check took."""
-        verdict = self.verdict
-        notes = dict.fromkeys((*verdict.notes, *self.notes))
+        """Return warnings and notes."""
+        notes = dict.fromkeys((*self.verdict.notes, *self.notes))
         lines = [f"! {warning}" for warning in self.all_warnings]
-        lines += [f"· {note}" for note in notes if note not in self.all_warnings]
-        return [*lines, *([f"time: {verdict.seconds:.1f} s"] if verdict.seconds else [])]
+        return [*lines, *(f"· {note}" for note in notes if note not in self.all_warnings)]
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
