@@ -1,10 +1,8 @@
 """Whatever the harness can measure can be shown: each view of runs that are drawn at random."""
 
-import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 
-from tests.plots import drawn_runs
-from tests.plots.drawn_runs import CARDS, HARNESSES, Drawn, drawn, faults_of
+from tests.plots.drawn_runs import Drawn, drawn, faults_of
 from worklog.problem import Shape
 
 

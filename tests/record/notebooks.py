@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {
 }
 # A notebook that is made again stays the same: the gate's seed isn't drawn, and the seconds of a check aren't kept.
 SEEDED = "--IPKernelApp.exec_lines=import secrets; secrets.randbits = lambda bits: 8"
-SECONDS = re.compile(r" in \d+\.\d s(?= \(seed|\n|$)")
+SECONDS = re.compile(r"^time: \d+\.\d s(?:\n|$)", re.MULTILINE)
 WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
 
 

@@ -61,7 +61,8 @@ SIGNATURE = ["32", "32", "32", "32", "64", "64", "32", "64"]  # bits of the ladd
 class Result:
     """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
     lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
-    executed: threads that reached each instruction of the PTX. choices: of each, 1 if its guard or selection held for
+    executed: threads that reached each instruction of the PTX. instructions: of all warps.
+    choices: of each, 1 if its guard or selection held for
     some thread, plus 2 if it did not for some. trace: with `trace`, what each warp did, in the order of the emulator: a
     record (worklog.emulator.core.STEP) per access to shared or global memory, bulk copy, barrier and wait.
     sites: of accesses, by pc.
@@ -74,6 +75,7 @@ class Result:
     lines: Mapping[int, Counts] = field(hash=False)
     printed: tuple[str, ...] = ()
     executed: tuple[int, ...] = field(default=(), repr=False)
+    instructions: int = field(default=0, repr=False)
     choices: Array = field(
         default_factory=lambda: np.zeros(0, np.uint8), repr=False, hash=False, compare=False
     )
@@ -207,9 +209,23 @@ def launch(
             line, text = instruction.line, batch.text(instruction.line)
             batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
     lines = _tally(program, executed, costs) if count else {}
+    instructions = sum(
+        warps * (basic.stop - basic.start)
+        for basic, (warps, _) in zip(flow.blocks, executed, strict=True)
+    )
     found, printed, sites = batch.findings(), memory.lines(), program.sites
     return Result(
-        kernel.name, label, len(numbers), found, lines, printed, reached, choices, steps, sites
+        kernel.name,
+        label,
+        len(numbers),
+        found,
+        lines,
+        printed,
+        reached,
+        instructions,
+        choices,
+        steps,
+        sites,
     )
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +22,10 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import edges, exact, precision
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
-from worklog.gate.exact import OPERAND_BITS, READ_OUTSIDE, ExactProblem, Projection, error_map
+from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
-    EXAMPLE_GRID,
-    UNREAD_DOMAIN,
     Compiled,
     Device,
     Kernel,
@@ -36,14 +33,13 @@ from worklog.kernel import (
     Program,
     Runnable,
     compile_cuda,
-    parts,
     types_of,
 )
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
 
 if TYPE_CHECKING:
-    from worklog.emulator import Finding
+    pass
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -378,9 +374,7 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
         compiled, program = built[-1][0], built[-1][0].program
         name, ptx = f"{program.name}: {program.entry}", compiled.ptx
         entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
-        code = ptx[entry.end() if entry else 0 :]
-        dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
-        if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", code):
+        if compiled.takes_dynamic_shared and not program.shared:
             takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
             unread = [said for said in kernel.adapted if "shared memory: give" in said]
             raise BadSetting("; ".join((f"{name} takes {takes}", *unread)))
@@ -402,63 +396,3 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
             ):
                 raise BadSetting(f"{name} takes {kind} for {parameter}: the gate passes float*")
     return built[kernel.main]
-
-
-def explained(
-    verdict: Verdict,
-    kernel: Kernel,
-    compiled: Compiled,
-    subject: Runnable,
-    checker: SgemmChecker,
-    findings: Sequence[Finding],
-) -> tuple[Verdict, list[str]]:
-    """A failed verdict, which names a value that was never set where NaN may come from one; and what to give for a
-    kernel that reaches outside of its matrices, leaves elements out, or has an unread domain. findings: the emulator's.
-    """
-    from worklog import emulator  # here: a measurement doesn't need it
-
-    *before, wrong = verdict.stages
-    if READ_OUTSIDE in wrong.detail and "nan" not in compiled.program.whole.lower():
-        with suppress(emulator.UnsupportedInstruction):  # which only a GPU runs
-            if (
-                line := emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset
-            ) is not None:
-                cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
-                wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
-    reaches_outside = (
-        any(finding.kind in OUTSIDE_KINDS for finding in findings)
-        or exact.UNWRITTEN in wrong.detail
-    )
-    advice = _launch_advice(kernel, subject, checker) if reaches_outside else []
-    if any(said.startswith(UNREAD_DOMAIN) for said in kernel.adapted):
-        advice.insert(
-            0, f"{UNREAD_DOMAIN}: if {kernel.entry} doesn't take every shape, state one by --domain"
-        )
-    return replace(verdict, stages=(*before, wrong)), advice
-
-
-def _launch_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> list[str]:
-    """The domain or the grid to give."""
-    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # a block's tile
-    m, n = (int(sides.get(name, "64")) for name in "MN")
-    if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
-        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
-        return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
-    is_open = kernel.rules == "any" and not kernel.warnings
-    rules = f"M % {m} == 0, N % {n} == 0, K % {max(m, n)} == 0"
-    domain, memory = Domain.of(rules) if is_open else kernel.domain, checker.buffers.memory
-    if edges.is_right_in(domain, subject, memory):
-        whole = f"if {kernel.entry} takes whole tiles only, state its domain, such as --domain '{rules}'"
-        return [whole] if is_open else []
-    axes = parts(kernel.grid)
-    turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
-    if turned != kernel.grid and edges.is_right_in(
-        domain, kernel.with_launch(grid=turned).load(checker.device), memory
-    ):
-        return [
-            f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"
-        ]
-    if edges.is_right_in(replace(domain, square=True), subject, memory):
-        mixed = "an index or the grid uses one of M, N and K in place of another"
-        return [f"at a small square shape, {kernel.entry} is right: {mixed}"]
-    return []

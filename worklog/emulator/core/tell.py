@@ -34,6 +34,10 @@ BLOCKS = (
     ", with nothing that orders the blocks: an index, such as a row length, is wrong if one of them alone should reach "
     "these; else it takes atomics, or a flag with __threadfence() before it is set and after it is seen"
 )
+ONE_ATOMIC = (
+    ", with nothing that orders the blocks: line {} is no atomic operation. What it writes, such as 0, must be in "
+    "memory before the launch, as by cudaMemset, or it must be atomic, too"
+)
 CLUSTER = ", with no barrier of the cluster (cluster.sync()) between them"
 CAS_READ = ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
 READ_ONLY_LOAD = ", with a load (const __restrict__ or __ldg) that needs memory that no thread writes during the launch"
@@ -295,7 +299,10 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     if kind == "read-only-load":
         fix = READ_ONLY_LOAD
     elif threads[0][0] != threads[1][0]:
-        fix = CLUSTER if kind == "shared-race" else BLOCKS
+        plain = [site for site in sites if site.op != "atom"]
+        is_one_atomic = len(plain) == 1 and plain[0].writes
+        fix = ONE_ATOMIC.format(plain[0].line) if is_one_atomic else BLOCKS
+        fix = CLUSTER if kind == "shared-race" else fix
     elif sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
         fix = ", different values with one store"
     elif kind == "shared-race" and not event["warps_differ"]:
