@@ -5,16 +5,20 @@ Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs th
 
 from __future__ import annotations
 
-import os
-import warnings
-from importlib import import_module
-from typing import Any
+from worklog.cli.interrupt import ExitOnInterrupt
 
-import click
+with ExitOnInterrupt():  # first, since the other imports take the most of a second
+    import os
+    import warnings
+    from importlib import import_module
+    from typing import Any
 
-from worklog import __version__
-from worklog.errors import Interrupted, WorklogError, meant
-from worklog.settings import COMMAND
+    import click
+
+    from worklog import __version__
+    from worklog.cli.streams import usable_streams
+    from worklog.errors import Interrupted, WorklogError, meant
+    from worklog.settings import COMMAND
 
 # In the order of use: each command's module, and what it does in one line.
 COMMANDS = {
@@ -46,6 +50,11 @@ class Commands(click.Group):
     printed as one line, without a traceback: this package's errors and warnings, and an interrupt.
     """
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program, whatever its standard streams are."""
+        with usable_streams():
+            return super().main(*args, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of use."""
         return [*COMMANDS]
@@ -57,9 +66,9 @@ class Commands(click.Group):
         ):  # before NumPy is loaded: in the gate's small products, BLAS threads only wait
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         if cmd_name in COMMANDS:
-            command: click.Command = getattr(
-                import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name
-            )
+            with ExitOnInterrupt():
+                module = import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}")
+            command: click.Command = getattr(module, cmd_name)
             return command
         if not ctx.resilient_parsing and not cmd_name.startswith("-"):
             ctx.fail(f"No such command {cmd_name!r}.{meant(cmd_name, COMMANDS)}")
