@@ -49,7 +49,7 @@ NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 @click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE
 @click.option(
-    "--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name."
+    "--rung", "number", type=options.Whole(1, 29), metavar="N", help="Add rung N, with this name."
 )
 def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (one of the package,
@@ -119,13 +119,13 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     help="Run it on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
 )  # fmt: skip
 @click.option(
-    "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
+    "--budget", type=options.Whole(1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
     help="On the emulator, stop a group of threads that run together after this many.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=options.Whole(),
     help="Seed of the inputs: it repeats a verdict (default: random).",
 )
 @click.option(
@@ -251,6 +251,8 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
         known = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
         options.show({"label": recorded.title, **known}, recorded.text(), as_json)
         return
+    if kernel.number is None:
+        options.require_gpu_for(what)
     with options.progress_bar() as progress:
         run = measure.measure([kernel], [shape], progress=progress, out=out)
     if run.measurements[0].status != "measured":

@@ -59,7 +59,7 @@ def ablate(
 @click.command()
 @click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
 @click.option(
-    "--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1)."
+    "--seeds", type=options.Whole(1, 1000), help="Check each on this many seeds (default: 1)."
 )
 @click.option(
     "--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU."

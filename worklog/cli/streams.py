@@ -1,4 +1,6 @@
-"""Standard output and standard error as a shell may leave them: in an old encoding, closed, or on a full disk."""
+"""What a shell and a file system may do to any command: standard streams in an old encoding, closed, or on a full disk;
+and folders that can't be read.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,15 @@ from typing import TextIO
 import click
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+UNUSABLE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
 STRICT = ("strict", "surrogateescape")  # error handlers that raise for a character of this package
 ERRORS = "worklog.replaced"
 
@@ -21,7 +32,7 @@ ERRORS = "worklog.replaced"
 @contextmanager
 def usable_streams() -> Iterator[None]:
     """Replace characters that standard output can't encode by ?, and say so; write to nowhere if a stream is closed.
-    Exit with 1 and one line if a disk is full.
+    Exit with one line if a disk is full or a place can't be used.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -42,15 +53,19 @@ def usable_streams() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
-            raise
+        is_full = error.errno in FULL
+        if not is_full and (error.errno not in UNUSABLE or error.filename is None):
+            raise  # a mistake of this package
         _discard(output)
-        click.echo(
-            f"worklog: cannot write {error.filename or 'the output'}: {error.strerror}; "
-            "free space there, or write to another place",
-            err=True,
-        )
-        sys.exit(1)
+        place = "the output" if error.filename is None else error.filename
+        if is_full:
+            problem = (
+                f"cannot write {place}: {error.strerror}; free space there, or write elsewhere"
+            )
+        else:
+            problem = f"cannot use {place}: {error.strerror}; name another place"
+        click.echo(f"worklog: {problem}", err=True)
+        sys.exit(1 if is_full else 2)
     finally:
         if lost:
             click.echo(
