@@ -303,6 +303,8 @@ def inspect(
     if html is not None and html.suffix != ".html":  # it may be the kernel's file
         raise BadSetting(f"--html writes a web page: give a name that ends in .html, not {html}")
     kernel = kernel_of(what, launch, launched=False)
+    if kernel.host is None:
+        kernel.require_instance()
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)
