@@ -33,7 +33,7 @@ from worklog.kernel import (
 )
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
-from worklog.runs import write_bytes
+from worklog.runs import require_writable, write_bytes
 
 WATCH_S = 0.3
 EXPLAINED = (
@@ -68,8 +68,10 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
         text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))
         written = _write({Path(what): text})
     elif folder is None:
+        if what in (*PROBLEMS, "notebooks"):
+            raise BadSetting(f"{what} needs a folder: worklog new {what} DIR")
         raise BadSetting(
-            f"cannot write {what}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
+            f"cannot write {what!r}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
         )
     elif what == "notebooks":
         shipped = source_folder("_notebooks", "notebooks")
@@ -104,7 +106,9 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
             with file.open("x", encoding="utf-8") as new_file:
                 new_file.write(text)
         except OSError as error:
-            raise BadSetting(f"cannot write {file}: {error.strerror}; give another name") from error
+            lacks_folder = len(files) == 1 and not file.parent.exists()
+            advice = f"make the folder {file.parent}" if lacks_folder else "give another name"
+            raise BadSetting(f"cannot write {file}: {error.strerror}; {advice}") from error
     return [*files]
 
 
@@ -276,7 +280,10 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
     "The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512)."
 )
 @click.option(
-    "--out", type=options.PATH, metavar="FOLDER", help="Also write PTX and cubins into this folder."
+    "--out",
+    type=options.FOLDER,
+    metavar="FOLDER",
+    help="Also write PTX and cubins into this folder.",
 )
 @click.option(
     "--html",
@@ -300,8 +307,12 @@ def inspect(
         inspection,
     )  # here: a check needs neither it nor starter code
 
+    if out is not None:
+        require_writable(out, str(out), "give --out another folder")
     if html is not None and html.suffix != ".html":  # it may be the kernel's file
         raise BadSetting(f"--html writes a web page: give a name that ends in .html, not {html}")
+    if html is not None:
+        require_writable(html.parent, str(html), "give --html another file")
     kernel = kernel_of(what, launch, launched=False)
     if kernel.host is None:
         kernel.require_instance()

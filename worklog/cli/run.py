@@ -348,6 +348,11 @@ def sweep(
     A sweep that is cut short goes on where it was, by the same command: a tile is not measured again while its source,
     the shape, settings, compiler, driver and GPU are the same.
     """
+    if Path(name).suffix == ".cu":
+        one = f"worklog run {shlex.quote(name)} -D BM=64"
+        raise BadSetting(
+            f"sweep takes a rung: time each tile of your kernel by itself, as in {one}"
+        )
     record = rung(name)
     if name == "best":
         raise BadSetting("worklog sweep takes any rung but best, whose tiles stand in a table")

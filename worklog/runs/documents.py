@@ -51,10 +51,10 @@ class NothingToDraw(WorklogError):
     """The run lacks the measurements that a chart shows."""
 
 
-def read_text(path: Path, encoding: str = "utf-8") -> str:
+def read_text(path: Path) -> str:
     """The text of a user's file. Raises OSError and UnicodeDecodeError."""
     require_file(path)
-    return path.read_text(encoding=encoding)
+    return path.read_text(encoding="utf-8")
 
 
 def require_file(path: Path) -> None:
