@@ -165,7 +165,9 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
     index = out / "index.html"
     if index.exists() and not (out / "data.js").exists():
         raise BadSetting(f"{index} is of another site: give another folder with --out")
-    files = pages.site(runs.open_run(file) if file else None, grid)
+    run = runs.open_run(file) if file else None
+    with options.progress_bar() as progress:
+        files = pages.site(run, grid, progress)
     for name, content in files.items():
         runs.write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
