@@ -52,7 +52,8 @@ def ablate(
         )
     rows = [asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, rung)]
     options.write_exports(rows, shown, title=f"{rung} · {run.label}")
-    text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")
+    text = effects_text(run, rung, options.terminal_width())
+    text += f"\nrun saved: {run.path}" if run.origin == "live" else ""
     options.show(rows, text, as_json)
 
 
