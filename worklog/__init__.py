@@ -5,9 +5,11 @@ one, and a gate that checks every kernel before it is timed. Names load their mo
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own would have to be imported, which takes a third of `worklog -h`
 if TYPE_CHECKING:
+    from typing import Any
+
     from worklog.errors import WorklogError as WorklogError
     from worklog.gpu.clocks import peaks as peaks
     from worklog.gpu.device import require_gpu as require_gpu

@@ -17,17 +17,18 @@ from tests.browser.conftest import OTHERS, axe_findings, box, reading, rgb, tab_
 from tests.helpers import small_run, typed
 from tests.lab.grid import part_of_the_recording
 from tests.record.notebooks import sources
+from worklog.cli import options
 from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
 from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.rungs import Climb, diff
-from worklog.lab.site import STORY
+from worklog.lab.site import STORY, Steps
 from worklog.lab.site import answers as data_of
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
-from worklog.runs import recorded_run
+from worklog.runs import recorded_run, silent
 from worklog.settings import PITFALLS, Value
 
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
@@ -51,12 +52,28 @@ def grid():
 
 
 @pytest.fixture(scope="module")
-def folder(grid, tmp_path_factory):
-    """The site in the file system."""
+def written(grid, tmp_path_factory):
+    """The site's folder, and what the command printed, every line of its progress included."""
     made = tmp_path_factory.mktemp("site")
-    said = typed("site", "--grid", grid.save(made.with_name("grid.jsonl")), "--out", made).stdout
-    assert said.startswith(f"{made / 'index.html'} opens in any browser: ")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(options, "LINE_S", 0.0)
+        return made, typed("site", "--grid", grid.save(made.with_name("grid.jsonl")), "--out", made)
+
+
+@pytest.fixture(scope="module")
+def folder(written):
+    """The site in the file system."""
+    made, printed = written
+    assert printed.stdout.startswith(f"{made / 'index.html'} opens in any browser: ")
     return made
+
+
+def test_each_step_of_a_site_is_reported_in_order_until_all_are_done(written):
+    steps = re.findall(r"^(\d+) of (\d+) after \d+ s: (.+)$", written[1].stderr, re.MULTILINE)
+    total = int(steps[0][1])
+    assert [(int(done), int(of)) for done, of, _ in steps] == [(n, total) for n in range(total)]
+    for doing in ("answer 0 of ", "notebook 14_", "chart peers", "accesses of ragged"):
+        assert any(words.startswith(doing) for *_, words in steps), doing
 
 
 @pytest.fixture(scope="module")
@@ -357,7 +374,7 @@ def test_a_cell_that_shows_a_page_links_to_the_live_one_and_a_page_installs_noth
 
 def test_a_run_without_an_unbiased_reading_is_no_panel():
     with pytest.raises(WorklogError, match="no unbiased reading: make one: "):
-        data_of(replace(small_run(), measurements=[]))
+        data_of(replace(small_run(), measurements=[]), Steps(silent, 0))
 
 
 def test_nothing_in_the_readme_scrolls_sideways(browser, tmp_path):

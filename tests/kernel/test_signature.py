@@ -771,7 +771,7 @@ def test_a_third_size_of_one_and_the_forms_of_host_code_are_taken():
         kernel(f"{POINTERS}, int n", grid="N; N", block=8)
 
 
-def test_the_compilers_types_are_compared_and_where_it_names_none_that_is_said(few_shapes):
+def test_the_compilers_types_are_compared_and_where_it_names_none_the_sources(few_shapes):
     source = (
         f"template <class T> __global__ void gemm({POINTERS.replace('float', 'T')}, int N) {{}}"
     )
@@ -780,10 +780,37 @@ def test_the_compilers_types_are_compared_and_where_it_names_none_that_is_said(f
         BadSetting, match=r"gemm<double> takes double const\* for A: the gate passes float"
     ):
         check(double, Shape.of(8), on="emulated")
-    for language, confirmed in (("", True), ('extern "C" ', False)):
-        found = check(
-            Kernel.from_source(f"{language}{SQUARE} {{}}", grid=1, block=1),
-            Shape.of(8),
-            on="emulated",
-        )
-        assert ("doesn't confirm them" in str(found)) is not confirmed
+    for real in ("typedef double real;", "using real = double;", "#define real double"):
+        pointers = POINTERS.replace("float", "real")
+        unnamed = f'{real}\nextern "C" __global__ void gemm({pointers}, int N) {{}}'
+        with pytest.raises(
+            BadSetting, match=r"gemm takes const double\* \w: the gate passes float"
+        ):
+            Kernel.from_source(unnamed, grid=1, block=1)
+    plain = Kernel.from_source(f'extern "C" {SQUARE} {{}}', grid=1, block=1)
+    assert " parameters as the source" not in str(check(plain, Shape.of(8), on="emulated"))
+
+
+def test_a_template_without_arguments_names_the_instances_that_the_host_code_launches():
+    template = "template <int BLOCK_SIZE, int N = 1> __global__ void gemm(int M) {}\n"
+    host = "constexpr int WIDE = 32; void f(dim3 b) { gemm<16><<<b, b>>>(1); gemm<WIDE><<<b, b>>>(1); }"
+    for source, said in (
+        (
+            template,
+            "gemm is a template of BLOCK_SIZE, N: give a value of each, as in --entry 'gemm<32, 32>'",
+        ),
+        (
+            template + host,
+            "gemm is a template of BLOCK_SIZE, N: name an instance with --entry 'gemm<16>' "
+            "(the host code launches gemm<16> and gemm<32>)",
+        ),
+        (
+            template + "void f(dim3 b) { gemm<16><<<b, b>>>(1); }",
+            "name an instance with --entry 'gemm<16>'",
+        ),
+    ):
+        made = Kernel.from_source(source)
+        for require in (made.require_instance, made.require_launch):
+            with pytest.raises(BadSetting, match=re.escape(said)):
+                require()
+    Kernel.from_source(template, entry="gemm<16>").require_instance()

@@ -157,7 +157,7 @@ def test_for_machines():
         (
             f"template <int>\n{PLAIN}",
             (),
-            "mine.cu: mine is a template: give its arguments, as in --entry 'mine<",
+            "mine.cu: mine is a template of ",
         ),
         (PLAIN.replace("float beta, ", ""), (), "mine.cu:6: identifier"),
         (

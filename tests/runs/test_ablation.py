@@ -1,6 +1,7 @@
 """The effect of each pitfall, and two measurements compared at one SM clock."""
 
 import math
+import re
 from collections import defaultdict
 from dataclasses import replace
 from functools import cache
@@ -27,7 +28,7 @@ from worklog.runs import (
     Work,
     recordings,
 )
-from worklog.runs.comparison import effect_in_words, effects, effects_text
+from worklog.runs.comparison import effect_in_words, effects, effects_text, factor_cell
 from worklog.runs.estimates import (
     CLOCK_OFF,
     HOST_HALF,
@@ -139,6 +140,35 @@ def test_an_effect_in_words(factor, words):
     assert effect_in_words(effect) == words and effect.visible == (words != "0")
 
 
+@pytest.mark.parametrize(
+    ("factor", "cell"),
+    [
+        (11_000.0, "11 000"),
+        (43.0, "43.0"),
+        (3.5, "3.500"),
+        (1.9, "1.900"),
+        (0.9, "0.900"),
+        (0.02, "0.02"),
+        (1.004, "1"),
+    ],
+)
+def test_a_factor_in_a_cell(factor, cell):
+    effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
+    assert factor_cell(effect) == cell
+    tiny = replace(effect, biased=effect.unbiased * 1.00007, noise=0.0)
+    assert factor_cell(tiny) == "1.00007"
+
+
+def test_a_table_of_effects_has_one_unit_a_column_and_fits_80_columns():
+    for width in (160, 80):
+        lines = effects_text(recorded("h200"), "vectorized", width).splitlines()
+        rows = [line for line in lines if re.match(r"^ [1-4 ] \w+=", line)]
+        numbers = [re.split(r"TFLOP/s|of cuBLAS|of the roof", row)[0] for row in rows]
+        assert len(rows) > 10 and not any(re.search("[×÷%]", row) for row in numbers)
+        assert max(map(len, lines[2:])) <= width
+    assert lines[-2] == "  in a wider terminal: number, SM clock, pitfall"
+
+
 def test_another_combination_and_an_impossible_reading_are_no_effect_and_no_ablation_is_an_error():
     combination = measurement(5.0, {"l2": "warm", "queue": False})
     for biased in (combination, measurement(UNBIASED_US, {"l2": "warm"}, work=Work())):
@@ -230,8 +260,8 @@ def test_the_measurement_that_fooled_the_comparison_says_that_its_clock_was_off(
     assert at_2048["offset"].clock == 0.0, "the same samples"
     lines = effects_text(run, "warptiled").splitlines()
     [line] = [line for line in lines if "inputs=zeros" in line]
-    assert line.endswith("+1.44 %")
-    assert {line.count(" to ") for line in lines if line.endswith(" %")} == {0, 1}, (
+    assert " +1.44 %  " in line
+    assert {line.count(" to ") for line in lines if " % " in line} == {0, 1}, (
         "lowest and highest clock"
     )
 

@@ -5,16 +5,22 @@ Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs th
 
 from __future__ import annotations
 
-import os
-import warnings
-from importlib import import_module
-from typing import Any
+from worklog.cli.interrupt import ExitOnInterrupt
 
-import click
+with ExitOnInterrupt():  # first, since the other imports take the most of a second
+    import os
+    import warnings
+    from difflib import get_close_matches
+    from importlib import import_module
+    from itertools import pairwise
+    from typing import Any
 
-from worklog import __version__
-from worklog.errors import Interrupted, WorklogError, meant
-from worklog.settings import COMMAND
+    import click
+
+    from worklog import __version__
+    from worklog.cli.streams import usable_streams
+    from worklog.errors import BadSetting, Interrupted, WorklogError, meant
+    from worklog.settings import COMMAND, Harness
 
 # In the order of use: each command's module, and what it does in one line.
 COMMANDS = {
@@ -46,6 +52,11 @@ class Commands(click.Group):
     printed as one line, without a traceback: this package's errors and warnings, and an interrupt.
     """
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program, whatever its standard streams are."""
+        with usable_streams():
+            return super().main(*args, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of use."""
         return [*COMMANDS]
@@ -57,9 +68,9 @@ class Commands(click.Group):
         ):  # before NumPy is loaded: in the gate's small products, BLAS threads only wait
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         if cmd_name in COMMANDS:
-            command: click.Command = getattr(
-                import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name
-            )
+            with ExitOnInterrupt():
+                module = import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}")
+            command: click.Command = getattr(module, cmd_name)
             return command
         if not ctx.resilient_parsing and not cmd_name.startswith("-"):
             ctx.fail(f"No such command {cmd_name!r}.{meant(cmd_name, COMMANDS)}")
@@ -87,7 +98,14 @@ class Commands(click.Group):
                 warnings.showwarning = lambda message, *_: click.echo(
                     f"worklog: {message}", err=True
                 )
+                _require_current_folder()
                 return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            option = error.option_name
+            advice = self._advice(ctx, option, error.ctx.info_name if error.ctx else None)
+            raise click.NoSuchOption(  # without click's own advice, which is --help for --l2
+                option, f"No such option {option}. {advice}".strip(), ctx=error.ctx
+            ) from error
         except WorklogError as error:
             what, exit_code = str(error), error.exit_code
             notes = getattr(error, "__notes__", [])
@@ -98,6 +116,43 @@ class Commands(click.Group):
             notes = getattr(error, "__notes__", [])
         click.echo("\n".join([f"worklog: {what}", *notes]), err=True)
         ctx.exit(exit_code)
+
+    def _advice(self, ctx: click.Context, option: str, command: str | None) -> str:
+        """Return what to type instead of an option that a command doesn't have."""
+        own = self._options(ctx, command or "")
+        setting = option.lstrip("-").replace("-", "_")
+        if setting in Harness().as_dict():
+            value = _value_of(option, ctx.obj) or "VALUE"
+            advice = f"It is a setting of the harness: give --set {setting}={value}"
+            if "--set" in own:
+                return f"{advice}."
+            return f"{advice} to a command that times, as worklog run does."
+        named = {name.lstrip("-"): name for name in own}
+        if near := get_close_matches(option.lstrip("-"), named, 1):
+            return f"Did you mean {named[near[0]]}?"
+        others = [name for name in COMMANDS if option in self._options(ctx, name)]
+        return f"It is an option of {', '.join(others)}." if others else ""
+
+    def _options(self, ctx: click.Context, name: str) -> list[str]:
+        command = self.get_command(ctx, name) if name in COMMANDS else None
+        return [word for option in command.params for word in option.opts] if command else []
+
+
+def _value_of(option: str, words: tuple[str, ...]) -> str:
+    """Return the value of an option in the words of a command; "" if it has none."""
+    for word, following in pairwise((*words, "")):
+        name, _, value = word.partition("=")
+        if name == option:
+            return value or following
+    return ""
+
+
+def _require_current_folder() -> None:
+    """Raise BadSetting if the folder in which the command was typed is gone."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise BadSetting("the current folder doesn't exist any more: cd to another one") from error
 
 
 @click.group(

@@ -33,7 +33,7 @@ from worklog.kernel import (
 )
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
-from worklog.runs import write_bytes
+from worklog.runs import require_writable, write_bytes
 
 WATCH_S = 0.3
 EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
@@ -47,7 +47,7 @@ NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 @click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE
 @click.option(
-    "--rung", "number", type=click.IntRange(1, 29), metavar="N", help="Add rung N, with this name."
+    "--rung", "number", type=options.Whole(1, 29), metavar="N", help="Add rung N, with this name."
 )
 def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (one of the package,
@@ -66,8 +66,10 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
         text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))
         written = _write({Path(what): text})
     elif folder is None:
+        if what in (*PROBLEMS, "notebooks"):
+            raise BadSetting(f"{what} needs a folder: worklog new {what} DIR")
         raise BadSetting(
-            f"cannot write {what}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
+            f"cannot write {what!r}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
         )
     elif what == "notebooks":
         shipped = source_folder("_notebooks", "notebooks")
@@ -102,7 +104,9 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
             with file.open("x", encoding="utf-8") as new_file:
                 new_file.write(text)
         except OSError as error:
-            raise BadSetting(f"cannot write {file}: {error.strerror}; give another name") from error
+            lacks_folder = len(files) == 1 and not file.parent.exists()
+            advice = f"make the folder {file.parent}" if lacks_folder else "give another name"
+            raise BadSetting(f"cannot write {file}: {error.strerror}; {advice}") from error
     return [*files]
 
 
@@ -117,13 +121,13 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
     help="Run it on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
 )  # fmt: skip
 @click.option(
-    "--budget", type=click.IntRange(min=1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
+    "--budget", type=options.Whole(1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
     help="On the emulator, stop a group of threads that run together after this many.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=options.Whole(),
     help="Seed of the inputs: it repeats a verdict (default: random).",
 )
 @click.option(
@@ -251,6 +255,8 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
         known = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
         options.show({"label": recorded.title, **known}, recorded.text(), as_json)
         return
+    if kernel.number is None:
+        options.require_gpu_for(what)
     with options.progress_bar() as progress:
         run = measure.measure([kernel], [shape], progress=progress, out=out)
     if run.measurements[0].status != "measured":
@@ -274,7 +280,10 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
     "The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512)."
 )
 @click.option(
-    "--out", type=options.PATH, metavar="FOLDER", help="Also write PTX and cubins into this folder."
+    "--out",
+    type=options.FOLDER,
+    metavar="FOLDER",
+    help="Also write PTX and cubins into this folder.",
 )
 @click.option(
     "--html",
@@ -298,9 +307,15 @@ def inspect(
         inspection,
     )  # here: a check needs neither it nor starter code
 
+    if out is not None:
+        require_writable(out, str(out), "give --out another folder")
     if html is not None and html.suffix != ".html":  # it may be the kernel's file
         raise BadSetting(f"--html writes a web page: give a name that ends in .html, not {html}")
+    if html is not None:
+        require_writable(html.parent, str(html), "give --html another file")
     kernel = kernel_of(what, launch, launched=False)
+    if kernel.host is None:
+        kernel.require_instance()
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)

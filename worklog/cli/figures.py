@@ -273,7 +273,9 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
     index = out / "index.html"
     if index.exists() and not (out / "data.js").exists():
         raise BadSetting(f"{index} is of another site: give another folder with --out")
-    files = pages.site(runs.open_run(file) if file else None, grid)
+    run = runs.open_run(file) if file else None
+    with options.progress_bar() as progress:
+        files = pages.site(run, grid, progress)
     for name, content in files.items():
         runs.write_bytes(out / name, content)
     size_mb = sum(map(len, files.values())) / 1e6
@@ -317,9 +319,7 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
         if (small := Shape.of(size)) in run.shapes() and small != shape
     ]
     products = [m for m in run.select() if m.shape]
-    shares = {
-        (m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in products
-    }
+    shares = {(m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in products}
     rows = []
     for m in run.select(shape=shape):
         rate = str(cells(m)["TFLOP/s"]) if m.status == "measured" else m.reason or m.status

@@ -52,14 +52,15 @@ def ablate(
         )
     rows = [asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, rung)]
     options.write_exports(rows, shown, title=f"{rung} · {run.label}")
-    text = effects_text(run, rung) + (f"\nrun saved: {run.path}" if run.origin == "live" else "")
+    text = effects_text(run, rung, options.terminal_width())
+    text += f"\nrun saved: {run.path}" if run.origin == "live" else ""
     options.show(rows, text, as_json)
 
 
 @click.command()
 @click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
 @click.option(
-    "--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1)."
+    "--seeds", type=options.Whole(1, 1000), help="Check each on this many seeds (default: 1)."
 )
 @click.option(
     "--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU."

@@ -5,6 +5,8 @@ print: tables or JSON on standard output; progress, and what was written, on sta
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import sys
 import time
@@ -20,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from worklog.errors import BadSetting, install_command
+from worklog.gpu.device import require_gpu
 from worklog.kernel import DEFAULTS, OPTIONS, RUNGS
 from worklog.problem import PROBLEMS, Shape
 from worklog.runs import WIDTH, Run, Table, require_writable, write_bytes, write_text
@@ -32,9 +35,55 @@ if TYPE_CHECKING:
 LINE_S = 5.0  # seconds between two lines of progress where there is no terminal
 Decorator = Callable[[Any], Any]
 OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that these take
-FILE = click.Path(dir_okay=False, path_type=Path)
-FOLDER = click.Path(file_okay=False, path_type=Path)
-PATH = click.Path(path_type=Path)
+DIGITS = 18
+MOST = 10**DIGITS - 1  # of a whole number: the emulator's core and a run's file count in 64 bits
+
+
+class _Place(click.Path):
+    """A path that isn't empty: "" would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path. A usage error for an empty one."""
+        if not os.fspath(value).strip():
+            self.fail("it is empty: give a name", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Whole(click.IntRange):
+    """A whole number from `min` to `max`, both included."""
+
+    name = "integer"
+
+    def __init__(self, min: int = 0, max: int = MOST) -> None:
+        super().__init__(min, max)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number. A usage error for one out of range."""
+        if isinstance(value, str) and value.isdecimal() and len(value) > DIGITS:
+            self.fail(f"{value} is too large", param, ctx)
+        return super().convert(value, param, ctx)
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}" if self.max == MOST else super()._describe_range()
+
+
+class Percent(click.FloatRange):
+    """A number of percent."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; 5% is 5. A usage error for NaN."""
+        if isinstance(value, str):
+            value = value.rstrip("% ")
+        if (number := super().convert(value, param, ctx)) != number:
+            self.fail(f"{value!r} is not a number: give one such as 2", param, ctx)
+        return number
+
+
+FILE = _Place(dir_okay=False, path_type=Path)
+FOLDER = _Place(file_okay=False, path_type=Path)
+PATH = _Place(path_type=Path)
 
 
 def completing(
@@ -64,7 +113,7 @@ def kernel(name: str, metavar: str, **how: Any) -> Decorator:
     return click.argument(name, metavar=metavar, shell_complete=rungs, callback=named, **how)
 
 
-def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+def new_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
     if path is not None:
         if option.name == "parquet" and find_spec("pyarrow") is None:
@@ -80,6 +129,11 @@ def new_file(_: click.Context, option: click.Parameter, path: Path | None) -> Pa
                 f"there is no folder {path.parent} for {option.opts[0]}: make it, or give another one"
             )
         require_writable(path.parent, str(path), f"give {option.opts[0]} another name")
+        for name, other in context.params.items():
+            if isinstance(other, Path) and other.resolve() == path.resolve():
+                raise BadSetting(
+                    f"--{name} and {option.opts[0]} name one file, {path}: give each its own"
+                )
     return path
 
 
@@ -129,7 +183,7 @@ def launch(command: Any) -> Any:
         several, number = isinstance(option.default, tuple), isinstance(option.default, int)
         command = click.option(
             name, *option.flags, help=option.help, metavar=option.metavar, multiple=several,
-            type=click.IntRange(0) if number else str, default=None if several else option.default,
+            type=Whole() if number else str, default=None if several else option.default,
             show_default=bool(option.default),
         )(command)  # fmt: skip
     return command
@@ -211,6 +265,20 @@ def live_wanted(**given: object) -> bool:
                 f"--{option} needs a live measurement, and there is no GPU here: omit it"
             )
     return live
+
+
+def require_gpu_for(word: str, problem: str = "") -> None:
+    """Raise NoGpu, with what works without a GPU, for a user kernel by its word on the command line."""
+    file = shlex.quote(word)
+    if not word.endswith(".cu"):
+        advice = f"{word} is a host function, which only a GPU runs: name a .cu file"
+    elif problem:
+        advice = (
+            f"`worklog check {file} --problem {shlex.quote(problem)}` checks it on the emulator"
+        )
+    else:
+        advice = f"`worklog check {file}` checks it on the emulator, `worklog inspect {file}` counts and predicts"
+    require_gpu(advice)
 
 
 def show(document: Any, text: object, as_json: bool) -> None:

@@ -4,7 +4,6 @@ rung) make them, `worklog show` prints any, and `worklog compare`, `worklog log`
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from collections.abc import Mapping
@@ -59,12 +58,12 @@ NEW_FILES = (
 @options.kernel("kernels", "[RUNG|FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION…]", nargs=-1)
 @options.SIZES
 @click.option(
-    "--shapes", "count", type=click.IntRange(1, 1000), metavar="COUNT",
+    "--shapes", "count", type=options.Whole(1, 1000), metavar="COUNT",
     help=f"Draw this many shapes by --seed: {', '.join(DRAWN)}; none at which the rung best was tuned. Prints their "
     "shares of cuBLAS, the geometric mean and the lowest.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=42, show_default=True, help="Seed of --shapes."
+    "--seed", type=options.Whole(), default=42, show_default=True, help="Seed of --shapes."
 )
 @click.option(
     "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.completing(NAMES.values()),
@@ -111,9 +110,7 @@ def run(
                 "--problem needs a solution: name a .cu file, or a Python function as file.py:function"
             )
         solutions = [options.solution_of(file, problem, dtype, launch, others) for file in kernels]
-        require_gpu(
-            f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator"
-        )
+        options.require_gpu_for(kernels[0], problem)
         with options.progress_bar() as progress:
             measured = measure.measure_solutions(
                 solutions, cases=cases, harness=harness, progress=progress, out=out
@@ -166,6 +163,9 @@ def run(
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
     needing = {"out": out, "set": harness != Harness().but(**biased), "against-revision": revision}
+    for word, subject in zip(names, chosen, strict=False):
+        if isinstance(subject, Kernel):
+            options.require_gpu_for(word)
     if len(rungs) < len(chosen) or options.live_wanted(**needing, against=baselines):
         with options.progress_bar() as progress:
             measured = measure.carry_out(
@@ -313,11 +313,11 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     help="The order.",
 )
 @click.option(
-    "--trials", type=click.IntRange(min=1), help="How many tiles to measure at most (default: all)."
+    "--trials", type=options.Whole(1), help="How many tiles to measure at most (default: all)."
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=options.Whole(),
     default=0,
     show_default=True,
     help="Of a strategy that draws.",
@@ -348,6 +348,11 @@ def sweep(
     A sweep that is cut short goes on where it was, by the same command: a tile is not measured again while its source,
     the shape, settings, compiler, driver and GPU are the same.
     """
+    if Path(name).suffix == ".cu":
+        one = f"worklog run {shlex.quote(name)} -D BM=64"
+        raise BadSetting(
+            f"sweep takes a rung: time each tile of your kernel by itself, as in {one}"
+        )
     record = rung(name)
     if name == "best":
         raise BadSetting("worklog sweep takes any rung but best, whose tiles stand in a table")
@@ -374,7 +379,7 @@ def sweep(
         )
         if not preview:
             chosen.require_some()
-        click.echo(chosen.preview(), err=True)
+        click.echo(chosen.preview(is_live=live or preview), err=True)
         if live:
             measured = search(chosen, workers, harness=harness, progress=progress, out=out, **how)
     if live:
@@ -406,7 +411,7 @@ def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
 @click.argument("old", metavar="OLD[,OLD…]")
 @click.argument("new", metavar="NEW[,NEW…]")
 @click.option(
-    "--threshold", type=click.FloatRange(0.1, 100), default=2.0, show_default=True, metavar="PERCENT",
+    "--threshold", type=options.Percent(0.1, 100), default=2.0, show_default=True, metavar="PERCENT",
     help="A slowdown of this size is to be found.",
 )  # fmt: skip
 @click.option(
@@ -441,8 +446,7 @@ def compare(
     Exits with 1 if a kernel is slower by more than half of the threshold and than its interval, or fails now; with 2 if
     the GPU model, the settings or the inputs differ. To confirm, pool another run: `worklog compare OLD NEW1,NEW2`.
     """
-    if math.isnan(threshold):
-        raise click.BadParameter("a number is meant", param_hint="--threshold")
+    _require_no_kernels(old, new)
     made, written = compare_sides(sides(old), sides(new), threshold / 100), list[Path]()
     if markdown is not None:
         write_text(markdown, made.markdown())
@@ -455,6 +459,15 @@ def compare(
         click.echo(f"written: {path}", err=True)
     options.show(asdict(made), made.table().text(options.terminal_width()), as_json)
     sys.exit(made.exit_code(strict))
+
+
+def _require_no_kernels(old: str, new: str) -> None:
+    """Raise BadSetting, with the command that compares kernels, if these words name .cu files."""
+    if Path(old).suffix == ".cu" or Path(new).suffix == ".cu":
+        both = f"{shlex.quote(new)} --against {shlex.quote(old)}"
+        raise BadSetting(
+            f"compare takes saved runs, not kernels: on a GPU, `worklog run {both}` times both in one loop"
+        )
 
 
 @click.command()
@@ -472,9 +485,7 @@ def compare(
 @click.option(
     "--commit", default="", metavar="HASH", help="Only measured at this commit of worklog."
 )
-@click.option(
-    "--keep", type=click.IntRange(0), metavar="N", help="Remove all runs but the newest N."
-)
+@click.option("--keep", type=options.Whole(), metavar="N", help="Remove all runs but the newest N.")
 @click.option("--yes", is_flag=True, help="With --keep: don't ask.")
 @options.exports
 @options.JSON

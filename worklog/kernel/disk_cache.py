@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from worklog.runs import BadRunFile, write_bytes
+from worklog.runs import BadRunFile, own_folder, write_bytes
 
 ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take 10 to 50 KB
 SUFFIX = ".z"
@@ -19,11 +19,7 @@ SUFFIX = ".z"
 
 def cache_folder() -> Path:
     """WORKLOG_CACHE if set, else the user's cache folder."""
-    import platformdirs
-
-    return Path(
-        os.environ.get("WORKLOG_CACHE") or platformdirs.user_cache_dir("worklog", appauthor=False)
-    )
+    return own_folder("WORKLOG_CACHE", "cache")
 
 
 def cached_files() -> list[Path]:

@@ -231,10 +231,10 @@ class Kernel:
         elif defined.template and launch.function == function:
             if all(defined.template.values()):
                 launch = replace(launch, function=f"{function}<>")
-            elif arguments:
-                said = f"{function} is a template: give its arguments, as in --entry"
-                said += f" '{function}<{', '.join(defined.template)}>'"
-                arguments, adapted = (), ["; ".join((said, *unread))]
+            else:
+                said = signature.unbound(function, defined, unit)
+                unclear = unread if arguments else adapted
+                arguments, adapted = (), ["; ".join((said, *unclear))]
         bytes_ = shared or launch.shared or own_launch.shared
         stated, launch = (
             launch,
@@ -480,6 +480,12 @@ class Kernel:
         import worklog
 
         return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
+
+    def require_instance(self) -> None:
+        """Raise BadSetting for a template without arguments, which can't be compiled."""
+        defined = self.unit.definition(self.function)
+        if "<" not in self.launch.function and defined and not all(defined.template.values()):
+            raise BadSetting(f"{self.file}: {self.adapted[0]}")
 
     def require_launch(self) -> None:
         """Raise BadSetting if the order of the parameters, the grid or the block isn't known."""

@@ -35,10 +35,11 @@ RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 NAMED = {kernel.name: kernel for kernel in RUNGS}
 TRAFFIC = Path(__file__).with_name("ptx") / "traffic.json"
 SECTOR = 32  # bytes
+BASELINES = ("cublas", "torch")  # named on the command line, and no rungs
 
 
-def rung(name: str) -> Kernel:
-    """The rung of that name. Raises BadSetting with the names that exist."""
+def rung(name: str, advice: str = "") -> Kernel:
+    """The rung of that name. Raises BadSetting with the names that exist. advice: what else can be done."""
     if name in NAMED:
         return NAMED[name]
     near = (
@@ -46,7 +47,7 @@ def rung(name: str) -> Kernel:
         if Path(f"{name}.cu").is_file()
         else meant(str(name), NAMED)
     )
-    raise BadSetting(f"there is no rung {name!r}{near}: choose from {', '.join(NAMED)}")
+    raise BadSetting(f"there is no rung {name!r}{near}: {advice}choose from {', '.join(NAMED)}")
 
 
 def source_changed(name: str, kernels: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -270,7 +271,11 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
         )
     if not is_file:
         require_no(DEFAULTS, "a .cu file: a rung has its own")
-        return rung(what)
+        if what.lower() in BASELINES:
+            raise BadSetting(
+                f"{what} has no CUDA source here: `worklog run {what}` times it; name a rung or a .cu file"
+            )
+        return rung(what, "name a .cu file, or ")
     kernel = Kernel.from_file(what, **given)
     if launched:
         kernel.require_launch()

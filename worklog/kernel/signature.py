@@ -411,6 +411,30 @@ def launch(
     return tile, origin, unread
 
 
+def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
+    """Return the instances of a template that the host code launches, such as gemm<16>."""
+    launched = list[str]()
+    for calls in launches_of(unit):
+        for call in calls:
+            arguments = [reduced(part, unit.names(call)) for part in call.template]
+            is_known = all(
+                re.fullmatch(r"\d+|true|false|float|half|double|int", a) for a in arguments
+            )
+            if f"::{defined.name}".endswith(f"::{call.function}") and arguments and is_known:
+                launched.append(f"{function}<{', '.join(arguments)}>")
+    return list(dict.fromkeys(launched))
+
+
+def unbound(function: str, defined: Definition, unit: Unit) -> str:
+    """Describe a template that is named without its arguments, and what to give."""
+    said = f"{function} is a template of {', '.join(defined.template)}"
+    if known := instances(function, defined, unit):
+        others = f" (the host code launches {' and '.join(known)})" if len(known) > 1 else ""
+        return f"{said}: name an instance with --entry '{known[0]}'{others}"
+    example = ", ".join("32" for _ in defined.template)
+    return f"{said}: give a value of each, as in --entry '{function}<{example}>'"
+
+
 def launches_of(unit: Unit) -> Iterator[list[Call]]:
     """Each launch of the host code; and as other functions launch it, by calls of the function that it is in."""
     for caller in unit.functions:

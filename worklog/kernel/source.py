@@ -16,9 +16,9 @@ from typing import Any
 import tree_sitter
 import tree_sitter_cuda
 
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, WorklogError, meant
 from worklog.problem import TYPES, Parameter
-from worklog.runs import read_text
+from worklog.runs import require_file
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -68,14 +68,34 @@ def kernels_dir() -> Path:
 
 
 def read_source(path: Path) -> str:
-    """The text of a .cu file. Raises WorklogError where it can't be read."""
+    """Return the text of a .cu file. One that isn't UTF-8 is read as Latin-1, with a warning: its other bytes are most
+    likely in comments. Raises WorklogError if it can't be read.
+    """
     try:
-        return read_text(
-            path, "utf-8-sig"
-        )  # some editors write a byte order mark, which NVRTC rejects
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
-        raise WorklogError(f"cannot read {path}: {why}") from error
+        require_file(path)
+        content = path.read_bytes()
+    except OSError as error:
+        raise WorklogError(f"cannot read {path}: {error.strerror}; {_another(path)}") from error
+    if b"\0" in content:
+        raise WorklogError(f"cannot read {path}: it isn't text; save it as UTF-8")
+    try:
+        text = content.decode("utf-8-sig")  # NVRTC rejects the byte order mark of some editors
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        warnings.warn(f"{path}:{line} isn't UTF-8: the file is read as Latin-1", stacklevel=2)
+        text = content.decode("latin-1")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _another(path: Path) -> str:
+    """Return what to do instead of reading a file that can't be read."""
+    if path.is_dir():
+        return "name a .cu file in it"
+    near = ""
+    with suppress(OSError):
+        others = {file.name for file in path.parent.glob("*.cu")} - {path.name}
+        near = meant(path.name, others)
+    return f"name another file{near}, or write one with: worklog new mine.cu"
 
 
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from worklog.lab.widgets import Panel, places
 from worklog.plots import Chart, shape_to_draw
 from worklog.plots.selection import measured, rows
 from worklog.runner.measure import holding, jobs_of
-from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Run, in_steps, percent
+from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Progress, Run, in_steps, percent, silent
 from worklog.settings import PITFALLS
 
 # With another value of these, the launches are the same.
@@ -48,6 +49,8 @@ STORY = (
     "13",
     "14",
 )  # in the order of reading; the others are the reference
+ANSWER_STEPS = 40  # of the progress, since 7,600 answers take as long as all else
+CHARTS = 2
 SHORT = 60  # letters; after such a sentence, the next one is shown, too
 BELIEVED, CAME, WRONG = "What we believed", "What happened", "What we got wrong"
 HEADER = """\
@@ -79,13 +82,30 @@ GLOSSARY = {
 }
 
 
-def site(run: Run | None = None, grid: Run | Path | None = None) -> dict[str, bytes]:
+class Steps:
+    """The steps of a site, each of about a second, which are reported as they begin."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def begin(self, doing: str) -> None:
+        """Report what the next step does."""
+        self.progress(self.done, self.total, doing)
+        self.done += 1
+
+
+def site(
+    run: Run | None = None, grid: Run | Path | None = None, progress: Progress = silent
+) -> dict[str, bytes]:
     """Every file by name. run: for the ladder and the charts, as for `worklog figures`; grid: for the panel, its own
-    recording by default. Raises BadRunFile where there is no run, NotRecorded for a grid without an unbiased reading.
+    recording by default. progress: called at each step. Raises BadRunFile where there is no run, NotRecorded for a grid
+    without an unbiased reading.
     """
-    written = chapters()
+    viewed = (*LADDER, *FP32)
+    steps = Steps(progress, ANSWER_STEPS + len(_notebooks()) + CHARTS + len(viewed))
+    data, charts = answers(grid, steps), dict[str, bytes]()
+    written = chapters(steps)
     cards = [f"<li><b>{chapter.link()}</b> {escape(chapter.summary)}</li>" for chapter in written]
-    data, charts = answers(grid), dict[str, bytes]()
     shown = holding(jobs_of(None, SIZE)[0]) if run is None else run
     stepped = in_steps() if run is None and shown.origin == "recorded" else shown
     index = part(
@@ -99,8 +119,8 @@ def site(run: Run | None = None, grid: Run | Path | None = None) -> dict[str, by
         wrong=str(sum(len(beliefs(chapter.body)) for chapter in written)),
         reference="".join(cards[len(STORY) :]),
         ladder=_ladder(shown),
-        sizes=_chart(partial(plots.sizes, stepped), charts),
-        peers=_chart(plots.peers, charts),
+        sizes=_chart("sizes", partial(plots.sizes, stepped), charts, steps),
+        peers=_chart("peers", plots.peers, charts, steps),
         glossary=glossary(),
         version=__version__,
         script="\n\n".join(part(f"{name}.js") for name in ("dom", "panel", "site")),
@@ -109,11 +129,15 @@ def site(run: Run | None = None, grid: Run | Path | None = None) -> dict[str, by
         "index.html": document("worklog: SGEMM kernels, checked and timed", ABOUT, index, "panel"),
         **pages(written),
     }
-    html["access.html"] = viewer([access(kernel).document for kernel in (*LADDER, *FP32)], HEADER)
+    documents = []
+    for kernel in viewed:
+        steps.begin(f"accesses of {kernel.name}")
+        documents.append(access(kernel).document)
+    html["access.html"] = viewer(documents, HEADER)
     return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
 
 
-def answers(given: Run | Path | None) -> bytes:
+def answers(given: Run | Path | None, steps: Steps) -> bytes:
     """data.js: every answer of the panel, by what is chosen but for settings that change only words. Each part of an
     answer is its place in `parts`, because most parts belong to several answers.
     """
@@ -134,7 +158,11 @@ def answers(given: Run | Path | None) -> bytes:
     timed = [place for place, g in enumerate(PITFALLS) if g.setting not in SPOKEN]
     data: dict[str, Any] = {"start": panel.chosen, "timed": timed, "answers": {}}
     data["table"] = {name: values for name, values in panel.table.items() if name != "live"}
-    for chosen in _choices(of, grid):
+    choices = [*_choices(of, grid)]
+    begins = Counter(step * len(choices) // ANSWER_STEPS for step in range(ANSWER_STEPS))
+    for number, chosen in enumerate(choices):
+        for _ in range(begins[number]):
+            steps.begin(f"answer {number} of {len(choices)} of the panel")
         panel.chosen = chosen
         key = (chosen["kernel"], chosen["size"], *(chosen["values"][place] for place in timed))
         texts = {
@@ -179,8 +207,9 @@ def _ladder(run: Run) -> str:
     return f'<p class="source">TFLOP/s at {shape} · share of cuBLAS · {run.full_label}</p>{html}'
 
 
-def _chart(draw: Callable[[], Chart], files: dict[str, bytes]) -> str:
+def _chart(name: str, draw: Callable[[], Chart], files: dict[str, bytes], steps: Steps) -> str:
     """A chart for light and dark pages, in a box that scrolls where the page is narrower; or why there is none."""
+    steps.begin(f"chart {name}")
     try:
         chart = draw()
     except NothingToDraw as nothing:
@@ -226,14 +255,22 @@ class Chapter:
         return f'<a href="{self.page}">{words}{escape(self.title)}</a>'
 
 
-def chapters() -> list[Chapter]:
+def chapters(steps: Steps) -> list[Chapter]:
     """In the order of reading. Raises WorklogError where the package has lost its notebooks."""
     from nbconvert import HTMLExporter  # takes a second, with nbformat
 
     exporter = HTMLExporter(template_name="basic")  # type: ignore[no-untyped-call]
+    written = []
+    for file in _notebooks():
+        steps.begin(f"notebook {file.stem}")
+        written.append(_chapter(file, exporter))
+    return written
+
+
+def _notebooks() -> list[Path]:
+    """Return the notebooks' files in the order of reading. Raises WorklogError."""
     files = sorted(source_folder("_notebooks", "notebooks").glob("[0-9]*.ipynb"))
-    files.sort(key=lambda file: (*STORY, file.name[:2]).index(file.name[:2]))
-    return [_chapter(file, exporter) for file in files]
+    return sorted(files, key=lambda file: (*STORY, file.name[:2]).index(file.name[:2]))
 
 
 def pages(of: list[Chapter]) -> dict[str, str]:

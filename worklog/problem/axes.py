@@ -207,16 +207,18 @@ class Space:
             values = {axis.name: axis.values[at[axis]] for axis in self.axes}
             yield Point(values, self.skip(values))
 
-    def preview(self, seconds_each: float | None = None) -> str:
-        """How many points there are, which are skipped and why, and how long the rest takes, if that is known."""
+    def preview(self, seconds_each: float | None = None, work: str = "measure") -> str:
+        """How many points there are, which are skipped and why, and how long the rest takes, if that is known. work:
+        what is done with the rest.
+        """
         reasons = Counter(point.skipped for point in self.points())
         size, left = reasons.total(), reasons.pop(None, 0)
         said = f"{self.name}: {self._counts} = {size} point{'' if size == 1 else 's'}"
         for why, count in reasons.items():
             said += f"; {count} skipped: {why}"
         if not left:
-            return f"{said}; nothing to measure"
-        return f"{said}; {left} to measure" + (
+            return f"{said}; nothing to {work}"
+        return f"{said}; {left} to {work}" + (
             f", about {spoken(left * seconds_each)}" if seconds_each else ""
         )
 

@@ -29,7 +29,6 @@ from worklog.kernel import (
     Runnable,
     Solution,
     find_problem,
-    types_of,
 )
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runs import Progress, Verdict, silent
@@ -37,7 +36,6 @@ from worklog.runs import Progress, Verdict, silent
 if TYPE_CHECKING:
     from worklog.runner.child import Say
 
-UNCONFIRMED = "types of the parameters as the source has them: the compiler's name of the kernel doesn't confirm them"
 TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
@@ -254,9 +252,9 @@ def check(
                 what.at(shape, on_gpu.arch if on_gpu else ARCH), on_gpu
             )
             gate.require_blocks(what)
-            mix, unconfirmed = compiled.mix, () if types_of(compiled.symbol) else (UNCONFIRMED,)
+            mix = compiled.mix
             about: dict[str, Any] = {
-                "notes": (*mix.notes, *unconfirmed),
+                "notes": tuple(mix.notes),
                 "warnings": tuple(mix.warnings(what.claimed)),
             }
             known = replace(known, label=label, compiled=replace(compiled, cubin=b""), **about)

@@ -81,12 +81,13 @@ class Variants:
     kept: tuple[Variant, ...]
     skipped: tuple[Point, ...]
 
-    def preview(self) -> str:
-        """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU."""
+    def preview(self, is_live: bool = True) -> str:
+        """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU. is_live:
+        whether they are measured; else they are looked up in a recording.
+        """
         reasons = {str(point): point.skipped for point in self.skipped}
-        return replace(self.space, skip=lambda values: reasons.get(str(Point(values)))).preview(
-            SECONDS_EACH
-        )
+        space = replace(self.space, skip=lambda values: reasons.get(str(Point(values))))
+        return space.preview(SECONDS_EACH if is_live else None, "measure" if is_live else "look up")
 
     def require_some(self) -> None:
         """Raise BadSetting where no variant is left."""
@@ -174,7 +175,8 @@ def space_of(record: Kernel, axes: Sequence[Axis], where: Sequence[str] = ()) ->
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
     known = dict.fromkeys((*record.template, *RESOURCES, *COUNTED), 1)
     for condition in where:
-        if len(sides := re.split("<=|>=|==|!=|<|>", condition)) != 2:
+        sides = re.split("<=|>=|==|!=|<|>", condition)
+        if len(sides) != 2 or not all(map(str.strip, sides)):
             raise BadSetting(
                 f"cannot read --where {condition!r}: compare two sides, as in 'BM * BN <= 16384'"
             )

@@ -291,7 +291,9 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -
     only = [" at ".join(filter(None, place)) for place in before | after if place not in both]
     if not (both or differ):
         known = f" ({', '.join(only)})" if only else ""
-        raise BadSetting(f"the runs have no kernel and size in common{known}: measure the same ones")
+        raise BadSetting(
+            f"the runs have no kernel and size in common{known}: measure the same ones"
+        )
     rows = [] if differ else [_row(place, old, new, threshold, bool(versions)) for place in both]
     labels = ["; ".join(dict.fromkeys(side.label for side in sides)) for sides in (old, new)]
     return Changes(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.problem import Shape
 from worklog.runs.documents import (
+    WIDTH,
     Date,
     NothingToDraw,
     Positive,
@@ -300,27 +301,45 @@ def _three_digits(number: float) -> str:
     return f"{rounded:,.0f}".replace(",", " ") if rounded >= 100 else f"{rounded:#.3g}"
 
 
-def effects_text(run: Run, kernel: str) -> str:
-    """A table for the terminal: a row for each pitfall, a column for each size."""
-    lines: dict[tuple[str, str], dict[Shape, Effect]] = {}
+def factor_cell(effect: Effect) -> str:
+    """Return the biased number over the unbiased one, to the digits that the noise allows; 1 if it isn't visible."""
+    if not effect.visible:
+        return "1"
+    return about(effect.factor, effect.noise, _plain_factor).removeprefix("about ")
+
+
+def _plain_factor(factor: float) -> str:
+    """Write a factor: 11 000, 43.0, 1.244, 0.998, and 1.00007, which would look like no effect as 1.000."""
+    if factor >= 100:
+        return _three_digits(factor)
+    if factor >= 10:
+        return f"{factor:.1f}"
+    decimals = math.ceil(-math.log10(abs(factor - 1))) if factor != 1 else 0
+    return f"{factor:.{max(3, decimals)}f}" if factor >= 0.1 else f"{factor:.3g}"
+
+
+def effects_text(run: Run, kernel: str, width: int = WIDTH) -> str:
+    """A table for a terminal of this width: a row for each pitfall, a column for each size."""
+    lines: dict[tuple[str, str, str], dict[Shape, Effect]] = {}
     for e in effects(run, kernel):
-        assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
-        name = (
-            f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
-        )
-        lines.setdefault((name, e.corrupts), {})[e.problem] = e
+        name, title = f"{e.setting}={e.value}", e.title  # as --set takes it
+        if e.value == SEVERAL:
+            name, title = e.title, ""
+        elif e.setting == "first_launch":
+            name = f"warmup={e.value}, first launch"
+        lines.setdefault((f"{e.article or ' '} {name}", e.corrupts, title), {})[e.problem] = e
     sizes = list(dict.fromkeys(size for row in lines.values() for size in row))
     rows = []
-    for names, at in lines.items():
-        cells = [effect_in_words(at[size]) if size in at else "–" for size in sizes]
+    for (name, number, title), at in lines.items():
+        cells = [factor_cell(at[size]) if size in at else "–" for size in sizes]
         clocks = sorted(e.clock for e in at.values() if e.clock is not None)
         ends = dict.fromkeys(
             signed(end, 2) for end in (*clocks[:1], *clocks[-1:])
         )  # one where both look alike
-        rows.append((*names, *cells, " to ".join(ends) or "–"))
-    title = f"{run.label}\n{kernel}: effect of each pitfall on the number at one clock (0: not visible above the noise)"
-    columns = "  pitfall", "number", *map(str, sizes), "SM clock"
-    return Table(title, columns, rows, notes=older(run)).text()
+        rows.append((name, *cells, number, " to ".join(ends) or "–", title))
+    heading = f"{kernel}: the number with a pitfall over the number without, at one clock (1: no visible effect)"
+    columns = "  setting", *map(str, sizes), "number", "SM clock", "pitfall"
+    return Table(f"{run.label}\n{heading}", columns, rows, notes=older(run)).text(width)
 
 
 def older(run: Run) -> list[str]:

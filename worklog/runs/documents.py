@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -52,10 +52,10 @@ class NothingToDraw(WorklogError):
     """The run lacks the measurements that a chart shows."""
 
 
-def read_text(path: Path, encoding: str = "utf-8") -> str:
+def read_text(path: Path) -> str:
     """The text of a user's file. Raises OSError and UnicodeDecodeError."""
     require_file(path)
-    return path.read_text(encoding=encoding)
+    return path.read_text(encoding="utf-8")
 
 
 def require_file(path: Path) -> None:
@@ -63,6 +63,19 @@ def require_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def own_folder(variable: str, kind: Literal["data", "cache"]) -> Path:
+    """Return this package's folder of a kind: what the variable names, else the user's. Raises BadSetting."""
+    import platformdirs
+
+    if named := os.environ.get(variable):
+        return Path(named)
+    folder = {"data": platformdirs.user_data_dir, "cache": platformdirs.user_cache_dir}[kind]
+    try:
+        return Path(folder("worklog", appauthor=False))
+    except RuntimeError as error:  # an account without a home
+        raise BadSetting(f"there is no home folder: set HOME, or {variable} to a folder") from error
 
 
 def git(*words: str, folder: Path = Path()) -> bytes:

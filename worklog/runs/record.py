@@ -7,8 +7,8 @@ still have files of schema 1.
 
 from __future__ import annotations
 
-import os
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields, replace
@@ -27,6 +27,7 @@ from worklog.runs.documents import (
     WRITTEN,
     BadRunFile,
     Date,
+    own_folder,
     read_json,
     read_text,
     require_schema,
@@ -321,14 +322,7 @@ class RunRecord:
 
 def runs_dir() -> Path:
     """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
-    import platformdirs
-
-    return (
-        Path(
-            os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)
-        )
-        / "runs"
-    )
+    return own_folder("WORKLOG_HOME", "data") / "runs"
 
 
 def new_path(created: str = "") -> Path:
@@ -350,16 +344,27 @@ def read_line(text: str) -> Measurement:
     return _sound(msgspec.json.decode(text, type=Measurement))
 
 
+def _advice(path: Path) -> str:
+    """Return what to do with a file that isn't a run."""
+    if path.suffix == ".cu":
+        return f"`worklog run {shlex.quote(str(path))}` times this kernel and saves a run"
+    return ADVICE
+
+
 def _read(path: Path) -> dict[str, Any]:
     """What a file holds, by the names of a Run's fields; it isn't checked yet."""
     try:
         texts = read_text(path).rstrip("\n").split("\n")
         if texts == [""]:
             raise ValueError("it is empty")
+        if not texts[0].lstrip().startswith(("{", "[")):
+            raise ValueError("it isn't JSON")
     except OSError as error:
         raise BadRunFile(f"cannot read {path}: {error.strerror}; {ADVICE}") from error
+    except UnicodeDecodeError as error:
+        raise BadRunFile(f"{path} is not a run: it isn't UTF-8 text: {_advice(path)}") from error
     except ValueError as error:
-        raise BadRunFile(f"{path} is not a run: {error}: {ADVICE}") from error
+        raise BadRunFile(f"{path} is not a run: {error}: {_advice(path)}") from error
     first: Any = None
     with suppress(ValueError, RecursionError):
         first = msgspec.json.decode(texts[0])
