@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import STEP, record, tell
-from worklog.emulator.core.build import find
+from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, decoded
 from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
@@ -29,12 +29,11 @@ GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
 
 @cache
 def library() -> Any:
-    """The core for this CPU, compiled where that has not been done. Raises WorklogError."""
+    """Load the core for this CPU, compiled if that hasn't been done. Raises WorklogError."""
     try:
-        target = find(cache_folder(), install_command())
-    except (OSError, RuntimeError) as error:
+        return load(cache_folder(), install_command())
+    except (OSError, RuntimeError, ValueError) as error:
         raise WorklogError(str(error)) from error
-    return ctypes.CDLL(str(target))
 
 
 def run(
