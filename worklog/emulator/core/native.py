@@ -22,6 +22,7 @@ from worklog.errors import WorklogError, install_command
 from worklog.kernel import cache_folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
+MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together
 MOST_STEPS = 100_000  # of a trace, of which each has 0.8 kB
 # Python gives the core no function to call: Ctrl-C would raise there, and ctypes drops what is raised.
 GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
@@ -88,7 +89,7 @@ def run(
         "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
         "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
         "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
-        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "counting": batch.counting, "checking": batch.races,
+        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "most_frames": MOST_FRAMES, "counting": batch.counting, "checking": batch.races,
         "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
         "waits": bool(program.flow.polling or program.flow.may_wait),
     }  # fmt: skip
@@ -115,6 +116,9 @@ def run(
         )
     if status == tell.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
+    if status == tell.STATUS["FRAMES_TOO_LARGE"]:
+        line = program.kernel.instructions[int(launch.stuck_pc)].line
+        raise TooLarge(tell.FRAMES.format(line, MOST_FRAMES >> 20))
     if status == tell.STATUS["UNSUPPORTED"]:
         raise UnsupportedInstruction(form.refused[int(launch.stuck_pc)])
     if status in (tell.STATUS["BUDGET_OVER"], tell.STATUS["DEADLOCK"], tell.STATUS["ENDLESS"]):
