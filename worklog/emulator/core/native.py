@@ -14,7 +14,7 @@ from worklog.emulator.core import STEP, record, tell
 from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, decoded
-from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
+from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory, zeros
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
 from worklog.emulator.reports import TooLarge
@@ -66,7 +66,9 @@ def run(
         own["base"], own["size"], own["writable"] = buffer.base, buffer.size, buffer.writable
         own["data"] = 0 if buffer.data is None else buffer.data.ctypes.data
         if buffer.base in memory.checked:
-            cells.append(np.zeros(-(-buffer.size // grain) + 1, record("Cell")))
+            count = -(-buffer.size // grain) + 1
+            what = f"recording who accesses {buffer.name} in {program.kernel.name}"
+            cells.append(zeros(count, record("Cell"), what, "use a smaller size, or races=False"))
             own["cells"] = cells[-1].ctypes.data
     sites["buffer"] = NONE
     executed = np.zeros((len(program.flow.blocks), 2), np.int64)
@@ -89,7 +91,8 @@ def run(
         "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
         "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
         "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
-        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "most_frames": MOST_FRAMES, "counting": batch.counting, "checking": batch.races,
+        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "most_frames": MOST_FRAMES,
+        "counting": batch.counting, "checking": batch.races,
         "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
         "waits": bool(program.flow.polling or program.flow.may_wait),
     }  # fmt: skip
