@@ -173,7 +173,7 @@ def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted(
      '"%*d", 1 << 31, 1', f'"%{"9" * 5000}d", 1'],
 )  # fmt: skip
 def test_a_number_of_more_characters_than_c_guarantees_is_refused(call):
-    with pytest.raises(TooLarge, match="^printf prints '%.* characters: use at most 4,095$"):
+    with pytest.raises(TooLarge, match=r"^printf prints '%.* characters: use at most 4,095$"):
         run(kernel(f"  printf({call});", ""), [])
 
 

@@ -252,6 +252,13 @@ def test_parameters_are_limited_as_on_a_gpu(size):
         launch(entry, (1,), 32, [1])
 
 
+@pytest.mark.parametrize("value", [1j, np.complex64(1), None, "1"])
+def test_an_argument_that_is_no_real_number_is_refused(value):
+    entry = load(f"{HEAD}.visible .entry k(.param .f32 x) {{ ret; }}")
+    with pytest.raises(BadLaunch, match=r"^argument 0 must be a number \(\.f32\), got "):
+        launch(entry, (1,), 32, [value])
+
+
 def test_every_place_with_a_mistake_is_listed():
     body = "".join(f"  out[-{k}] = {k};\n" for k in range(1, 41))
     found = run(kernel(body, "volatile int* out"), [np.zeros(1, np.int32)]).findings
