@@ -19,6 +19,7 @@ from worklog.kernel.source import loop_line
 
 EVENTS = tuple(enum("event_kind"))
 STATUS = enum("status")
+STACK = enum("stack")
 REGISTERS = 65536  # of a multiprocessor
 AT = "the mbarrier at shared byte {0}"
 PLACE = "uses an mbarrier at byte {0} of the block's {1} bytes of shared memory"
@@ -163,7 +164,10 @@ WORDS = {
         "global-out-of-bounds", f"{BOX}: an H200 ends a store of a box that begins before its tensor with an illegal "
         "instruction",
     ),
-    "CALLS_TOO_DEEP": ("stack-overflow", "calls functions in functions more than 1000 deep"),
+    "CALLS_TOO_DEEP": (
+        "stack-overflow", f"calls functions in functions more than {STACK['DEEPEST']} deep, or their frames hold more "
+        f"than {STACK['STACK'] // 1024} KiB of registers per thread; a GPU's stack has 1 KiB by default",
+    ),
     "NO_FUNCTION": ("trap", "calls a function at address {value:#x}, where none is"),
 }  # fmt: skip
 TOO_LONG = (
@@ -171,6 +175,10 @@ TOO_LONG = (
     "with --budget, or worklog.emulator.launch with a larger budget"
 )
 IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that run together have exited or wait, too"
+FRAMES = (
+    "line {}: the frames of functions in functions hold more than {:,} MiB in the blocks that run together: run fewer "
+    "blocks or threads, or end the recursion earlier"
+)
 AT_BARRIER = "{} threads wait at barrier {}, and no other thread of the block will arrive there"
 RACES = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
 UNSUPPORTED = {
