@@ -33,7 +33,7 @@ def trace(frame: FrameType, event: str, argument: object) -> None:
     code = frame.f_code
     if id(code) not in codes:
         codes[id(code)] = code
-        note("run", code.co_filename, code.co_qualname)
+        note("run", os.path.abspath(code.co_filename), code.co_qualname)
 
 
 def audit(event: str, arguments: tuple[object, ...]) -> None:
@@ -45,10 +45,10 @@ def audit(event: str, arguments: tuple[object, ...]) -> None:
             if isinstance(word, str | os.PathLike) and os.fspath(word).endswith(".py"):
                 note("read", os.path.abspath(word))
         return
-    path = arguments[0]
-    if not isinstance(path, str | os.PathLike) or sys._getframe(1).f_code.co_filename.startswith(
-        IMPORTER
-    ):
+    path, caller = arguments[0], sys._getframe().f_back
+    if not isinstance(path, str | os.PathLike):
+        return
+    if caller is None or caller.f_code.co_filename.startswith(IMPORTER):
         return
     if event != "open":
         note("list", os.path.abspath(path))

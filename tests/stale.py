@@ -131,7 +131,8 @@ def parts_that_count(ran: set[tuple[str, str]]) -> dict[str, set[str]]:
     waiting = list[tuple[str, str]]()
 
     def add(path: str, name: str) -> None:
-        if name in files[path].parts and name not in parts[path]:
+        is_there = name in files[path].parts or name == STATEMENTS
+        if is_there and name not in parts[path]:
             parts[path].add(name)
             waiting.append((path, name))
 
@@ -203,8 +204,7 @@ def lines(target: Target, reads: str) -> Iterator[Line]:
             yield Line.now(f"{folder}/")
     ran = {(path, name) for kind, path, name in noted if kind == "run" and path in files}
     for path, names in parts_that_count(ran).items():
-        if names:
-            yield Line.now(path, tuple(sorted(names)))
+        yield Line.now(path, tuple(sorted(names)))
 
 
 def files_of(target: Target) -> list[Path]:
