@@ -3,16 +3,17 @@ names is there; and the plan of the house holds where `make check` does not look
 """
 
 import re
+import shutil
 import subprocess
 import tomllib
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests import stale, structure
+from tests.definitions import Definitions
 from worklog.cli import COMMANDS
-
-
 
 SOURCE = """
 from other import LIMIT, unread
@@ -36,7 +37,7 @@ def main():
     return Used().draw()
 """
 OTHER = "LIMIT = 3\nunread = 4\n"
-COMMAND = "python main.py"
+COMMAND = "python -m main"
 MAIN = """
 from pathlib import Path
 from source import main
@@ -44,32 +45,37 @@ Path("page.md").write_text(str(main()) + Path("data.csv").read_text() + str(len(
 """
 
 
-@pytest.fixture
-def checkout(tmp_path, monkeypatch):
-    """A folder with a target whose command ran once."""
-    texts = {
-        "main.py": MAIN,
-        "source.py": SOURCE,
-        "other.py": OTHER,
-        "data.csv": "x",
-        "note.txt": "x",
-    }
-    (tmp_path / "folder").mkdir()
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    (tmp_path / "folder" / "first.csv").write_text("x", encoding="utf-8")
-    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+def use(root: Path, patch: pytest.MonkeyPatch) -> None:
     target = stale.Target(COMMAND, ("*.md",), versions=False)
-    for name, value in {
-        "ROOT": tmp_path,
-        "TARGETS": {"page": target},
-        "MADE": tmp_path / "made",
-    }.items():
-        monkeypatch.setattr(stale, name, value)
-    assert stale.changes("page") == ["made/page.txt"], "it has never been made"
-    stale.make("page")
+    changes = {"ROOT": root, "TARGETS": {"page": target}, "MADE": root / "made"}
+    for name, value in changes.items():
+        patch.setattr(stale, name, value)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a target whose command ran once."""
+    root = tmp_path_factory.mktemp("made") / "checkout"
+    (root / "folder").mkdir(parents=True)
+    texts = {"main.py": MAIN, "source.py": SOURCE, "other.py": OTHER, "data.csv": "x"}
+    for name, text in {**texts, "note.txt": "x", "folder/first.csv": "x"}.items():
+        (root / name).write_text(text, encoding="utf-8")
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        use(root, patch)
+        assert stale.changes("page") == ["made/page.txt"], "it has never been made"
+        stale.make("page")
+    return root
+
+
+@pytest.fixture
+def checkout(made, tmp_path, monkeypatch):
+    """A copy of it, to be changed."""
+    root = tmp_path / "checkout"
+    shutil.copytree(made, root)
+    use(root, monkeypatch)
     assert stale.changes("page") == []
-    return tmp_path
+    return root
 
 
 @pytest.mark.parametrize(
@@ -135,6 +141,12 @@ def test_files_that_were_made_are_listed_with_the_command_and_made_again(checkou
     )
     stale.main([], standalone_mode=False)
     assert capsys.readouterr().out == ""
+
+
+def test_a_digest_is_the_same_in_each_version_of_python(tmp_path):
+    file = tmp_path / "source.py"
+    file.write_text('def f(x, *, n=1.5):\n    return f"{x:>{n}}" f"a" rf"{x!r}", 0x10, b"e"[0:]\n')
+    assert Definitions(file).digest(["f"]) == "80aa4225b88c"
 
 
 def test_every_target_has_files_and_its_command_is_there():
