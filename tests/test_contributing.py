@@ -32,9 +32,12 @@ class Used:
     def unused(self):
         return UNREAD
 
+class Shown(Used):
+    pass
+
 def main():
     "Draw."
-    return Used().draw()
+    return Shown().draw()
 """
 OTHER = "LIMIT = 3\nunread = 4\n"
 COMMAND = "python -m main"
@@ -93,11 +96,29 @@ def checkout(made, tmp_path, monkeypatch):
         ("source.py", "UNREAD = 1", "UNREAD = 1\nprint(UNREAD)", True),
         (
             "source.py",
-            "    return Used().draw()",
-            "    used = Used()\n    return used.draw()",
+            "    return Shown().draw()",
+            "    shown = Shown()\n    return shown.draw()",
             True,
         ),
         ("other.py", "LIMIT = 3", "LIMIT = 4", True),
+        (
+            "source.py",
+            "class Shown(Used):",
+            "class Shown(Used):\n    def draw(self): return 0",
+            True,
+        ),
+        (
+            "source.py",
+            "    def draw(self):",
+            "    def __len__(self): return 0\n    def draw(self):",
+            True,
+        ),
+        (
+            "source.py",
+            "    def draw(self):",
+            "    def another(self): return 0\n    def draw(self):",
+            False,
+        ),
         ("source.py", "class Unused:\n    size = 1", "class Unused:\n    size = 2", False),
         ("source.py", "return UNREAD", "return 2", False),
         ("source.py", "UNREAD = 1", "UNREAD = 2\nclass Another: pass", False),
