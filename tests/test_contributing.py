@@ -208,7 +208,12 @@ def test_what_contributors_are_told_to_edit_and_to_run_is_there():
                 rf"^{words.split()[1]}:", (stale.ROOT / "Makefile").read_text(), re.MULTILINE
             ), words
         elif "/" in words:
-            assert (stale.ROOT / words).exists(), words
+            room = stale.ROOT / "worklog" / words
+            assert (stale.ROOT / words).exists() or room.exists(), words
+    rooms = {
+        path.name for path in (stale.ROOT / "worklog").iterdir() if (path / "__init__.py").exists()
+    }
+    assert {name.rstrip("/") for name in re.findall(r"`(\w+/)`(?=[^\n]* \| )", page)} == rooms
 
 
 def test_the_structure_keeps_to_its_goals():

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Comment, Element, TreeBuilder, XMLParser
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 SHORT = 8  # numbers of a path that are listed; of a longer one, its box and a digest
+FEW = 8  # things of one kind in a row that are listed one by one
 LEFT_OUT = ("metadata", "style")  # the same in each chart
 HREF = "{http://www.w3.org/1999/xlink}href"
 
@@ -18,10 +19,10 @@ def listed(svg: str) -> str:
     parser = XMLParser(target=TreeBuilder(insert_comments=True))
     parser.feed(svg)
     lines = list[str]()
-    # Marks of one shape and colour in a row, as of a scatter plot, are one line.
+    # Many marks of one shape and colour in a row, as of a scatter plot, are one line, as are many cells of a map.
     for what, run in groupby(_lines(parser.close()), key=lambda line: line[0]):
         places = [place for _, place in run]
-        if len(places) == 1 or not what.startswith("mark"):
+        if len(places) <= FEW:
             lines += [" ".join([what, *_shortened(place)]) for place in places]
         else:
             numbers = [number for place in places for number in place]
@@ -64,6 +65,7 @@ def _lines(parent: Element) -> list[tuple[str, list[str]]]:
 def _style(element: Element) -> str:
     """Return an element's colours and widths."""
     style = element.get("style", "").replace("stroke-", "")
+    style = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}", style)
     return " ".join(part.strip().replace(": ", "=") for part in style.split(";") if part.strip())
 
 
