@@ -57,6 +57,13 @@ VERSIONS = "constraints.txt"
 COMPILED = ("", ".so", ".pyc")  # and folders, which have no suffix
 
 
+# Of some files only parts count.
+COUNTS = {
+    "README.md": r"(?s)<!-- worklog \w+:.*?-->(.*?)<!--",
+    "pyproject.toml": r"(?m)^urls = .*",
+}
+
+
 class Line(NamedTuple):
     """A line of a target's record: a file, a folder that was listed, or parts of a Python file."""
 
@@ -104,10 +111,10 @@ def listing(folder: Path) -> bytes:
 
 def content(path: Path) -> bytes:
     """Return what counts of a file."""
-    if path == ROOT / "README.md":
-        text = path.read_text(encoding="utf-8")
-        return "".join(re.findall(r"<!-- worklog \w+:.*?-->(.*?)<!--", text, re.DOTALL)).encode()
-    return path.read_bytes()
+    pattern = COUNTS.get(path.relative_to(ROOT).as_posix())
+    if pattern is None:
+        return path.read_bytes()
+    return "\n".join(re.findall(pattern, path.read_text(encoding="utf-8"))).encode()
 
 
 def tracked() -> set[str]:

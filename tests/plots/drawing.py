@@ -40,7 +40,11 @@ def _lines(parent: Element) -> list[tuple[str, list[str]]]:
             continue
         tag = element.tag.rpartition("}")[2]
         if words:
-            found.append((f"text {words!r} {_style(element)}", _text_place(element)))
+            place = dict(re.findall(r"(\w+)\((.*?)\)", element.get("transform", "")))
+            size = 100 * float(place["scale"].split()[0])  # matplotlib's glyphs are 100 points high
+            turned = f" turned by {place['rotate']}" if "rotate" in place else ""
+            text = f"text {words!r} {_style(element)} {size:.1f} pt{turned}"
+            found.append((text, _numbers(place["translate"])))
             words = ""
         elif tag in ("title", "desc"):
             found.append((f"{tag} {element.text}", []))
@@ -67,15 +71,6 @@ def _style(element: Element) -> str:
     style = element.get("style", "").replace("stroke-", "")
     style = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}", style)
     return " ".join(part.strip().replace(": ", "=") for part in style.split(";") if part.strip())
-
-
-def _text_place(element: Element) -> list[str]:
-    """Return where a text begins, its size in points, and its angle if it has one."""
-    transform = element.get("transform", "")
-    place = dict(re.findall(r"(\w+)\((.*?)\)", transform))
-    size = 100 * float(place["scale"].split()[0])  # matplotlib's glyphs are 100 points high
-    angle = [f"at {place['rotate']} degrees"] if "rotate" in place else []
-    return [*_numbers(place["translate"]), f"{size:.1f} pt", *angle]
 
 
 def _clip(element: Element) -> str:
