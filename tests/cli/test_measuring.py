@@ -126,6 +126,17 @@ def test_a_measured_sweep_is_shown_and_exits_with_1_if_a_kernel_failed(monkeypat
     ), result.output
 
 
+def test_a_sweep_of_tiles_that_cannot_be_starts_no_workers(monkeypatch):
+    def start(*_: Any) -> None:
+        raise AssertionError("workers were started")
+
+    monkeypatch.setattr("worklog.cli.options.live_wanted", lambda **_: True)
+    for name in ("Workers", "Cluster"):
+        monkeypatch.setattr(f"worklog.cli.run.{name}", start)
+    result = worklog("sweep", "tiles_2d", "--axis", "BM=64", "--where", "XX == 64")
+    assert result.exit_code == 2 and "XX" in result.stderr, result.output
+
+
 def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked):
     result = worklog("ablate", "naive", "--size", "512")
     assert result.exit_code == 0 and result.stdout.splitlines()[-1].startswith("run saved: ")

@@ -281,6 +281,19 @@ def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the
     assert plots.history("a", three[::-1]).axes[0].lines[-1].get_ydata() == approx([0.0, 10.0])
 
 
+def test_a_size_of_one_run_has_no_line_in_a_history_and_no_say_in_what_it_finds():
+    first, second, third = on_three_days()
+    second.measurements.append(measured("a", 1024))
+    both = plots.history("a", [first, second])
+    assert "1024" not in both.headline and "1024" not in both.alt
+    assert both.axes[0].lines[-1].get_ydata() == approx([0.0, 100 / 9])
+    assert len(both.axes[0].lines) == len(plots.history("a", [first, third]).axes[0].lines)
+    third.measurements.append(measured("a", 1024, us=300.0))
+    assert "at 1024: +200.0 %" in plots.history("a", [first, second, third]).headline
+    with pytest.raises(NothingToDraw, match="no two runs"):
+        plots.history("a", [first, small_run(measurements=[measured("a", 1024)])])
+
+
 def test_an_effect_that_is_not_known_at_a_size_has_no_colour():
     known = [
         m
