@@ -1,10 +1,8 @@
 """Whatever the harness can measure can be shown: each view of runs that are drawn at random."""
 
-import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 
-from tests.plots import drawn_runs
-from tests.plots.drawn_runs import CARDS, HARNESSES, Drawn, drawn, faults_of
+from tests.plots.drawn_runs import Drawn, drawn, faults_of
 from worklog.problem import Shape
 
 
@@ -12,6 +10,8 @@ from worklog.problem import Shape
 @example(Drawn(noise=1e-3, moved=1e-3))
 @example(Drawn(benchmark=True))
 @example(Drawn(sizes=(Shape.of(1024), Shape(64, 4096, 17)), moved=1e-6, noise=1e-3))
+@example(Drawn(benchmark=True, harness=5))
+@example(Drawn(noise=0.3, turns=1, clocked=False, sizes=(Shape.of(1),)))
 @settings(
     max_examples=10,
     derandomize=True,

@@ -211,9 +211,7 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
         if (small := Shape.of(size)) in run.shapes() and small != shape
     ]
     products = [m for m in run.select() if m.shape]
-    shares = {
-        (m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in products
-    }
+    shares = {(m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in products}
     rows = []
     for m in run.select(shape=shape):
         rate = str(cells(m)["TFLOP/s"]) if m.status == "measured" else m.reason or m.status

@@ -66,7 +66,16 @@ from worklog.runs.estimates import (
     paired_ratio,
     summarize,
 )
-from worklog.runs.measurement import Context, Measurement, Ran, Roof, Work, cells, source_label
+from worklog.runs.measurement import (
+    Context,
+    Measurement,
+    Ran,
+    Roof,
+    Work,
+    cells,
+    same_card,
+    source_label,
+)
 from worklog.runs.record import line, new_path, read_line, runs_dir
 from worklog.runs.records import (
     BF16_DATASHEET_TFLOPS,
@@ -108,6 +117,6 @@ __all__ = [
     "effects_text", "estimate_of", "event_overhead_us", "failed", "forced_source", "git", "in_steps", "is_visible",
     "kept_runs", "line", "live_runs", "median", "new_path", "newest_run", "not_writable", "of_baseline", "older",
     "open_comparison", "open_run", "paired_ratio", "passed", "percent", "read_json", "read_line", "read_text",
-    "reason_names", "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "scaled",
+    "reason_names", "recorded_run", "recordings", "require_file", "require_writable", "runs_dir", "same_card", "scaled",
     "scrolling", "signed", "silent", "source_label", "summarize", "throttled", "tool", "write_bytes", "write_text",
 ]  # fmt: skip
