@@ -117,17 +117,17 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     between *= math.sqrt(1 / len(old) + 1 / len(new))
     error = math.hypot(*shares, between, SLOPE_SD * (clocks[1] - clocks[0]), SCATTER)
     made = judged(fmean(logs[1]) - fmean(logs[0]), error, threshold)
+    models = {reading.model for reading in (*old, *new) if reading.model}
+    if len(models) > 1:
+        return replace(
+            made, verdict=UNKNOWN, reason=f"several models of GPU: {', '.join(sorted(models))}"
+        )
     counts = {reading.kernels for reading in (*old, *new)}
     cards = {reading.card for reading in (*old, *new) if reading.card}
     if counts != {1} and us < SEVERAL_US:
         what = "an unknown number of kernels" if None in counts else "several kernels"
         return replace(
             made, verdict=UNKNOWN, reason=f"{what} in less than {SEVERAL_US:.0f} µs: {PAIRED}"
-        )
-    models = {reading.model for reading in (*old, *new) if reading.model}
-    if len(models) > 1:
-        return replace(
-            made, verdict=UNKNOWN, reason=f"several models of GPU: {', '.join(sorted(models))}"
         )
     if len(cards) > 1 and us < CARDS_US:
         return replace(
