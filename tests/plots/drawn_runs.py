@@ -394,7 +394,7 @@ def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
 def faults_of(of: Drawn, *, shown_cuts: int = 2, rendered: bool = False) -> list[str]:
     """Make a run, show it, and show what is left of it if its file is cut short; return a line for each fault.
 
-    shown_cuts: how many of the runs that are cut short are shown, drawn at random, the first one with its charts; all
+    shown_cuts: how many of the runs that are cut short are shown, drawn at random, the second one with its charts; all
     are read
     """
     run = make_run(of)
@@ -403,7 +403,7 @@ def faults_of(of: Drawn, *, shown_cuts: int = 2, rendered: bool = False) -> list
     chosen = np.random.default_rng(of.seed).permutation(len(cuts))[:shown_cuts]
     for number, place in enumerate(chosen):
         after, rest = cuts[place]
-        views = [*texts(rest)] if number else [*texts(rest), *charts(rest)]
+        views = [*texts(rest), *charts(rest)] if number == 1 else [*texts(rest)]
         faults += [f"{after}: {fault}" for fault in show(views)]
     return faults
 
