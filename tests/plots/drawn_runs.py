@@ -391,17 +391,19 @@ def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
                     assert end < 1 + kinds.index("calibration"), after
 
 
-def faults_of(of: Drawn, *, drawn_cuts: int = 1, rendered: bool = False) -> list[str]:
+def faults_of(of: Drawn, *, shown_cuts: int = 2, rendered: bool = False) -> list[str]:
     """Make a run, show it, and show what is left of it if its file is cut short; return a line for each fault.
 
-    drawn_cuts: how many of the runs that are cut short have charts, too; drawn at random
+    shown_cuts: how many of the runs that are cut short are shown, drawn at random, the second one with its charts; all
+    are read
     """
     run = make_run(of)
     faults = show([*texts(run), *charts(run)], rendered=rendered)
     cuts = [*cut_short(run)]
-    with_charts = np.random.default_rng(of.seed).permutation(len(cuts))[:drawn_cuts]
-    for number, (after, rest) in enumerate(cuts):
-        views = [*texts(rest), *charts(rest)] if number in with_charts else [*texts(rest)]
+    chosen = np.random.default_rng(of.seed).permutation(len(cuts))[:shown_cuts]
+    for number, place in enumerate(chosen):
+        after, rest = cuts[place]
+        views = [*texts(rest), *charts(rest)] if number == 1 else [*texts(rest)]
         faults += [f"{after}: {fault}" for fault in show(views)]
     return faults
 
@@ -421,7 +423,7 @@ def main(count: int) -> None:
     def draw(of: Drawn) -> None:
         nonlocal counted
         counted += 1
-        for fault in faults_of(of, drawn_cuts=2, rendered=counted % 4 == 0):
+        for fault in faults_of(of, shown_cuts=3, rendered=counted % 8 == 0):
             place = fault.rpartition("(")[2]
             if place not in seen:
                 seen[place] = of

@@ -10,6 +10,8 @@ from worklog.problem import Shape
 @example(Drawn(noise=1e-3, moved=1e-3))
 @example(Drawn(benchmark=True))
 @example(Drawn(sizes=(Shape.of(1024), Shape(64, 4096, 17)), moved=1e-6, noise=1e-3))
+@example(Drawn(benchmark=True, harness=5, card=3))
+@example(Drawn(noise=0.3, turns=12, sizes=(Shape.of(1),)))
 @settings(
     max_examples=10,
     derandomize=True,
@@ -19,4 +21,4 @@ from worklog.problem import Shape
 )
 @given(drawn())
 def test_every_view_of_a_run_can_be_made_whatever_was_measured(of):
-    assert not faults_of(of)
+    assert not faults_of(of, shown_cuts=1)

@@ -292,7 +292,8 @@ def rung_bounds(run: Run, shape: Shape) -> dict[str, Bound]:
     """
     bounds = {rung.name: bound(rung, shape, run.gpu) for rung in LADDER if shape in rung.domain}
     for m in reversed(run.select(shape=shape)):
-        if m.kernel in bounds and m.us is not None:
+        on_this_gpu = m.context is None or m.context.gpu.name == run.gpu.name
+        if m.kernel in bounds and m.us is not None and on_this_gpu:
             bounds[m.kernel] = replace(bounds[m.kernel], measured_ms=m.us / 1e3)
     return bounds
 

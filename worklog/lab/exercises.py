@@ -38,6 +38,7 @@ from worklog.runs import (
     open_comparison,
     open_run,
     runs_dir,
+    same_card,
     signed,
 )
 from worklog.settings import PITFALLS
@@ -123,7 +124,8 @@ def _fastest_at_256(name: str) -> Graded:
         )
     blocks = {record.name: math.prod(record.blocks(Shape.of(256))) for record in map(rung, times)}
     facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks[name]} blocks on {run.gpu.multiprocessors} SMs"
-    fastest = min(times.values(), key=lambda m: m.us or math.inf)
+    on_one_card = [m for m in times.values() if same_card(m, times[name])]
+    fastest = min(on_one_card, key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
     fewer, as_many = (

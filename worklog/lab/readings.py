@@ -209,7 +209,13 @@ class Held:
         key = (id(m), *(settings[name] for name in ("offset", "timer", "statistic")))
         if key not in self._readings:
             summary = summarize(m.samples, settings, self.run.calibration.offset_us)
-            self._readings[key] = Reading(self.run, m, summary, next(iter(summary.ratios.values())))
+            ratio = next(iter(summary.ratios.values()))
+            if min(summary.time.value, ratio.value) <= 0:
+                statistic = f"the {settings['statistic']} of its samples"
+                raise NotRecorded(
+                    f"{kernel} at {shape}: {statistic} isn't above the event overhead: choose the median"
+                )
+            self._readings[key] = Reading(self.run, m, summary, ratio)
         return self._readings[key]
 
 
@@ -410,7 +416,7 @@ class Answers:
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self.held = [Held(run) for run in runs]
+        self.held = [Held(part) for run in runs for part in run.by_card()]
         measured = [m for run in runs for m in run.measurements if m.shape]
         self.kernels = list(dict.fromkeys(m.kernel for m in measured)) or list(ABLATION_RUNGS)
         shapes = {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}

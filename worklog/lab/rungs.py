@@ -33,7 +33,7 @@ from worklog.kernel import (
     source_changed,
 )
 from worklog.problem import Shape
-from worklog.runner.measure import results
+from worklog.runner.measure import pairs, results
 from worklog.runs import (
     Calibration,
     Cell,
@@ -41,10 +41,11 @@ from worklog.runs import (
     Run,
     Table,
     cells,
+    change_in_percent,
     duration,
     percent,
     recordings,
-    signed,
+    same_card,
 )
 
 SIGNATURE = re.compile(
@@ -170,7 +171,9 @@ class Climb:
                 f"{len(source(chosen.name).lines)} lines",
                 "the first rung: the others are compared with it",
             ]
-        if before and m and m.us and earlier and earlier.us:
+        if before and m and m.us and earlier and earlier.us and not same_card(m, earlier):
+            lines.append(f"{name} was timed on another card: {earlier.label}")
+        elif before and m and m.us and earlier and earlier.us:
             difference = run.difference(m, earlier)
             factor = 1 + difference.off
             gain = (
@@ -372,7 +375,9 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
         row = {"rung": after, "against": before}
         for size in sizes:
             old, new = us[before, size], us[after, size]
-            speedup = f"{old.us / new.us:.3f}" if old.us and new.us else "–"
+            speedup = "–"
+            if old.us and new.us:
+                speedup = f"{old.us / new.us:.3f}" if same_card(old, new) else "two cards"
             row[f"at {size}, of cuBLAS"] = f"{speedup}, {percent(new.ratio)}"
         rows.append(row)
         labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (before, after))
@@ -404,21 +409,26 @@ def power_cap() -> Table:
 
 def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
     """A row for each size: the unbiased time, the time with these settings, and their difference at one clock; "–" for
-    one without a time. Raises BadSetting, and BadRunFile for what isn't recorded.
+    one without a time. Both times of a row are of one run, so of one card. Raises BadSetting, and BadRunFile for what
+    isn't recorded.
     """
-    run, other = (results([kernel], [*sizes], **how) for how in ({}, setting))
     [(name, value), *more] = setting.items()
     changed, rows = f"{len(setting)} settings" if more else f"{name} = {value}", []
-    for true, read in zip(run.measurements, other.measurements, strict=True):
+    labels = dict[str, None]()
+    for run, true, read in pairs(kernel, sizes, setting):
         row = {"kernel": kernel, "at": str(true.problem)}
         row["unbiased"], row[changed] = (
             "–" if m.us is None else duration(m.us, padded=True) for m in (true, read)
         )
-        both = true.us is not None and read.us is not None
-        row["difference"] = signed(run.difference(true, read).off) if both else "–"
+        row["difference"] = "–"
+        if true.us is not None and read.us is not None:
+            difference = run.difference(true, read)
+            words = change_in_percent(difference.off, difference.noise)
+            row["difference"] = words if difference.visible else "within noise"
         row["clocks"] = (
             " and ".join("–" if m.sm_mhz is None else f"{m.sm_mhz:.0f}" for m in (true, read))
             + " MHz"
         )
         rows.append(row)
-    return Table.of(run.label if run.label == other.label else f"{run.label}; {other.label}", rows)
+        labels |= dict.fromkeys((true.label, read.label))
+    return Table.of("; ".join(labels), rows)

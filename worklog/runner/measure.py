@@ -5,7 +5,7 @@ disk after each measurement.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatch
@@ -278,6 +278,29 @@ def results(
         advice = f"worklog.measure and %%rung measure it on a GPU; open_run(kernels=[{own.kernel!r}]) takes any size"
         raise BadSetting(f"no saved run has {names} at {own.shape}: {advice}")
     return recorded(jobs, run, partly=kernels is None, some=some)
+
+
+def pairs(
+    kernel: str, shapes: Iterable[Size] | Size, setting: Mapping[str, Any]
+) -> list[tuple[Run, Measurement, Measurement]]:
+    """Return the unbiased and the biased measurement of a kernel at each shape, with the run that holds both: live if
+    there is a GPU, else recorded. Shapes may come from several runs. Raises what results() raises.
+    """
+    unbiased, _ = jobs_of(kernel, shapes)
+    biased, _ = jobs_of(kernel, shapes, tuple(setting.items()))
+    require_measurable(biased, Harness())
+    together = [*zip(unbiased, biased, strict=True)]
+    every = [*unbiased, *biased]
+    run = carry_out(every, Harness()) if live_wanted() else holding(every)
+    found = list[tuple[Run, Measurement, Measurement]]()
+    for pair in together:
+        of_pair = run if all(held_by(run, job) for job in pair) else holding(pair)
+        if not all(held_by(of_pair, job) for job in pair):
+            names = " and ".join(map(str, pair))
+            raise BadRunFile(f"no run holds both {names}: measure them on a GPU")
+        measurements = recorded(pair, replace(of_pair)).measurements
+        found.append((of_pair, measurements[0], measurements[-1]))
+    return found
 
 
 def holding(jobs: Sequence[Job]) -> Run:

@@ -68,7 +68,16 @@ from worklog.runs.estimates import (
     paired_ratio,
     summarize,
 )
-from worklog.runs.measurement import Context, Measurement, Ran, Roof, Work, cells, source_label
+from worklog.runs.measurement import (
+    Context,
+    Measurement,
+    Ran,
+    Roof,
+    Work,
+    cells,
+    same_card,
+    source_label,
+)
 from worklog.runs.record import line, new_path, read_line, runs_dir
 from worklog.runs.records import (
     BF16_DATASHEET_TFLOPS,
@@ -188,6 +197,7 @@ __all__ = [
     "require_file",
     "require_writable",
     "runs_dir",
+    "same_card",
     "scaled",
     "scrolling",
     "signed",

@@ -64,7 +64,7 @@ NVBENCH = [
 class Reading:
     """What one process read of a kernel at a place: microseconds, the relative half-width of their 95 % interval in
     this process, the SM clock in MHz, by how many percent the time grows with a clock 1 % higher, kernels per launch,
-    and the UUID of the card. None: not known.
+    the UUID of the card, and its model. None: not known.
     """
 
     us: float
@@ -73,6 +73,7 @@ class Reading:
     slope: float | None = None
     kernels: int | None = None
     card: str | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,11 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     between *= math.sqrt(1 / len(old) + 1 / len(new))
     error = math.hypot(*shares, between, SLOPE_SD * (clocks[1] - clocks[0]), SCATTER)
     made = judged(fmean(logs[1]) - fmean(logs[0]), error, threshold)
+    models = {reading.model for reading in (*old, *new) if reading.model}
+    if len(models) > 1:
+        return replace(
+            made, verdict=UNKNOWN, reason=f"several models of GPU: {', '.join(sorted(models))}"
+        )
     counts = {reading.kernels for reading in (*old, *new)}
     cards = {reading.card for reading in (*old, *new) if reading.card}
     if counts != {1} and us < SEVERAL_US:
@@ -170,18 +176,16 @@ def side_of(run: Run) -> Side:
         name for name, about in run.kernels.items() if "grid" in about and "choices" not in about
     }
     readings = {
-        (m.kernel, m.place): reading_of(m, run.harness, run.gpu.uuid, m.kernel in single)
-        for m in run.select()
+        (m.kernel, m.place): reading_of(m, run.harness, m.kernel in single) for m in run.select()
     }
+    models = ", ".join(dict.fromkeys(part.gpu.name for part in run.by_card()))
     known = {name: version for name, version in versions.items() if version}
-    return Side(run.label, {"GPU": run.gpu.name, **conditions}, known, readings)
+    return Side(run.label, {"GPU": models, **conditions}, known, readings)
 
 
-def reading_of(
-    m: Measurement, harness: Mapping[str, Any], card: str | None = None, single: bool = False
-) -> Reading | str:
-    """A measurement as one process's reading; the reason, where it has no time. card: its UUID. single: a launch is
-    known to be one kernel, where an older file doesn't count them.
+def reading_of(m: Measurement, harness: Mapping[str, Any], single: bool = False) -> Reading | str:
+    """A measurement as one process's reading; the reason, where it has no time. single: a launch is known to be one
+    kernel, where an older file doesn't count them.
     """
     if m.time is None:
         return f"{m.status}: {m.reason}"
@@ -192,7 +196,9 @@ def reading_of(
     if m.sm_mhz:
         fitted, of_fit = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
         slope = fitted if of_fit <= SLOPE_HALF else None
-    return Reading(m.time.value, half, m.sm_mhz, slope, kernels or int(single) or None, card)
+    card, model = (m.context.gpu.uuid, m.context.gpu.name) if m.context else (None, None)
+    launched = kernels or int(single) or None
+    return Reading(m.time.value, half, m.sm_mhz, slope, launched, card, model)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from worklog.runs.documents import (
     signed,
 )
 from worklog.runs.estimates import PRECISION, compare_shares, is_visible, summarize
-from worklog.runs.measurement import Measurement, source_label
+from worklog.runs.measurement import Measurement, same_card, source_label
 from worklog.runs.records import BF16_DATASHEET_TFLOPS, Calibration
 from worklog.runs.run import Run, recordings
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
@@ -201,11 +201,13 @@ def effects(run: Run, kernel: str) -> list[Effect]:
     order. Raises NothingToDraw if the run has no ablation of it.
     """
     known: list[Effect] = []
-    mine = [m for m in run.measurements if m.kernel == kernel and m.status == "measured"]
+    own = [m for m in run.measurements if m.kernel == kernel and m.shape]
+    mine = [m for m in own if m.status == "measured"]
     for shape in sorted({m.problem for m in mine if m.changed}, key=lambda s: s.flops):
-        measured = {frozenset(m.changed): m for m in reversed(mine) if m.problem == shape}
-        unbiased = measured.get(frozenset())
+        here = [m for m in reversed(mine) if m.problem == shape]
+        unbiased = next((m for m in reversed(here) if not m.changed), None)
         if unbiased is not None and unbiased.tflops is not None:
+            measured = {frozenset(m.changed): m for m in here if same_card(unbiased, m)}
             known += _at_one_shape(run, unbiased, measured)
     known = [e for e in known if e.unbiased > 0 and 0 < e.biased < math.inf]
     if not known:
@@ -278,7 +280,8 @@ def _at_one_shape(
 
 def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
     """TFLOP/s from the measurement's samples under the unbiased settings but for the changed ones."""
-    summary = summarize(m.samples, Harness().but(**changed).as_dict(), run.calibration.offset_us)
+    calibration = m.context.calibration if m.context else run.calibration
+    summary = summarize(m.samples, Harness().but(**changed).as_dict(), calibration.offset_us)
     return (m.work.flops or 0) / summary.time.value / 1e6
 
 

@@ -279,6 +279,16 @@ class Measurement:
         return facts(self).html() + gate
 
 
+def same_card(first: Measurement, second: Measurement) -> bool:
+    """Decide whether two measurements ran on one card. Cards of one model differ only if both UUIDs are known."""
+    if first.context is None or second.context is None:
+        return True
+    one, other = first.context.gpu, second.context.gpu
+    if one.name != other.name:
+        return False
+    return one.uuid == other.uuid or not (one.uuid and other.uuid)
+
+
 def changed_words(m: Measurement) -> str:
     """The changed settings, each behind a comma: ", l2 = warm"."""
     return "".join(f", {setting} = {value}" for setting, value in m.changed.items())

@@ -34,7 +34,7 @@ from worklog.runs.documents import (
     write_text,
 )
 from worklog.runs.estimates import CLOCK_OFF, Difference, Summary, compare, event_overhead_us
-from worklog.runs.measurement import Context, Measurement, Work, source_label
+from worklog.runs.measurement import Context, Measurement, Work, same_card, source_label
 from worklog.runs.records import Calibration, Counters, Gpu
 from worklog.settings import COMMAND, PITFALLS, Harness
 
@@ -155,8 +155,36 @@ class RunRecord:
             {m.problem for m in self.select() if m.shape}, key=lambda shape: (shape.flops, shape)
         )
 
+    def by_card(self) -> list[Self]:
+        """Return a run for each card, with its measurements, GPU and calibration; this run alone if it has one card.
+        Numbers of two cards can't be combined. The run's own card is the first one, if it has a measurement.
+        """
+        parts = list[list[Measurement]]()
+        for m in self.measurements:
+            part = next((part for part in parts if same_card(part[0], m)), None)
+            if part is None:
+                parts.append([m])
+            else:
+                part.append(m)
+        if len(parts) < 2:
+            return [self]
+        runs = list[Self]()
+        for part in parts:
+            context = part[0].context or self.context
+            on_card = replace(self, gpu=context.gpu, calibration=context.calibration)
+            on_card.measurements = part
+            runs.append(on_card)
+        return sorted(runs, key=lambda run: run.gpu.name != self.gpu.name)
+
     def difference(self, first: Measurement, second: Measurement) -> Difference:
-        """Of the second measurement's time from the first one's, both of this run, at one SM clock: see compare()."""
+        """Compare the second measurement's time with the first one's, both of this run, at one SM clock: see compare().
+        Raises BadSetting for measurements on two cards.
+        """
+        if not same_card(first, second):
+            raise BadSetting(
+                f"{first.title} and {second.title} ran on two cards ({first.label}; {second.label}): "
+                "measure both on one"
+            )
         times = []
         for m in (first, second):
             assert m.time is not None
@@ -168,10 +196,13 @@ class RunRecord:
         return m.changed.get("timer", self.harness.get("timer")) == "host"
 
     def clock_off(self, m: Measurement) -> float | None:
-        """The measurement's SM clock over the median of this run's minus 1; None where it is within CLOCK_OFF."""
+        """The measurement's SM clock over the median of its card's in this run minus 1; None if within CLOCK_OFF."""
         if m.sm_mhz is None:
             return None
-        off = m.sm_mhz / median(other.sm_mhz for other in self.measurements if other.sm_mhz) - 1
+        clocks = [
+            other.sm_mhz for other in self.measurements if other.sm_mhz and same_card(m, other)
+        ]
+        off = m.sm_mhz / median(clocks) - 1
         return off if abs(off) > CLOCK_OFF else None
 
     @classmethod

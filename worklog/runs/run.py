@@ -18,7 +18,15 @@ from worklog.errors import BadSetting, WorklogError, listed, meant
 from worklog.problem import Shape
 from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git, signed
 from worklog.runs.estimates import over_shapes
-from worklog.runs.measurement import COLUMNS, Measurement, at, cells, changed_words, share_cells
+from worklog.runs.measurement import (
+    COLUMNS,
+    Measurement,
+    at,
+    cells,
+    changed_words,
+    same_card,
+    share_cells,
+)
 from worklog.runs.record import RunRecord, runs_dir
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
 FASTEST, SAME, SLOWEST = "+", "≈", "−"
+ON_ONE_CARD = "kernels are compared on one card"
 LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
     "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
@@ -99,8 +108,12 @@ class Run(RunRecord):
 
     def means(self) -> list[dict[str, str]]:
         """For each kernel measured at several sizes or cases of a problem: arithmetic means, which large ones dominate,
-        and geometric means, in which all count alike. "sizes" or "cases" says over how many of the run's.
+        and geometric means, in which all count alike. "sizes" or "cases" says over how many of the run's. If several
+        cards measured them, each has means of its own.
         """
+        parts = self.by_card()
+        if len(parts) > 1:
+            return [{"card": part.gpu.name, **row} for part in parts for row in part.means()]
         rows = []
         for kernel in dict.fromkeys(m.kernel for m in self.select()):
             every = [m for m in self.select(kernel) if m.shape or "case" in m.axes]
@@ -249,13 +262,14 @@ class Run(RunRecord):
         rows: dict[str, dict[str, Cell]] = {m.kernel: {"kernel": m.kernel} for m in shown}
         for place in dict.fromkeys(m.place for m in shown):
             there = {m.kernel: m for m in shown if m.place == place}
-            timed = sorted(
+            every = sorted(
                 (m for m in there.values() if m.us is not None), key=lambda m: m.us or 0.0
             )
             for kernel, row in rows.items():
                 m = there.get(kernel)
                 row[place or "time"] = "" if m is None else m.status
                 if m is not None and m.us is not None:
+                    timed = [other for other in every if same_card(m, other)]
                     mark = SLOWEST if m is timed[-1] else ""
                     if m is timed[0]:
                         mark = FASTEST if len(timed) > 1 else ""
@@ -264,7 +278,9 @@ class Run(RunRecord):
                     row[place or "time"] = Bar(
                         f"{mark} {duration(m.us, padded=True)}".strip(), (timed[0].us or 0.0) / m.us
                     )
-        return Table.of(f"time · {self.label}", [*rows.values()], notes=LEGEND)
+        cards = [part.gpu.name for part in self.by_card()]
+        notes = (*LEGEND, f"{ON_ONE_CARD}: {', '.join(cards)}") if len(cards) > 1 else LEGEND
+        return Table.of(f"time · {self.label}", [*rows.values()], notes=notes)
 
     def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
         """Times of kernels (columns) at sizes (rows), with their shares of cuBLAS; below, each kernel's geometric mean
@@ -286,9 +302,14 @@ class Run(RunRecord):
                     row[kernel] = duration(m.us, padded=True)
                     row[f"{kernel} of cuBLAS"] = share_cells(m)[f"of {m.baseline}"]
             rows.append(row)
-        ratios = {
-            kernel: [m.ratio for m in shown if m.kernel == kernel and m.ratio] for kernel in kernels
-        }
+        ratios = dict[str, list[float]]()
+        mixed = list[str]()
+        for kernel in kernels:
+            own = [m for m in shown if m.kernel == kernel and m.ratio]
+            if all(same_card(own[0], m) for m in own):
+                ratios[kernel] = [m.ratio for m in own if m.ratio]
+            else:
+                mixed.append(kernel)
         sizes = len(rows)
         for name in ("geometric mean", "lowest") if any(ratios.values()) else ():
             below: dict[str, Cell] = {**dict.fromkeys(rows[0], ""), "size": name}
@@ -299,6 +320,8 @@ class Run(RunRecord):
                     below[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %{of_these}"
             rows.append(below)
         notes = self.footnotes(shown) if shown else []
+        if mixed:
+            notes.append(f"no mean of several cards: {', '.join(mixed)}")
         return Table.of(
             f"share of cuBLAS · {self.label}", rows, left=2 if kinds else 1, notes=notes
         )

@@ -14,7 +14,7 @@ from worklog.plots import style
 from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
-from worklog.runs import NothingToDraw, Run, signed
+from worklog.runs import NothingToDraw, Run, same_card, signed
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
 PITCH, HEIGHT = 0.24, 3.0  # inches
@@ -66,7 +66,7 @@ def changes(made: Changes, *, ax: Axes | None = None) -> Any:
 
 @style.chart
 def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) -> Any:
-    """A kernel's time in each run on the newest run's GPU model, one line per size over the date, relative to its
+    """A kernel's time in each run on the newest run's card, one line per size over the date, relative to its
     first. runs: default, those of this machine. Returns a Chart, or `ax`. Raises NothingToDraw unless two runs have a
     time at one size.
     """
@@ -77,10 +77,12 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
         dict[str, None](),
     )
     first = dict[str, float]()
+    timed = [m for run in runs for m in run.select(kernel) if m.time is not None]
+    newest = timed[-1] if timed else None
     for run in runs:
         when = float(date2num(datetime.fromisoformat(run.created)))  # type: ignore[no-untyped-call]
-        for m in run.select(kernel) if run.gpu.name == runs[-1].gpu.name else ():
-            if m.time is not None:
+        for m in run.select(kernel):
+            if m.time is not None and newest is not None and same_card(m, newest):
                 of = first.setdefault(m.place, m.time.value)
                 change, low, high = (
                     100 * (us / of - 1) for us in (m.time.value, m.time.low, m.time.high)

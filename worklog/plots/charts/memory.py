@@ -144,11 +144,14 @@ LARGE = 0.6  # of the highest intensity: rungs above it are close to each other,
 
 @style.chart
 def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
-    """Each rung at its intensity under the measured (solid) and theoretical (dashed) roofs of FP32 and the measured one
-    of L2, log-log, at one size; right of it, the rungs with the largest tiles, enlarged. Bytes are those that Nsight
-    Compute counted, if each rung's are recorded, else those of the tile. Returns a Chart, or `ax`. Raises NothingToDraw
+    """Draw each rung at its intensity under the roofs of FP32 and L2, log-log, at one size.
+
+    The roofs are the measured ones (solid) and FP32's theoretical one (dashed). On the right, the rungs with the
+    largest tiles are enlarged. Bytes are those that Nsight Compute counted, if each rung's are recorded, else those of
+    the tile. Measurements on another card than the run's aren't shown. Returns a Chart, or `ax`. Raises NothingToDraw
     where the run has no measured rung with a tile; BadSetting.
     """
+    run = run.by_card()[0]
     shape = shape_to_draw(run, size)
     fp32, fp32_peak, l2 = (
         run.calibration.fp32_tflops,

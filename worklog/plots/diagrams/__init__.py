@@ -15,6 +15,7 @@ __all__ = ["DIAGRAMS", "Diagram", "headline"]
 
 
 def _draw(name: str, facts_of: Callable[[Run, Measurement], Facts], run: Run) -> Diagram:
+    run = run.by_card()[0]
     m = facts.subject(run)
     return Diagram(name, {**facts.common(run, m), **facts_of(run, m)})
 
@@ -31,6 +32,7 @@ DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
 
 def headline(run: Run | None = None) -> Diagram:
     """The README's first picture, from this run if it holds what that shows, else from the recording of the panel."""
+    run = None if run is None else run.by_card()[0]
     if run is None or not facts.cancels(run):
         run = Run.load([*recordings("grid").values()][-1], "recorded")
     return Diagram("headline", facts.headline(run))

@@ -1,0 +1,142 @@
+"""Numbers of two cards are never combined: each of these is given from one card, or says why it isn't."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers import CALIBRATION, GPU, measured, small_run
+from worklog import lab, plots
+from worklog.analysis.prediction import rung_bounds
+from worklog.errors import BadSetting
+from worklog.lab.readings import Answers
+from worklog.lab.rungs import Climb
+from worklog.problem import Shape
+from worklog.runs import Measurement, NothingToDraw, Ran, Run, Samples, Side, effects, same_card
+from worklog.runs.changes import UNKNOWN, change, compare, reading_of, side_of
+from worklog.runs.record import Card
+
+H100 = replace(GPU, name="NVIDIA H100 80GB HBM3", uuid="GPU-2")
+TILES = {name: {"tile": {"BM": 32, "BN": 32}} for name in ("naive", "coalesced")}
+OTHER = Card(H100, replace(CALIBRATION, offset_us=1.0, fp32_tflops=50.0))
+
+
+def on_two_cards(*on_the_other: Measurement, **changes: object) -> Run:
+    """A small run, of which these ran on an H100."""
+    run = small_run(cards={"host:1": OTHER}, **changes)
+    for m in on_the_other:
+        run.add(replace(m, ran=Ran("host:1", 1.79e9, 2.0)))
+    return run
+
+
+def test_cards_of_one_model_differ_if_both_are_known():
+    first, second = small_run().measurements[:2]
+    assert first.context is not None
+    for uuids, same in (
+        (("", ""), True),
+        (("a", ""), True),
+        (("a", "a"), True),
+        (("a", "b"), False),
+    ):
+        cards = [replace(first.context, gpu=replace(GPU, uuid=uuid)) for uuid in uuids]
+        one, other = (
+            replace(m, context=card) for m, card in zip((first, second), cards, strict=True)
+        )
+        assert same_card(one, other) is same
+    assert same_card(first, replace(second, context=None)), "outside of a run"
+
+
+def test_a_difference_needs_one_card():
+    run = on_two_cards(measured("shared"))
+    with pytest.raises(
+        BadSetting, match=r"naive at 512 and shared at 512 ran on two cards .*H200.*H100"
+    ):
+        run.difference(run.measurements[0], run.measurements[-1])
+
+
+def test_a_run_has_a_part_for_each_card():
+    run = on_two_cards(measured("shared"))
+    own, other = run.by_card()
+    assert [m.kernel for m in other.measurements] == ["shared"] and other.gpu == H100
+    assert other.calibration == OTHER.calibration and "H100" in other.label
+    assert own.gpu == GPU and len(own.measurements) == len(run.measurements) - 1
+    assert own.by_card() == [own]
+    first = on_two_cards(measured("shared"))
+    first.measurements.reverse()
+    assert first.by_card()[0].gpu == GPU, "the run's own card is the first one"
+
+
+def test_tables_compare_and_average_on_one_card():
+    run = on_two_cards(
+        measured("shared", us=10.0), measured("fast", us=5.0), measured("naive", 4096, ratio=0.9)
+    )
+    pivot = run.pivot()
+    marks = {str(row[0]): str(row[1])[:1] for row in pivot.rows}
+    assert (marks["fast"], marks["cuBLAS"]) == ("+", "+") and (marks["shared"], marks["naive"]) == (
+        "−",
+        "−",
+    )
+    assert any("compared on one card: NVIDIA H200, NVIDIA H100" in note for note in pivot.notes)
+    assert not any("one card" in note for note in small_run().pivot().notes)
+    shares = run.shares()
+    means = {str(row[0]): row for row in shares.rows}["geometric mean"]
+    assert str(means[2]) == "" and "no mean of several cards: naive" in shares.notes
+    assert run.means() == [], "one size on each card"
+    more = on_two_cards(measured("shared"), measured("shared", 1024), measured("naive", 4096))
+    assert [(row["card"], row["kernel"]) for row in more.means()] == [(H100.name, "shared")]
+
+
+def test_a_clock_is_compared_with_its_own_cards():
+    slow = replace(measured("a"), samples=Samples([Side("a", [100.0], [1410.0])], [1]))
+    alike = on_two_cards(slow, slow)
+    assert alike.clock_off(alike.measurements[-1]) is None
+    assert small_run(measurements=[measured("b"), measured("b"), slow]).clock_off(slow) is not None
+
+
+def test_an_effect_is_of_one_card():
+    unbiased, host = measured("naive"), measured("naive", timer="host")
+    warm = measured("naive", us=10.0, l2="warm")
+    run = on_two_cards(warm, measurements=[unbiased, host])
+    assert {"timer"} == {e.setting for e in effects(run, "naive")} & {"timer", "l2"}
+    on_the_other = on_two_cards(unbiased, warm, measurements=[])
+    [mean] = [e for e in effects(on_the_other, "naive") if e.setting == "statistic"]
+    read_us = 100.5 - OTHER.calibration.offset_us
+    assert mean.factor == pytest.approx(100 / read_us), "the mean, without this card's overhead"
+
+
+def test_changes_between_models_of_a_gpu_have_no_verdict():
+    here, there = (
+        small_run().measurements[0],
+        on_two_cards(measured("naive", us=50.0)).measurements[-1],
+    )
+    old, new = (reading_of(m, {}) for m in (here, there))
+    made = change([old], [new])
+    assert made.verdict == UNKNOWN and "several models of GPU" in made.reason
+    changes = compare([side_of(small_run())], [side_of(on_two_cards(measured("shared")))])
+    assert any("GPU (NVIDIA H200 → NVIDIA H200, NVIDIA H100" in line for line in changes.differ)
+
+
+def test_charts_and_pages_take_one_card():
+    run = on_two_cards(measured("coalesced", us=50.0), measurements=[measured("naive")])
+    assert "coalesced" not in {
+        name for name, b in rung_bounds(run, Shape.of(512)).items() if b.measured_ms
+    }
+    assert "naive was timed on another card: live · NVIDIA H200" in str(
+        Climb(run, "coalesced", Shape.of(512))
+    )
+    earlier = small_run(measurements=[measured("coalesced", us=60.0)])
+    with pytest.raises(NothingToDraw, match="no two runs of one GPU"):
+        plots.history("coalesced", [earlier, run])
+    drawn = plots.roofline(on_two_cards(measured("coalesced", us=1.0), kernels=TILES))
+    assert "naive" in drawn.alt and "coalesced" not in drawn.alt
+    held = Answers(
+        [on_two_cards(measured("naive", us=10.0, l2="warm"), measurements=[measured("naive")])]
+    ).held
+    assert [part.run.gpu.name for part in held] == [GPU.name, H100.name]
+
+
+def test_an_effect_in_a_notebook_is_of_one_recording(monkeypatch):
+    """At 256 and 512, shared with a warm L2 was recorded on an H100; without it on an H200, too."""
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    table = lab.effect("shared", [256, 512], l2="warm")
+    assert table.title.count("NVIDIA") == 1 and "H100" in table.title
+    assert [str(row[4]) for row in table.rows] == ["−22.8 %", "−9.2 %"]
