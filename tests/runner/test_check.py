@@ -279,7 +279,7 @@ def test_a_launch_that_cannot_be_has_the_sources_names():
 def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(no_nvrtc):
     result = typed("check", "tiles_1d", "--emulate")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at ")
+    assert "\n04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at " in result.stdout
     assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout
 
 
