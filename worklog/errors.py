@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+Other = TypeVar("Other")
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -125,7 +126,9 @@ def kind_and_message(error: Exception) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def apart(what: str, work: Callable[[], Result], otherwise: Result, notes: list[str]) -> Result:
+def apart(
+    what: str, work: Callable[[], Result], otherwise: Other, notes: list[str]
+) -> Result | Other:
     """Return what `work` returns, or `otherwise` if it fails: for what follows a verdict.
 
     what: the work, as a noun with its article

@@ -199,6 +199,7 @@ class EmulatedDevice:
             for name, value in zip(names, arguments, strict=True)
         ]
         self._slices = 0
+        self._require_instructions()
         with naming(kernel.program):
             self.last = launch(
                 kernel.kernel, grid, block, values, shared_bytes=kernel.program.shared, races=self.races,
@@ -222,10 +223,16 @@ class EmulatedDevice:
     def _watch(self, steps: int, budget: int) -> None:
         self.progress(steps, budget)
         self._slices += 1
-        if self.instructions + self._slices * SLICE > self.most_instructions:
-            self.instructions += self._slices * SLICE
+        self._require_instructions()
+
+    def _require_instructions(self) -> None:
+        """Raise TooLarge if the launches have taken more instructions than they may."""
+        taken = self.instructions + self._slices * SLICE
+        if taken > self.most_instructions:
+            self.instructions = taken
             raise TooLarge(
-                "the launch takes more instructions than are allowed: use a smaller size"
+                f"the launches take more than {self.most_instructions:,.0f} instructions: use a "
+                "smaller size"
             )
 
     def synchronize(self) -> None:

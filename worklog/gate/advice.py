@@ -103,22 +103,26 @@ def _advice(
         fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
         yield f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"
         return
-    memory, domain = checker.buffers.memory, kernel.domain
+    memory, is_open = checker.buffers.memory, kernel.rules == "any" and not kernel.warnings
     by_shape = failed.name in (LAUNCH, EDGE_SHAPES, BENCHMARK_SHAPE, RAGGED)
     narrow = _narrower(kernel, subject, memory) if by_shape else None
     if narrow is not None:
         rules = replace(narrow, square=False)
-        if kernel.rules == "any" and not kernel.warnings:
+        if is_open:
             yield (
                 f"if {kernel.entry} takes whole tiles only, state its domain, such as "
                 f"--domain '{rules}'"
             )
         else:
             yield (
-                f"{kernel.entry} is right where {rules}, and not in all of {domain}: state its "
+                f"{kernel.entry} is right where {rules}, and not in all of {kernel.domain}: state its "
                 f"domain, such as --domain '{rules}'"
             )
         return
+    m, n = _tile(kernel)
+    domain = kernel.domain
+    if is_open and not domain.square:
+        domain = replace(domain, m=m, n=n, k=max(m, n))
     if not reaches_outside or _is_right_at(_few(domain), subject, memory):
         return
     axes = parts(kernel.grid)
@@ -163,11 +167,7 @@ def _narrower(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | Non
 def _widest(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | None:
     """Return a domain of large tiles in which the kernel is right at small shapes, or None."""
     domain = kernel.domain
-    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # of a block's tile
-    m, n = (
-        math.lcm(stated, int(sides.get(name, TILE)))
-        for name, stated in (("M", domain.m), ("N", domain.n))
-    )
+    m, n = _tile(kernel)
     if domain.square:
         candidates = [replace(domain, m=1, n=math.lcm(m, n, domain.k, int(TILE)), k=1)]
     else:
@@ -176,6 +176,13 @@ def _widest(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | None:
         if _is_right_at(_few(candidate), subject, memory):
             return candidate
     return None
+
+
+def _tile(kernel: Kernel) -> tuple[int, int]:
+    """Return multiples of M and N that hold whole tiles of a block, as the grid has them, in the domain."""
+    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))
+    m, n = (int(sides.get(name, TILE)) for name in "MN")
+    return math.lcm(kernel.domain.m, m), math.lcm(kernel.domain.n, n)
 
 
 def _few(domain: Domain) -> list[Shape]:

@@ -439,15 +439,19 @@ def check_rare_paths(
     """
     device, launches, per_work = memory.device, 0, PER_WORK
     assert isinstance(device, EmulatedDevice)
-    budget, effort = device.budget, QUICK_EFFORT if quick else EFFORT
+    budget, limit, effort = (
+        device.budget,
+        device.most_instructions,
+        QUICK_EFFORT if quick else EFFORT,
+    )
 
     def tried(problem: ExactProblem, most: float) -> ErrorMap | str | None:
-        device.most_instructions = device.instructions + most
+        device.most_instructions = min(limit, device.instructions + most)
         device.budget = int(budget * max(1.0, search.work[row] / BUDGETED))
         try:
             return mistake_in(subject, memory, problem, shifts)
         finally:
-            device.most_instructions, device.budget = math.inf, budget
+            device.most_instructions, device.budget = limit, budget
 
     own = [(key, of) for (key, _), of in device.coverage.items() if key in subject.programs]
     searches = [Search(subject, key, coverage, memory.rng) for key, coverage in own]

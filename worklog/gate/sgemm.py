@@ -10,7 +10,6 @@ each other may not all fit the GPU at once: then the launch does not end, and th
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
@@ -47,7 +46,7 @@ POWERS = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)  # alpha
 MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
 RAGGED = "just below the benchmark shape"
 MOST_CUT = 16  # pairs of rows, columns or terms
-MOST, LEAST, BUDGET_S = 20, 3, 0.5  # repeated launches, and seconds for them
+MOST, LEAST, MOST_FLOPS = 20, 3, 4e12  # repeated launches, and operations of all of them on a GPU
 BLOCK = 256
 OUTSIDE_KINDS = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
@@ -338,11 +337,12 @@ def check_repeated(
     device = buffers.memory.device
     differs = device.upload(np.zeros(MOST, np.float32))
     a, b, c = buffers.abc
-    most = LEAST if device.source == "emulated" else MOST
-    launches, started = 1, time.monotonic()
+    affordable = min(MOST, int(MOST_FLOPS / buffers.shape.flops))
+    most = LEAST if device.source == "emulated" else max(LEAST, affordable)
+    launches = 1
     buffers.restore(problem.a, problem.b)
     buffers.run(subject)
-    while launches < most and (launches < LEAST or time.monotonic() - started < BUDGET_S):
+    while launches < most:
         device.fill(buffers.spare, float(buffers.memory.sentinel()))
         buffers.memory.lend(subject, buffers.shape)
         subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)

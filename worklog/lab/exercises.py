@@ -21,7 +21,7 @@ import numpy as np
 
 from worklog.analysis.inspection import inspect
 from worklog.emulator import EmulatedDevice, build, launch, load
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, WorklogError, apart
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, memory_counts, rung
 from worklog.lab.readings import Answers, grid_runs, in_words
@@ -296,7 +296,11 @@ def _eight_elements(source: str) -> Graded:
         return _graded(
             False, f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label
         )
-    counts = inspect(kernel).counts
+    notes: list[str] = []
+    inspected = apart("counting", lambda: inspect(kernel), None, notes)
+    if inspected is None:
+        return Graded(False, f"it passes, but isn't counted: {notes[0]}", checked.label)
+    counts = inspected.counts
     waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions[
         "fma"
     ]

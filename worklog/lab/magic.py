@@ -23,7 +23,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.errors import BadSetting, CompileFailed, WorklogError, listed, meant
+from worklog.errors import BadSetting, CompileFailed, WorklogError, apart, listed, meant
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
@@ -59,14 +59,16 @@ _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
 @dataclass(frozen=True, repr=False)
 class Trial:
     """What try_kernel() found. shape: the first to time. run: what was measured, or None. shown: the run that table and
-    chart are made from, with this kernel's row among the rungs, which states why there is no time.
+    chart are made from, with this kernel's row among the rungs, which states why there is no time; None if that failed.
+    notes: what failed behind the verdict.
     """
 
     kernel: Kernel
     checked: check.Checked
     shape: Shape
     run: Run | None
-    shown: Run
+    shown: Run | None
+    notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -83,6 +85,8 @@ class Trial:
 
     def ladder(self, shape: Shape | int | None = None) -> Chart:
         """The ladder with this kernel on it. Raises NothingToDraw, BadSetting."""
+        if self.shown is None:
+            raise NothingToDraw("; ".join(self.notes))
         return cast("Chart", ladder(self.shown, self.shown.shapes()[0] if shape is None else shape))
 
     def tile_map(self) -> Chart:
@@ -102,30 +106,32 @@ class Trial:
         )
 
     def __repr__(self) -> str:
-        parts = (
-            [f"{self.checked}{self.marked()}", self.prediction, self.shown]
-            if self.passed
-            else [self.checked]
-        )
-        return "\n\n".join(map(str, parts)).rstrip()
+        parts: list[object] = [f"{self.checked}{self.marked()}"]
+        if self.passed:
+            parts += [self.prediction, *([] if self.shown is None else [self.shown])]
+        return "\n\n".join(map(str, (*parts, *self.notes))).rstrip()
 
     def _repr_html_(self) -> str:
         words = escape(f"{self.kernel.name}: {self.checked}{self.marked()}")
         report = f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{words}</pre>'
-        return (
-            report + self.prediction._repr_html_() + self.shown._repr_html_()
-            if self.passed
-            else report
-        )
+        if self.passed:
+            report += self.prediction._repr_html_()
+            report += "" if self.shown is None else self.shown._repr_html_()
+        return report + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
         display({"text/plain": str(self), "text/html": self._repr_html_()}, raw=True)
         if hasattr(get_ipython(), "kernel"):
-            with suppress(
-                NothingToDraw
-            ):  # a failure without a map; a time stands in the table in any case
-                display(self.ladder() if self.passed else self.tile_map())
+            notes: list[str] = []
+            apart("drawing the chart", self._draw, None, notes)
+            for note in notes:
+                display({"text/plain": note}, raw=True)
+
+    def _draw(self) -> None:
+        """Display the chart, unless there is none: a failure without a map."""
+        with suppress(NothingToDraw):
+            display(self.ladder() if self.passed else self.tile_map())
 
 
 def try_kernel(
@@ -199,9 +205,14 @@ def try_kernel(
         no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
         why += "" if harness in (None, Harness()) else ", so the harness given is not used"
-        return Trial(
-            kernel, checked, timed[0], None, _in_recording(kernel, checked, timed, rungs, why)
+        lost: list[str] = []
+        recorded = apart(
+            "the table of the recording",
+            lambda: _in_recording(kernel, checked, timed, rungs, why),
+            None,
+            lost,
         )
+        return Trial(kernel, checked, timed[0], None, recorded, tuple(lost))
     place = label, tuple(timed), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
     if rungs is None:
