@@ -412,7 +412,7 @@ def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
 @click.argument("new", metavar="NEW[,NEW…]")
 @click.option(
     "--threshold", type=options.Percent(0.1, 100), default=2.0, show_default=True, metavar="PERCENT",
-    help="A slowdown of this size is to be found.",
+    help="Smallest slowdown to detect. A change counts from half of it on, if it exceeds its noise.",
 )  # fmt: skip
 @click.option(
     "--strict", is_flag=True, help="Exit with 2 where the driver, compiler or harness differs."
@@ -439,7 +439,7 @@ def compare(
     chart: Path | None,
     as_json: bool,
 ) -> None:
-    """Say of each kernel and size whether it became faster or slower, or neither, or that nothing can be told. A run is
+    """Compare two sets of runs. Reports each kernel and size as faster, slower, same or cannot tell. A run is
     a file, a name of `worklog log`, a recording, or REVISION:PATH of a file in git; several of one side are pooled, a
     process each. Files of NVBench's --json are read too.
 
