@@ -33,6 +33,7 @@ from worklog.runs import (
     live_runs,
     open_run,
     recordings,
+    require_writable,
     runs_dir,
     tool,
     write_text,
@@ -130,11 +131,13 @@ def run(
     for word in kernels:
         names += [word] if Path(word).exists() else filter(None, map(str.strip, word.split(",")))
     chosen += [kernel_named(name, launch) for name in names]
-    if not any(isinstance(kernel, Kernel) for kernel in chosen):
-        kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
-    elif CUBLAS not in chosen:
-        chosen.append(CUBLAS)
+    if against and not against.strip(" ,"):
+        raise BadSetting(f"--against {against!r} names no kernel: name one, or omit it")
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
+    if not any(isinstance(kernel, Kernel) for kernel in (*chosen, *named)):
+        kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
+    if CUBLAS not in chosen and any(isinstance(kernel, Kernel) for kernel in chosen):
+        chosen.append(CUBLAS)
     baselines = [kernel for kernel in named if kernel != CUBLAS]
     if revision is not None:
         if len(kernels) != 1:
@@ -447,6 +450,9 @@ def compare(
     the GPU model, the settings or the inputs differ. To confirm, pool another run: `worklog compare OLD NEW1,NEW2`.
     """
     _require_no_kernels(old, new)
+    if chart is not None:
+        require_writable(chart.parent, str(chart), "give --chart another name")
+        chart = chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
     made, written = compare_sides(sides(old), sides(new), threshold / 100), list[Path]()
     if markdown is not None:
         write_text(markdown, made.markdown())
