@@ -21,8 +21,9 @@ AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),
 # Tests on a GPU that time nothing, and tests that check times by factors only: they can run beside each other.
 UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions rungs sgemm)
 LIVE := tests/gpu/test_gpu_notebooks.py
+COMMANDS := tests/gpu/test_gpu_commands.py
 
-.PHONY: help article test gpu live untimed lab check stale notebooks ptx setup-browser chromium clean again
+.PHONY: help article test gpu gpu-code gpu-timing gpu-commands live untimed lab check stale notebooks ptx setup-browser chromium clean again
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -38,9 +39,14 @@ lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
 
-gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
-	@$(MAKE) --no-print-directory -j2 live untimed
-	@$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(LIVE)) $(ARGS)
+gpu: $(DEV_STAMP) ## run the tests of a GPU in three parts, with the time of each: code, timing, commands
+	@$(MAKE) gpu-code
+	@$(MAKE) gpu-timing
+	@$(MAKE) gpu-commands
+
+gpu-code: $(DEV_STAMP) ; @$(MAKE) --no-print-directory -j2 live untimed
+gpu-timing: $(DEV_STAMP) ; @$(PY) -m pytest tests/gpu $(addprefix --ignore=,$(UNTIMED) $(LIVE) $(COMMANDS)) $(ARGS)
+gpu-commands: $(DEV_STAMP) ; @$(PY) -m pytest $(COMMANDS) $(ARGS)
 
 live: $(DEV_STAMP) ; @$(PY) -m pytest -n 6 --maxschedchunk 1 -p no:benchmark $(LIVE) $(ARGS)
 untimed: $(DEV_STAMP) ; @$(PY) -m pytest -n auto -p no:benchmark $(UNTIMED) $(ARGS)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import WHY
 from tests.helpers import compared, measured, small_run, typed
+from tests.readme_commands import COMMANDS, ELSEWHERE, blocks, written_commands
 from tests.record.notebooks import sources
 from tests.record.readme import (
     BY,
@@ -125,20 +126,15 @@ def test_the_readmes_pictures_and_its_comparison_are_those_of_the_recordings(dra
         assert f"{begin}\n{part}\n{end}" in README, f"out of date: {BY}"
 
 
-def code(language: str) -> list[str]:
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    return [block for written, block in blocks if written == language]
-
-
 def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
     laptop, few_shapes, tmp_path, monkeypatch
 ):
     """In the README's order. Exit code 2 and the reason where a line is marked GPU; 1 for an unwritten solution."""
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
-    [first, declared] = [block for block in code("python") if "cupy" not in block]
+    [first, declared] = [block for block in blocks("python") if "cupy" not in block]
     (tmp_path / "mine.py").write_text(declared, encoding="utf-8")
     lines = [
-        line for block in code("") for line in block.splitlines() if line.startswith("worklog ")
+        line for block in blocks() for line in block.splitlines() if line.startswith("worklog ")
     ]
     for line in lines:
         command, about = re.split("  +", line, maxsplit=1)
@@ -154,6 +150,12 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
     names = {"A": matrices[0], "B": matrices[1]}
     exec(first, names)
     assert (names["C"] == 64).all() and isinstance(names["run"], Run)
+
+
+def test_every_command_is_typed_on_a_gpu():
+    typed_there = {command.written for command in COMMANDS} | ELSEWHERE
+    assert written_commands() == typed_there
+    assert len(blocks("python")) == 3
 
 
 def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack():

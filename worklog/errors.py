@@ -8,10 +8,12 @@ tells from other errors.
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -115,3 +117,25 @@ def memory_is_full(error: BaseException) -> OutOfMemory | None:
         if isinstance(error, MemoryError)
         else None
     )
+
+
+def kind_and_message(error: Exception) -> str:
+    """Describe an error in one line: its kind, and the first line of its message."""
+    message = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def apart(what: str, work: Callable[[], Result], otherwise: Result, notes: list[str]) -> Result:
+    """Return what `work` returns, or `otherwise` if it fails: for what follows a verdict.
+
+    what: the work, as a noun with its article
+    notes: gets one line about the failure
+    Raises Interrupted.
+    """
+    try:
+        return work()
+    except Interrupted:
+        raise
+    except Exception as error:  # of any kind: no error may replace a verdict
+        notes.append(f"{what} failed, which doesn't change the verdict: {kind_and_message(error)}")
+        return otherwise

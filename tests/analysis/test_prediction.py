@@ -176,3 +176,12 @@ def test_without_a_bound_one_line_says_why(kernel, why):
         and why in str(shown)
         and "\n" not in str(shown)
     )
+
+
+def test_one_timed_rung_is_enough_to_say_how_far_rungs_are_above_their_bounds():
+    whole = predicted(plain())
+    name, timed = next((name, of) for name, of in whole.rungs.items() if of.factor is not None)
+    alone = replace(whole, rungs={name: timed})
+    assert alone.sentences[1].startswith(
+        f"the 1 rungs take {timed.factor:.2f} to {timed.factor:.2f} times their bounds at {timed.shape} "
+    )

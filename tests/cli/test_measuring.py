@@ -2,8 +2,13 @@
 
 import json
 import re
+import shlex
+import sys
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,9 @@ import pytest
 from tests.cli.conftest import worklog
 from tests.cli.test_mistakes import FILES
 from tests.helpers import GPU, measured, small_run
+from worklog import plots
+from worklog.cli import figures
+from worklog.cli.figures import markers
 from worklog.kernel import LADDER
 from worklog.kernel.best import table
 from worklog.problem import Shape, drawn
@@ -118,6 +126,17 @@ def test_a_measured_sweep_is_shown_and_exits_with_1_if_a_kernel_failed(monkeypat
     ), result.output
 
 
+def test_a_sweep_of_tiles_that_cannot_be_starts_no_workers(monkeypatch):
+    def start(*_: Any) -> None:
+        raise AssertionError("workers were started")
+
+    monkeypatch.setattr("worklog.cli.options.live_wanted", lambda **_: True)
+    for name in ("Workers", "Cluster"):
+        monkeypatch.setattr(f"worklog.cli.run.{name}", start)
+    result = worklog("sweep", "tiles_2d", "--axis", "BM=64", "--where", "XX == 64")
+    assert result.exit_code == 2 and "XX" in result.stderr, result.output
+
+
 def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked):
     result = worklog("ablate", "naive", "--size", "512")
     assert result.exit_code == 0 and result.stdout.splitlines()[-1].startswith("run saved: ")
@@ -128,3 +147,92 @@ def test_ablate_shows_the_effect_of_each_pitfall_and_saves(asked):
         pitfall.setting for pitfall in PITFALLS if pitfall.article
     }
     assert all(effect["factor"] == effect["biased"] / effect["unbiased"] for effect in effects)
+
+
+@pytest.fixture
+def article(monkeypatch, tmp_path):
+    """An article of two kernels and an ablation. The real child process measures it on a virtual GPU.
+
+    Yields how often each of the two charts was drawn that don't depend on the run.
+    """
+    (tmp_path / "README.md").write_text("\n".join(markers("table")))
+    quick = (("least_samples", 6), ("most_samples", 12), ("budget_s", 0.1), ("hot_ms", 0.0))
+    jobs, _ = bench.jobs_of(["naive", "cuBLAS"], [64, 128], quick)
+    for job in bench.ablation_jobs("naive", [64]):
+        if job.pitfalls:
+            jobs.append(replace(job, changed=(*job.pitfalls.items(), *quick)))
+    jobs.sort(key=lambda job: job.problem.flops)
+    command = (sys.executable, "-m", "tests.virtual.ladder_job")
+    monkeypatch.setattr(bench, "article_jobs", lambda: jobs)
+    monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    monkeypatch.setattr(bench, "source_changed", lambda *_: False)  # a function stands in for it
+    monkeypatch.setattr(bench, "carry_out", partial(bench.carry_out, command=command))
+    monkeypatch.setattr(plots, "rendered", lambda chart: {".svg": chart.svg().encode()})
+    counts = Counter[str]()
+
+    def fails() -> plots.Drawing:
+        counts["fails"] += 1
+        raise ValueError("no such chart")
+
+    def drawn() -> plots.Drawing:
+        counts["drawn"] += 1
+        return plots.traffic()
+
+    monkeypatch.setattr(figures, "others", lambda recorded=True: {"fails": fails, "drawn": drawn})
+    return counts
+
+
+def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, monkeypatch):
+    """Each step of the live command, up to the figures and the README's table."""
+    stop, carry_out = threading.Event(), bench.carry_out
+    seen: list[int] = []
+
+    def interrupted(jobs: Sequence[Job], *given: Any, progress: Any, **how: Any) -> Run:
+        def report(done: int, total: int, doing: str) -> None:
+            if done == 2:
+                stop.set()
+            progress(done, total, doing)
+
+        return carry_out(jobs, *given, progress=report, stop=stop, **how)
+
+    def counting(jobs: Sequence[Job], *given: Any, **how: Any) -> Run:
+        seen.append(len(jobs))
+        return carry_out(jobs, *given, **how)
+
+    monkeypatch.setattr(bench, "carry_out", interrupted)
+    first = worklog("article", "--out", "my charts")
+    assert first.exit_code == 130 and not Path("my charts").exists()
+    said = re.fullmatch(
+        r"worklog: interrupted: (\d) of (\d+) measurements are kept in (\S+)\n"
+        r"nothing is measured again by: worklog (.*)",
+        first.stderr.strip(),
+    )
+    assert said is not None, first.stderr
+    kept, of, path = int(said[1]), int(said[2]), said[3]
+    assert kept == len(Run.load(path).measurements) in (2, 3)
+    monkeypatch.setattr(bench, "carry_out", counting)
+    second = worklog(*shlex.split(said[4]))
+    assert second.exit_code == 1, second.stderr
+    assert second.stdout.startswith("live · a virtual GPU · ") and "cut short" not in second.stdout
+    assert second.stdout.endswith("table rewritten: README.md\n")
+    assert "  fails: ValueError: no such chart" in second.stderr
+    assert f"--resume {path} --out 'my charts'" in second.stderr
+    assert seen == [of - kept] and len(Run.load(path).measurements) == of
+    drawn = {path.stem for path in Path("my charts").glob("*.svg")}
+    assert {"ladder", "ablation_naive", "drawn"} <= drawn
+    assert article == {"fails": 1, "drawn": 1}
+    monkeypatch.setattr(bench, "live_wanted", lambda: False)
+    worklog(*shlex.split(said[4]))
+    assert seen == [of - kept] and article == {"fails": 2, "drawn": 2}, "nothing was measured"
+
+
+def test_a_run_of_other_settings_is_not_resumed(article):
+    small_run(measurements=[measured("naive", 64)]).save("run.jsonl")
+    asked_again = worklog("article", "--resume", "run.jsonl", "--set", "l2=warm")
+    assert "--resume keeps the run's settings: omit --set" in asked_again.stderr
+    elsewhere = worklog("article", "--resume", "run.jsonl")
+    assert elsewhere.exit_code == 2
+    assert (
+        "run.jsonl can't be resumed: GPU name NVIDIA H200 there, a virtual GPU" in elsewhere.stderr
+    )
+    assert "nothing is measured again by" not in elsewhere.stderr

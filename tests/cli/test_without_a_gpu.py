@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
 from tests.helpers import PLAIN, RACY, measured, small_run
@@ -88,7 +90,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
 
     given = list[Collection[str]]()
 
-    def draw_all(taken: Run, out: Path, others: Collection[str]) -> plots.Drawn:
+    def draw_all(taken: Run, out: Path, others: Collection[str], _: object) -> plots.Drawn:
         given.append(others)
         paths = [
             out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")
@@ -102,7 +104,9 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
         "worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
     )
     saved(runs_dir() / "latest.json")
-    alone = worklog("article").stdout
+    assert "run it in a checkout of worklog, or name a folder" in one_line(worklog("article"))
+    assert not Path("figures").exists()
+    alone = worklog("article", "--out", "figures").stdout
     assert alone.endswith("table not rewritten in README.md: there is no such file\n")
     readme = tmp_path / "README.md"
     readme.write_text("\n".join(markers("table")))
@@ -125,6 +129,23 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
         "figures", "--run", "h200", "--out", "drawn"
     )  # whose sizes a recording has, unlike a run's of this machine
     assert ["sizes" in others for others in given] == [False, False, False, False]
+
+
+@pytest.mark.parametrize("command", ["article", "figures"])
+def test_a_figure_that_fails_is_named_after_everything_else_is_done(command, monkeypatch, tmp_path):
+    """The table is rewritten, and the exit code is 1."""
+    drawn = plots.Drawn(failed={"ladder": "KeyError: 'x' (rates.py:1)"}, source=Path("kept.jsonl"))
+    monkeypatch.setattr(plots, "draw_all", lambda *given: drawn)
+    monkeypatch.setattr(
+        "worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
+    )
+    saved(runs_dir() / "latest.json")
+    (tmp_path / "README.md").write_text("\n".join(markers("table")))
+    result = worklog(command)
+    assert result.exit_code == 1 and "1 figure could not be drawn" in result.stderr
+    assert "  ladder: KeyError: 'x' (rates.py:1)\n" in result.stderr
+    assert "`worklog figures --run kept.jsonl`" in result.stderr
+    assert result.stdout.endswith("table rewritten: README.md\n") is (command == "article")
 
 
 def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):

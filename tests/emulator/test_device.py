@@ -6,7 +6,7 @@ import pytest
 from tests.emulator.helpers import HEAD, cuda, kernel, ptx, run
 from worklog.emulator import launch, load
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
-from worklog.emulator.reports import BadLaunch
+from worklog.emulator.reports import BadLaunch, TooLarge
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
@@ -165,6 +165,28 @@ def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted(
     assert result.printed[:3] == (f"-7  3.00{rest}", f"-7 19.00{rest}", "   5 4294967295")
     assert result.printed[3:] == ("0",) * 17 + ("… and 303 more calls of printf",)
     assert result.ok and out[0] == 7
+
+
+@pytest.mark.parametrize(
+    "call",
+    ['"%2000000000d", 1', '"%*d", 2000000000, 1', '"%.99999f", 1.0', '"%.*f|", 5000, 1.0',
+     '"%*d", 1 << 31, 1', f'"%{"9" * 5000}d", 1'],
+)  # fmt: skip
+def test_a_number_of_more_characters_than_c_guarantees_is_refused(call):
+    with pytest.raises(TooLarge, match=r"^printf prints '%.* characters: use at most 4,095$"):
+        run(kernel(f"  printf({call});", ""), [])
+
+
+def test_negative_widths_and_precisions_are_those_of_c():
+    body = r'  printf("%*d|%.*f|%.*d|%4095d\n", -4, 5, -1, 0.5, -1, 7, 1);'
+    assert run(kernel(body, ""), [], block=1).printed == ("5   |0.500000|7|" + " " * 4094 + "1",)
+
+
+def test_what_is_printed_without_a_new_line_takes_bounded_memory():
+    body = '  for (int i = 0; i < 1000; i++) printf("%4000d", i);'
+    printed = run(kernel(body, ""), [], block=1).printed
+    assert printed[-1] == "… and 975 more calls of printf" and len(printed[0]) == 100_000
+    assert len(printed) == 2
 
 
 def test_a_vector_of_parameters_and_registers_that_are_declared_without_a_space():

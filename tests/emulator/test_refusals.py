@@ -4,6 +4,7 @@ PTX and odd arguments end in such an error or in a result.
 
 import math
 import re
+import resource
 from contextlib import suppress
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def test_the_emulator_has_most_instruction_forms_of_hopper():
 
 
 PIECES = sorted({piece for form in INSTRUCTIONS for piece in re.findall(r"\w+|\W", form)})
+PIECES += ["0f7F800000", "0dFFF0000000000000", "0d7FF8000000000000"]
 CHANGES = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["", *PIECES])), max_size=3)
 
 
@@ -86,6 +88,7 @@ ODD = [
     [1],
     object(),
     1j,
+    np.complex64(1),
     True,
     np.float64(1e300),
     np.zeros(3, object),
@@ -208,6 +211,52 @@ def test_a_launch_too_large_to_emulate():
         TooLarge, match=r"^140,735,340,806,145 blocks are too many .* use a smaller size$"
     ):
         run(SIMPLE, [OUT, 4, 1.0], grid=(2**31 - 1, 65_535))
+
+
+HUGE = 1 << 33
+MODULES = {
+    "loading the __device__ variables of k needs about 8,192 MiB": f""".visible .global .b8 g[{HUGE}];
+.visible .entry k() {{ st.global.u8 [g], 1; ret; }}""",
+    "loading .* needs about 4,398,046,511,104 MiB": f""".visible .global .b8 g[{2**62}];
+.visible .entry k() {{ st.global.u8 [g], 1; ret; }}""",
+    "recording who accesses g in k needs about 5,120 MiB": """.visible .global .b8 g[134217728];
+.visible .entry k() { st.global.u8 [g], 1; ret; }""",
+    "k needs about .* MiB": f".visible .entry k() {{ .local .b8 s[{HUGE}]; ret; }}",
+}
+
+
+@pytest.mark.parametrize("message", MODULES)
+def test_memory_that_this_process_cannot_allocate_is_refused(message):
+    """And none of it is."""
+    page, pages = resource.getpagesize(), int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    resource.setrlimit(resource.RLIMIT_AS, (page * pages + (1 << 30), limits[1]))
+    try:
+        with pytest.raises(TooLarge, match=f"^{message}.*: (make them|use a|run fewer)"):
+            launch(load(HEAD + MODULES[message]), (1,), 32, [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+@pytest.mark.parametrize("size", [32_764, 32_765, HUGE])
+def test_parameters_are_limited_as_on_a_gpu(size):
+    entry = load(f"{HEAD}.visible .entry k(.param .align 1 .b8 s[{size}]) {{ ret; }}")
+    if size <= 32_764:
+        assert launch(entry, (1,), 32, [1]).ok
+        return
+    with pytest.raises(
+        BadLaunch, match=f"parameters of k have {size:,} bytes, and .* 32,764: pass"
+    ):
+        launch(entry, (1,), 32, [1])
+
+
+@pytest.mark.parametrize("value", [1j, np.complex64(1), None, "1"])
+def test_an_argument_that_is_no_real_number_is_refused(value):
+    entry = load(f"{HEAD}.visible .entry k(.param .f32 x) {{ ret; }}")
+    with pytest.raises(BadLaunch, match=r"^argument 0 must be a number \(\.f32\), got "):
+        launch(entry, (1,), 32, [value])
 
 
 def test_every_place_with_a_mistake_is_listed():

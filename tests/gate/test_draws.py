@@ -1,20 +1,19 @@
 """A seed draws the same launches on every machine, so that a verdict that states it can be repeated: shapes, scalars,
-data and what surrounds them; and what a search for rare paths chooses from. `python -m tests.gate.test_draws` notes
-them in draws.json.
+data and what surrounds them; and what a search for rare paths chooses from. `python -m tests.gate.test_draws` lists
+them in draws/, a line a launch.
 """
 
-import json
 import math
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.gate.kernels import sequential
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
+from tests.noted import keep, require_as_noted
 from worklog.emulator import EmulatedDevice
 from worklog.gate import Memory, SgemmChecker, exact
 from worklog.gate.edges import mistake_in
@@ -22,7 +21,7 @@ from worklog.gate.search import Search
 from worklog.kernel import rung
 from worklog.problem.gemm import Domain, Shape
 
-DRAWS = Path(__file__).with_name("draws.json")
+DRAWS = Path(__file__).with_name("draws")
 AROUND = 64  # elements beside each matrix
 CASES: dict[str, tuple[Shape, Domain, str, str]] = {
     "any shape": (Shape(96, 80, 72), Domain(), "fp32", "emulated"),
@@ -43,28 +42,36 @@ CASES: dict[str, tuple[Shape, Domain, str, str]] = {
 }
 
 
-def draws(name: str) -> dict[str, str]:
-    """Of each stage, a digest of the launches of a right kernel."""
+def digest(*data: bytes) -> str:
+    return sha256(b"".join(data)).hexdigest()[:8]
+
+
+def draws(name: str) -> str:
+    """Of each stage, the launches of a right kernel: sizes and scalars, and of each matrix its place and a digest of
+    its data with what surrounds it.
+    """
     shape, domain, claimed, source = CASES[name]
-    device, digest, by_stage = NumpyDevice(source), sha256(), dict[str, str]()
+    device, lines = NumpyDevice(source), list[str]()
 
     def noted(p: Problem) -> None:
-        digest.update(repr((p.m, p.n, p.k, float(p.alpha), float(p.beta))).encode())
-        for buffer in (p.a_buffer, p.b_buffer, p.c_buffer):
-            digest.update(
-                f"{buffer.start} {buffer.size}".encode() + buffer.beyond(AROUND, AROUND).tobytes()
-            )
+        words = [f"{p.m} {p.n} {p.k} alpha={float(p.alpha)} beta={float(p.beta)}"]
+        for letter, buffer in zip("ABC", (p.a_buffer, p.b_buffer, p.c_buffer), strict=True):
+            data = digest(buffer.beyond(AROUND, AROUND).tobytes())
+            words.append(f"{letter}: {buffer.size} at {buffer.start} {data}")
+        lines.append(", ".join(words))
         sequential(p)
 
     checker = SgemmChecker(device, shape, seed=0)
+    before = 0
     for stage in checker.stages(NumpySubject(device, noted, domain, claimed=claimed)):
         assert stage.passed, stage.detail
-        by_stage[stage.name] = digest.hexdigest()[:12]
-    return by_stage
+        lines.insert(before, f"[{stage.name}]")
+        before = len(lines)
+    return "\n".join(lines) + "\n"
 
 
-def searched(name: str) -> dict[str, str]:
-    """Of a search in a rung for a few generations: digests of its rows, and of the first three problems."""
+def searched(name: str) -> str:
+    """Of a search in a rung for a few generations: its columns, and the first three problems."""
     device = EmulatedDevice()
     subject, memory = rung(name).load(device), Memory(device, np.random.default_rng(0))
     problem = exact.ExactProblem(
@@ -77,19 +84,19 @@ def searched(name: str) -> dict[str, str]:
         patch.setattr(Search, "hopeful", lambda self: False)
         search = Search(subject, key, coverage, memory.rng)
         search.explore(math.inf)
-    rows = sha256(
-        b"".join(np.ascontiguousarray(search.rows[of]).tobytes() for of in sorted(search.rows))
-    )
-    by_problem = {"rows": rows.hexdigest()[:12]}
+    lines = list[str]()
+    for column in sorted(search.rows):
+        values = np.ascontiguousarray(search.rows[column])
+        lines.append(f"{column}: {len(values)} rows {digest(values.tobytes())}")
     for number in range(3):
         price, row = search.next(math.inf)
         problem, shifts, words = search.problem(row, "fp32")
-        arrays = [
-            array.tobytes() for array in (problem.a, problem.b, problem.before) if array is not None
-        ]
-        text = f"{price:.6g} {shifts} {words} {problem.alpha} {problem.beta}"
-        by_problem[f"problem {number}"] = sha256(text.encode() + b"".join(arrays)).hexdigest()[:12]
-    return by_problem
+        lines.append(f"problem {number}: {words}, price {price:.6g}, shifts {shifts}")
+        lines.append(f"    alpha={problem.alpha} beta={problem.beta}")
+        for letter, array in zip("ABC", (problem.a, problem.b, problem.before), strict=True):
+            if array is not None:
+                lines.append(f"    {letter}: {array.shape} {digest(array.tobytes())}")
+    return "\n".join(lines) + "\n"
 
 
 ALL = {name: partial(draws, name) for name in CASES}
@@ -98,13 +105,20 @@ ALL |= {f"rare paths of {name}": partial(searched, name) for name in ("naive", "
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_seed_draws_the_same_launches(name):
-    noted: dict[str, Any] = json.loads(DRAWS.read_text(encoding="utf-8"))
-    assert ALL[name]() == noted.get(name), (
-        "other launches: if that is meant, python -m tests.stale --make draws"
-    )
+    advice = "other launches: if that is meant, python -m tests.stale --make draws"
+    require_as_noted(DRAWS, name, ALL[name](), advice)
+
+
+def test_other_launches_fail_with_what_differs(tmp_path):
+    keep(tmp_path, {"a case": "[products]\n16 16 8 alpha=1\n16 16 9 alpha=1\n"})
+    with pytest.raises(pytest.fail.Exception, match=r"-16 16 9 alpha=1\n\+16 16 9 alpha=-3"):
+        require_as_noted(tmp_path, "a case", "[products]\n16 16 8 alpha=1\n16 16 9 alpha=-3\n", "")
+    with pytest.raises(pytest.fail.Exception, match="what to do\n--- as it was kept"):
+        require_as_noted(tmp_path, "a new case", "[products]\n", "what to do")
+    keep(tmp_path, {"a new case": "[products]\n"})
+    assert [file.name for file in tmp_path.iterdir()] == ["a_new_case.txt"]
 
 
 if __name__ == "__main__":
-    DRAWS.write_text(
-        json.dumps({name: of() for name, of in ALL.items()}, indent=1) + "\n", encoding="utf-8"
-    )
+    for changed in keep(DRAWS, {name: of() for name, of in ALL.items()}):
+        print(f"other launches: {changed}")

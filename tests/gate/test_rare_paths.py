@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,10 +69,10 @@ def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_lau
     few_shapes, monkeypatch
 ):
     explore, posed, ratios = search.Search.explore, search.Search.problem, list[np.ndarray]()
-    seconds = list[float]()
+    allowed = list[float]()
 
-    def explored(self: search.Search, deadline: float) -> None:
-        explore(self, deadline)
+    def explored(self: search.Search, most: float) -> None:
+        explore(self, most)
         for note in np.flatnonzero(self.notes.any(axis=1)):
             assert self.work[self.best[0, note]] == self.work[self.notes[note]].min()
         assert not self.tells(self.rows)[1:, self.rows["K"] == 1].any(), (
@@ -87,7 +86,8 @@ def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_lau
         return made, *rest
 
     def judged(subject: Any, memory: Memory, *given: Any) -> Any:
-        seconds.append(memory.device.deadline - time.thread_time())
+        device = memory.device
+        allowed.append(device.most_instructions - device.instructions)
         return mistake_in(subject, memory, *given)
 
     monkeypatch.setattr(search, "mistake_in", judged)
@@ -96,7 +96,8 @@ def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_lau
     checked("alpha == 0.3f && beta > 7.0f", "beta = 0.0f;", quick=True)
     sizes = np.concatenate(ratios)
     assert sizes.min() > 0.7 and sizes.max() < 1.5
-    assert search.QUICK_S < max(filter(math.isfinite, seconds)) <= 1.5 * search.QUICK_S
+    most = max(filter(math.isfinite, allowed))
+    assert search.QUICK_EFFORT < most <= 1.5 * search.QUICK_EFFORT
 
 
 def edited(name: str, old: str, new: str) -> Checked:
@@ -341,7 +342,7 @@ def test_quick_leaves_out_the_search_for_expensive_launches_but_names_what_they_
 
 
 def test_a_condition_that_takes_too_long_to_find_is_left_out(few_shapes, monkeypatch):
-    monkeypatch.setattr(search, "CPU_S", 0.0)
+    monkeypatch.setattr(search, "EFFORT", 0.0)
     result, line = checked("K > 1041204192", quick=True)
     assert result.verdict.never_ran == (NeverRan(line, line, "", True),)
 

@@ -21,7 +21,7 @@ from worklog.harness.calibration import calibrate, certificate
 from worklog.kernel import LIMITS
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.runs import recorded_run
+from worklog.runs import allowed_us, recorded_run
 
 
 def test_a_calibration_finds_what_the_gpu_was_given():
@@ -55,6 +55,18 @@ def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope, 
     assert found.offset_us == approx(2.8 + (slope - 1) * 20), "halfway between 10 and 30 µs"
     assert found.slope == approx(slope, rel=1e-5)
     assert found.error_us[1000.0] == approx(1000 * (slope - 1), rel=0.1, abs=1e-6)
+    assert found.within_tolerance is within
+
+
+@pytest.mark.parametrize(("beyond_us", "within"), [(0.0, True), (1e-9, False)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_error_as_large_as_the_tolerance_is_within_it(beyond_us, within, sign):
+    lengths = (1.0, 10.0, 30.0, 1000.0)
+    most = {known: allowed_us(known) for known in lengths}
+    over = dict.fromkeys(map("{:g}".format, lengths), 0.0)
+    over["1000"] = sign * (most[1000.0] + beyond_us)
+    found = replace(CALIBRATION, offset_us=0.0, offset_by_length_us=over)
+    assert abs(found.error_us[1000.0]) == most[1000.0] + beyond_us
     assert found.within_tolerance is within
 
 

@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
+from pytest import approx
 
 import worklog
 from tests.harness import fake_nvml
@@ -26,7 +28,7 @@ from tests.virtual.session import (
     timed,
 )
 from worklog.errors import BadSetting
-from worklog.gpu.clocks import Clocks, ClocksNotLocked, locked_clocks
+from worklog.gpu.clocks import SETTLES_S, Clocks, ClocksNotLocked, locked_clocks
 from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 from worklog.kernel import Kernel
@@ -299,3 +301,23 @@ def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
     else:
         assert "clocks as found" in label and "locked at" not in label and "run as root" in degraded
     assert fake_nvml.state()["sm"] is fake_nvml.state()["memory"] is None, "they are given back"
+
+
+def test_it_sleeps_while_the_clocks_settle_and_only_so_long(monkeypatch):
+    fake_nvml.write(runs_at=1980)
+    now, slept = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    def monotonic() -> float:
+        now[0] += 1e-4  # a query of the clock
+        return now[0]
+
+    monkeypatch.setattr(
+        "worklog.gpu.clocks.time", SimpleNamespace(sleep=sleep, monotonic=monotonic)
+    )
+    with pytest.raises(ClocksNotLocked, match="the lock did not take"), locked_clocks(345):
+        pass
+    assert 10 <= len(slept) <= 40 and sum(slept) == approx(SETTLES_S, rel=0.1)

@@ -126,6 +126,14 @@ CASES = {
         says=("not steady", "not converged"),
         device_s=WARMUP_LIMIT_US / 1e6 + 1.0,
     ),
+    "the last of several batches fits into the budget, too": Case(
+        {},
+        {"timer": "host", "budget_s": 8.0, "warmup": "none", "precision": 1e-5},
+        us=300_000.0,
+        reads=4.0,
+        n=(24, 30),
+        device_s=9.5,
+    ),
     "a host clock keeps to the budget of a long kernel, after the pause before a cold start": Case(
         {},
         {"timer": "host", "budget_s": 1.0, "warmup": "none"},

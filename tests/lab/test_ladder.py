@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.plots.conftest import full_run, ladder_run
+from tests.helpers import measured, small_run
+from tests.plots.conftest import full_run, ladder_run, measurement
 from worklog import lab
 from worklog.errors import BadSetting
 from worklog.kernel import memory_counts
@@ -108,6 +109,35 @@ def test_a_rung_or_a_setting_has_a_row_per_step_or_size():
     assert [(str(row[0]), str(row[1])) for row in steps.rows] == [("pipelined", "autotuned")]
     effect = lab.effect("warptiled", [256, 4096], timer="host")
     assert [str(row[1]) for row in effect.rows] == ["256", "4096"] and "–" not in effect.text()
+
+
+@pytest.mark.parametrize("lost", [{}, {"l2": "warm"}])
+def test_an_effect_without_one_of_its_two_times_has_no_difference(lost, monkeypatch):
+    def results(kernels, sizes, **setting):
+        found = [measured(kernels[0], n, us=100.0, **setting) for n in sizes]
+        if setting == lost:
+            found[0] = replace(found[0], status="skipped", time=None, reason="too slow")
+        return small_run(measurements=found)
+
+    monkeypatch.setattr(lab.rungs, "results", results)
+    first, second = lab.effect("naive", [256, 512], l2="warm").rows
+    ends = [str(cell) for cell in (first[2], first[3])]
+    assert ends.count("–") == 1 and ends.index("–") == len(lost) and str(first[4]) == "–"
+    assert "–" not in map(str, second)
+
+
+@pytest.mark.parametrize("lost", ["coalesced", "conflict_free", "warptiled"])
+def test_a_half_of_the_ladder_without_a_time_at_one_end_has_no_speedup(lost, monkeypatch):
+    run = ladder_run()
+    run.measurements.append(measurement("conflict_free", 4096, 3700.0, 0.72))
+    monkeypatch.setattr(lab.rungs, "results", lambda **_: run)
+    first = lab.climb()
+    assert [note.partition(":")[0] for note in first.notes[1:]] == [
+        "coalesced to conflict_free",
+        "conflict_free to warptiled",
+    ]
+    run.measurements = [m for m in run.measurements if m.kernel != lost]
+    assert lab.climb().notes[1:] == [note for note in first.notes[1:] if lost not in note]
 
 
 def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():

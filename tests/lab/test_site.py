@@ -1,9 +1,63 @@
 """Parts of the site's pages, without a browser: tests/browser/test_site.py opens them."""
 
+import base64
+import gzip
+import json
+import math
 import re
+from typing import Any
 
+import pytest
+
+from tests.lab.grid import UNBIASED_US, small_grid
 from worklog.analysis.accesses import access
 from worklog.lab import site
+from worklog.lab.readings import Answers, NotRecorded
+from worklog.problem import Shape
+from worklog.runs.documents import duration
+
+
+def data_of(file: bytes) -> dict[str, Any]:
+    """What the page's data.js holds."""
+    [text] = re.findall(r'^globalThis\.worklogData = "([\w+/=]+)";$', file.decode(), re.MULTILINE)
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def test_the_panel_of_the_site_has_the_reading_of_each_choice_beside_the_unbiased_one():
+    grid = small_grid()
+    few = {"timer", "l2", "clocks", "warmup"}
+    grid.measurements = [
+        m for m in grid.measurements if m.kernel == "warptiled" and {*m.changed} <= few
+    ]
+    data = data_of(site.answers(grid))
+    of = Answers([grid])
+    timed = [m for m in grid.measurements if m.status == "measured"]
+    computed = math.prod(len(pitfall.values) for pitfall in site.COMPUTED)
+    free = [len(site.QUEUE.values) if m.changed.get("timer") == "host" else 1 for m in timed]
+    assert 100 < len(data["answers"]) <= computed * sum(free)
+    start = data["start"]
+    assert (of.kernels[start["kernel"]], of.shapes[start["size"]]) == (
+        "warptiled",
+        Shape.of(1024),
+    )
+    for key, answer in data["answers"].items():
+        parts = {name: data["parts"][place] for name, place in answer.items()}
+        kernel, size, *_ = map(int, key.split("/"))
+        us = UNBIASED_US[of.kernels[kernel], of.shapes[size].m]
+        assert parts["unbiased"][0] == duration(us), key
+        assert parts["reading"][0] and parts["samples"][0], key
+        assert "missing" not in parts, key
+    chosen = [start["values"][place] for place in data["timed"]]
+    shown = data["answers"]["/".join(map(str, (start["kernel"], start["size"], *chosen)))]
+    assert data["parts"][shown["reading"]][0] != data["parts"][shown["unbiased"]][0]
+    assert data["table"].keys() >= {"kernels", "sizes", "naive"}
+
+
+def test_a_grid_without_an_unbiased_reading_makes_no_panel():
+    grid = small_grid()
+    grid.measurements = [m for m in grid.measurements if m.changed]
+    with pytest.raises(NotRecorded, match="no unbiased reading"):
+        site.answers(grid)
 
 
 def paragraphs(*texts: str) -> str:

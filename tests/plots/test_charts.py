@@ -1,11 +1,9 @@
 """What every chart states: finding, source, words and alt text; nothing overlaps at any number of rows; both palettes
 are complete; none looks different without a word; and what can't be drawn says why. Each chart is drawn once.
 
-`python -m tests.plots.test_charts` notes in looks.json how they look, and writes those that have changed as SVG.
+`python -m tests.plots.test_charts` lists in looks/ what they draw, and writes those that have changed as SVG.
 """
 
-import hashlib
-import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,8 +21,10 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from tests.helpers import CALIBRATION, measured, small_run
+from tests.noted import file_of, keep, require_as_noted
 from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
+from tests.plots.drawing import listed
 from worklog import lab, plots
 from worklog.analysis.accesses import access
 from worklog.errors import BadSetting
@@ -43,7 +43,7 @@ from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
 
-LOOKS = Path(__file__).with_name("looks.json")
+LOOKS = Path(__file__).with_name("looks")
 H200, EMULATED = full_run().label, "emulated · sm_90 PTX"
 COMPARED, LIVE = "recorded · NVIDIA H200", "live · NVIDIA H200"
 COUNTED = LadderCounts(
@@ -329,12 +329,6 @@ def collisions(chart: Chart, slack: float = 0.5) -> list[str]:
     ]
 
 
-def look(chart: Chart) -> str:
-    """Of the drawing to a tenth of a point, as processors differ in the last digits, and of its words."""
-    rounded = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}", chart.svg())
-    return hashlib.sha256((rounded + chart.alt).encode()).hexdigest()[:12]
-
-
 def said(chart: Chart) -> str:
     """All words of a chart."""
     return "\n".join(text.get_text() for text in texts(chart))
@@ -380,10 +374,34 @@ def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(n
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_chart_looks_as_it_was_last_looked_at(name):
-    noted = json.loads(LOOKS.read_text(encoding="utf-8"))
-    assert noted.get(name) == look(drawn(name)), (
-        "another drawing: python -m tests.stale --make looks, and look at it"
-    )
+    advice = "another drawing: python -m tests.stale --make looks, and look at it"
+    require_as_noted(LOOKS, name, listed(drawn(name).svg()), advice)
+
+
+def test_no_drawing_is_kept_of_a_chart_that_is_gone():
+    assert {*LOOKS.iterdir()} <= {file_of(LOOKS, name) for name in CASES}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda chart: chart.texts[0].set_text("another"), "+text 'another' fill="),
+        (lambda chart: chart.texts[0].set_fontsize(7), "7.0 pt"),
+        (lambda chart: chart.texts[0].set_color("#0072b2"), "fill=#0072b2"),
+        (lambda chart: chart.axes[0].patches[0].set_width(30), "+path fill="),
+        (lambda chart: chart.axes[0].lines[0].set_linewidth(2), "width=2"),
+        (lambda chart: chart.axes[0].lines[0].set_visible(False), "-path fill=none"),
+        (lambda chart: chart.axes[0].set_xlim(0, 70), "-mark #"),
+    ],
+)
+def test_another_drawing_fails_with_what_differs(change, line, tmp_path):
+    chart = CASES["ladder"].draw()
+    keep(tmp_path, {"ladder": listed(chart.svg())})
+    require_as_noted(tmp_path, "ladder", listed(chart.svg()), "")
+    change(chart)
+    with pytest.raises(pytest.fail.Exception, match="look at it") as failure:
+        require_as_noted(tmp_path, "ladder", listed(chart.svg()), "look at it")
+    assert line in str(failure.value)
 
 
 def test_the_recordings_are_drawn_without_overlaps():
@@ -458,12 +476,7 @@ def test_what_cannot_be_drawn_has_a_reason(draw, message):
 
 
 if __name__ == "__main__":
-    noted, folder = (
-        json.loads(LOOKS.read_text(encoding="utf-8")),
-        Path(tempfile.mkdtemp(prefix="looks")),
-    )
-    now = {name: look(drawn(name)) for name in CASES}
-    for name in (name for name in CASES if now[name] != noted.get(name)):
+    folder = Path(tempfile.mkdtemp(prefix="looks"))
+    for name in keep(LOOKS, {name: listed(drawn(name).svg()) for name in CASES}):
         (folder / f"{name}.svg").write_text(drawn(name).svg(), encoding="utf-8")
         print(f"another drawing of {name}: {folder / name}.svg")
-    LOOKS.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")

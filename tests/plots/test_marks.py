@@ -32,8 +32,10 @@ from worklog.plots import (
     DIAGRAMS,
     FIGURES,
     Chart,
+    NotDrawn,
     ablation,
     bars,
+    calibration,
     draw_all,
     ladder,
     lines,
@@ -57,7 +59,7 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.problem.gemm import Shape
-from worklog.runs import Estimate, NothingToDraw, recorded_run, recordings
+from worklog.runs import BadRunFile, Estimate, NothingToDraw, recorded_run, recordings
 from worklog.runs.changes import compare, side_of
 from worklog.runs.comparison import open_comparison
 from worklog.runs.measurement import Measurement
@@ -277,6 +279,19 @@ def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the
     assert [line.get_xdata() for line in lines[1::2]] == [approx([10.0]), approx([-10.0])]
     three[0].gpu = replace(three[0].gpu, name="another")
     assert plots.history("a", three[::-1]).axes[0].lines[-1].get_ydata() == approx([0.0, 10.0])
+
+
+def test_a_size_of_one_run_has_no_line_in_a_history_and_no_say_in_what_it_finds():
+    first, second, third = on_three_days()
+    second.measurements.append(measured("a", 1024))
+    both = plots.history("a", [first, second])
+    assert "1024" not in both.headline and "1024" not in both.alt
+    assert both.axes[0].lines[-1].get_ydata() == approx([0.0, 100 / 9])
+    assert len(both.axes[0].lines) == len(plots.history("a", [first, third]).axes[0].lines)
+    third.measurements.append(measured("a", 1024, us=300.0))
+    assert "at 1024: +200.0 %" in plots.history("a", [first, second, third]).headline
+    with pytest.raises(NothingToDraw, match="no two runs"):
+        plots.history("a", [first, small_run(measurements=[measured("a", 1024)])])
 
 
 def test_an_effect_that_is_not_known_at_a_size_has_no_colour():
@@ -550,6 +565,39 @@ def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_l
         in (tmp_path / "README.md").read_text()
     )
     assert {"lines_fast", "lines_slow"} <= set(draw_all(benchmark(), tmp_path).charts)
+
+
+def test_one_chart_that_fails_is_named_and_the_others_are_drawn(tmp_path, monkeypatch):
+    """A chart may fail while it is made, or while its file is rendered."""
+
+    def unrendered() -> Drawing:
+        chart = calibration(of())
+        chart.drawn = lambda: {}["no such key"]  # type: ignore[method-assign]
+        return chart
+
+    def broken() -> Drawing:
+        raise ValueError("two\nlines")
+
+    def damaged() -> Drawing:
+        raise BadRunFile("the recording is damaged: install it again")
+
+    monkeypatch.setattr(Drawing, "encoded", lambda self, svg: b"")
+    run = of()
+    run.save(tmp_path / "a run.jsonl")
+    others = {"calibration": unrendered, "peers": broken, "traffic": damaged}
+    files = draw_all(run, tmp_path / "figures", others)
+    assert set(files.charts) == {"headline"} and files.missing.keys().isdisjoint(files.failed)
+    assert re.fullmatch(r"ValueError: two lines \(test_marks\.py:\d+\)", files.failed["peers"])
+    assert files.failed["calibration"].startswith("KeyError: 'no such key' (test_marks.py:")
+    assert files.failed["traffic"] == "the recording is damaged: install it again"
+    assert not [*(tmp_path / "figures").glob("calibration*")]
+    page = (tmp_path / "figures" / "README.md").read_text()
+    assert f"Not drawn: `peers`, {files.failed['peers']}" in page
+    with pytest.raises(NotDrawn, match="3 figures could not be drawn") as error:
+        files.require_whole()
+    assert all(f"  {name}: {why}" in str(error.value) for name, why in files.failed.items())
+    assert f"`worklog figures --run '{tmp_path}/a run.jsonl'`" in str(error.value)
+    draw_all(of(), tmp_path / "others").require_whole()
 
 
 def test_neither_the_users_style_nor_the_palette_changes_what_is_the_users(h200):

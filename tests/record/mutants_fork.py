@@ -1,7 +1,7 @@
 """A pytest that collects all tests once and then forks for each mutant: mutants_of_code starts it in a copy of the
 checkout, with this file as a plugin. A request is a source as it was, the same with a change (both empty where pytest
 started with the change), the file, and the names of tests in the order in which they run. The answer is the first test
-that fails, "" if none does, or NEW_PROCESS where functions of this process can't take the change.
+that fails, or why there is no answer; NEW_PROCESS if functions of this process can't take the change.
 """
 
 import gc
@@ -15,10 +15,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import zip_longest
+from mmap import mmap
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,7 +29,6 @@ WITHOUT = [
     "--ignore=tests/gpu",
     "--ignore=tests/browser",
 ]  # a browser does not answer a forked process
-NEW_PROCESS = "needs a process that starts with the change"
 Key = tuple[str, str, int]  # of code: its file, its name in the module, its first line
 
 
@@ -64,32 +64,92 @@ def change(by_code: dict[Key, list[Any]], path: str, before: str, after: str) ->
     return True
 
 
-def first_failing(session: pytest.Session, names: list[str]) -> str:
-    """The first of these tests that fails; where a name has a value that the change alters, all of its function."""
+class Answer(NamedTuple):
+    """What tests say about a mutant; two empty words: no test notices it."""
+
+    test: str = ""  # the first test that fails
+    why: str = ""  # or the reason for which there is no answer: a time limit, a process that died
+
+
+NEW_PROCESS = Answer(why="needs a process that starts with the change")
+
+
+class Failures:
+    """A plugin that keeps the error of the last failed test."""
+
+    error: BaseException | None = None
+
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+        if call.excinfo and not call.excinfo.errisinstance(pytest.skip.Exception):
+            self.error = call.excinfo.value
+
+    def is_time_limit(self) -> bool:
+        """Return whether a test took too long, here or in a process that it waits for."""
+        if isinstance(self.error, TimeoutError | subprocess.TimeoutExpired):
+            return True
+        words = f"{type(self.error).__name__} {self.error}"
+        return "pytest-timeout" in words or "DeadKernelError" in words
+
+
+def chosen_items(session: pytest.Session, names: list[str]) -> list[pytest.Item]:
+    """Return these tests; where a name has a value that the change alters, all of its function."""
     by_name = defaultdict[str, list[pytest.Item]](list)
     for item in session.items:
         for name in {item.nodeid, item.nodeid.partition("[")[0]}:
             by_name[name].append(item)
-    chosen = [item for name in names for item in by_name[name] or by_name[name.partition("[")[0]]]
-    for item, after in zip_longest(chosen, chosen[1:]):
+    return [item for name in names for item in by_name[name] or by_name[name.partition("[")[0]]]
+
+
+def first_failing(session: pytest.Session, items: list[pytest.Item], running: Any) -> Answer:
+    """Return the first of these tests that fails, and not by a time limit.
+
+    running: shared memory that gets the index of the test that runs
+    """
+    failures = Failures()
+    session.config.pluginmanager.register(failures)
+    late = list[str]()
+    for index, (item, after) in enumerate(zip_longest(items, items[1:])):
+        running[:4] = index.to_bytes(4)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         if session.testsfailed:
-            session._setupstate.teardown_exact(None)
-            return item.nodeid
-    return ""
+            if not failures.is_time_limit():
+                return Answer(item.nodeid)
+            late.append(f"{item.nodeid} takes too long")
+            session.testsfailed = 0
+    return Answer(why=", ".join(late))
+
+
+def answer_in_forks(session: pytest.Session, by_code: dict[Key, list[Any]], request: Any) -> Answer:
+    """Run a request's tests in a forked process, and those behind a test in which it dies in another."""
+    path, before, after, names = request
+    items = chosen_items(session, names)
+    running = mmap(-1, 4)
+    dead = list[str]()
+    while items:
+        mine, theirs = Pipe(duplex=False)
+        if not (child := os.fork()):
+            possible = change(by_code, path, before, after)
+            theirs.send(first_failing(session, items, running) if possible else NEW_PROCESS)
+            os._exit(0)
+        theirs.close()
+        try:
+            answer = mine.recv()
+        except EOFError:
+            answer = None
+        os.waitpid(child, 0)
+        if answer:
+            return answer if answer.test or not dead else Answer(why=", ".join([*dead, answer.why]))
+        last = int.from_bytes(running[:4])
+        dead.append(f"{items[last].nodeid} ends its process")
+        items = items[last + 1 :]
+    return Answer(why=", ".join(dead))
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
     requests, by_code = Connection(int(os.environ["MUTANTS"])), functions()
     requests.send(len(session.items))
     while (request := requests.recv()) is not None:
-        path, before, after, names = request
-        if not (child := os.fork()):
-            possible = change(by_code, path, before, after)
-            requests.send(first_failing(session, names) if possible else NEW_PROCESS)
-            os._exit(0)
-        if os.waitpid(child, 0)[1]:
-            requests.send("the tests' process ends")
+        requests.send(answer_in_forks(session, by_code, request))
     return True
 
 
@@ -151,17 +211,17 @@ class Copy:
             self.process.wait()
             self.process = None
 
-    def ask(self, *request: object) -> str:
-        """The answer of the forked process. None within LONGEST_S is a failure."""
+    def ask(self, *request: object) -> Answer:
+        """Return the answer of the forked process; there is none after LONGEST_S."""
         self.requests.send(request)
         with suppress(EOFError):
             if self.requests.poll(LONGEST_S):
-                return str(self.requests.recv())
+                return Answer(*self.requests.recv())
         self.stop()
-        return "the tests take too long"
+        return Answer(why=f"the tests take more than {LONGEST_S} s")
 
-    def failing(self, file: str, changed: str, names: list[str], imported: bool) -> str:
-        """The first of these tests that fails with a changed file, "" if none does."""
+    def failing(self, file: str, changed: str, names: list[str], imported: bool) -> Answer:
+        """Return the first of these tests that fails with a changed file."""
         path, before = self.folder / file, (ROOT / file).read_text(encoding="utf-8")
         forks = not imported and (bool(self.process) or self.start())
         path.write_text(changed, encoding="utf-8")  # for processes that tests start
@@ -172,9 +232,9 @@ class Copy:
         try:
             answer = self.ask(str(path), before, changed, names) if forks else NEW_PROCESS
             if answer == NEW_PROCESS:
-                answer = (
-                    self.ask(str(path), "", "", names) if self.start() else "the tests don't start"
-                )
+                answer = Answer(why="the tests don't start")
+                if self.start():
+                    answer = self.ask(str(path), "", "", names)
                 self.stop()
             return answer
         finally:

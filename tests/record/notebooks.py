@@ -26,7 +26,8 @@ OPTIONS: dict[str, Any] = {
 }
 # A notebook that is made again stays the same: the gate's seed isn't drawn, and the seconds of a check aren't kept.
 SEEDED = "--IPKernelApp.exec_lines=import secrets; secrets.randbits = lambda bits: 8"
-SECONDS = re.compile(r" in \d+\.\d s(?= \(seed|\n|$)")
+SECONDS = re.compile(r"^time: \d+\.\d s(?:\n|$)", re.MULTILINE)
+MISSING = '"worklog is missing: `pip install` its checkout or its wheel, then restart"'
 WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
 
 
@@ -60,7 +61,7 @@ def install_cell(address: str) -> nbformat.NotebookNode:
     """
     how = f'%pip install --quiet "gemm-worklog @ git+{address}"'
     if not address:
-        how = 'raise ModuleNotFoundError("worklog is missing: `pip install` its checkout or its wheel, then restart")'
+        how = f"raise ModuleNotFoundError(\n        {MISSING}\n    )"  # as `ruff format` writes it
     first = "# Install worklog where it is missing, as in Colab"
     code = f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}

@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
+from tests.record.notebooks import sources
 from worklog.cli.figures import at_4096, markers, rewrite
-from worklog.kernel import FP32, TENSOR
+from worklog.kernel import FP32, RUNGS, TENSOR
 from worklog.kernel.best import table
 from worklog.plots.selection import class_of, error_of, leaders, rate
 from worklog.problem import drawn
@@ -38,11 +39,18 @@ def parts() -> dict[str, str]:
     """The text of each part."""
     recorded = at_4096()
     return {
+        "introduction": introduction(),
         "comparison": comparison_table(open_comparison()),
         "pictures": pictures(recorded),
         "chapters": chapters(recorded),
         "changes": changes(),
     }
+
+
+def introduction() -> str:
+    """Return the first paragraph, with the numbers of kernels and notebooks."""
+    words = WORDS["text"]["introduction"].strip()
+    return textwrap.fill(words.format(kernels=len(RUNGS), notebooks=len(sources())), 120)
 
 
 def chapter(name: str) -> Run:

@@ -283,3 +283,29 @@ def test_short_kernels_are_loaded_again_in_each_placement_and_launched_before_th
     assert sum(kernel() is not None for kernel in device.loaded) <= 4, (
         "the first, which describes it, and the last"
     )
+
+
+@pytest.mark.parametrize(
+    ("how", "changes"),
+    [
+        ({"probed": True}, True),
+        ({"inputs": "zeros"}, True),
+        ({"probed": True, "inputs": "zeros"}, True),
+        ({}, False),
+    ],
+)
+def test_a_loop_that_changes_the_inputs_restores_them_and_no_other_loads_them_again(how, changes):
+    device: Any = NumpyDevice()
+    checker = SgemmChecker(device, SHAPE, 0)
+    inputs = checker.buffers.abc[:2]
+    before = [device.download(buffer) for buffer in inputs]
+    loaded = list[bool]()
+    restore = checker.buffers.restore
+    checker.buffers.restore = lambda *hosts: (loaded.append(not hosts), restore(*hosts))
+    loop = Loop(checker, [NumpySubject(device, correct)], ("ours",), in_step=True, **how)
+    once(loop.launches[0])
+    device.synchronize()
+    loop.close()
+    assert loaded == [True] * changes
+    after = [device.download(buffer) for buffer in inputs]
+    assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))

@@ -1,13 +1,16 @@
 """Whatever a kernel does to its process, here it is a verdict: what was finished is kept, and the next one runs."""
 
+import re
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.helpers import GPU, measured, small_run
 from tests.lab.waiting import WAIT_S, gone, until
 from tests.runner.conftest import FOREIGN, mine
 from worklog.errors import BadSetting, CompileFailed, Interrupted, WorklogError
@@ -229,3 +232,59 @@ def test_ctrl_c_ends_a_kernel_that_hangs(call, says, pids):
     printed, _ = process.communicate(timeout=WAIT_S)
     assert printed.startswith("130 interrupted: ") and says in printed
     assert all(map(gone, pids()))
+
+
+@pytest.mark.parametrize("is_cut_short", [True, False])
+def test_a_resumed_run_keeps_what_it_has_and_gets_what_it_lacks(is_cut_short, tmp_path):
+    out = tmp_path / "run.jsonl"
+    first = measure("first", "fine", out=out)
+    if is_cut_short:
+        lines = out.read_text().splitlines()
+        out.write_text("\n".join([*lines[:-1], '{"kind": "measurement", "kernel": "cut sh']))
+    resumed = measure("last", "other", resumed=Run.load(out))
+    assert out.read_text().count('"end"') == 1
+    assert resumed.path == out and resumed.complete
+    for run in (resumed, Run.load(out)):
+        assert [m.kernel for m in run.measurements] == ["first", "fine", "last", "other"]
+        assert run.measurements[:2] == first.measurements
+        assert run.created == first.created and run.gpu == first.gpu
+        assert re.search(r"^from last at 512 on: resumed at 20.*calibrated again$", run.notes[-1])
+
+
+def test_an_interrupted_resumption_counts_all_measurements(pids, tmp_path):
+    out, stop = tmp_path / "run.jsonl", threading.Event()
+    measure("first", out=out)
+    how = {"stop": stop, "progress": lambda *_: pids() and stop.set()}
+    with pytest.raises(Interrupted, match=f"2 of 3 measurements are kept in {out}"):
+        measure("last", "hangs", resumed=Run.load(out), **how)
+    assert [m.kernel for m in Run.load(out).measurements] == ["first", "last"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        ({"gpu": replace(GPU, name="NVIDIA H100")}, "GPU name NVIDIA H100 there, NVIDIA H200 here"),
+        ({"gpu": replace(GPU, uuid="GPU-1")}, "GPU uuid GPU-1 there,  here"),
+        ({"software": {"cublas": "12.0"}}, "cublas 12.0 there, unknown here"),
+        ({"tool": {"harness": "0a1b"}}, "worklog's harness 0a1b there, None here"),
+    ],
+)
+def test_a_run_of_another_setup_is_not_resumed(changed, differs, tmp_path):
+    run = measure("first")
+    other = replace(run, **changed)
+    other.save(tmp_path / "other.jsonl")
+    with pytest.raises(BadSetting, match=rf"can't be resumed: .*{differs}.*measure anew"):
+        measure("last", resumed=Run.load(tmp_path / "other.jsonl"))
+    assert [m.kernel for m in Run.load(tmp_path / "other.jsonl").measurements] == ["first"]
+
+
+def test_a_run_lacks_what_it_never_measured_and_is_not_resumed_with_another_source():
+    jobs, _ = bench.jobs_of(["naive", "shared"], [256, 512])
+    biased = bench.jobs_of(["naive"], [256], (("l2", "warm"),))[0]
+    rows = [measured("naive", 256), measured("shared", 512), measured("naive", 256, l2="warm")]
+    run = small_run(measurements=rows)
+    lacking = bench.missing_from(run, [*jobs, *biased])
+    assert [str(job) for job in lacking] == ["shared at 256", "naive at 512"]
+    run.kernels["naive"] = {"sha256": "0" * 64}
+    with pytest.raises(BadSetting, match="the source of naive has changed since"):
+        bench.missing_from(run, jobs)

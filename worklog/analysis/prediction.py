@@ -22,7 +22,9 @@ from typing import Any
 
 from worklog import emulator
 from worklog.emulator import (
+    BUDGET,
     BadLaunch,
+    BudgetExceeded,
     Counts,
     Flow,
     NotPredictable,
@@ -33,7 +35,7 @@ from worklog.emulator import (
     load,
 )
 from worklog.emulator import Kernel as Code
-from worklog.errors import BadSetting, WorklogError
+from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gpu import device
 from worklog.kernel import LADDER, WARP, Kernel, MemoryCounts, memory_counts
 from worklog.problem import FLOAT_BYTES, Shape
@@ -389,14 +391,38 @@ def predicted(
     measured_us: float | None = None,
     checked: Sequence[int] | None = None,
 ) -> Prediction:
-    """The bound of a kernel, or why there is none, beside the recorded rungs. shape, gpu: as for bound(). measured_us:
-    the kernel's time there, if it was measured. checked: the largest M, N and K of a verdict on it (default: any).
+    """Return the bound of a kernel, or why there is none, beside the recorded rungs. Raises Interrupted only.
+
+    shape, gpu: as for bound()
+    measured_us: the kernel's time there, if it was measured
+    checked: the largest M, N and K of a verdict on it (default: any)
     """
-    run = recorded_run()
     try:
-        own = bound(kernel, shape, gpu)
+        return _predicted(kernel, shape, gpu, measured_us, checked)
+    except Interrupted:
+        raise
+    except BudgetExceeded:  # which isn't the kernel's mistake, since it may have passed a check
+        why = (
+            f"at {shape or kernel.domain.padded(SIZE)}, {kernel.entry} takes more than {BUDGET:,} "
+            "instructions per warp, the most that are counted: give a smaller --size"
+        )
     except WorklogError as error:
-        return Prediction(None, {}, run.label, str(error))
+        why = str(error)
+    except Exception as error:  # of any kind: no error may replace a verdict
+        why = f"the prediction failed: {kind_and_message(error)}"
+    return Prediction(None, {}, "", why)
+
+
+def _predicted(
+    kernel: Kernel,
+    shape: Shape | None,
+    gpu: Gpu | None,
+    measured_us: float | None,
+    checked: Sequence[int] | None,
+) -> Prediction:
+    """Return the bound beside the recorded rungs. Raises what bound() raises."""
+    run = recorded_run()
+    own = bound(kernel, shape, gpu)
     near = min(run.shapes(), key=lambda recorded: abs(math.log(recorded.flops / own.shape.flops)))
     beyond = any(size > most for size, most in zip(astuple(own.shape), checked or (), strict=False))
     own = replace(

@@ -108,9 +108,13 @@ class Commands(click.Group):
             ) from error
         except WorklogError as error:
             what, exit_code = str(error), error.exit_code
-        except KeyboardInterrupt:
-            what, exit_code = "interrupted", Interrupted.exit_code
-        click.echo(f"worklog: {what}", err=True)
+            notes = getattr(error, "__notes__", [])
+        except KeyboardInterrupt as error:
+            from worklog.runs import written_so_far  # here: --help needs no NumPy
+
+            what, exit_code = f"interrupted: {written_so_far()}", Interrupted.exit_code
+            notes = getattr(error, "__notes__", [])
+        click.echo("\n".join([f"worklog: {what}", *notes]), err=True)
         ctx.exit(exit_code)
 
     def _advice(self, ctx: click.Context, option: str, command: str | None) -> str:

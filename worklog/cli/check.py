@@ -36,9 +36,7 @@ from worklog.runner import check as checks
 from worklog.runs import require_writable, write_bytes
 
 WATCH_S = 0.3
-EXPLAINED = (
-    "\nnotebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
-)
+EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
 NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 
@@ -143,7 +141,8 @@ def check(
     **words: Any,
 ) -> None:  # fmt: skip
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
-    lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time.
+    lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time, whose
+    counts are in `worklog inspect`. --seed repeats a report, but for the seconds.
 
     A kernel's parameters and launch are read from its file where they are clear, and shown; --args, --grid and --block
     state them. With --problem, a .cu file has an extern "C" function `solution` that launches kernels, and
@@ -187,8 +186,9 @@ def check(
     verdict, predicts = result.verdict, result.verdict.accepted and problem is None
     prediction = predicted(subject, shape, checked=verdict.largest) if predicts else None
     document = result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
-    text = f"{result}{'' if problem else EXPLAINED}" + (f"\n\n{prediction}" if prediction else "")
-    options.show(document, text, as_json)
+    more = [] if prediction is None else [f"· {prediction.sentences[0]}"]
+    more += [EXPLAINED] if problem is None else []
+    options.show(document, result.report(*more), as_json)
     if not verdict.accepted:
         sys.exit(1)
 
@@ -213,7 +213,7 @@ def _watch(file: Path, checked: Callable[[], checks.Checked]) -> None:
 
 def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
     """The time and the result; stages that fail or failed before; findings that are new or gone, and counts."""
-    yield f"\n{time.strftime('%H:%M:%S')} {str(now).splitlines()[-1]}"
+    yield f"\n{time.strftime('%H:%M:%S')} {str(now).splitlines()[0]}"
     earlier = {stage.name: stage.passed for stage in before.verdict.stages}
     for stage in now.verdict.stages:
         passed_before = earlier.get(stage.name)

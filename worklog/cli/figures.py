@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from worklog import plots, runs
 from worklog.analysis import tensor_products
@@ -20,6 +24,7 @@ from worklog.peers import exploits
 from worklog.plots import Drawing, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner import check, measure
+from worklog.runner.measure import Job
 from worklog.runs import CUBLAS, NothingToDraw, Run, Table, cells
 from worklog.settings import Harness
 
@@ -112,36 +117,138 @@ RUN = click.option(
 def figures(file: str | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
     run = runs.open_run(file) if file else measure.holding(measure.jobs_of(None, 4096)[0])
-    _draw(run, out, others(file is None and run.origin == "recorded"))
+    _draw(run, out, others(file is None and run.origin == "recorded")).require_whole()
 
 
 @click.command()
 @options.folder("figures", "Folder for SVG and PNG.")
+@click.option(
+    "--resume",
+    "resumed",
+    metavar="RUN",
+    help="Run of an interrupted or failed `worklog article`: measures only what it lacks.",
+)
 @options.HARNESS
-def article(out: Path, harness: Harness) -> None:
-    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, and rewrite
-    it in README.md.
+def article(out: Path, resumed: str | None, harness: Harness) -> None:
+    """Regenerate the article: measure (without a GPU, load the recording), draw the figures, and update the table in
+    README.md.
     """
-    live = options.live_wanted(set=harness != Harness())
-    planned = measure.article_jobs()
-    with options.progress_bar() as progress:
-        run = (
-            measure.carry_out(planned, harness, progress=progress)
-            if live
-            else measure.holding(planned)
-        )
-    options.print_run(run, as_json=False)
-    _draw(run, out, others(run.origin == "recorded"))
-    if run.shapes() and rewrite(README, markdown(run), *markers("table")):
-        click.echo(f"table rewritten: {README}")
-    else:
-        why_not = "it has no table markers" if README.is_file() else "there is no such file"
-        click.echo(f"table not rewritten in {README}: {why_not}")
+    _require_checkout()
+    drawn = plots.Drawn()
+    earlier = runs.open_run(resumed) if resumed is not None else None
+    path = earlier.path if earlier is not None and earlier.path is not None else runs.new_path()
+    with _telling_how_to_resume(path, out):
+        if earlier is not None:
+            run = _resumed(earlier, harness, out, drawn)
+        elif options.live_wanted(set=harness != Harness()):
+            run = _measured(measure.article_jobs(), harness, out, drawn, saved=path)
+        else:
+            run = measure.holding(measure.article_jobs())
+        options.print_run(run, as_json=False)
+        drawn = _draw(run, out, others(run.origin == "recorded"), drawn)
+        if run.shapes() and rewrite(README, markdown(run), *markers("table")):
+            click.echo(f"table rewritten: {README}")
+        else:
+            why_not = "it has no table markers" if README.is_file() else "there is no such file"
+            click.echo(f"table not rewritten in {README}: {why_not}")
+        drawn.require_whole()
 
 
-def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
+def _require_checkout() -> None:
+    """Raise BadSetting if the figures' folder isn't given, and the current folder has no article."""
+    given = click.get_current_context().get_parameter_source("out") is not ParameterSource.DEFAULT
+    if given or (README.is_file() and markers("table")[0] in README.read_text(encoding="utf-8")):
+        return
+    raise BadSetting(
+        "there is no article in this folder (no README.md with the table's markers): "
+        "run it in a checkout of worklog, or name a folder for the figures with --out"
+    )
+
+
+def _resumed(run: Run, harness: Harness, out: Path, drawn: plots.Drawn) -> Run:
+    """Measure what a run of the article lacks, with the run's own settings. Needs no GPU if it lacks nothing."""
+    if harness != Harness():
+        raise BadSetting("--resume keeps the run's settings: omit --set")
+    missing = measure.missing_from(run, measure.article_jobs())
+    if not missing:
+        return run
+    options.live_wanted(resume=True)
+    return _measured(missing, Harness().but(**run.harness), out, drawn, resumed=run)
+
+
+def _measured(
+    planned: Sequence[Job],
+    harness: Harness,
+    out: Path,
+    drawn: plots.Drawn,
+    *,
+    saved: Path | None = None,
+    resumed: Run | None = None,
+) -> Run:
+    """Measure, and meanwhile draw the charts that don't depend on the run.
+
+    planned: the jobs, smallest size first.
+    drawn: gets the charts.
+    saved: the file of a new run.
+    resumed: the run that gets the measurements.
+    """
+    # The largest size takes a third of the time, and a busy core doesn't show in its long launches.
+    largest = max(job.problem.flops for job in planned)
+    smaller = [job for job in planned if job.problem.flops < largest]
+    with options.progress_bar() as progress, _drawing(others(False), out, drawn) as start_drawing:
+
+        def report(done: int, total: int, doing: str) -> None:
+            progress(done, total, doing)
+            if done > len(smaller):
+                start_drawing()
+
+        return measure.carry_out(planned, harness, progress=report, out=saved, resumed=resumed)
+
+
+@contextmanager
+def _drawing(
+    charts: Mapping[str, Callable[[], Drawing]], out: Path, drawn: plots.Drawn
+) -> Iterator[Callable[[], None]]:
+    """Yield a function that starts to draw charts on another thread; wait for these at the end."""
+    pool = ThreadPoolExecutor(1)
+    waiting: list[Future[None]] = []
+
+    def start() -> None:
+        if not waiting:
+            for name, draw in charts.items():
+                waiting.append(pool.submit(plots.draw_charts, {name: draw}, out, drawn))
+
+    try:
+        yield start
+        for future in waiting:
+            future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _telling_how_to_resume(path: Path, out: Path) -> Iterator[None]:
+    """Add the command that goes on from the run's file to an error, if a measurement is saved there."""
+    try:
+        yield
+    except BadSetting:  # of the command itself, which would fail again
+        raise
+    except BaseException as error:
+        if path.is_file():
+            folder = [] if out == Path("figures") else ["--out", str(out)]
+            command = ["worklog", "article", "--resume", str(path), *folder]
+            error.add_note(f"nothing is measured again by: {shlex.join(command)}")
+        raise
+
+
+def _draw(
+    run: Run,
+    out: Path,
+    more: Mapping[str, Callable[[], Drawing]],
+    before: plots.Drawn | None = None,
+) -> plots.Drawn:
     """Draw every chart of a run, and `more`; print what was drawn and what was not."""
-    drawn = plots.draw_all(run, out, more)
+    drawn = plots.draw_all(run, out, more, before)
     lines = [f"figures from: {run.label}"]
     light = [
         path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")
@@ -152,6 +259,7 @@ def _draw(run: Run, out: Path, more: dict[str, Callable[[], Drawing]]) -> None:
     lines += [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
     lines += [f"all of them: {drawn.gallery}"] if drawn.gallery else []
     click.echo("\n".join(lines))
+    return drawn
 
 
 @click.command()
@@ -210,9 +318,8 @@ def markdown(run: Run, shape: Shape | None = None) -> str:
         for size in SMALL_SIZES
         if (small := Shape.of(size)) in run.shapes() and small != shape
     ]
-    shares = {
-        (m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in run.select()
-    }
+    products = [m for m in run.select() if m.shape]
+    shares = {(m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in products}
     rows = []
     for m in run.select(shape=shape):
         rate = str(cells(m)["TFLOP/s"]) if m.status == "measured" else m.reason or m.status

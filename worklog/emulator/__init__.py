@@ -15,8 +15,15 @@ from worklog.emulator.device import (
     naming,
 )
 from worklog.emulator.flow import Flow
-from worklog.emulator.launching import BUDGET, Result, launch, require_memory
-from worklog.emulator.memory import FIRST_ADDRESS, SPACING, Pointer, TensorMap, tensor_map
+from worklog.emulator.launching import BUDGET, Result, launch
+from worklog.emulator.memory import (
+    FIRST_ADDRESS,
+    SPACING,
+    Pointer,
+    TensorMap,
+    require_memory,
+    tensor_map,
+)
 from worklog.emulator.program import Site
 from worklog.emulator.ptx import Kernel, PtxError, UnsupportedInstruction, plain_name
 from worklog.emulator.reader import load

@@ -80,7 +80,7 @@ class Judge:
 class Coverage:
     """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A". seen: its choices in
     all launches, as a Result has them; told: in those that show that a scalar is wrong, or that A or B is shortened.
-    ran: whether a thread reached each instruction.
+    ran: whether a thread reached each instruction. instructions: of warps, that judging took so far.
     """
 
     kernel: Kernel
@@ -88,7 +88,7 @@ class Coverage:
     block: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        self._flow = Flow(self.kernel)
+        self._flow, self.instructions = Flow(self.kernel), 0
         self.seen, self._latest, self.ran, *self.told = np.zeros(
             (6, len(self.kernel.instructions)), np.uint8
         )
@@ -430,7 +430,10 @@ class Coverage:
                     -1, values.itemsize
                 )
             arguments = [given.reshape(-1), noted.reshape(-1), apart.reshape(-1)]
-            launch(judge.kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH)
+            run = launch(
+                judge.kernel, (1,), ROWS, arguments, races=False, count=False, budget=ENOUGH
+            )
+            self.instructions += run.instructions
             out[:, start : start + ROWS] = noted[:, : count - start]
             gaps[:, start : start + ROWS] = apart[:, : count - start]
         return out, gaps

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator.core.native import SLICE
 from worklog.emulator.coverage import Coverage
 from worklog.emulator.launching import BUDGET, Result, launch
 from worklog.emulator.memory import Pointer
@@ -123,8 +123,8 @@ class EmulatedDevice:
     arch: to compile for. races, count, budget: as for worklog.emulator.launch. label: the source of all results; names
     the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
     by the first launch that prints. coverage: of each kernel that takes named arguments, by the hash of its program and
-    its block. progress: of the running launch, as for worklog.emulator.launch. deadline: the CPU time of the
-    launching thread from which on a launch raises TooLarge.
+    its block. progress: of the running launch, as for worklog.emulator.launch. instructions: that warps
+    took in all launches. most_instructions: from which on a launch raises TooLarge.
     """
 
     source = "emulated"
@@ -139,7 +139,8 @@ class EmulatedDevice:
         self.printed: tuple[str, ...] = ()
         self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
         self.progress: Callable[[int, int], None] = lambda steps, budget: None
-        self.deadline = math.inf
+        self.instructions, self.most_instructions = 0, math.inf
+        self._slices = 0  # of the running launch
         self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -197,6 +198,7 @@ class EmulatedDevice:
             else value
             for name, value in zip(names, arguments, strict=True)
         ]
+        self._slices = 0
         with naming(kernel.program):
             self.last = launch(
                 kernel.kernel, grid, block, values, shared_bytes=kernel.program.shared, races=self.races,
@@ -204,6 +206,7 @@ class EmulatedDevice:
                 registers=kernel.compiled.registers, progress=self._watch,
                 schedule=self._launches[kernel, grid],
             )  # fmt: skip
+        self.instructions += self.last.instructions
         self._launches[kernel, grid] += 1
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed
@@ -218,8 +221,12 @@ class EmulatedDevice:
 
     def _watch(self, steps: int, budget: int) -> None:
         self.progress(steps, budget)
-        if time.thread_time() > self.deadline:
-            raise TooLarge("the launch takes longer than there is time: use a smaller size")
+        self._slices += 1
+        if self.instructions + self._slices * SLICE > self.most_instructions:
+            self.instructions += self._slices * SLICE
+            raise TooLarge(
+                "the launch takes more instructions than are allowed: use a smaller size"
+            )
 
     def synchronize(self) -> None:
         """Launches have finished already. Raises EmulatedFault for the error findings since the last call."""

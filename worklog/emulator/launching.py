@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import gt, index
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from worklog.emulator.memory import (
     GlobalMemory,
     Pointer,
     TensorMap,
+    require_memory,
 )
 from worklog.emulator.program import Program, Site, load_variables, program_of
 from worklog.emulator.ptx import Array, Kernel, Param
@@ -40,11 +39,11 @@ from worklog.kernel import MAX_THREADS, TOO_MANY_BLOCKS, occupancy
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
-SMALL = 1 << 24  # bytes, which any machine has free
 SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
+MOST_PARAMETERS = 32_764  # bytes, since CUDA 12.1 on sm_70 and later
 MAX_CLUSTER = 8  # blocks, without an attribute of the function that allows more
 NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOfResources
 # Shared memory is allocated in units; some is reserved per block for cooperative groups. Here that follows the block's
@@ -61,7 +60,8 @@ SIGNATURE = ["32", "32", "32", "32", "64", "64", "32", "64"]  # bits of the ladd
 class Result:
     """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
     lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
-    executed: threads that reached each instruction of the PTX. choices: of each, 1 if its guard or selection held for
+    executed: threads that reached each instruction of the PTX. instructions: of all warps.
+    choices: of each, 1 if its guard or selection held for
     some thread, plus 2 if it did not for some. trace: with `trace`, what each warp did, in the order of the emulator: a
     record (worklog.emulator.core.STEP) per access to shared or global memory, bulk copy, barrier and wait.
     sites: of accesses, by pc.
@@ -74,6 +74,7 @@ class Result:
     lines: Mapping[int, Counts] = field(hash=False)
     printed: tuple[str, ...] = ()
     executed: tuple[int, ...] = field(default=(), repr=False)
+    instructions: int = field(default=0, repr=False)
     choices: Array = field(
         default_factory=lambda: np.zeros(0, np.uint8), repr=False, hash=False, compare=False
     )
@@ -179,6 +180,12 @@ def launch(
     needed = together * (20 * shared + batch.block_lanes * per_thread) + 32 * len(numbers)
     require_memory(needed, kernel.name, "run fewer blocks, or a smaller size")
 
+    bytes_of_params = sum(param.size for param in kernel.params)
+    if bytes_of_params > MOST_PARAMETERS:
+        raise BadLaunch(
+            f"{INVALID}: the parameters of {kernel.name} have {bytes_of_params:,} bytes, and a GPU allows "
+            f"{MOST_PARAMETERS:,}: pass a pointer to a large struct"
+        )
     memory = GlobalMemory(batch)
     params = _bind(kernel, arguments, memory)
     specials = _specials(batch, kernel, shared, shared_bytes, memory)
@@ -207,9 +214,23 @@ def launch(
             line, text = instruction.line, batch.text(instruction.line)
             batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
     lines = _tally(program, executed, costs) if count else {}
+    instructions = sum(
+        warps * (basic.stop - basic.start)
+        for basic, (warps, _) in zip(flow.blocks, executed, strict=True)
+    )
     found, printed, sites = batch.findings(), memory.lines(), program.sites
     return Result(
-        kernel.name, label, len(numbers), found, lines, printed, reached, choices, steps, sites
+        kernel.name,
+        label,
+        len(numbers),
+        found,
+        lines,
+        printed,
+        reached,
+        instructions,
+        choices,
+        steps,
+        sites,
     )
 
 
@@ -243,18 +264,6 @@ def _numbers(batch: Batch, only: Sequence[int] | None) -> Sequence[int]:
     clusters = placed.transpose(0, 2, 4, 1, 3, 5).reshape(-1, across * down * deep)
     chosen = clusters if only is None else clusters[np.isin(clusters, only).any(1)]
     return [*map(int, chosen.ravel())]
-
-
-def require_memory(needed: int, what: str, advice: str) -> None:
-    """Raise TooLarge if `needed` bytes are more than the system has free, where it reports that."""
-    system = Path("/proc/meminfo")
-    known = needed > SMALL and system.exists()
-    found = re.search(r"MemAvailable:\s*(\d+)", system.read_text()) if known else None
-    free = int(found[1]) * 1024 if found else needed
-    if needed > free:
-        raise TooLarge(
-            f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}"
-        )
 
 
 def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
@@ -369,7 +378,8 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
-    if not isinstance(value, int | float | np.number | np.bool):
+    real = isinstance(value, int | float | np.number | np.bool)
+    if not real or isinstance(value, np.complexfloating):
         raise BadLaunch(
             f"argument {number} must be a number (.{param.type}), got {type(value).__name__}"
         )

@@ -11,17 +11,21 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from worklog.emulator.ptx import Array
-from worklog.emulator.reports import BadLaunch, Batch
+from worklog.emulator.reports import BadLaunch, Batch, TooLarge
 
 FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
 SPACING = 1 << 40
 LOCAL_WINDOW = 2  # bits 60 and up of generic addresses: see worklog.emulator.ops
-PRINTED = 20  # lines of a launch that are kept
+SMALL = 1 << 24  # bytes, which any machine has free
+PRINTED, MOST_CHARACTERS = 20, 100_000  # lines and characters of a launch that are kept
+WIDEST = 4095  # characters of one number: C's printf guarantees no more
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
     re.DOTALL,
@@ -65,6 +69,30 @@ class Buffer:
     writable: bool = True
 
 
+def require_memory(needed: int, what: str, advice: str) -> None:
+    """Raise TooLarge if `needed` bytes are more than the system has free, where it reports that."""
+    system = Path("/proc/meminfo")
+    known = needed > SMALL and system.exists()
+    found = re.search(r"MemAvailable:\s*(\d+)", system.read_text()) if known else None
+    free = int(found[1]) * 1024 if found else needed
+    if needed > free:
+        raise TooLarge(
+            f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}"
+        )
+
+
+def zeros(count: int, dtype: DTypeLike, what: str, advice: str) -> Array:
+    """Return an array of zeros. Raises TooLarge. Its memory is taken when it is written."""
+    needed = count * np.dtype(dtype).itemsize
+    require_memory(needed, what, advice)
+    try:
+        return np.zeros(count, dtype)
+    except (MemoryError, ValueError) as error:  # of a process whose memory is limited; of any
+        raise TooLarge(
+            f"{what} needs about {needed / 2**20:,.0f} MiB, and this process can't allocate them: {advice}"
+        ) from error
+
+
 class GlobalMemory:
     """All buffers of one launch. checked: bases of those in which races are looked for. printed: by its threads, one
     after the other; a GPU may take another order. silent: calls of printf after the first PRINTED lines.
@@ -98,23 +126,24 @@ class GlobalMemory:
         return f"at byte {offset} of {near.name} ({near.size} bytes)"
 
     def bytes_at(self, address: int, local: bytes) -> bytes:
-        """The bytes from a generic address to the end of its memory; none outside of every memory."""
+        """Return up to MOST_CHARACTERS bytes from a generic address; none outside of every memory."""
         if address >> 60 == LOCAL_WINDOW:
-            return local[address & (1 << 60) - 1 :]
+            return local[address & (1 << 60) - 1 :][:MOST_CHARACTERS]
         buffer = self.at(address)
-        return (
-            b""
-            if buffer is None or buffer.data is None
-            else bytes(buffer.data[address - buffer.base :])
-        )
+        if buffer is None or buffer.data is None:
+            return b""
+        return bytes(buffer.data[address - buffer.base :][:MOST_CHARACTERS])
 
     def text(self, address: int, local: bytes = b"") -> str:
         """The string at a generic address, up to its NUL."""
         return self.bytes_at(address, local).partition(b"\0")[0].decode(errors="replace")
 
     def vprintf(self, text: int, arguments: int, local: bytes) -> int:
-        """Of one thread, by the addresses of the format and of the arguments; the number of arguments. local: its local
-        memory. CUDA C++ Programming Guide, "Formatted Output".
+        """Print for one thread, and return the number of arguments. CUDA C++ Programming Guide, "Formatted Output".
+
+        text, arguments: the addresses of the format and of the arguments
+        local: the thread's local memory
+        Raises TooLarge for a number that is printed with more than WIDEST characters.
         """
         form, data, place = self.text(text, local), self.bytes_at(arguments, local), 0
 
@@ -129,10 +158,21 @@ class GlobalMemory:
             kind = found["type"]
             if kind not in _CODES:  # a specifier that C doesn't have stays as it is
                 return "%" if kind == "%" else found[0]
-            form = "".join(
-                str(take("i")) if part == "*" else part for part in found.group("flags", "width")
-            )
-            form += f".{take('i')}" if found["precision"] == ".*" else found["precision"]
+            flags, width, precision = found.group("flags", "width", "precision")
+            if width == "*":
+                stated = take("i")
+                width = str(abs(stated))
+                flags += "-" if stated < 0 else ""
+            if precision == ".*":
+                stated = take("i")
+                precision = f".{stated}" if stated >= 0 else ""  # as if there were none
+            for digits in (width, precision):
+                number = digits.lstrip(".0")
+                if len(number) > len(str(WIDEST)) or int(number or 0) > WIDEST:
+                    raise TooLarge(
+                        f"printf prints {found[0]!r} with {number} characters: use at most {WIDEST:,}"
+                    )
+            form = f"{flags}{width}{precision}"
             value = take(
                 _CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind]
             )
@@ -146,7 +186,7 @@ class GlobalMemory:
                 value = chr(value & 0xFF)
             return str(f"%{form}{kind}" % value)
 
-        if self.printed.count("\n") < PRINTED:
+        if self.printed.count("\n") < PRINTED and len(self.printed) < MOST_CHARACTERS:
             self.printed += _SPECIFIER.sub(shown, form)
         else:
             self.silent += 1

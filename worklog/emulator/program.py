@@ -10,7 +10,7 @@ import numpy as np
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.flow import Flow, basic_blocks
 from worklog.emulator.isa import ORDERED
-from worklog.emulator.memory import FIRST_VARIABLE, SPACING
+from worklog.emulator.memory import FIRST_VARIABLE, SPACING, require_memory, zeros
 from worklog.emulator.ptx import (
     UNEXPECTED,
     Array,
@@ -197,15 +197,19 @@ def load_variables(kernel: Kernel) -> dict[str, Array]:
     """The bytes of each __device__ and __constant__ variable of the kernel's module, as loading the module sets them:
     to the initial value, else to zeros.
 
-    Raises UnsupportedInstruction for the address of something that is not such a variable.
+    Raises UnsupportedInstruction for the address of something that is not such a variable, and TooLarge.
     """
-    out = {
-        variable.name: np.frombuffer(
-            bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8
-        )
-        for variable in kernel.variables
-        if variable.space in ("global", "const")
-    }
+    out = dict[str, Array]()
+    loaded = [variable for variable in kernel.variables if variable.space in ("global", "const")]
+    needed = sum(variable.size for variable in loaded)
+    what = f"loading the __device__ variables of {kernel.name}"
+    advice = "make them smaller"
+    require_memory(needed, what, advice)
+    for variable in loaded:
+        size = max(variable.size, len(variable.data))
+        bytes_of = zeros(-(-size // 8) * 8, np.uint8, what, advice)
+        bytes_of[: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
+        out[variable.name] = bytes_of
     for variable in kernel.variables:
         for offset, name, added in variable.symbols:
             if name not in out and name not in kernel.functions:

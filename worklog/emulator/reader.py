@@ -337,6 +337,10 @@ class _Body:
         offset = int(match["offset"], 0) if match["offset"] else 0
         offset = -offset if match["sign"] == "-" else offset
         literal = _literal(match["base"])
+        if literal and literal.kind != "int":
+            raise PtxError(
+                f"line {self.line}: [{text}] in {statement!r}: an address is an integer, a register or a name"
+            )
         offset += int(literal.value) if literal else 0
         # PTX ISA, "Addresses as Operands": a signed offset, or an unsigned address, of 32 bits.
         if not -(2**31) <= offset < 2**32:

@@ -120,6 +120,7 @@ class Checker:
     def check(self, subject: Runnable) -> Verdict:
         """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting."""
         self.reached, self.never_ran = None, ()
+        self.buffers.memory.largest = None  # of this subject's launches alone
         ran = until_failure(self.stages(subject))
         if ran[-1].name == LAUNCH and (shape := self.buffers.memory.launched):
             first, newline, others = ran[-1].detail.partition("\n")

@@ -18,10 +18,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from worklog.errors import BadSetting, LaunchFailed
+from worklog.errors import BadSetting, LaunchFailed, apart
 from worklog.gate import exact
-from worklog.gate.exact import ExactProblem, error_map
-from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.gate.exact import OLD_C_ADDED, ExactProblem, error_map
+from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.kernel import EXAMPLE_GRID, Kernel, Loaded, Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs import ErrorMap, Stage, failed, passed
@@ -429,33 +429,63 @@ def mistake_in(
         None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
     )
     where = error_map(result.c, expected, result.sentinel, factors)
-    # The usual mistake that gives exactly this result.
-    if mistake := problem.wrong_scalar(result.c, right) or _wrong_layout(problem, result.c):
-        return replace(where, guess=f"This is the result if {mistake}.")
-    if problem.before is None and (result.c == result.sentinel).all():
-        # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
-        again = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, 0.0)
-        if np.array_equal(again.c, expected):
-            guess = "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
-            return replace(where, guess=guess)
-    if problem.stretched != (1.0, 1.0) and mistake_in(subject, memory, problem.around_1) is None:
-        guess = "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
-        return replace(where, guess=guess)
-    return where
-
-
-def is_right_in(domain: Domain, subject: Runnable, memory: Memory) -> bool:
-    """Whether the kernel is right at small shapes of a domain, which may be narrower than its own."""
-    sizes = (domain.m + 1, 1), (1, 2 * domain.n + 1)  # one where M is smaller than N
-    shapes = (domain.padded(Shape(*size, 2 * domain.k + 1)) for size in sizes)
-    problems = (
-        ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
-        for shape in shapes
+    notes: list[str] = []
+    cause = apart(
+        "the search for its cause",
+        lambda: _cause(subject, memory, problem, shifts, result, right),
+        "",
+        notes,
     )
-    try:
-        return all(mistake_in(subject, memory, problem) is None for problem in problems)
-    except LaunchFailed:
-        return False
+    return replace(where, guess=cause or " ".join(filter(None, (where.guess, *notes))))
+
+
+def is_exact(
+    subject: Runnable,
+    memory: Memory,
+    problem: ExactProblem,
+    shifts: Mapping[str, int] = MappingProxyType({}),
+) -> bool:
+    """Return whether the kernel's result is right. Raises LaunchFailed.
+
+    shifts: as for Buffers
+    """
+    result = Buffers(memory, problem.a, problem.b, shifts).run(
+        subject, problem.alpha, problem.beta, problem.before
+    )
+    expected = problem.result(problem.a.astype(np.float64) @ problem.b.astype(np.float64))
+    return not result.trespass and bool((result.c == expected).all())
+
+
+def _cause(
+    subject: Runnable,
+    memory: Memory,
+    problem: ExactProblem,
+    shifts: Mapping[str, int],
+    result: Result,
+    right: Float64,
+) -> str:
+    """Return the usual mistake that gives exactly this wrong result, or "". Raises LaunchFailed.
+
+    shifts: as for Buffers
+    right: A B in float64
+    """
+    if mistake := problem.wrong_scalar(result.c, right) or _wrong_layout(problem, result.c):
+        return f"This is the result if {mistake}."
+    if names := subject.variables(problem.shape):
+        subject.relocate()  # which sets them to their first values
+        if is_exact(subject, memory, problem, shifts):
+            kept = f"{' and '.join(names)} {'keeps its value' if len(names) == 1 else 'keep their values'}"
+            return (
+                f"Right in the first launch after loading, and wrong in a later launch: {kept} "
+                "between launches. Set the first value again at the end of each launch."
+            )
+    # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
+    is_unwritten = problem.before is None and (result.c == result.sentinel).all()
+    if is_unwritten and is_exact(subject, memory, replace(problem, before=0.0), shifts):
+        return OLD_C_ADDED
+    if problem.stretched != (1.0, 1.0) and is_exact(subject, memory, problem.around_1, shifts):
+        return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
+    return ""
 
 
 def _wrong_layout(problem: ExactProblem, c: Float32) -> str:

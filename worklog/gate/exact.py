@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from worklog.errors import apart
 from worklog.problem import Float32, Float64, Shape
 from worklog.runs import ErrorMap
 
@@ -58,6 +59,9 @@ SAMPLES = 64
 READ_OUTSIDE = "an input was read out of bounds (NaN surrounds A and B), or"
 NEVER_WRITTEN = "C was never written: it holds what was there before."
 UNWRITTEN = "These elements were never written: they hold what was there before."
+OLD_C_ADDED = (
+    "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
+)
 Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -325,13 +329,11 @@ def error_map(
     """
     mask = c != expected if wrong is None else wrong
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    guess = _value_guess(c, expected, mask, sentinel)
-    if not guess and factors is not None:
-        guess = _missing_terms(c, expected, mask, *factors)
-    if guess in ("", UNWRITTEN) and (
-        factors is None or mask.sum() > 1
-    ):  # one element of a product is no row
-        guess = f"{guess} {_place_guess(rows, columns, mask.shape)}".strip()
+    notes: list[str] = []
+    guess = apart(
+        "the search for its cause", lambda: _guess(c, expected, mask, sentinel, factors), "", notes
+    )
+    guess = " ".join(filter(None, (guess, *notes)))
     words = whereabouts(rows, c.shape[0], "row"), whereabouts(columns, c.shape[1], "column")
     # Tiles have sides of powers of two that cut C into at most MOST_TILES per side; those at the edges can be smaller.
     height, width = (1 << max(0, int(np.ceil(np.log2(size / MOST_TILES)))) for size in mask.shape)
@@ -344,6 +346,24 @@ def error_map(
     return ErrorMap(
         (c.shape[0], c.shape[1]), int(mask.sum()), c.size, *words, (height, width), shares, guess
     )
+
+
+def _guess(
+    c: Any,
+    expected: Any,
+    mask: Which,
+    sentinel: np.floating[Any],
+    factors: tuple[Float64 | Float32, Float32] | None,
+) -> str:
+    """Return what the wrong elements suggest, or "". factors: as for error_map"""
+    guess = _value_guess(c, expected, mask, sentinel)
+    if not guess and factors is not None:
+        guess = _missing_terms(c, expected, mask, *factors)
+    is_one_element = factors is not None and mask.sum() == 1  # of a product, which is no row
+    if guess not in ("", UNWRITTEN) or is_one_element:
+        return guess
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    return f"{guess} {_place_guess(rows, columns, mask.shape)}".strip()
 
 
 def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any]) -> str:
@@ -382,11 +402,34 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
         which = np.flatnonzero((explained == error).all(axis=0))
         if len(which) == 1:
             return f"{words.format(k=which[0])} in every wrong element (K = {terms.shape[1]})."
+    if replaced := _replaced_terms(terms, error):
+        return replaced
     short = (np.abs(error[:, 0]) <= np.abs(terms).sum(axis=1) / 2 ** OPERAND_BITS["bf16"]).all()
     return (
         "An operand lost its low bits: TF32, FP16 or BF16?"
         if short and len(where) > mask.size / 2
         else ""
+    )
+
+
+def _replaced_terms(terms: Float64, error: Float64) -> str:
+    """Return which last terms are missing while those before them are added twice, or "".
+
+    terms: of some wrong elements, (samples, K)
+    error: of the same elements, (samples, 1)
+    """
+    count = terms.shape[1]
+    sums = np.concatenate([np.zeros((len(terms), 1)), np.cumsum(terms, axis=1)], axis=1)
+    lengths = np.arange(1, count // 2 + 1)
+    last = sums[:, [count]] - sums[:, count - lengths]
+    before = sums[:, count - lengths] - sums[:, count - 2 * lengths]
+    which = np.flatnonzero((before - last == error).all(axis=0))
+    if len(which) != 1:
+        return ""
+    length = int(lengths[which[0]])
+    return (
+        f"The last {length} terms, from k = {count - length}, are missing in every wrong element, "
+        f"and the {length} before them are added twice (K = {count}): a stale buffer?"
     )
 
 

@@ -142,9 +142,13 @@ class Memory:
         """Foul what a launch would inherit, its workspace too, and enqueue the launch. Raises LaunchFailed."""
         self.foul()
         self.lend(subject, shape)
+        self.reach(shape)
+        subject.enqueue(shape, alpha, a, b, beta, c)
+
+    def reach(self, shape: Shape) -> None:
+        """Count a launch at this shape in `largest`."""
         m, n, k = self.largest or (0, 0, 0)
         self.largest = max(m, shape.m), max(n, shape.n), max(k, shape.k)
-        subject.enqueue(shape, alpha, a, b, beta, c)
 
     def lend(self, subject: Runnable, shape: Shape) -> None:
         """Give a subject that needs one a workspace between guards, all of it NaN, or the sentinel for kernels that

@@ -5,12 +5,14 @@ What a launch chooses is computed before it runs (worklog.emulator.coverage), so
 thousands of launches: shapes, scalars, alignments, blocks and threads are drawn, near the numbers in the code, too.
 Those with which a condition was met, or a part of one, are varied; the cheapest launch that takes a new path is run,
 and its result checked.
+
+A search ends by its effort, which is counted in instructions of the emulator's warps, and never by a clock: so a seed
+repeats it on every machine, however busy that is.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,7 +23,7 @@ import numpy as np
 
 from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
-from worklog.errors import LaunchFailed
+from worklog.errors import LaunchFailed, apart
 from worklog.gate import exact, precision
 from worklog.gate.edges import mistake_in
 from worklog.gate.exact import ExactProblem
@@ -53,7 +55,8 @@ ELSEWHERE = 0.02  # part of the drawn addresses: where no launch has a matrix
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
-WORK_PER_S, LONG = 5e7, 2**24  # before any was measured; work of a launch that tells it
+# Instructions of warps for one unit of work, before a launch counted them; work of a launch that tells it.
+PER_WORK, LONG = 0.2, 2**24
 BUDGETED = 2**21  # work up to which a launch takes no more instructions than the budget allows
 TRIES = 6  # of one choice
 NEW, LINES = (
@@ -65,13 +68,16 @@ PER_THREAD, LEAST = 24, 32  # work; M and N of a tile
 WIDE = 9  # largest exponent of B's elements, where a choice depends on loaded values
 FAR = 60  # largest exponent of C, where a scalar is very small
 DENSE, NUMBERED = 2048, 300  # steps of the domain, and blocks, to find the words of a condition
-CPU_S, QUICK_S = 4.0, 0.2
+# The effort of a search, in instructions of warps: some ten million take a second. The others are what Python takes for
+# a generation, a shape for which a kernel is chosen, a launch, and a choice in a row, as so many instructions.
+EFFORT, QUICK_EFFORT = 4e7, 2e6
+GENERATION, CHOSEN, LAUNCHED, WEIGHED = 5e4, 4e3, 3e4, 0.25
 Rows = dict[str, Values]
 
 
 class Search:
     """Launches of one kernel of a subject, a row each, with one of its blocks and threads. work: of each, elements of C
-    times terms; infinite where a matrix is too large.
+    times terms; infinite where a matrix is too large. effort: that exploring, weighing and wording took so far.
     """
 
     def __init__(
@@ -103,14 +109,28 @@ class Search:
         lacking = [choice for choice in self.places if coverage.lacks(choice)]
         self.worth = {choice: LINES if coverage.behind(choice) else NEW for choice in lacking}
         self.tried, self.hoped, self.by_data = Counter[Choice](), list[Choice](), False
+        self.effort = 0.0
 
-    def explore(self, deadline: float) -> None:
-        """Draw rows, and vary those that meet some condition at the least price, above all one that no launch met."""
-        most = max(self.worth.values(), default=0)
-        lacking = [self.places[choice] for choice, worth in self.worth.items() if worth == most]
+    def judged(self, rows: Mapping[str, Values]) -> tuple[Values, Values]:
+        """Return what Coverage.judged returns, and count its effort."""
+        before = self.coverage.instructions
+        noted = self.coverage.judged(rows)
+        self.effort += self.coverage.instructions - before
+        return noted
+
+    def explore(self, most: float) -> None:
+        """Draw rows, and vary those that meet some condition at the least price, above all one that no launch met.
+
+        most: effort, after which it draws no more
+        """
+        worthiest = max(self.worth.values(), default=0)
+        lacking = [
+            self.places[choice] for choice, worth in self.worth.items() if worth == worthiest
+        ]
         generation = 0 if self.places else GENERATIONS
-        while (generation < GENERATIONS or self.hopeful()) and time.thread_time() < deadline:
+        while (generation < GENERATIONS or self.hopeful()) and self.effort < most:
             generation += 1
+            self.effort += GENERATION
             rows = self._drawn()
             if len(self.work):
                 best = (np.unique(made[made >= 0]) for made in (self.best, self.best[:, lacking]))
@@ -204,8 +224,7 @@ class Search:
         chosen = {name: step * (of == place) for place, (name, step) in enumerate(steps.items())}
         moved = self._fitted(rows | {name: rows[name] + step for name, step in chosen.items()})
         gap, further = (
-            self.coverage.judged(given)[1][which, np.arange(DRAWN)].astype(float)
-            for given in (rows, moved)
+            self.judged(given)[1][which, np.arange(DRAWN)].astype(float) for given in (rows, moved)
         )
         turns = np.round(-gap / np.where(further == gap, np.inf, further - gap)).clip(
             -MOST_INT, MOST_INT
@@ -217,6 +236,10 @@ class Search:
 
     def _derived(self, rows: Mapping[str, Values]) -> Rows:
         """What follows from other values."""
+        if self.subject.kernel.choose is not None:
+            self.effort += CHOSEN * len(
+                {*zip(*(rows[name].tolist() for name in SIZES), strict=True)}
+            )
         grid = self.subject.grids(self.key, *(rows[name] for name in SIZES))
         thread = rows["%tid.x"] + rows["%tid.y"] * self.threads[0]
         out = {
@@ -245,7 +268,7 @@ class Search:
             (blocks > MOST_BLOCKS) | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)
         ] = np.inf
         (notes, gaps), start, order = (
-            self.coverage.judged(rows),
+            self.judged(rows),
             len(self.work),
             np.argsort(work, kind="stable"),
         )
@@ -311,6 +334,7 @@ class Search:
         """
         if not len(self.work):
             return math.inf, 0
+        self.effort += WEIGHED * len(self.work) * len(self.places)
         cheap, gain, tells = self.work < LONG, np.zeros(len(self.work)), self.tells(self.rows)
         for choice, place in self.places.items():
             new, lacking = self.coverage.lacks(choice), self.coverage.lacking(choice)
@@ -380,16 +404,14 @@ class Search:
 
     def words(self, choice: Choice, row: int) -> str:
         """When a choice is made as at a row, if that depends on values that are known before a launch. Raises TooLarge
-        where that takes longer than CPU_S.
+        where that takes more than EFFORT.
         """
-        until = time.thread_time() + CPU_S
+        most = self.effort + EFFORT
 
         def truth(rows: Mapping[str, Values]) -> Values:
-            if time.thread_time() > until:
+            if self.effort > most:
                 raise TooLarge("the condition takes too long")
-            noted: Values = self.coverage.judged({**rows, **self._derived(rows)})[0][
-                self.places[choice]
-            ]
+            noted: Values = self.judged({**rows, **self._derived(rows)})[0][self.places[choice]]
             return noted
 
         of = {name: self.rows[name][row : row + 1] for name in NAMES}
@@ -413,50 +435,57 @@ def check_rare_paths(
     subject: Any, memory: Memory, *, quick: bool
 ) -> tuple[Stage, tuple[NeverRan, ...]]:
     """Search launches for what has not run on the emulator, and check their results as those on edge shapes. Returns
-    also what did not run. subject: a worklog.kernel.device.Loaded. quick: take less time. Raises LaunchFailed.
+    also what did not run. subject: a worklog.kernel.device.Loaded. quick: search less. Raises LaunchFailed.
     """
-    device, launches, per_s = memory.device, 0, WORK_PER_S
+    device, launches, per_work = memory.device, 0, PER_WORK
     assert isinstance(device, EmulatedDevice)
-    budget = device.budget
+    budget, effort = device.budget, QUICK_EFFORT if quick else EFFORT
 
-    def tried(problem: ExactProblem, deadline: float = math.inf) -> ErrorMap | str | None:
-        device.deadline, device.budget = (
-            deadline,
-            int(budget * max(1.0, search.work[row] / BUDGETED)),
-        )
+    def tried(problem: ExactProblem, most: float) -> ErrorMap | str | None:
+        device.most_instructions = device.instructions + most
+        device.budget = int(budget * max(1.0, search.work[row] / BUDGETED))
         try:
             return mistake_in(subject, memory, problem, shifts)
         finally:
-            device.deadline, device.budget = math.inf, budget
+            device.most_instructions, device.budget = math.inf, budget
 
     own = [(key, of) for (key, _), of in device.coverage.items() if key in subject.programs]
     searches = [Search(subject, key, coverage, memory.rng) for key, coverage in own]
-    started, limit_s = time.thread_time(), QUICK_S if quick else CPU_S
     for number, search in enumerate(searches):
-        search.explore(started + limit_s / 4 * (number + 1) / len(searches))
-    until = time.thread_time() + limit_s
+        share = effort / 4 * (number + 1) / len(searches)
+        search.explore(share - sum(other.effort for other in searches[:number]))
+    explored = sum(search.effort for search in searches)
+    launched = 0.0
+
+    def left() -> float:
+        return effort + explored - launched - sum(search.effort for search in searches)
+
     while searches:
-        started = time.thread_time()
         (price, row), search = min(
-            ((search.next((until - started) * per_s), search) for search in searches),
+            ((search.next(left() / per_work), search) for search in searches),
             key=lambda offer: offer[0],
         )
         if math.isinf(price):
             break
         problem, shifts, words = search.problem(row, subject.claimed)
         launches += 1
+        before = device.instructions
         try:
-            mistake = tried(problem, until + limit_s / 2)
+            mistake = tried(problem, left() + effort / 2)
         except TooLarge:
             break
         except LaunchFailed as error:
             if error.kinds != {"misaligned"} or all(words % 4 == 0 for words in shifts.values()):
                 raise
             search.keep_vectors()  # it takes whole ones, which the stage before says
+            launched += LAUNCHED + device.instructions - before
             continue
+        taken = LAUNCHED + device.instructions - before
+        launched += taken
         if isinstance(mistake, ErrorMap) and problem.family == exact.MIXED:
-            alone_a, alone_b, again = map(
-                tried, (*problem.alone(subject.claimed, memory.rng), problem)
+            alone_a, alone_b, again = (
+                tried(other, math.inf)
+                for other in (*problem.alone(subject.claimed, memory.rng), problem)
             )
             # Strassen's algorithm rounds the same products when it is repeated: another result is a mistake.
             mistake = alone_a or alone_b or (mistake if again != mistake else None)
@@ -464,7 +493,7 @@ def check_rare_paths(
             where = mistake if isinstance(mistake, ErrorMap) else None
             return failed(RARE_PATHS, f"{words}: {mistake}", where.wrong if where else 1, where), ()
         if search.work[row] > LONG:
-            per_s = float(search.work[row]) / (time.thread_time() - started + 1e-3)
+            per_work = taken / float(search.work[row])
         search.work[row] = np.inf  # another row shows more
     choices = sum(len(search.coverage.deciding) for search in searches)
     said = (
@@ -472,15 +501,24 @@ def check_rare_paths(
         if choices
         else "it has no branches"
     )
-    return passed(RARE_PATHS, said), _never_ran(searches, until + limit_s / 2)
+    notes: list[str] = []
+    nothing: tuple[NeverRan, ...] = ()
+    never_ran = apart(
+        "the search for code that never ran",
+        lambda: _never_ran(searches, left() + effort / 2),
+        nothing,
+        notes,
+    )
+    return passed(RARE_PATHS, said, note=" ".join(notes)), never_ran
 
 
-def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
-    """What no launch has run, a clause for each line; with conditions while there is time. Of kernels among which the
+def _never_ran(searches: list[Search], most: float) -> tuple[NeverRan, ...]:
+    """What no launch has run, a clause for each line; with conditions up to so much effort. Of kernels among which the
     shape chooses, only lines that none of them ran, since most choices of one are those of another, and that launches
     are known to run: each is made for its shapes, and has code for others.
     """
     ran, when = set[tuple[str, int]](), dict[tuple[str, int], str]()
+    most += sum(search.effort for search in searches)
     for search in searches:
         ran |= {(search.file, line) for line in search.coverage.lines}
     for search in searches:
@@ -507,7 +545,7 @@ def _never_ran(searches: list[Search], until: float) -> tuple[NeverRan, ...]:
                     lines and alone and len(rows) and not search.tried[choice]
                 )  # if tried, loaded values decide
                 words = ""
-                if known and time.thread_time() < until:
+                if known and sum(search.effort for search in searches) < most:
                     with suppress(TooLarge):
                         words = search.words(choice, int(rows[0]))
                 when |= dict.fromkeys(lines, words)

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import astuple, replace
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +22,10 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import edges, exact, precision
 from worklog.gate.checker import EVERY_LAUNCH, PROGRAMS, REPEATED, TIMED, Checker, LaunchProbe
-from worklog.gate.exact import OPERAND_BITS, READ_OUTSIDE, ExactProblem, Projection, error_map
+from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
-    EXAMPLE_GRID,
-    UNREAD_DOMAIN,
     Compiled,
     Device,
     Kernel,
@@ -36,14 +33,13 @@ from worklog.kernel import (
     Program,
     Runnable,
     compile_cuda,
-    parts,
     types_of,
 )
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
 
 if TYPE_CHECKING:
-    from worklog.emulator import Finding
+    pass
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -58,6 +54,15 @@ OUTSIDE_KINDS = ("global-out-of-bounds", "misaligned")  # findings of a kernel o
 BITS = {p.name: "f32" if p.dtype == "float32" else "32" for p in SGEMM.signature if not p.pointer}
 _DIFFER = Path(__file__).with_name("differ.cu")
 DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
+
+
+@dataclass
+class SmallShapes:
+    """The stages of one kernel that no benchmark shape changes, for a session that checks it at several."""
+
+    at: Shape | None = None  # the benchmark shape with which they ran
+    stages: dict[str, Stage] = field(default_factory=dict)  # by the name of the check
+    largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
 
 
 class SgemmChecker(Checker):
@@ -83,6 +88,14 @@ class SgemmChecker(Checker):
         self._probe_kernels = tuple(map(device.compile, PROGRAMS))
         self._exact: dict[tuple[str, bool, bool], list[Projection]] = {}
 
+    def check(self, subject: Runnable, small: SmallShapes | None = None) -> Verdict:
+        """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting.
+
+        small: gets the stages that no benchmark shape changes; those that it has from an earlier call aren't run again.
+        """
+        self._small = SmallShapes() if small is None else small
+        return super().check(subject)
+
     def stages(self, subject: Runnable) -> Iterator[Stage]:
         """From small shapes to the benchmark's, then precision and hard data."""
         buffers, memory, domain, claimed = (
@@ -97,11 +110,11 @@ class SgemmChecker(Checker):
         getattr(self.device, "coverage", {}).clear()  # the emulator's, of this kernel alone
         if self.shape not in domain:
             yield failed("domain", f"size {self.shape} is outside the kernel's domain ({domain})")
-        yield edges.check_edge_shapes(subject, memory)
+        yield self._at_small_shapes(edges.check_edge_shapes, subject, part=3)
         if isinstance(subject, Loaded) and subject.variables(self.shape):
             yield edges.check_state(subject, memory)
         if domain.alpha or domain.beta:
-            yield precision.check_scalars(subject, memory)
+            yield self._at_small_shapes(precision.check_scalars, subject, part=4)
         projections = self._exact_problems(claimed, domain)
         yield check_benchmark_shape(subject, buffers, projections)
         yield check_repeated(subject, buffers, projections[0].problem, self._differ)
@@ -116,8 +129,8 @@ class SgemmChecker(Checker):
         if whole:
             yield check_hard_data(subject, memory, short, self.shape)
         yield check_ragged(subject, buffers, partial(self.probe, claimed, rng=self._rng))
-        yield edges.check_old_c(subject, memory)
-        yield edges.check_alignment(subject, memory)
+        yield self._at_small_shapes(edges.check_old_c, subject, part=5)
+        yield self._at_small_shapes(edges.check_alignment, subject, part=6)
         if self.device.source == "emulated" and isinstance(subject, Loaded):
             from worklog.gate import (
                 search,
@@ -125,6 +138,26 @@ class SgemmChecker(Checker):
 
             stage, self.never_ran = search.check_rare_paths(subject, memory, quick=self.quick)
             yield stage
+
+    def _at_small_shapes(
+        self, check: Callable[[Runnable, Memory], Stage], subject: Runnable, part: int
+    ) -> Stage:
+        """Return the stage of a check that no benchmark shape changes; it runs once for each `small` of check().
+
+        part: of the seed, so that the other stages draw the same whether this one runs or not.
+        """
+        memory, small = self.buffers.memory, self._small
+        if check.__name__ in small.stages:
+            stage = small.stages[check.__name__]
+            if small.largest is not None:
+                memory.reach(Shape(*small.largest))
+            return replace(stage, detail=f"{stage.detail} (once for all sizes, with {small.at})")
+        memory.rng = self._drawn(part)
+        stage = check(subject, memory)
+        memory.rng = self._rng
+        small.at, small.largest = self.shape, memory.largest
+        small.stages[check.__name__] = stage
+        return stage
 
     def check_by_article(self, subject: Runnable) -> Verdict:
         """The article's rule in place of the gate; the precision class is shown, but not judged."""
@@ -341,9 +374,7 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
         compiled, program = built[-1][0], built[-1][0].program
         name, ptx = f"{program.name}: {program.entry}", compiled.ptx
         entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
-        code = ptx[entry.end() if entry else 0 :]
-        dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", ptx)
-        if dynamic and not program.shared and re.search(rf"{re.escape(dynamic[1])}\b", code):
+        if compiled.takes_dynamic_shared and not program.shared:
             takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"
             unread = [said for said in kernel.adapted if "shared memory: give" in said]
             raise BadSetting("; ".join((f"{name} takes {takes}", *unread)))
@@ -365,63 +396,3 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
             ):
                 raise BadSetting(f"{name} takes {kind} for {parameter}: the gate passes float*")
     return built[kernel.main]
-
-
-def explained(
-    verdict: Verdict,
-    kernel: Kernel,
-    compiled: Compiled,
-    subject: Runnable,
-    checker: SgemmChecker,
-    findings: Sequence[Finding],
-) -> tuple[Verdict, list[str]]:
-    """A failed verdict, which names a value that was never set where NaN may come from one; and what to give for a
-    kernel that reaches outside of its matrices, leaves elements out, or has an unread domain. findings: the emulator's.
-    """
-    from worklog import emulator  # here: a measurement doesn't need it
-
-    *before, wrong = verdict.stages
-    if READ_OUTSIDE in wrong.detail and "nan" not in compiled.program.whole.lower():
-        with suppress(emulator.UnsupportedInstruction):  # which only a GPU runs
-            if (
-                line := emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset
-            ) is not None:
-                cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
-                wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
-    reaches_outside = (
-        any(finding.kind in OUTSIDE_KINDS for finding in findings)
-        or exact.UNWRITTEN in wrong.detail
-    )
-    advice = _launch_advice(kernel, subject, checker) if reaches_outside else []
-    if any(said.startswith(UNREAD_DOMAIN) for said in kernel.adapted):
-        advice.insert(
-            0, f"{UNREAD_DOMAIN}: if {kernel.entry} doesn't take every shape, state one by --domain"
-        )
-    return replace(verdict, stages=(*before, wrong)), advice
-
-
-def _launch_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> list[str]:
-    """The domain or the grid to give."""
-    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # a block's tile
-    m, n = (int(sides.get(name, "64")) for name in "MN")
-    if kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
-        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
-        return [f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"]
-    is_open = kernel.rules == "any" and not kernel.warnings
-    rules = f"M % {m} == 0, N % {n} == 0, K % {max(m, n)} == 0"
-    domain, memory = Domain.of(rules) if is_open else kernel.domain, checker.buffers.memory
-    if edges.is_right_in(domain, subject, memory):
-        whole = f"if {kernel.entry} takes whole tiles only, state its domain, such as --domain '{rules}'"
-        return [whole] if is_open else []
-    axes = parts(kernel.grid)
-    turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
-    if turned != kernel.grid and edges.is_right_in(
-        domain, kernel.with_launch(grid=turned).load(checker.device), memory
-    ):
-        return [
-            f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with --grid '{turned}'"
-        ]
-    if edges.is_right_in(replace(domain, square=True), subject, memory):
-        mixed = "an index or the grid uses one of M, N and K in place of another"
-        return [f"at a small square shape, {kernel.entry} is right: {mixed}"]
-    return []

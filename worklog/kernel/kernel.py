@@ -6,6 +6,7 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 from __future__ import annotations
 
 import math
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,47 @@ from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
+
+MOST_NEAR = 200  # folders to look for a header in
+
+
+def _near_folders(
+    path: Path, headers: Sequence[str], folders: Sequence[Path]
+) -> tuple[list[Path], list[str]]:
+    """Return folders near a file that have headers which it includes, and what to say about them.
+
+    headers: the names in #include "…"
+    folders: where the file's headers are looked for already
+    """
+    near, said = list[Path](), list[str]()
+    for header in headers:
+        if any((folder / header).is_file() for folder in (*folders, *near)):
+            continue
+        holders = [folder for folder in _around(path) if (folder / header).is_file()]
+        if len(holders) == 1:
+            near += holders
+            said.append(f"{header}: from {holders[0]}, as by -I {holders[0]}")
+        elif holders:
+            said.append(f"{header} is in {' and in '.join(map(str, holders))}: give one with -I")
+    return near, said
+
+
+def _around(path: Path) -> list[Path]:
+    """Return the folders beside a file, above it and beside those above it, up to its repository's."""
+    found = list[Path]()
+    folder = Path(os.path.relpath(path.resolve().parent))
+    for _ in range(3):
+        try:
+            inner = [entry for entry in sorted(folder.iterdir()) if entry.is_dir()]
+        except OSError:  # which a user may not read
+            inner = []
+        found += [folder, *(entry for entry in inner if not entry.name.startswith("."))]
+        if (folder / ".git").exists() or folder.resolve() in (Path.home(), Path(folder.anchor)):
+            break
+        folder = Path(os.path.normpath(folder / ".."))
+    return [entry for entry in dict.fromkeys(found) if entry.resolve() != path.resolve().parent][
+        :MOST_NEAR
+    ]
 
 
 @dataclass(frozen=True)
@@ -68,9 +110,16 @@ class Kernel:
         if not isinstance(path, str | Path):
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
-        if any((path.parent / header).is_file() for header in included(source)):
-            words["include"] = (*listed("include", words.get("include", ())), path.parent)
-        return cls.from_source(source, file=path.name, name=name or path.stem, **words)
+        folders = [Path(folder) for folder in listed("include", words.get("include", ()))]
+        headers = included(source)
+        if any((path.parent / header).is_file() for header in headers):
+            folders.append(path.parent)
+        quoted = [header for header in headers if f'"{header}"' in source]
+        near, said = _near_folders(path, quoted, folders)
+        if folders or near:
+            words["include"] = (*folders, *near)
+        kernel = cls.from_source(source, file=path.name, name=name or path.stem, **words)
+        return replace(kernel, adapted=(*kernel.adapted, *said))
 
     @classmethod
     def from_source(

@@ -267,6 +267,7 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     if Path(what).suffix in (".py", ".so"):
         raise BadSetting(
             f"cannot run {what}: name its function too, as {shlex.quote(f'{what}:function')}"
+            + _in_a_string(Path(what))
         )
     if not is_file:
         require_no(DEFAULTS, "a .cu file: a rung has its own")
@@ -279,6 +280,21 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     if launched:
         kernel.require_launch()
     return kernel
+
+
+def _in_a_string(file: Path) -> str:
+    """Return how to check a kernel that a Python file has as a string, or ""."""
+    if file.suffix != ".py" or not file.is_file():
+        return ""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    place = text.find("__global__")
+    if place < 0:
+        return ""
+    line = text.count("\n", 0, place) + 1
+    return (
+        f". For the kernel in the string of line {line}, as of a RawKernel: write its source to a .cu "
+        "file and check that, or call worklog.try_kernel(source, grid=…, block=…)"
+    )
 
 
 def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:

@@ -303,16 +303,37 @@ class Compiled:
 
     @cached_property
     def code(self) -> str:
-        """PTX of the kernel, with the functions that were not inlined."""
-        starts = list(_BODY.finditer(self.ptx))
-        ends = [*(start.start() for start in starts[1:]), len(self.ptx)]
-        own = (start["kind"] == "func" or start["name"] == self.symbol for start in starts)
-        parts = (
-            self.ptx[start.end() : end]
-            for start, end, used in zip(starts, ends, own, strict=True)
-            if used
+        """PTX of the kernel, with the functions that it calls and that were not inlined."""
+        code, _ = self._own
+        return code
+
+    @cached_property
+    def _own(self) -> tuple[str, dict[str, str]]:
+        """The kernel's code, and the initial values of the module's variables that it reaches, by name.
+
+        What other kernels of the file call or name isn't part of either.
+        """
+        ptx = _COMMENT.sub("", self.ptx)
+        bodies: dict[str, str] = {
+            match["name"]: _body(ptx, match.end()) for match in _BODY.finditer(ptx)
+        }
+        values: dict[str, str] = dict(_DECLARED.findall(ptx))
+        reached, waiting = dict[str, str](), [self.symbol]
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                reached[name] = bodies.get(name, values.get(name, ""))
+                named = re.findall(r"[$_A-Za-z][$\w]*", reached[name])
+                waiting += [word for word in named if word in bodies or word in values]
+        code = [body for name, body in bodies.items() if name in reached]
+        return "\n".join(code), {name: values[name] for name in values if name in reached}
+
+    @property
+    def takes_dynamic_shared(self) -> bool:
+        """Whether its code names an array of dynamic shared memory."""
+        return any(
+            re.search(rf"{re.escape(name)}\b", self.code) for name in _DYNAMIC.findall(self.ptx)
         )
-        return "\n".join(parts)
 
     @cached_property
     def mix(self) -> InstructionMix:
@@ -332,19 +353,16 @@ class Compiled:
         """`__device__` variables of the kernel, which keep their values, without constants, what is only declared, the
         compiler's own (strings, tables of virtual functions), and those that the code only loads by their names.
         """
-        named, loaded = Counter(re.findall(r"[$\w]+", self.ptx)), Counter(_LOADED.findall(self.ptx))
-        names = [
+        code, values = self._own
+        named = Counter(re.findall(r"[$\w]+", "\n".join((code, *values.values()))))
+        loaded = Counter(_LOADED.findall(code))
+        return [
             name
             for name in VARIABLE.findall(self.ptx)
             if not name.startswith(("$", "_ZTV", "__unnamed_"))
+            and name in values
+            and named[name] > loaded[name]
         ]
-        own = {*re.findall(r"[$\w]+", self.code)}
-        for declared in reversed(
-            _DECLARED.findall(self.ptx)
-        ):  # behind those whose addresses it holds
-            mentioned = {*re.findall(r"[$_A-Za-z][$\w]*", declared)} - {"generic"}
-            own |= mentioned if mentioned & own else set()
-        return [name for name in names if name in own and named[name] > 1 + loaded[name]]
 
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
@@ -365,15 +383,29 @@ KINDS = {
     "FP64 sums or products": rf"{_ARITHMETIC}.*\.f64$",
     "masks from __activemask(), which may lack threads in the same branch (state a mask instead)": r"activemask\b",
 }
+# Of a module's variable, its name and the rest of its declaration, with its initial value.
 _DECLARED = re.compile(
-    r"^(?:\.(?:visible|weak) )?\.global .*\.align \d+ \.\w+ ([^;]*);", re.MULTILINE
+    r"^(?:\.(?:visible|weak) )?\.(?:global|const) .*\.align \d+ \.\w+ ([$\w]+)([^;]*);",
+    re.MULTILINE,
 )
+_DYNAMIC = re.compile(r"\.extern\s+\.shared\s[^;]*?([\w$]+)\[\]")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOADED = re.compile(r"\bld\.[\w.:]+\s[^;]*\[([$\w]+)")
 _BODY = re.compile(
     r"\.(?P<kind>entry|func)\s+(?:\([^)]*\)\s*)?(?P<name>[\w$]+)\s*(?:\([^)]*\))?[^{;]*\{"
 )
 # Also behind a brace: NVIDIA's headers write "{  cvt.rn.f16.f32 %rs1, %f1;}" on one line.
 _MNEMONIC = re.compile(r"(?:^|[{;])\s*(?:@!?%\w+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.MULTILINE)
+
+
+def _body(ptx: str, start: int) -> str:
+    """Return the text up to the brace that closes the one before `start`."""
+    depth = 1
+    for brace in re.finditer(r"[{}]", ptx[start:]):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return ptx[start : start + brace.start()]
+    return ptx[start:]
 
 
 @dataclass(frozen=True)

@@ -283,15 +283,16 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     return tile, claims if claims in CLASSES else "fp32", launch
 
 
-def stated(source: str, label: str) -> set[str]:
-    """What comments say behind `label:`, up to the next label or the end of the line."""
+def stated(source: str, label: str) -> list[str]:
+    """What comments say, each once and in their order, behind `label:`, up to the next label or the end of the line."""
     pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block)\b|$)"
-    return set(re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE))
+    found = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
+    return list(dict.fromkeys(found))
 
 
 def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
     """The domain that comments state in their first sentence, else "any"; and what is said of it. tile: as names."""
-    texts = {re.split(r"\.\s", text)[0] for text in stated(source, "domain")}
+    texts = dict.fromkeys(re.split(r"\.\s", text)[0] for text in stated(source, "domain"))
     try:
         read = {Domain.of(text, tuple(tile.items())): text if tile else "" for text in texts}
         if len(read) > 1:
@@ -459,10 +460,8 @@ def _by_tile(
     blocks = dict(axes)  # and of those that are the same
     for given in nodes(defined.body, "init_declarator", "assignment_expression"):
         name, value = (text_of(given.named_children[side]) for side in (0, -1))
-        for index in {
-            text_of(field) for field in nodes(given.named_children[-1], "field_expression")
-        } & {*INDICES}:
-            axes[name] = index[-1]
+        if axis := _axis(given.named_children[-1]):
+            axes[name] = axis
         blocks |= {name: blocks[value]} if value in blocks else {}
     compared = dict[str, set[str]]()
     for node in nodes(defined.body, "binary_expression"):
@@ -510,6 +509,13 @@ def _by_tile(
         if evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
             return read, "the tile" if any(tile.values()) else "its indices"
     return None
+
+
+def _axis(node: Any) -> str:
+    """Return the axis of the block's index in an expression, "x" or "y"; "" for none and for both."""
+    fields = [text_of(field) for field in nodes(node, "field_expression")]
+    axes = {field[-1] for field in fields if field in INDICES}
+    return axes.pop() if len(axes) == 1 else ""
 
 
 def _size(value: str) -> str:

@@ -21,6 +21,7 @@ from worklog.runner.measure import ABLATION_RUNGS, GRID_SIZES
 from worklog.runs import (
     BF16_DATASHEET_TFLOPS,
     CLOCK_OFF,
+    HOST_HALF,
     BadRunFile,
     Difference,
     Estimate,
@@ -28,9 +29,12 @@ from worklog.runs import (
     Run,
     Summary,
     about,
+    change_in_percent,
     compare,
+    compare_shares,
     duration,
     forced_source,
+    is_visible,
     open_run,
     recordings,
     summarize,
@@ -45,9 +49,8 @@ LAUNCHES = tuple(
 SPOKEN = {
     g.setting: g for g in PITFALLS if g.setting in ("gate", "roof")
 }  # each changes one sentence and no time
-PRINTED = 5e-4  # a smaller share is 0.0 %
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
-MOVED = 0.005  # smaller relative changes of a share are not worth a line
+SCATTER = f"by a host clock, which scatters by ±{100 * HOST_HALF:.0f} % between processes"
 WIDE = 3.0  # from this ratio between times on, an axis is logarithmic
 GATES: dict[Value, str] = {
     False: "with the gate off, a result is not checked",
@@ -92,12 +95,12 @@ class Reading:
     @property
     def numbers(self) -> tuple[str, str, str]:
         """What one would publish: time, rate, share of cuBLAS."""
-        time, ratio, half = self.timed.time, self.ratio, self.timed.time.relative_half_width
-        rate = tflops(self.measurement.problem, time.value)
-        speed, share = (
-            about(rate, half, _digits),
-            about(100 * ratio.value, ratio.relative_half_width, _digits),
-        )
+        time, ratio, half = self.timed.time, self.ratio, self.timed.relative_half_width
+        half_of_share = ratio.relative_half_width
+        if self.timed.by_host:
+            half_of_share = math.hypot(half_of_share, HOST_HALF)
+        speed = about(tflops(self.measurement.problem, time.value), half, _digits)
+        share = about(100 * ratio.value, half_of_share, _digits)
         return about(time.value, half, duration), f"{speed} TFLOP/s", f"{share} % of cuBLAS"
 
     def of_roof(self, roof: Value) -> float | None:
@@ -110,14 +113,20 @@ class Reading:
         return tflops(m.problem, self.timed.time.value) / peak
 
     def difference(self, other: Reading) -> Difference:
-        """From the other's time to this one, at the other's clock. Two results from the same samples by events have no
-        noise: they differ where the difference isn't printed as 0.0 %.
+        """Compare the other's time with this one, at the other's clock. Two results from the same samples by events
+        have no noise.
         """
         if self.measurement is other.measurement and not self.timed.by_host:
-            return Difference(
-                math.log(self.timed.time.value / other.timed.time.value), PRINTED, 0.0
-            )
+            log = math.log(self.timed.time.value / other.timed.time.value)
+            return Difference(log, noise=0.0, clock=0.0)
         return compare(other.timed, self.timed)
+
+    def share_difference(self, other: Reading) -> Difference:
+        """Compare the other's share of cuBLAS with this one, with noise as in difference()."""
+        if self.measurement is other.measurement and not self.timed.by_host:
+            return Difference(math.log(self.ratio.value / other.ratio.value), noise=0.0, clock=0.0)
+        by_host = self.timed.by_host or other.timed.by_host
+        return compare_shares(other.ratio, self.ratio, by_host)
 
 
 def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
@@ -163,6 +172,8 @@ class Held:
         self._measurements: dict[tuple[Any, ...], Measurement] = {}
         self._readings: dict[tuple[Any, ...], Reading] = {}
         for m in run.measurements:
+            if m.shape is None:
+                continue
             made = made_with(run, m)
             for clocks in (made["clocks"], rule(made["clocks"])):  # "locked" means at any frequency
                 self._measurements.setdefault(
@@ -260,6 +271,8 @@ class Answer:
         if statistic == "median":  # only a median has an interval
             half = 100 * reading.timed.time.relative_half_width
             noise = f"±{half:.2g} % (95 %) from {len(reading.samples)} samples"
+        if reading.timed.by_host:
+            noise += f", {SCATTER}"
         if self.same:
             return f"this is the unbiased time · {noise}"
         difference = self.whole.difference
@@ -271,7 +284,10 @@ class Answer:
     def notes(self) -> list[str]:
         """What changed besides the time: the share of cuBLAS, the clock, and the degradations that are not settings."""
         here, unbiased = self.whole.after, self.whole.before
-        lines = [_share("cuBLAS", here.ratio.value, unbiased.ratio.value)]
+        lines = list[str]()
+        if here.share_difference(unbiased).visible:
+            shares = (reading.numbers[2].partition(" % ")[0] for reading in (here, unbiased))
+            lines.append("share of cuBLAS: {} % here, {} % unbiased".format(*shares))
         if abs(self.whole.difference.clock or 0.0) > CLOCK_OFF:
             clocks = (f"{reading.measurement.sm_mhz:.0f} MHz" for reading in (here, unbiased))
             lines.append(
@@ -286,13 +302,21 @@ class Answer:
     @property
     def spoken(self) -> dict[str, list[str]]:
         """What each value of gate and roof adds to the notes, by setting. They change nothing else."""
-        unbiased, roofs = self.whole.before.of_roof("fp32"), SPOKEN["roof"].values
         return {
             "gate": [GATES.get(value, "") for value in SPOKEN["gate"].values],
-            "roof": [
-                _share("the roof", self.whole.after.of_roof(roof), unbiased) for roof in roofs
-            ],
+            "roof": [self._share_of_roof(roof) for roof in SPOKEN["roof"].values],
         }
+
+    def _share_of_roof(self, roof: Value) -> str:
+        """Describe the share of a roof, if it visibly differs from the unbiased one."""
+        here, unbiased = self.whole.after.of_roof(roof), self.whole.before.of_roof("fp32")
+        if not here or not unbiased:
+            return ""
+        if not is_visible(math.log(here / unbiased), self.whole.difference.noise):
+            return ""
+        half = self.whole.after.timed.relative_half_width
+        shares = about(100 * here, half, _digits), _digits(100 * unbiased)
+        return "share of the roof: {} % here, {} % unbiased".format(*shares)
 
     @property
     def text(self) -> list[str]:
@@ -339,7 +363,7 @@ class Answer:
             "notes": self.notes,
             "spoken": self.spoken,
             "label": here.measurement.label,
-            "role": self.whole.role,
+            "role": "same" if self.same else self.whole.role,
             "estimates": [[role, reading.timed.time.value] for role, reading in shown.items()],
             "samples": [[round(us, 3) for us in reading.samples] for reading in shown.values()],
             "axis": axis(times, 1.25),
@@ -372,13 +396,7 @@ def amount(off: float, noise: float = 0.0) -> str:
         return f"{about(off + 1, noise, _digits)} times too long"
     if off <= -2 / 3:
         return f"{about(1 / (off + 1), noise, _digits)} times too short"
-    return f"{abs(100 * off):.1f} % {'longer' if off > 0 else 'shorter'}"
-
-
-def _share(name: str, here: float | None, unbiased: float | None) -> str:
-    if not here or not unbiased or abs(here / unbiased - 1) <= MOVED:
-        return ""
-    return f"share of {name}: {_digits(100 * here)} % here, {_digits(100 * unbiased)} % unbiased"
+    return f"{change_in_percent(off, noise).lstrip('+−')} {'longer' if off > 0 else 'shorter'}"
 
 
 def _digits(number: float) -> str:
@@ -393,7 +411,7 @@ class Answers:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.held = [Held(run) for run in runs]
-        measured = [m for run in runs for m in run.measurements]
+        measured = [m for run in runs for m in run.measurements if m.shape]
         self.kernels = list(dict.fromkeys(m.kernel for m in measured)) or list(ABLATION_RUNGS)
         shapes = {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}
         self.shapes = sorted(shapes, key=lambda shape: shape.flops)

@@ -8,13 +8,16 @@ repository shows with the folder.
 
 from __future__ import annotations
 
+import shlex
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
 from html import escape
 from pathlib import Path
 
-from worklog.plots.charts.ablation import ablated, ablation
+from worklog.errors import WorklogError
+from worklog.plots.charts.ablation import ablation
 from worklog.plots.charts.harness import calibration, peers, samples
 from worklog.plots.charts.history import changes, history
 from worklog.plots.charts.lines import accuracy, curves, lines, sizes
@@ -24,14 +27,14 @@ from worklog.plots.charts.sweeps import cards, heat_map, sweep
 from worklog.plots.charts.tiles import ownership, tile_map
 from worklog.plots.charts.timeline import timeline
 from worklog.plots.diagrams import DIAGRAMS, headline
-from worklog.plots.figure import DARK_PAGES, Chart, Drawing, save
+from worklog.plots.figure import DARK_PAGES, Chart, Drawing, rendered, save, write_figure
 from worklog.plots.selection import in_order, shape_to_draw
 from worklog.plots.style import DARK, LIGHT
 from worklog.runs import NothingToDraw, Run, write_bytes
 
 __all__ = [
-    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "Plots", "ablation", "accuracy",
-    "bars", "calibration", "cards", "changes", "curves", "draw_all", "headline", "heat_map", "history",
+    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "NotDrawn", "Plots", "ablation", "accuracy",
+    "bars", "calibration", "cards", "changes", "curves", "draw_all", "draw_charts", "headline", "heat_map", "history",
     "in_order", "ladder", "ladders", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save",
     "shape_to_draw", "sizes", "sweep", "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip
@@ -72,44 +75,102 @@ FIGURES: dict[str, Callable[[Run], Drawing]] = {
 }
 
 
+class NotDrawn(WorklogError):
+    """A figure could not be drawn because of a fault of its chart, not because the run lacks measurements."""
+
+    exit_code = 1
+
+
 @dataclass
 class Drawn:
-    """The result of `draw_all`: the charts by name, their files, for each chart that was not drawn, why, and the page
-    that shows them, where one was written.
-    """
+    """The result of `draw_all`."""
 
-    charts: dict[str, Drawing] = field(default_factory=dict)
-    paths: list[Path] = field(default_factory=list)
-    missing: dict[str, str] = field(default_factory=dict)
-    gallery: Path | None = None
+    charts: dict[str, Drawing] = field(default_factory=dict)  # by name
+    paths: list[Path] = field(default_factory=list)  # of the charts' files
+    missing: dict[str, str] = field(default_factory=dict)  # what the run lacks for a chart
+    failed: dict[str, str] = field(default_factory=dict)  # the exception that a chart ended in
+    gallery: Path | None = None  # the page that shows the charts, if one was written
+    source: Path | None = None  # the run's file, if it has one
+
+    def require_whole(self) -> None:
+        """Raise NotDrawn, which names each failed figure, its reason and the run's file, if a figure failed."""
+        if not self.failed:
+            return
+        figures = "figures" if len(self.failed) > 1 else "figure"
+        lines = [f"{len(self.failed)} {figures} could not be drawn, which is a fault of worklog:"]
+        lines += [f"  {name}: {why}" for name, why in self.failed.items()]
+        if self.source is not None:
+            again = f"worklog figures --run {shlex.quote(str(self.source))}"
+            lines.append(f"the run is saved, and `{again}` draws it again: {self.source}")
+        raise NotDrawn("\n".join(lines))
 
 
 def draw_all(
-    run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | None = None
+    run: Run,
+    out: Path,
+    others: Mapping[str, Callable[[], Drawing]] | None = None,
+    before: Drawn | None = None,
 ) -> Drawn:
-    """Draw every chart that the run has the measurements for (the registry's, its ablations, and the lines of its
-    benchmarks), each as SVG and PNG, light and dark, in the folder `out`, and the page that shows them. others: more
-    charts by name, which don't come from a run, or which replace the run's.
+    """Draw every chart that the run has the measurements for, each as SVG and PNG, light and dark, and a page of them.
 
-    Raises WorklogError where the folder cannot be written.
+    run: its charts are the registry's, its ablations, and the lines of its benchmarks.
+    out: the folder.
+    others: more charts by name, which don't come from a run, or which replace the run's.
+    before: the result of an earlier `draw_charts` into the folder, whose charts aren't drawn again.
+
+    A chart that ends in an exception is named in the result, and the others are drawn. Raises BadRunFile if the folder
+    can't be written.
     """
-    draws: dict[str, Callable[[], Drawing]] = {
-        name: partial(draw, run) for name, draw in FIGURES.items()
-    }
-    for kernel in ablated(run) or [None]:
-        draws[f"ablation_{kernel}" if kernel else "ablation"] = partial(ablation, run, kernel)
-    for kernel in dict.fromkeys(m.kernel for m in run.select() if m.shape is None):
-        stem = "".join(letter if letter.isalnum() else "_" for letter in kernel)
-        draws[f"lines_{stem}"] = partial(lines, replace(run, measurements=run.select(kernel)))
-    drawn = Drawn()
-    for name, draw in (draws | dict(others or {})).items():
+    drawn = Drawn() if before is None else before
+    drawn.source = run.path
+    done = {*drawn.charts, *drawn.missing, *drawn.failed}
+    charts = _charts_of(run) | dict(others or {})
+    draw_charts({name: draw for name, draw in charts.items() if name not in done}, out, drawn)
+    in_page_order = {name: drawn.charts[name] for name in charts if name in drawn.charts}
+    drawn.gallery = write_gallery(in_page_order, drawn.missing | drawn.failed, out)
+    return drawn
+
+
+def draw_charts(
+    charts: Mapping[str, Callable[[], Drawing]],
+    out: Path,
+    drawn: Drawn,
+) -> None:
+    """Draw the charts into the folder, and add each to the result. Raises BadRunFile if the folder can't be written."""
+    for name, draw in charts.items():
         try:
-            drawn.charts[name] = draw()
-            drawn.paths.extend(save(drawn.charts[name], out / name))
+            chart = draw()
+            files = rendered(chart)
         except NothingToDraw as nothing:
             drawn.missing[name] = str(nothing)
-    drawn.gallery = write_gallery(drawn.charts, drawn.missing, out)
-    return drawn
+        except Exception as error:  # whatever it is, the other charts don't depend on it
+            drawn.failed[name] = _reason(error)
+        else:
+            drawn.charts[name] = chart
+            drawn.paths.extend(write_figure(files, out / name))
+
+
+def _charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:
+    charts: dict[str, Callable[[], Drawing]] = {
+        name: partial(draw, run) for name, draw in FIGURES.items()
+    }
+    for kernel in in_order(sorted({m.kernel for m in run.measurements if m.changed})):
+        charts[f"ablation_{kernel}"] = partial(ablation, run, kernel)
+    if not any(m.changed for m in run.measurements):
+        charts["ablation"] = partial(ablation, run)
+    for kernel in dict.fromkeys(m.kernel for m in run.select() if m.shape is None):
+        stem = "".join(letter if letter.isalnum() else "_" for letter in kernel)
+        charts[f"lines_{stem}"] = partial(lines, replace(run, measurements=run.select(kernel)))
+    return charts
+
+
+def _reason(error: Exception) -> str:
+    """Describe an exception in one line; one that isn't worklog's own with its type and place."""
+    if isinstance(error, WorklogError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words} ({Path(place.filename).name}:{place.lineno})"
 
 
 BEGIN = "<!-- written by `worklog figures` and `worklog article`"

@@ -137,16 +137,28 @@ def in_the_dark(svg: str) -> str:
     return re.sub("#[0-9a-f]{6}\\b", lambda colour: dark.get(colour[0], colour[0]), svg)
 
 
+def rendered(figure: Drawing) -> dict[str, bytes]:
+    """Return the files of a figure by the end of their names: SVG and PNG, for a light page and a dark one."""
+    light, files = figure.svg(), dict[str, bytes]()
+    for end, svg in (("", light), ("_dark", in_the_dark(light))):
+        files[f"{end}.svg"] = svg.encode()
+        files[f"{end}.png"] = figure.encoded(svg)
+    return files
+
+
+def write_figure(files: Mapping[str, bytes], path_stem: Path) -> list[Path]:
+    """Write the files of `rendered`, each in one atomic step; return their paths. Raises BadRunFile if it cannot."""
+    paths = [path_stem.with_name(f"{path_stem.name}{end}") for end in files]
+    for path, content in zip(paths, files.values(), strict=True):
+        write_bytes(path, content)
+    return paths
+
+
 def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
-    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises BadRunFile if it cannot.
+    (`<path_stem>_dark.svg`); return the four paths. Raises BadRunFile if it cannot.
     """
-    stem, light, paths = Path(path_stem), figure.svg(), list[Path]()
-    for name, svg in ((stem.name, light), (f"{stem.name}_dark", in_the_dark(light))):
-        paths += [stem.with_name(f"{name}.svg"), stem.with_name(f"{name}.png")]
-        write_bytes(paths[-2], svg.encode())
-        write_bytes(paths[-1], figure.encoded(svg))
-    return paths
+    return write_figure(rendered(figure), Path(path_stem))
 
 
 class Chart(Drawing, Figure):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 TIMEOUT_S, LIMIT_S, GPU_SIZE = 60.0, 60.0, 1024  # LIMIT_S: of CPU time beside a GPU
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
+MOST_LINES = 12  # of a report, behind the verdict and the findings
 EMULATED_COPIES = (
     8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 )
@@ -98,48 +99,82 @@ class Checked:
         words |= {"adapted": list(self.kernel.adapted), "notes": [*self.verdict.notes, *self.notes]}
         return {**words, "warnings": list(self.all_warnings), **self.verdict.as_dict()}
 
+    def report(self, *more: str) -> str:
+        """Return the verdict, what is wrong, and at most MOST_LINES lines about the check.
+
+        more: lines of the caller, behind those about the kernel
+        """
+        seconds = self.verdict.seconds
+        about = [*self._about(), *self._remarks(), *self._counts(), *more]
+        about += [f"time: {seconds:.1f} s"] if seconds else []
+        if len(about) > MOST_LINES:
+            left = len(about) - MOST_LINES + 1
+            about[MOST_LINES - 1 :] = [f"… and {left} more lines, which --json has"]
+        return "\n".join([self._verdict(), *self._findings(), *about])
+
     def __repr__(self) -> str:
-        """For a terminal: every stage, the error map if something is wrong, and the resources."""
-        compiled, verdict = self.compiled, self.verdict
-        lines = [self.title, *(f"· {words}" for words in self.kernel.adapted)]
-        for stage in verdict.stages:
-            mark = "·" if stage.note else "✓" if stage.passed else "✗"
-            lines.append(f"{mark} {stage.name}: {stage.detail}")
-            if stage.where is not None:
-                height, width = stage.where.tile
-                which = "C" if isinstance(self.shape, Shape) else "the output"
-                lines.append(
-                    f"    {which} in tiles of {height} x {width}: . right, o some elements wrong, # all"
-                )
-                lines += [f"    {row}" for row in stage.where.picture().splitlines()]
+        """For a terminal."""
+        return self.report()
+
+    def _verdict(self) -> str:
+        """Return the result, which kernel it is about if that leaves shapes open, and the seed."""
+        verdict = self.verdict
+        result = verdict.result
+        if verdict.failed is not None:
+            result += f" at {verdict.failed.name}"
+        else:
+            result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
+        return result if verdict.seed is None else f"{result} (seed {verdict.seed})"
+
+    def _findings(self) -> list[str]:
+        """Return what is wrong: the stage that failed, where C is wrong, findings, and what was printed."""
+        lines, failed = [], self.verdict.failed
+        if failed is not None:
+            lines.append(f"✗ {failed.name}: {failed.detail}")
+        if failed is not None and failed.where is not None and not failed.where.is_everywhere:
+            height, width = failed.where.tile
+            which = "C" if isinstance(self.shape, Shape) else "the output"
+            lines.append(
+                f"    {which} in tiles of {height} x {width}: . right, o some elements wrong, # all"
+            )
+            lines += [f"    {row}" for row in failed.where.picture().splitlines()]
         for finding in self.findings:
-            if finding.message not in str(
-                verdict.reason
-            ):  # the first finding is in the failed stage already
+            is_told = finding.message in str(self.verdict.reason)  # the first one, by the stage
+            if not is_told:
                 lines.append(f"{'✗' if finding.is_error else '·'} {finding.at(self.kernel.file)}")
-        emulated = self.label.startswith("emulated") or any(
+        return [*lines, *(f"| {line}" for line in self.printed)]
+
+    def _about(self) -> list[str]:
+        """Return the label, and what was read from the source."""
+        return [self.title, *(f"· {words}" for words in self.kernel.adapted)]
+
+    def _counts(self) -> list[str]:
+        """Return what passed, and the resources."""
+        compiled, verdict, lines = self.compiled, self.verdict, list[str]()
+        right = [stage for stage in verdict.stages if stage.passed]
+        if right:
+            names = "; ".join(stage.name for stage in right)
+            lines.append(f"✓ {len(right)} stage{'s' * (len(right) > 1)} passed: {names}")
+        lines += [f"✓ {stage.name}: {stage.detail}" for stage in right if stage.limit]
+        is_emulated = self.label.startswith("emulated") or any(
             "(emulated)" in stage.name for stage in verdict.stages
         )
-        if emulated and verdict.accepted and not self.findings:
+        if is_emulated and verdict.accepted and not self.findings:
             lines.append(
                 "✓ no race, access out of bounds or uninitialized read in any launch on the emulator"
             )
-        lines += [f"| {line}" for line in self.printed]
         if compiled is not None:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
                 f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
             )
-        lines += [f"· {note}" for note in self.notes] + [
-            f"! {warning}" for warning in self.all_warnings
-        ]
-        result = verdict.result
-        if verdict.accepted:
-            result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
-        result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
-        return "\n".join(
-            [*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")]
-        )
+        return lines
+
+    def _remarks(self) -> list[str]:
+        """Return warnings and notes."""
+        notes = dict.fromkeys((*self.verdict.notes, *self.notes))
+        lines = [f"! {warning}" for warning in self.all_warnings]
+        return [*lines, *(f"· {note}" for note in notes if note not in self.all_warnings)]
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
@@ -232,10 +267,15 @@ def check(
         _report_launches(subject, device, progress, beside)
         checker = SgemmChecker(device, shape, seed, quick=quick)
         verdict = checker.check(subject)
-        told = getattr(device, "findings", ())
+        told = tuple(getattr(device, "findings", ()))  # without those of launches for advice
         if known.compiled and not verdict.accepted:
             verdict, advice = gate.explained(verdict, what, known.compiled, subject, checker, told)
-            known = replace(known, notes=(*known.notes, *advice))
+            # The domain that the grid implies is no advice where a narrower one is right.
+            stale = any("--domain '" in note for note in advice)
+            left = tuple(said for said in what.warnings if not stale or "--domain '" not in said)
+            known = replace(
+                known, kernel=replace(what, warnings=left), notes=(*known.notes, *advice)
+            )
     findings: dict[tuple[str, int, int | None], Finding] = {}
     for finding in told:
         if not (verdict.accepted and finding.is_error):  # these are of launches that may fail

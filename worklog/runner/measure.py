@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatch
 from itertools import groupby
@@ -339,6 +339,16 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
     return run
 
 
+def missing_from(run: Run, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that the run has no measurement of. Raises BadSetting if a measured rung has changed since."""
+    changed = [name for name in run.kernels if source_changed(name, run.kernels)]
+    if changed:
+        raise BadSetting(
+            f"the source of {', '.join(changed)} has changed since {run.path} was measured: measure anew"
+        )
+    return [job for job in jobs if not held_by(run, job)]
+
+
 def live_wanted() -> bool:
     """Whether to measure: WORKLOG_SOURCE, else whether there is a GPU. Raises NoGpu if live is forced without one."""
     if runs.forced_source() == "live":
@@ -358,6 +368,7 @@ def carry_out(
     user_kernels: Sequence[Kernel] = (),
     progress: Progress = silent,
     out: Path | None = None,
+    resumed: Run | None = None,
     timeout_s: float = TIMEOUT_S,
     stop: threading.Event | None = None,
     command: Sequence[str] | None = None,
@@ -368,23 +379,35 @@ def carry_out(
     each host function gets a process that measures nothing else. An interrupt ends the child and keeps the finished
     measurements. CUDA is not initialised in this process.
 
-    user_kernels: those that jobs name. timeout_s: seconds that a measurement may take beyond its budget before it
-    counts as hung. stop: ends the run when another thread sets it. command: the child's command line (default:
-    worklog.runner.child). Raises what measure() raises, Interrupted, and NoGpu while another run measures here.
+    user_kernels: those that jobs name.
+    out: the file of a new run (default: one among this machine's runs).
+    resumed: a run whose file gets these measurements, instead of a new run.
+    timeout_s: seconds that a measurement may take beyond its budget before it counts as hung.
+    stop: ends the run when another thread sets it.
+    command: the child's command line (default: worklog.runner.child).
+
+    Raises what measure() raises, Interrupted, NoGpu while another run measures here, and BadSetting if this machine's
+    setup differs from that of the resumed run.
     """
     own = require_measurable(jobs, harness, user_kernels)
     if command is None:
         require_gpu(*([CHECK_ONLY] if own else []))
     timeout_s = limit_s(jobs, harness, timeout_s)
-    run: Run | None = None
-    first, path = 0, out or runs.new_path()
+    run = resumed
+    before = 0
+    path = out or runs.new_path()
+    if resumed is not None:
+        resumed.complete = False
+        path = resumed.save()  # without its end, or a line that was cut short
+        before = len(resumed.measurements)
+    first = 0
 
     def home(job: Job) -> str:
         """Jobs with the same one share a process; one with a host function, also as a baseline, has its own."""
         kernels = [own[name] for name in (job.kernel, *job.baselines) if name in own]
         return job.kernel if any(kernel.host for kernel in kernels) else ""
 
-    with runs.claimed(path):
+    with runs.claimed(path) if resumed is None else nullcontext():
         try:
             while first < len(jobs):
                 some = next([*together] for _, together in groupby(jobs[first:], home))
@@ -398,13 +421,16 @@ def carry_out(
                             end = answer
                         elif answer["is"] == "ready" and run is None:
                             run = Run.begin(answer["head"], path)
-                        elif answer["is"] == "ready" and run and run.measurements:
-                            run.add_note(
-                                f"from {jobs[first]} on: in a fresh process, calibrated again"
+                        elif answer["is"] == "ready" and run is not None:
+                            _go_on(
+                                run,
+                                answer["head"],
+                                jobs[first],
+                                is_resumed=run is resumed and first == 0,
                             )
                         elif answer["is"] == "measured" and run:
                             run.add(answer["line"], answer["description"])
-                done = len(run.measurements) if run else 0
+                done = len(run.measurements) - before if run else 0
                 if run is None or (done < first + len(some) and end.kind in ("", "done")):
                     raise end.error()
                 if done < first + len(some):
@@ -412,16 +438,31 @@ def carry_out(
                     run.add(jobs[done].failed(Verdict((stage,), None)))
                 elif end.kind != "done":
                     run.add_note(f"the process of {some[-1]} ended early: {end}")
-                first = len(run.measurements)
+                first = len(run.measurements) - before
         except KeyboardInterrupt as interrupt:
             kept = "no measurement was finished, so nothing is saved"
             if run is not None and run.measurements:
-                kept = f"{len(run.measurements)} of {len(jobs)} measurements are kept in {run.path}"
+                finished = len(run.measurements)
+                kept = f"{finished} of {before + len(jobs)} measurements are kept in {run.path}"
             raise Interrupted(f"interrupted: {kept}") from interrupt
     assert run is not None
     run.end()
     progress(len(jobs), len(jobs), "done")
     return run
+
+
+def _go_on(run: Run, head: Sequence[str], job: Job, *, is_resumed: bool) -> None:
+    """Note that the run goes on in a fresh process, from this job on.
+
+    head: the lines of the process.
+    is_resumed: whether the process belongs to a later command. Raises BadSetting if its setup differs.
+    """
+    if is_resumed:
+        now = Run.of_head(head)
+        run.require_same_setup(now)
+        run.add_note(f"from {job} on: resumed at {now.created[:16]}, calibrated again")
+    elif run.measurements:
+        run.add_note(f"from {job} on: in a fresh process, calibrated again")
 
 
 def limit_s(jobs: Sequence[Job], harness: Harness, timeout_s: float = TIMEOUT_S) -> float:

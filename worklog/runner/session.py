@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from worklog import runs
 from worklog.errors import LaunchFailed, NoGpu, OutOfMemory, WorklogError
-from worklog.gate import SEED_BITS, SgemmChecker, check_idle
+from worklog.gate import SEED_BITS, SgemmChecker, SmallShapes, check_idle
 from worklog.gpu.clocks import Clocks, Peaks
 from worklog.gpu.device import bus_id, gpu, gpu_reason, require_gpu, software
 from worklog.harness import Harness, Launch, Reading, Timed, blocked, calibrate, off_the_lock
@@ -89,6 +89,7 @@ class Session:
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self.loaded: dict[str, Runnable] = {CUBLAS: self.baselines["fp32"]}
         self._checkers: dict[Shape, SgemmChecker] = {}
+        self._small_shapes: dict[str, SmallShapes] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
         self._pool: Pool | None = None
 
@@ -150,8 +151,12 @@ class Session:
         """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
         if (name, shape, gate) not in self._verdicts:
             loaded, checker = self.load(name), self.checker(shape)
-            check = checker.check_by_article if gate == "article" else checker.check
-            self._verdicts[name, shape, gate] = check(loaded)
+            if gate == "article":
+                verdict = checker.check_by_article(loaded)
+            else:
+                small = self._small_shapes.setdefault(name, SmallShapes())
+                verdict = checker.check(loaded, small)
+            self._verdicts[name, shape, gate] = verdict
         return self._verdicts[name, shape, gate]
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:

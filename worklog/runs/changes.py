@@ -19,7 +19,7 @@ import msgspec
 from worklog.errors import BadSetting
 from worklog.runs.documents import BadRunFile, Bar, Cell, Shown, Table, a_few, duration, signed
 from worklog.runs.estimates import (
-    HOST_SD,
+    HOST_HALF,
     NORMAL,
     OVERHEAD_SD_US,
     SLOPE,
@@ -187,7 +187,7 @@ def reading_of(
         return f"{m.status}: {m.reason}"
     half = math.sqrt(max(0.0, m.time.half_width**2 - (m.time.process or 0.0) ** 2)) / m.time.value
     if harness.get("timer") == "host":
-        half = math.hypot(half, NORMAL * HOST_SD)
+        half = math.hypot(half, HOST_HALF)
     kernels, slope = m.samples.sides[0].kernels if m.samples.sides else None, None
     if m.sm_mhz:
         fitted, of_fit = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
@@ -300,8 +300,9 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -
     both = [place for place in before if place in after]
     only = [" at ".join(filter(None, place)) for place in before | after if place not in both]
     if not (both or differ):
+        known = f" ({', '.join(only)})" if only else ""
         raise BadSetting(
-            f"the runs have no kernel and size in common ({', '.join(only)}): measure the same ones"
+            f"the runs have no kernel and size in common{known}: measure the same ones"
         )
     rows = [] if differ else [_row(place, old, new, threshold, bool(versions)) for place in both]
     labels = ["; ".join(dict.fromkeys(side.label for side in sides)) for sides in (old, new)]

@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.problem import Shape
 from worklog.runs.documents import (
-    WIDE,
     WIDTH,
     Date,
     NothingToDraw,
     Positive,
     Table,
     about,
+    change_in_percent,
     read_json,
-    rounded,
     signed,
 )
-from worklog.runs.estimates import PRECISION, Estimate, summarize
+from worklog.runs.estimates import PRECISION, compare_shares, is_visible, summarize
 from worklog.runs.measurement import Measurement, source_label
 from worklog.runs.records import BF16_DATASHEET_TFLOPS, Calibration
 from worklog.runs.run import Run, recordings
@@ -159,7 +158,7 @@ class Effect:
     setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
     article's four together, "all" for everything that touches the time. unbiased, biased: the number that the pitfall
     `corrupts`, by both settings; a biased TFLOP/s of a median is that at the clock of the unbiased measurement. noise:
-    of times, see worklog.runs.estimates; of ratios, PRECISION and both half-widths; 0 if computed from the unbiased
+    by how much the logarithms of two equal numbers may differ, see worklog.runs.estimates; 0 if both come from the same
     samples. clock: the biased SM clock over the unbiased one minus 1, since an effect can act through it.
     """
 
@@ -188,8 +187,8 @@ class Effect:
 
     @property
     def visible(self) -> bool:
-        """Whether the effect is larger than the noise of the two readings."""
-        return abs(math.log(self.factor)) > self.noise
+        """Whether the effect is visible: see is_visible()."""
+        return is_visible(math.log(self.factor), self.noise)
 
     @property
     def step(self) -> float:
@@ -255,14 +254,11 @@ def _at_one_shape(
         elif (
             m is not None and pitfall.corrupts == "of cuBLAS"
         ):  # a ratio of kernels that alternate is at one clock
-            noise = PRECISION + _half(unbiased.first) + _half(m.first)
-            add(
-                pitfall,
-                m.changed[pitfall.setting],
-                m.ratio,
-                noise,
-                run.difference(unbiased, m).clock,
-            )
+            if unbiased.first is not None and m.first is not None:
+                by_host = run.by_host(unbiased) or run.by_host(m)
+                noise = compare_shares(unbiased.first, m.first, by_host).noise
+                clock = run.difference(unbiased, m).clock
+                add(pitfall, m.changed[pitfall.setting], m.ratio, noise, clock)
         elif m is not None:
             if pitfall.setting == "warmup":
                 # The cold start as it usually happens: the first launch is the time. A median ignores it.
@@ -270,7 +266,8 @@ def _at_one_shape(
                     pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed"
                 )
                 first = _tflops(run, m, statistic="first")
-                add(cold, "none", first, PRECISION + _half(unbiased.time), None)
+                half = unbiased.time.relative_half_width if unbiased.time else 0.0
+                add(cold, "none", first, PRECISION + half, None)
             add_time(pitfall, m.changed[pitfall.setting], m)
     own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
     for settings, (name, title) in TOGETHER.items():
@@ -285,25 +282,21 @@ def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
     return (m.work.flops or 0) / summary.time.value / 1e6
 
 
-def _half(estimate: Estimate | None) -> float:
-    return estimate.relative_half_width if estimate else 0.0
-
-
 def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
     """In words that fit a cell: "+9.0 %", "× 195", "0" when not visible. factors: default, from × 3 and ÷ 3 on."""
     factor, noise = effect.factor, effect.noise
-    if not effect.visible or abs(factor - 1) < 5e-4:
+    if not effect.visible:
         return "0"
     if factors if factors is not None else not 1 / 3 < factor < 3:
         sign, times = ("× ", factor) if factor > 1 else ("÷ ", 1 / factor)
         return sign + about(times, noise, _three_digits).removeprefix("about ")
-    if 2 * noise > WIDE:
-        return signed(rounded(100 * (factor - 1), 100 * factor * noise) / 100, 0)
-    return signed(factor - 1)
+    return change_in_percent(factor - 1, noise)
 
 
 def _three_digits(number: float) -> str:
-    """Three significant digits, zeros included: 4.70, 43.0, 63 600."""
+    """Three significant digits, zeros included: 4.70, 43.0, 63 600; more near 1, which would look like no effect."""
+    if number < 1.005:
+        return f"{number:.4f}"
     rounded = float(f"{number:.3g}")
     return f"{rounded:,.0f}".replace(",", " ") if rounded >= 100 else f"{rounded:#.3g}"
 

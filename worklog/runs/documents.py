@@ -38,6 +38,7 @@ Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
 Progress = Callable[[int, int, str], None]
 WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
+WRITTEN: dict[Path, None] = {}  # what this process has written, in order
 FEW = 5  # notes below a table of a page; more are folded
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
@@ -183,6 +184,18 @@ def write_bytes(path: Path, content: bytes, advice: str = "give another place wi
             temporary.unlink(missing_ok=True)  # it exists only if it did not become the target
     except OSError as error:
         raise BadRunFile(f"cannot write {path}: {error.strerror}; {advice}") from error
+    WRITTEN[path] = None
+
+
+def written_so_far() -> str:
+    """Describe the files that this process has written, for the message of an interrupt."""
+    match len(WRITTEN):
+        case 0:
+            return "nothing was saved"
+        case 1:
+            return f"saved: {next(iter(WRITTEN))}"
+        case number:
+            return f"{number} files were saved, the last one is {next(reversed(WRITTEN))}"
 
 
 def not_writable(folder: Path) -> str | None:
@@ -422,6 +435,16 @@ def percent(share: float | None) -> str:
 def signed(share: float, digits: int = 1) -> str:
     """A change in percent: +9.0 %, −30.2 %."""
     return f"{100 * share:+z.{digits}f} %".replace("-", "−")
+
+
+def change_in_percent(share: float, noise: float) -> str:
+    """A visible change in percent, to one digit after the point; if the noise is wide, to its first digit: +40 %.
+
+    noise: the logarithm by which two equal numbers may differ
+    """
+    if 2 * noise > WIDE:
+        return signed(rounded(100 * share, 100 * (1 + share) * noise) / 100, 0)
+    return signed(share)
 
 
 def scaled(count: float) -> str:

@@ -36,6 +36,7 @@ CLOCK_OFF = PRECISION / -SLOPE  # a clock this far off moves a time by PRECISION
 # Standard deviation of the logarithm of what a host clock reads, between measurements of one kernel at one size, in the
 # recording `grid/h100`: with a new recording it must be found again.
 HOST_SD = 0.20
+HOST_HALF = NORMAL * HOST_SD  # of the 95 % interval
 
 Values = NDArray[np.float64]
 
@@ -336,6 +337,12 @@ class Summary:
     ratios: dict[str, Estimate]
     by_host: bool
 
+    @property
+    def relative_half_width(self) -> float:
+        """The relative 95 % half-width of the time; by a host clock, with its scatter between processes."""
+        half = self.time.relative_half_width
+        return math.hypot(half, HOST_HALF) if self.by_host else half
+
 
 def event_overhead_us(settings: Mapping[str, Any], offset_us: float) -> float:
     """Microseconds that the settings subtract from each sample: the calibrated event overhead, or nothing."""
@@ -391,35 +398,45 @@ def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[flo
     return min(0.0, max(-1.0, slope)), half
 
 
-class Difference(NamedTuple):
-    """Of a second time from a first one, at the clock of the first. log: the logarithm of their ratio. noise: by how
-    much two equal times may differ. clock: the second median clock over the first one minus 1, None if it isn't known.
-    """
+PRINTED = 5e-4  # a smaller relative change prints as 0.0 %
 
-    log: float
-    noise: float
-    clock: float | None
+
+def is_visible(log: float, noise: float) -> bool:
+    """Decide whether a change is visible: it exceeds the noise, and doesn't print as 0.
+
+    log: the logarithm of the second number over the first one.
+    noise: the logarithm by which two equal numbers may differ; 0 if both are computed from the same samples.
+
+    Each text, chart and panel asks this, so that no two of them disagree about an effect.
+    """
+    return abs(log) > noise and abs(math.expm1(log)) >= PRINTED
+
+
+class Difference(NamedTuple):
+    """The difference of a second number from a first one; of times, at the clock of the first."""
+
+    log: float  # of their ratio
+    noise: float  # by how much the logarithms of two equal numbers may differ
+    clock: float | None  # the second median clock over the first one minus 1, if it's known
 
     @property
     def visible(self) -> bool:
-        """Whether the times differ by more than the noise."""
-        return abs(self.log) > self.noise
+        """Whether the difference is visible: see is_visible()."""
+        return is_visible(self.log, self.noise)
 
     @property
     def off(self) -> float:
-        """The second time over the first one minus 1."""
+        """The second number over the first one minus 1."""
         return math.expm1(self.log)
 
 
 def compare(first: Summary, second: Summary) -> Difference:
     """The difference of two times at the clock of the first, by the slope that the samples of both determine, else by
     SLOPE. The noise is PRECISION plus, in quadrature, both intervals, what the slope's uncertainty makes of the clocks'
-    difference, and for two times by a host clock their scatter between measurements.
+    difference.
     """
     log, clock = math.log(second.time.value / first.time.value), None
-    halves = [first.time.relative_half_width, second.time.relative_half_width]
-    if first.by_host and second.by_host:
-        halves.append(NORMAL * math.sqrt(2) * HOST_SD)
+    halves = [first.relative_half_width, second.relative_half_width]
     if first.samples.sm_mhz and second.samples.sm_mhz:
         clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
         slope, half = fitted_slope(
@@ -430,3 +447,13 @@ def compare(first: Summary, second: Summary) -> Difference:
         log -= slope * math.log1p(clock)
         halves.append(half * clock)
     return Difference(log, PRECISION + math.hypot(*halves), clock)
+
+
+def compare_shares(first: Estimate, second: Estimate, by_host: bool = False) -> Difference:
+    """Compare two shares of a baseline. Kernels that alternate have one clock, so that it cancels in each share.
+
+    by_host: a host clock timed at least one of them, so that it scatters between processes
+    """
+    log = math.log(second.value / first.value)
+    noise = PRECISION + first.relative_half_width + second.relative_half_width
+    return Difference(log, math.hypot(noise, HOST_HALF) if by_host else noise, None)

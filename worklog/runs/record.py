@@ -24,6 +24,7 @@ import msgspec
 from worklog.errors import BadSetting
 from worklog.problem import Shape
 from worklog.runs.documents import (
+    WRITTEN,
     BadRunFile,
     Date,
     own_folder,
@@ -159,9 +160,12 @@ class RunRecord:
         times = []
         for m in (first, second):
             assert m.time is not None
-            by_host = m.changed.get("timer", self.harness.get("timer")) == "host"
-            times.append(Summary(m.samples, m.time, {}, by_host))
+            times.append(Summary(m.samples, m.time, {}, self.by_host(m)))
         return compare(*times)
+
+    def by_host(self, m: Measurement) -> bool:
+        """Tell if a host clock timed the measurement."""
+        return m.changed.get("timer", self.harness.get("timer")) == "host"
 
     def clock_off(self, m: Measurement) -> float | None:
         """The measurement's SM clock over the median of this run's minus 1; None where it is within CLOCK_OFF."""
@@ -214,6 +218,32 @@ class RunRecord:
         run.tool |= {"command": [*COMMAND.get()]} if COMMAND.get() else {}
         run._append("\n".join(run.head_lines()))
         return run
+
+    def require_same_setup(self, other: RunRecord) -> None:
+        """Raise BadSetting, naming what differs, if the other run was measured on another setup.
+
+        A setup is the GPU, the harness with its settings, and the versions of the software.
+        """
+        mine, others = self._setup(), other._setup()
+        differing = [
+            f"{name} {mine.get(name, 'unknown')} there, {others.get(name, 'unknown')} here"
+            for name in {**mine, **others}
+            if mine.get(name) != others.get(name)
+        ]
+        if differing:
+            raise BadSetting(
+                f"{self.path} can't be resumed: {'; '.join(differing)}: measure anew, without --resume"
+            )
+
+    def _setup(self) -> dict[str, object]:
+        tool = {name: self.tool.get(name) for name in ("version", "harness")}
+        gpu = {f"GPU {field.name}": getattr(self.gpu, field.name) for field in fields(self.gpu)}
+        return {
+            **gpu,
+            **{f"worklog's {name}": value for name, value in tool.items()},
+            **self.software,
+            **self.harness,
+        }
 
     def head_lines(self) -> list[str]:
         """The lines of its file but the measurements."""
@@ -287,6 +317,7 @@ class RunRecord:
             raise BadRunFile(
                 f"cannot write {self.path}: {error.strerror}; give another place with --out"
             ) from error
+        WRITTEN[self.path] = None
 
 
 def runs_dir() -> Path:

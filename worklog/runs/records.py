@@ -54,6 +54,11 @@ class ErrorMap:
         words = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
         return f"{words}. {self.guess}" if self.guess else words
 
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether all elements are wrong, of which a picture shows nothing."""
+        return self.wrong == self.shape[0] * self.shape[1]
+
     def picture(self) -> str:
         """C as text, one character per tile: "." right, "o" some elements wrong, "#" all of them."""
         return "\n".join(

@@ -5,6 +5,7 @@ The standard library alone, and no module of worklog: the build hook (hatch_buil
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -12,10 +13,13 @@ import re
 import runpy
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,6 +44,8 @@ MISSING = (
     "the emulator's core is in C, and neither the package nor {} has it as these sources and this machine need it: "
     "install a C compiler (Debian, Ubuntu: apt install gcc) and run this again, or compile it with: {}"
 )
+COMPILE_S = 600  # most machines take 10; a slow one or an emulated one, minutes
+FUNCTIONS = ("launch_run", "launch_free", "costs_of")
 WINDOWS = "the emulator's core is not built for Windows: use WSL, where `pip install` compiles it"
 
 
@@ -61,25 +67,66 @@ def fitting() -> list[tuple[str, ...]]:
     return [flags for flags in variants(machine()) if fast or flags != FAST]
 
 
-def file_name(flags: tuple[str, ...], system: str = sys.platform, kind: str = "") -> str:
-    """Of a build: it holds the hash of the sources, the flags and the machine that it is for."""
+def stem(flags: tuple[str, ...], system: str = sys.platform, kind: str = "") -> str:
+    """Return the start of a build's file name: a hash of the sources, the flags and the machine.
+
+    A hash of the file's content follows it, since loading a truncated file can end the process.
+    """
     digest = hashlib.sha256(repr((FLAGS, flags, system, kind or machine())).encode())
     for source in (*sorted(HERE.glob("*.[ch]")), TABLE):
         digest.update(source.read_bytes())
-    return f"core-{digest.hexdigest()[:16]}.so"
+    return f"core-{digest.hexdigest()[:16]}"
+
+
+def builds(folder: Path, start: str) -> list[Path]:
+    """Return the files of a build in a folder, damaged ones included."""
+    try:
+        return sorted(folder.glob(f"{start}-*.so"))
+    except OSError:  # a folder that can't be read has none
+        return []
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a build is as it was compiled."""
+    try:
+        return path.name.endswith(f"-{_checksum(path)}.so")
+    except OSError:
+        return False
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def compiler() -> tuple[str, ...]:
-    """The command of the machine's C compiler, or of Zig's; empty where neither is there."""
-    own = shlex.split(os.environ.get("CC", "cc"))
-    if shutil.which(own[0]):
-        return tuple(own)
-    return (sys.executable, "-m", "ziglang", "cc") if find_spec("ziglang") else ()
+    """Return the C compiler's command: CC, else cc, else Zig's; empty if there is none.
+
+    Raises ValueError if CC isn't a command.
+    """
+    stated = os.environ.get("CC")
+    if stated is None:
+        if shutil.which("cc"):
+            return ("cc",)
+        return (sys.executable, "-m", "ziglang", "cc") if find_spec("ziglang") else ()
+    advice = "set CC to a C compiler, such as gcc, or unset it"
+    try:
+        command = shlex.split(stated)
+    except ValueError as error:
+        raise ValueError(f"CC={stated!r} isn't a command ({error}): {advice}") from error
+    if not command:
+        raise ValueError(f"CC is empty: {advice}")
+    if not shutil.which(command[0]):
+        raise ValueError(f"CC={stated!r}: the command {command[0]} doesn't exist: {advice}")
+    return tuple(command)
 
 
 def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
-    """A build in a folder, compiled unless it is there: for this machine, or for a wheel's platform tag, for which only
-    Zig will do.
+    """Return a build in a folder, compiled unless a whole one is there.
+
+    folder: its name may be relative
+    flags: of a variant
+    wheel: the platform tag that only Zig compiles for; empty: this machine
+    Raises OSError for the folder, RuntimeError for the compiler, ValueError for the arguments.
     """
     system, kind, target = sys.platform, machine(), ""
     command = compiler()
@@ -95,9 +142,10 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         target = f"{kind}-{TARGETS[tag[1]].format(f'{tag[2]}.{tag[3]}')}"
     elif "ziglang" in command:  # a named target is compiled for any CPU of its kind
         target = f"{kind}-{'macos.11.0' if system == 'darwin' else 'linux-musl' if _musl() else 'linux-gnu.2.28'}"
-    name = file_name(flags, system, kind)
-    if (folder / name).exists():
-        return folder / name
+    start = stem(flags, system, kind)
+    for path in builds(folder, start):
+        if is_whole(path):
+            return path
     folder.mkdir(parents=True, exist_ok=True)
     # Beside its target, so that the finished file moves in one step, also while others compile it.
     with tempfile.TemporaryDirectory(dir=folder, prefix="core-") as made:
@@ -109,30 +157,52 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         )
         if system == "darwin" and not target:
             given = ("-mmacosx-version-min=11.0",)
-        out = Path(made) / name
-        words = (
-            *command,
-            *given,
-            *FLAGS,
-            *flags,
-            f"-I{made}",
-            "-o",
-            str(out),
-            str(HERE / "core.c"),
-            "-lm",
-        )
-        caches = (
-            {f"ZIG_{which}_CACHE_DIR": f"{made}/zig" for which in ("LOCAL", "GLOBAL")}
-            if target
-            else {}
-        )
-        done = subprocess.run(words, env=os.environ | caches, capture_output=True, text=True)
-        if done.returncode:
+        out = Path(made) / f"{start}.so"
+        source = str(HERE / "core.c")
+        includes = f"-I{made}"
+        words = (*command, *given, *FLAGS, *flags, includes, "-o", str(out), source, "-lm")
+        caches = {}
+        if target:
+            caches = {f"ZIG_{which}_CACHE_DIR": f"{made}/zig" for which in ("LOCAL", "GLOBAL")}
+        _run(words, os.environ | caches)
+        if not out.is_file():
             raise RuntimeError(
-                f"the emulator's core does not compile: {shlex.join(words)}\n{done.stderr}"
+                f"the emulator's core wasn't compiled: {shlex.join(words)} succeeded, but wrote no file: "
+                "set CC to another C compiler"
             )
-        out.replace(folder / name)
-    return folder / name
+        path = folder / f"{start}-{_checksum(out)}.so"
+        out.replace(path)
+    return path
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run the compiler. Raises RuntimeError if it can't start, fails, or doesn't end."""
+    failed = f"the emulator's core does not compile: {shlex.join(words)}"
+    try:
+        process = subprocess.Popen(
+            words,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            process_group=0,  # to end what the compiler has started, too
+        )
+    except OSError as error:
+        raise RuntimeError(f"{failed}\n{error.strerror}: set CC to another C compiler") from error
+    with process:
+        try:
+            _, said = process.communicate(timeout=COMPILE_S)
+        except BaseException as error:  # also Ctrl-C
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise RuntimeError(
+                f"{failed}\nit hasn't ended after {COMPILE_S} s: set CC to another C compiler"
+            ) from error
+    if process.returncode:
+        raise RuntimeError(f"{failed}\nexit code {process.returncode}\n{said}".rstrip())
 
 
 def platform_tag() -> str:
@@ -146,17 +216,56 @@ def _musl() -> bool:
     return "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "")
 
 
-def find(cache: Path, advice: str) -> Path:
-    """The fastest build that runs here: from the package, from the cache, or compiled into it. advice: the command that
-    compiles it where no compiler is there. Raises OSError with what is missing.
+def load(cache: Path, advice: str) -> ctypes.CDLL:
+    """Load the fastest build that runs here: from the package, from the cache, or compiled into it.
+
+    A file that is damaged, or was made for another system, is deleted.
+
+    cache: a folder
+    advice: the command that compiles the core if there is no compiler
+    Raises OSError, RuntimeError and ValueError: what is wrong, and what to do.
     """
-    names = [file_name(flags) for flags in fitting()]
-    if ready := [
-        path for name in names for folder in (HERE, cache) if (path := folder / name).exists()
-    ]:
-        return ready[0]
+    for path in _candidates(cache):
+        try:
+            return _opened(path)
+        except OSError:
+            with suppress(OSError):  # of a package that is read only
+                path.unlink()
     if sys.platform == "win32":
         raise OSError(WINDOWS)
     if not compiler():
         raise OSError(MISSING.format(cache, advice))
-    return compile_core(cache, fitting()[0])
+    try:
+        made = compile_core(cache, fitting()[0])
+    except OSError as error:
+        raise OSError(
+            f"cannot write the emulator's core to {cache}: {error.strerror}: "
+            "set WORKLOG_CACHE to a folder that you can write to"
+        ) from error
+    try:
+        return _opened(made)
+    except OSError as error:
+        with suppress(OSError):
+            made.unlink()
+        raise OSError(
+            f"the emulator's core cannot be loaded after it was compiled with {shlex.join(compiler())}: {error}: "
+            "set CC to another C compiler, or WORKLOG_CACHE to another folder"
+        ) from error
+
+
+def _candidates(cache: Path) -> Iterator[Path]:
+    for flags in fitting():
+        start = stem(flags)
+        for folder in (HERE, cache):
+            yield from builds(folder, start)
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    """Load a build. Raises OSError if it is damaged, or this system can't load it."""
+    if not is_whole(path):
+        raise OSError("it is damaged")
+    core = ctypes.CDLL(str(path.absolute()))
+    for name in FUNCTIONS:
+        if not hasattr(core, name):
+            raise OSError(f"it has no function {name}")
+    return core

@@ -5,12 +5,12 @@
 
 #include "poison.h"
 
-enum { DEEPEST = 1000 }; /* calls in calls: a GPU's stack has 1 KB by default */
-
 struct Frame {
   Frame *next, *callers[LANES]; /* next: in the list of free ones */
   uint32_t lanes;               /* those that have yet to return */
   int32_t pc, depth, room;
+  int32_t stack;  /* bytes of a thread's registers, here and in the callers' frames */
+  uint64_t state; /* stands for what it holds, and the callers' frames do: that stays until it is freed */
   uint8_t data[]; /* of each register its lanes, and then its poison */
 };
 
@@ -35,25 +35,55 @@ static void keep(const Launch *l, Warp *w, Frame *f, uint32_t back) {
   }
 }
 
-static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
-  const int32_t *kept = &l->lists[i->target], *functions = kept + 1 + 2 * *kept;
-  int32_t needed = 0, depth = 0;
+static uint64_t hash_frames(uint64_t seed, Frame *const *frames) {
+  uint64_t states[LANES];
+  for (int k = 0; k < LANES; k++) states[k] = frames[k] ? frames[k]->state : 0;
+  return hash(seed, states, sizeof states);
+}
+
+/* A free frame with room for these bytes, or a new one; NULL if there is no memory, or they are too many. */
+static Frame *frame_for(Launch *l, Block *b, Warp *w, int32_t needed) {
   Frame **place = &w->spare;
-  for (int n = 0; n < *kept; n++) needed += (kept[2 + 2 * n] ? kept[2 + 2 * n] * LANES : 4) + (int32_t)sizeof(Poison);
   while (*place && (*place)->room < needed) place = &(*place)->next;
   Frame *f = *place;
-  if (f) *place = f->next;
-  else if ((f = room(l, &b->chunks, sizeof *f + (size_t)needed))) f->room = needed;
-  if (!f) return STOP;
+  if (f) {
+    *place = f->next;
+    return f;
+  }
+  int64_t size = (int64_t)sizeof *f + needed;
+  if (l->frames + size > l->most_frames) {
+    l->status = FRAMES_TOO_LARGE;
+    return NULL;
+  }
+  f = room(l, &b->chunks, (size_t)size);
+  if (!f) return NULL;
+  f->room = needed;
+  b->frames += size;
+  l->frames += size;
+  return f;
+}
+
+static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, uint32_t mask) {
+  const int32_t *kept = &l->lists[i->target], *functions = kept + 1 + 2 * *kept;
+  int32_t needed = 0, depth = 0, stack = 0;
+  for (int n = 0; n < *kept; n++) needed += (kept[2 + 2 * n] ? kept[2 + 2 * n] * LANES : 4) + (int32_t)sizeof(Poison);
+  Frame *f = frame_for(l, b, w, needed);
+  if (!f) {
+    l->stuck_pc = pc;
+    return STOP;
+  }
   memcpy(f->callers, w->frame, sizeof f->callers);
   f->pc = pc, f->lanes = mask;
   keep(l, w, f, 0);
+  f->state = hash(hash_frames((uint64_t)pc << 32 | mask, f->callers), f->data, (size_t)needed);
   FOR_LANES(k, mask) {
     int64_t target = i->a == NONE ? i->site : AT(int64_t, i->a)[k] - FIRST_FUNCTION;
     int known = 0;
     for (int n = 1; n <= *functions; n++) known |= functions[n] == target;
-    if (f->callers[k] && f->callers[k]->depth >= depth) depth = f->callers[k]->depth + 1;
-    if (!known || depth > DEEPEST) {
+    const Frame *caller = f->callers[k];
+    if (caller && caller->depth >= depth) depth = caller->depth + 1;
+    if (caller && caller->stack > stack) stack = caller->stack;
+    if (!known || depth > DEEPEST || stack + needed / LANES > STACK) {
       tell_lanes(l, b, w, known ? CALLS_TOO_DEEP : NO_FUNCTION, pc, 1u << k, target + FIRST_FUNCTION);
       l->status = ABORTED;
       return STOP;
@@ -62,6 +92,7 @@ static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
     push(w, (int32_t)target, 1u << k);
   }
   f->depth = depth;
+  f->stack = stack + needed / LANES;
   return PARKED;
 }
 

@@ -29,6 +29,8 @@ enum async {
   ARRIVE_AT, WAIT_FOR, FENCE_PROXY, PENDING_COUNT
 };
 enum passes { COPIES = 1, CONJUNCTION, DISJUNCTION, SELECTION, LIMIT, LONG_LIMIT, SHIFT, LONG_SHIFT };
+/* Of calls in calls, and of bytes of a thread's registers in their frames: a GPU's stack has 1 KB by default. */
+enum stack { DEEPEST = 1000, STACK = 32768 };
 enum { ALIGNED = -1 };
 #define FIRST_FUNCTION ((int64_t)1 << 50) /* the address of the function at the first instruction */
 enum event_kind {
@@ -44,7 +46,7 @@ enum event_kind {
   MBARRIER_OVERWRITTEN, WRONG_STATE, PHASE_LACKS, BULK_MISALIGNED, BOX_MISALIGNED, BULK_OUTSIDE_SHARED, BULK_OUTSIDE,
   BULK_READ_ONLY, BOX_BEFORE, NO_TENSOR_MAP, CALLS_TOO_DEEP, NO_FUNCTION
 };
-enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTED, PRINTING };
+enum status { DONE, SLICE_OVER, BUDGET_OVER, DEADLOCK, NO_MEMORY, ENDLESS, ABORTED, UNSUPPORTED, PRINTING, FRAMES_TOO_LARGE };
 
 typedef struct {
   int32_t kind, op;
@@ -154,6 +156,7 @@ typedef struct {
   const int32_t *lists;    /* what instructions have beyond their records, from their targets on */
   int64_t clusters_count, next, code_count, budget, slice, steps;
   uint64_t ticks;   /* of the clock */
+  int64_t frames, most_frames; /* bytes of the frames of all calls */
   int32_t file_size, special_count, events_count;
   int32_t grid[3], block[3];
   /* blocks: of a cluster, whose shared memories are one, `shared_stride` apart; shared_size: of them all */

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator.core import STEP, record, tell
-from worklog.emulator.core.build import find
+from worklog.emulator.core.build import load
 from worklog.emulator.core.compose import SLOT, SPECIALS
 from worklog.emulator.core.decode import NONE, decoded
-from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory
+from worklog.emulator.memory import LAYOUT, LAYOUTS, GlobalMemory, zeros
 from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
 from worklog.emulator.reports import TooLarge
@@ -22,6 +22,7 @@ from worklog.errors import WorklogError, install_command
 from worklog.kernel import cache_folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
+MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together
 MOST_STEPS = 100_000  # of a trace, of which each has 0.8 kB
 # Python gives the core no function to call: Ctrl-C would raise there, and ctypes drops what is raised.
 GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
@@ -29,12 +30,11 @@ GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
 
 @cache
 def library() -> Any:
-    """The core for this CPU, compiled where that has not been done. Raises WorklogError."""
+    """Load the core for this CPU, compiled if that hasn't been done. Raises WorklogError."""
     try:
-        target = find(cache_folder(), install_command())
-    except (OSError, RuntimeError) as error:
+        return load(cache_folder(), install_command())
+    except (OSError, RuntimeError, ValueError) as error:
         raise WorklogError(str(error)) from error
-    return ctypes.CDLL(str(target))
 
 
 def run(
@@ -66,7 +66,9 @@ def run(
         own["base"], own["size"], own["writable"] = buffer.base, buffer.size, buffer.writable
         own["data"] = 0 if buffer.data is None else buffer.data.ctypes.data
         if buffer.base in memory.checked:
-            cells.append(np.zeros(-(-buffer.size // grain) + 1, record("Cell")))
+            count = -(-buffer.size // grain) + 1
+            what = f"recording who accesses {buffer.name} in {program.kernel.name}"
+            cells.append(zeros(count, record("Cell"), what, "use a smaller size, or races=False"))
             own["cells"] = cells[-1].ctypes.data
     sites["buffer"] = NONE
     executed = np.zeros((len(program.flow.blocks), 2), np.int64)
@@ -89,7 +91,8 @@ def run(
         "grid": batch.grid, "block": batch.block, "cluster": batch.cluster, "blocks": blocks, "own_size": shared,
         "shared_stride": stride, "shared_size": shared if blocks == 1 else stride * blocks, "local_size": program.local,
         "reserved": reserved, "budget": budget, "slice": SLICE, "seed": seed, "together": -(-together // blocks),
-        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "counting": batch.counting, "checking": batch.races,
+        "grain": grain, "most_steps": MOST_STEPS * batch.traced, "most_frames": MOST_FRAMES,
+        "counting": batch.counting, "checking": batch.races,
         "fences": program.flow.fences, "orders_more": program.flow.orders_more_than_barriers,
         "waits": bool(program.flow.polling or program.flow.may_wait),
     }  # fmt: skip
@@ -116,6 +119,9 @@ def run(
         )
     if status == tell.STATUS["NO_MEMORY"]:
         raise TooLarge("no memory for the launch: run fewer blocks at a time")
+    if status == tell.STATUS["FRAMES_TOO_LARGE"]:
+        line = program.kernel.instructions[int(launch.stuck_pc)].line
+        raise TooLarge(tell.FRAMES.format(line, MOST_FRAMES >> 20))
     if status == tell.STATUS["UNSUPPORTED"]:
         raise UnsupportedInstruction(form.refused[int(launch.stuck_pc)])
     if status in (tell.STATUS["BUDGET_OVER"], tell.STATUS["DEADLOCK"], tell.STATUS["ENDLESS"]):

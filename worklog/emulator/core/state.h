@@ -126,6 +126,7 @@ struct Block {
   uint32_t clock; /* the time of accesses now */
   uint32_t time;  /* later than all accesses before the last barrier */
   int32_t exited; /* threads */
+  int64_t frames; /* bytes of the frames of its calls */
   uint32_t left;  /* blocks of the cluster whose threads have all exited */
   int32_t met;    /* whether the cluster has */
   Warp *warps;
@@ -198,6 +199,18 @@ static void *grown(Launch *l, Chunk **chunks, void *list, int32_t count, size_t 
     void *wider = grown(l, chunks, list, number, sizeof *(list));         \
     if (wider) (list) = wider, (list)[(number)++] = (__VA_ARGS__);    \
   } while (0)
+
+/* Numbers that stand for bytes. */
+static uint64_t hash(uint64_t seed, const void *data, size_t size) {
+  const uint8_t *bytes = data;
+  for (size_t k = 0; k < size; k += 8) {
+    uint64_t word = 0;
+    memcpy(&word, bytes + k, size - k < 8 ? size - k : 8);
+    seed = (seed ^ word) * 0x9E3779B97F4A7C15u;
+    seed ^= seed >> 29;
+  }
+  return seed;
+}
 
 /* Threads. */
 

@@ -19,6 +19,7 @@ from worklog.kernel.source import loop_line
 
 EVENTS = tuple(enum("event_kind"))
 STATUS = enum("status")
+STACK = enum("stack")
 REGISTERS = 65536  # of a multiprocessor
 AT = "the mbarrier at shared byte {0}"
 PLACE = "uses an mbarrier at byte {0} of the block's {1} bytes of shared memory"
@@ -33,6 +34,10 @@ WAITS = "waits here, while {value} threads of its block wait at line {line}:"
 BLOCKS = (
     ", with nothing that orders the blocks: an index, such as a row length, is wrong if one of them alone should reach "
     "these; else it takes atomics, or a flag with __threadfence() before it is set and after it is seen"
+)
+ONE_ATOMIC = (
+    ", with nothing that orders the blocks: line {} is no atomic operation. What it writes, such as 0, must be in "
+    "memory before the launch, as by cudaMemset, or it must be atomic, too"
 )
 CLUSTER = ", with no barrier of the cluster (cluster.sync()) between them"
 CAS_READ = ": harmless where the compare-and-swap is repeated until it succeeds; a volatile read states that"
@@ -159,7 +164,10 @@ WORDS = {
         "global-out-of-bounds", f"{BOX}: an H200 ends a store of a box that begins before its tensor with an illegal "
         "instruction",
     ),
-    "CALLS_TOO_DEEP": ("stack-overflow", "calls functions in functions more than 1000 deep"),
+    "CALLS_TOO_DEEP": (
+        "stack-overflow", f"calls functions in functions more than {STACK['DEEPEST']} deep, or their frames hold more "
+        f"than {STACK['STACK'] // 1024} KiB of registers per thread; a GPU's stack has 1 KiB by default",
+    ),
     "NO_FUNCTION": ("trap", "calls a function at address {value:#x}, where none is"),
 }  # fmt: skip
 TOO_LONG = (
@@ -167,6 +175,10 @@ TOO_LONG = (
     "with --budget, or worklog.emulator.launch with a larger budget"
 )
 IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that run together have exited or wait, too"
+FRAMES = (
+    "line {}: the frames of functions in functions hold more than {:,} MiB in the blocks that run together: run fewer "
+    "blocks or threads, or end the recursion earlier"
+)
 AT_BARRIER = "{} threads wait at barrier {}, and no other thread of the block will arrive there"
 RACES = {"SHARED_RACE": "shared-race", "GLOBAL_RACE": "global-race", "STALE_READ": "read-only-load"}
 UNSUPPORTED = {
@@ -295,7 +307,10 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     if kind == "read-only-load":
         fix = READ_ONLY_LOAD
     elif threads[0][0] != threads[1][0]:
-        fix = CLUSTER if kind == "shared-race" else BLOCKS
+        plain = [site for site in sites if site.op != "atom"]
+        is_one_atomic = len(plain) == 1 and plain[0].writes
+        fix = ONE_ATOMIC.format(plain[0].line) if is_one_atomic else BLOCKS
+        fix = CLUSTER if kind == "shared-race" else fix
     elif sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
         fix = ", different values with one store"
     elif kind == "shared-race" and not event["warps_differ"]:

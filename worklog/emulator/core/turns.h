@@ -37,6 +37,7 @@ static void set_specials(Launch *l, Block *b, Warp *w) {
 }
 
 static void free_block(Launch *l, Block *b) {
+  l->frames -= b->frames;
   for (int k = 0; b->async && k < b->async->loads_count; k++) free(b->async->loads[k].data);
   for (Chunk *next, *chunk = b->chunks; chunk; chunk = next) {
     Chunk **spare = spare_of(l, chunk->size);
@@ -158,17 +159,6 @@ static int block_turn(Launch *l, Block *b, int64_t *left) {
 
 /* Where nothing happens any more. */
 
-static uint64_t hash(uint64_t seed, const void *data, size_t size) {
-  const uint8_t *bytes = data;
-  for (size_t k = 0; k < size; k += 8) {
-    uint64_t word = 0;
-    memcpy(&word, bytes + k, size - k < 8 ? size - k : 8);
-    seed = (seed ^ word) * 0x9E3779B97F4A7C15u;
-    seed ^= seed >> 29;
-  }
-  return seed;
-}
-
 /* Whether the resident blocks are as they were when this was last called with `keep`, but for global memory. */
 static int repeats(Launch *l, int keep) {
   int same = 1;
@@ -180,6 +170,7 @@ static int repeats(Launch *l, int keep) {
       now = hash(now ^ w->live, w->paths, sizeof(Path) * (size_t)w->paths_count);
       now = hash(now ^ w->come, w->held, sizeof(Path) * (size_t)w->held_count);
       now = hash(hash(now, w->arrived, sizeof w->arrived), w->file, (size_t)l->file_size);
+      now = hash_frames(now, w->frame);
     }
     now = hash(now, b->arrivals, sizeof *b->arrivals * (size_t)b->arrivals_count);
     now = hash(now, b->local.data, (size_t)(b->local_stride * threads_of(b)));

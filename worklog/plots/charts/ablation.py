@@ -98,11 +98,10 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     default the one where most settings have an effect, and that of the largest effect. Raises NothingToDraw where there
     is no combined reading; BadSetting.
     """
-    known = ablated(run)
-    if rung is None and not known:
+    kernel = rung or next(reversed(ablated(run)), None)
+    if kernel is None:
         raise NothingToDraw("the run has no ablation: make one with `worklog ablate warptiled`")
-    kernel = rung or list(known)[-1]
-    shown = known.get(kernel) or effects(run, kernel)
+    shown = effects(run, kernel)
     falls = _falls(shown)
     if not falls:
         raise NothingToDraw(
@@ -134,7 +133,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         alt.append(
             f"{name} ({detail}): " + ", ".join(f"{s}: {effect}" for s, effect in words.items())
         )
-        if setting in (REMAINDER, *COMBINED) or set(words.values()) != {"0"}:
+        if setting in (REMAINDER, *COMBINED) or any(e.visible for e in row.values()):
             rows[setting] = row
             names.append(name)
             details.append(detail)

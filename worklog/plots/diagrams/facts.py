@@ -134,7 +134,7 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     ]  # drawn up to the first that is larger than the L2
     shapes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
     last, widest = shapes[-1], max(3 * matrix[shapes[-1]], l2)
-    warm = _on_worst_kernel(_effects(run, "l2"))
+    warm = _on_worst_kernel([e for e in _effects(run, "l2") if e.problem in matrix])
     effect = {e.problem: in_words(e) if e.visible else "" for e in warm}
     none = [
         shape for shape in effect if not any(effect[s] for s in effect if s >= shape)

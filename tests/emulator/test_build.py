@@ -1,0 +1,192 @@
+"""The core's file: a damaged one is compiled again; what is wrong with a compiler or a folder is said."""
+
+import _ctypes
+import ctypes
+import os
+import resource
+import shutil
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from worklog.emulator.core import build, native
+from worklog.errors import WorklogError
+
+ELF_MACHINE = 18  # the byte of an ELF file that names the kind of CPU
+GOOD = Path(native.library()._name)
+COPIES = f'while [ "$1" != -o ]; do shift; done; cp "{GOOD}" "$2"; echo >>"$0.calls"'
+
+
+def script(path: Path, body: str) -> str:
+    """A compiler."""
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """A folder like the package's, without a core; CC copies a good one, and counts its calls."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    for source in build.HERE.glob("*.[ch]"):
+        shutil.copy(source, folder)
+    monkeypatch.setattr(build, "HERE", folder)
+    monkeypatch.setenv("CC", script(tmp_path / "cc", COPIES))
+    return folder
+
+
+def calls(tmp_path: Path) -> int:
+    log = tmp_path / "cc.calls"
+    return len(log.read_text()) if log.exists() else 0
+
+
+def named(folder: Path, content: bytes, checksum: str = "") -> Path:
+    """A file that stands for a build, with the checksum of its content or another one."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "new"
+    path.write_bytes(content)
+    checksum = checksum or build._checksum(path)
+    return path.rename(folder / f"{build.stem(build.fitting()[0])}-{checksum}.so")
+
+
+def foreign(content: bytes) -> bytes:
+    """For another kind of CPU."""
+    other = bytearray(content)
+    other[ELF_MACHINE] ^= 0xFF
+    return bytes(other)
+
+
+CONTENT = GOOD.read_bytes()
+CUT = {f"{count} bytes": CONTENT[:count] for count in (0, 1, 64, 4096, len(CONTENT) // 2)}
+CUT |= {"all but one byte": CONTENT[:-1], "a page of zeros": CONTENT[:4096] + bytes(4096) + CONTENT[8192:]}  # fmt: skip
+WHOLE = {
+    "of another CPU": foreign(CONTENT),
+    "another library": Path(_ctypes.__file__).read_bytes(),
+    "a text": b"a text",
+}
+
+
+@pytest.mark.parametrize("place", ["package", "cache"])
+@pytest.mark.parametrize("damage", [*CUT, *WHOLE])
+def test_a_damaged_or_foreign_core_is_deleted_and_compiled_again(damage, place, package, tmp_path):
+    cache = tmp_path / "cache"
+    folder = package if place == "package" else cache
+    if damage in CUT:
+        bad = named(folder, CUT[damage], checksum=GOOD.stem.rpartition("-")[2])
+    else:
+        bad = named(folder, WHOLE[damage])
+    core = build.load(cache, "")
+    assert calls(tmp_path) == 1 and Path(core._name).parent == cache
+    assert core.launch_run and Path(core._name).read_bytes() == CONTENT
+    assert not bad.exists() or bad == Path(core._name)
+    assert build.load(cache, "")._name == core._name and calls(tmp_path) == 1
+    assert os.listdir(cache) == [Path(core._name).name], "no temporary file is left"
+
+
+def test_a_core_that_cannot_be_read_or_deleted_is_passed_over(package, tmp_path, monkeypatch):
+    """As root everything can be: a folder in its place can't."""
+    start = build.stem(build.fitting()[0])
+    (package / f"{start}-0123456789abcdef.so").mkdir()
+    assert Path(build.load(tmp_path / "cache", "")._name).parent == tmp_path / "cache"
+
+
+def test_processes_that_compile_at_once_get_the_same_core(package, tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        made = {*pool.map(lambda _: build.load(tmp_path / "cache", "")._name, range(8))}
+    assert len(made) == 1
+
+
+def test_a_relative_folder_and_a_command_with_arguments_are_taken(package, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CC", f"{os.environ['CC']} -g '-D A'")
+    assert isinstance(build.load(Path(), ""), ctypes.CDLL)
+
+
+COMPILERS = {
+    "": "^CC is empty: set CC to a C compiler",
+    "  ": "^CC is empty",
+    "gcc 'a": "isn't a command .No closing quotation.: set CC",
+    "none-such -O1": "command none-such doesn't exist: set CC",
+    "FAILS": r"does not compile: .*\nexit code 3\nno space left",
+    "NOTHING": "succeeded, but wrote no file: set CC to another",
+    "TEXT": "cannot be loaded after it was compiled with .*TEXT: .*(?:ELF|file).*: set CC",
+    "HANGS": r"hasn't ended after 0\.5 s: set CC to another",
+    "BINARY": "Exec format error: set CC to another",
+}
+BODIES = {
+    "FAILS": "echo no space left >&2; exit 3",
+    "NOTHING": "exit 0",
+    "TEXT": 'while [ "$1" != -o ]; do shift; done; echo text >"$2"',
+    "HANGS": 'sleep 60 & echo $! >"$0.child"; wait',
+}
+
+
+@pytest.mark.parametrize("command", COMPILERS)
+def test_a_compiler_that_does_not_work_is_an_error_that_says_so(
+    command, package, tmp_path, monkeypatch
+):
+    path = tmp_path / command
+    if command in BODIES:
+        script(path, BODIES[command])
+    elif command == "BINARY":
+        path.write_bytes(b"\0")
+        path.chmod(0o755)
+    monkeypatch.setenv("CC", str(path) if command.isupper() else command)
+    monkeypatch.setattr(build, "COMPILE_S", 0.5)
+    monkeypatch.setattr(native, "cache_folder", lambda: tmp_path / "cache")
+    with pytest.raises(WorklogError, match=COMPILERS[command]):
+        native.library.__wrapped__()
+    assert not (tmp_path / "cache").exists() or not os.listdir(tmp_path / "cache")
+
+
+def test_a_compiler_that_hangs_leaves_no_process(package, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", script(tmp_path / "HANGS", BODIES["HANGS"]))
+    monkeypatch.setattr(build, "COMPILE_S", 0.5)
+    with pytest.raises(RuntimeError, match="hasn't ended"):
+        build.load(tmp_path / "cache", "")
+    child = int((tmp_path / "HANGS.child").read_text())
+    until = time.monotonic() + 5
+    while time.monotonic() < until and _runs(child):
+        time.sleep(0.01)
+    assert not _runs(child)
+
+
+def _runs(number: int) -> bool:
+    try:
+        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_without_a_compiler_the_error_names_the_command_that_compiles_it(
+    package, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
+    with pytest.raises(OSError, match=r"install a C compiler .*: a command$"):
+        build.load(tmp_path / "cache", "a command")
+
+
+@pytest.mark.parametrize("reason", ["File exists", "Not a directory", "File too large"])
+def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
+    reason, package, tmp_path, monkeypatch
+):
+    """XDG_CACHE_HOME or WORKLOG_CACHE may be a file; a full disk ends a write as a limit of a file's size does."""
+    file = tmp_path / "file"
+    file.touch()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    cache = {"File exists": file, "Not a directory": file / "worklog"}.get(reason, tmp_path / "cache")  # fmt: skip
+    monkeypatch.setattr(native, "cache_folder", lambda: cache)
+    if reason == "File too large":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(WorklogError, match=f"core to {cache}: {reason}: set WORKLOG_CACHE to"):
+            native.library.__wrapped__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

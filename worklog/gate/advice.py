@@ -1,0 +1,199 @@
+"""What to do about a failed check: the cause that the stages can't name, and the option that makes the kernel right.
+
+All of it runs after the verdict, with launches of its own, so a part that fails says so in a line and changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from worklog.errors import LaunchFailed, apart
+from worklog.gate import exact
+from worklog.gate.checker import LAUNCH
+from worklog.gate.edges import EDGE_SHAPES, edge_shapes, is_exact
+from worklog.gate.exact import OLD_C_ADDED, READ_OUTSIDE, ExactProblem
+from worklog.gate.guarded_buffer import Memory
+from worklog.gate.sgemm import BENCHMARK_SHAPE, RAGGED, SgemmChecker
+from worklog.kernel import EXAMPLE_GRID, UNREAD_DOMAIN, Compiled, Kernel, Runnable, parts
+from worklog.problem import Domain, Shape
+from worklog.runs import Verdict
+
+if TYPE_CHECKING:
+    from worklog.emulator import Finding
+
+OUTSIDE_KINDS = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
+TILE = "64"  # sides of a block's tile, if the grid states none
+WIDEST_K = 192, 128  # multiples of K to try: one with a factor of 3, and a longer power of two
+ZEROED = (
+    "if the host sets C to 0 before the launch, as by cudaMemset, check both together, as a solution: "
+    "worklog new sgemm DIR writes one to start from"
+)
+
+
+def explained(
+    verdict: Verdict,
+    kernel: Kernel,
+    compiled: Compiled,
+    subject: Runnable,
+    checker: SgemmChecker,
+    findings: Sequence[Finding],
+) -> tuple[Verdict, list[str]]:
+    """Return a failed verdict, which may name a cause now, and notes about what to do.
+
+    findings: the emulator's, up to the verdict
+    """
+    notes: list[str] = []
+    verdict = apart(
+        "the search for a value that was never set",
+        lambda: _with_unset(verdict, compiled),
+        verdict,
+        notes,
+    )
+    none: list[str] = []
+    advice = apart(
+        "the search for advice",
+        lambda: [*_advice(verdict, kernel, subject, checker, findings)],
+        none,
+        notes,
+    )
+    if any(said.startswith(UNREAD_DOMAIN) for said in kernel.adapted):
+        advice.insert(
+            0, f"{UNREAD_DOMAIN}: if {kernel.entry} doesn't take every shape, state one by --domain"
+        )
+    return verdict, [*advice, *notes]
+
+
+def _with_unset(verdict: Verdict, compiled: Compiled) -> Verdict:
+    """Name a value that was never set, if NaN may come from it."""
+    from worklog import emulator  # here: a measurement doesn't need it
+
+    *before, wrong = verdict.stages
+    if READ_OUTSIDE not in wrong.detail or "nan" in compiled.program.whole.lower():
+        return verdict
+    with suppress(emulator.UnsupportedInstruction):  # which only a GPU runs
+        line = emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset
+        if line is not None:
+            cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
+            wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
+    return replace(verdict, stages=(*before, wrong))
+
+
+def _advice(
+    verdict: Verdict,
+    kernel: Kernel,
+    subject: Runnable,
+    checker: SgemmChecker,
+    findings: Sequence[Finding],
+) -> Iterable[str]:
+    """Yield what to give so that the kernel is right."""
+    failed = verdict.stages[-1]
+    detail = failed.detail
+    if OLD_C_ADDED in detail:
+        yield ZEROED
+        return
+    reaches_outside = (
+        any(finding.kind in OUTSIDE_KINDS for finding in findings) or exact.UNWRITTEN in detail
+    )
+    if reaches_outside and kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
+        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
+        yield f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"
+        return
+    memory, domain = checker.buffers.memory, kernel.domain
+    by_shape = failed.name in (LAUNCH, EDGE_SHAPES, BENCHMARK_SHAPE, RAGGED)
+    narrow = _narrower(kernel, subject, memory) if by_shape else None
+    if narrow is not None:
+        rules = replace(narrow, square=False)
+        if kernel.rules == "any" and not kernel.warnings:
+            yield (
+                f"if {kernel.entry} takes whole tiles only, state its domain, such as "
+                f"--domain '{rules}'"
+            )
+        else:
+            yield (
+                f"{kernel.entry} is right where {rules}, and not in all of {domain}: state its "
+                f"domain, such as --domain '{rules}'"
+            )
+        return
+    if not reaches_outside or _is_right_at(_few(domain), subject, memory):
+        return
+    axes = parts(kernel.grid)
+    turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
+    if turned != kernel.grid:
+        exchanged = kernel.with_launch(grid=turned).load(checker.device)
+        if _is_right_at(_few(domain), exchanged, memory):
+            yield (
+                f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with "
+                f"--grid '{turned}'"
+            )
+            return
+    if _is_right_at(_few(replace(domain, square=True)), subject, memory):
+        mixed = "an index or the grid uses one of M, N and K in place of another"
+        yield f"at a small square shape, {kernel.entry} is right: {mixed}"
+
+
+def _narrower(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | None:
+    """Return the widest domain of whole tiles in which a wrong kernel is right, or None.
+
+    It has the least multiple along each axis with which the kernel is right at small shapes.
+    """
+    domain = kernel.domain
+    if (widest := _widest(kernel, subject, memory)) is None:
+        return None
+    for axis in ("n",) if domain.square else ("k", "m", "n"):
+        stated, most = getattr(domain, axis), getattr(widest, axis)
+        for step in range(stated, most, stated):
+            if most % step:
+                continue
+            steps: Any = {axis: step}
+            candidate = replace(widest, **steps)
+            if _is_right_at(_few(candidate), subject, memory):
+                widest = candidate
+                break
+    is_narrower = widest != domain
+    if is_narrower and _is_right_at(edge_shapes(widest), subject, memory):
+        return widest
+    return None
+
+
+def _widest(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | None:
+    """Return a domain of large tiles in which the kernel is right at small shapes, or None."""
+    domain = kernel.domain
+    sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))  # of a block's tile
+    m, n = (
+        math.lcm(stated, int(sides.get(name, TILE)))
+        for name, stated in (("M", domain.m), ("N", domain.n))
+    )
+    if domain.square:
+        candidates = [replace(domain, m=1, n=math.lcm(m, n, domain.k, int(TILE)), k=1)]
+    else:
+        candidates = [replace(domain, m=m, n=n, k=math.lcm(domain.k, k)) for k in WIDEST_K]
+    for candidate in candidates:
+        if _is_right_at(_few(candidate), subject, memory):
+            return candidate
+    return None
+
+
+def _few(domain: Domain) -> list[Shape]:
+    """Return two small shapes of a domain: along each axis one multiple, and two or three."""
+    if domain.square:
+        least = domain.padded(Shape.of(1))
+        return [least, domain.padded(Shape.of(least.m + 1))]
+    sizes = (domain.m + 1, 1, 2 * domain.k + 1), (1, 2 * domain.n + 1, 1)
+    return [domain.padded(Shape(*size)) for size in sizes]
+
+
+def _is_right_at(shapes: Iterable[Shape], subject: Runnable, memory: Memory) -> bool:
+    """Return whether the kernel's result is right at each shape, with alpha = 1 and beta = 0."""
+    for shape in shapes:
+        problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
+        try:
+            if not is_exact(subject, memory, problem):
+                return False
+        except LaunchFailed:
+            return False
+    return True
