@@ -17,8 +17,9 @@ from tests.cli.conftest import worklog
 from tests.conftest import WHY
 from tests.helpers import SIGNATURE
 from worklog.cli import COMMANDS, main
+from worklog.kernel.disk_cache import cached
 from worklog.runner import measure as bench
-from worklog.runs import runs_dir
+from worklog.runs import documents, runs_dir
 from worklog.runs.run import Run
 
 LAUNCH = "--grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
@@ -502,7 +503,7 @@ def test_mistakes_of_every_command_are_in_the_table():
 @pytest.mark.parametrize(
     ("error", "exit_code", "said"),
     [
-        (KeyboardInterrupt(), 130, "worklog: interrupted\n"),
+        (KeyboardInterrupt(), 130, "worklog: interrupted: nothing was saved\n"),
         (
             bench.Interrupted("interrupted: 3 of 9 measurements are kept"),
             130,
@@ -520,8 +521,26 @@ def test_an_interrupt_is_one_line_and_a_bug_keeps_its_traceback(
 
     monkeypatch.setattr(bench, "carry_out", carry_out)
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    monkeypatch.setattr(documents, "WRITTEN", {})
     result = CliRunner().invoke(main, ["run"])
     assert (result.exit_code, result.stdout) == (exit_code, "") and re.fullmatch(
         said, result.stderr
     )
     assert (result.exception is error) is (exit_code == 1)
+
+
+def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
+    monkeypatch, tmp_path
+):
+    def interrupted() -> None:
+        documents.write_text(tmp_path / "mine.txt", "mine")
+        cached(Path(sys.executable), b"an order", lambda: b"an answer")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(documents, "WRITTEN", {})
+    monkeypatch.setattr("worklog.cli.figures.exercises.journal", interrupted)
+    result = CliRunner().invoke(main, ["journal"])
+    assert (result.exit_code, result.stderr) == (
+        130,
+        f"worklog: interrupted: saved: {tmp_path / 'mine.txt'}\n",
+    )
