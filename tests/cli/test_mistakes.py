@@ -7,6 +7,7 @@ command's usage; others are one line.
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
