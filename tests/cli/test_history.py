@@ -53,6 +53,7 @@ def test_compare_exits_with_1_on_a_regression_and_writes_it_for_a_pull_request()
     change = naive["change"]
     assert change["verdict"] == "slower" and change["low"] < 0.04 < change["high"]
     assert "there is no run 'nothing'" in one_line(worklog("compare", "old", "nothing"))
+    assert "half of the threshold" not in slower.stdout + text
 
 
 def test_log_lists_exports_and_removes_runs_and_show_takes_their_names(monkeypatch):

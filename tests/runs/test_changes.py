@@ -21,6 +21,7 @@ from worklog.runs.changes import (
     Change,
     Changes,
     Reading,
+    Row,
     change,
     compare,
     judged,
@@ -209,3 +210,19 @@ def test_a_recording_that_counted_no_kernels_has_a_verdict_for_a_short_rung_and_
         row.kernel: row.change.verdict for row in compare([side], [side]).rows if row.place == "256"
     }
     assert verdicts["shared"] == SAME and verdicts["cuBLAS"] == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict", "threshold", "rule"),
+    [
+        (0.0194, SLOWER, 0.02, "a change counts from 1 % on, half of the threshold"),
+        (-0.025, FASTER, 0.03, "a change counts from 1.5 % on, half of the threshold"),
+        (0.0194, SAME, 0.02, ""),
+        (0.021, SLOWER, 0.02, ""),
+    ],
+)
+def test_a_change_below_the_threshold_that_counts_is_explained(share, verdict, threshold, rule):
+    change = Change(share, share - 0.005, share + 0.005, verdict)
+    made = Changes("old", "new", threshold, (Row("naive", "4096", 100.0, 102.0, change),))
+    for text in (made.table().text(), made.markdown()):
+        assert ("half of the threshold" in text) is bool(rule) and rule in text

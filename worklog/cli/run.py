@@ -33,6 +33,7 @@ from worklog.runs import (
     live_runs,
     open_run,
     recordings,
+    require_writable,
     runs_dir,
     tool,
     write_text,
@@ -130,11 +131,13 @@ def run(
     for word in kernels:
         names += [word] if Path(word).exists() else filter(None, map(str.strip, word.split(",")))
     chosen += [kernel_named(name, launch) for name in names]
-    if not any(isinstance(kernel, Kernel) for kernel in chosen):
-        kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
-    elif CUBLAS not in chosen:
-        chosen.append(CUBLAS)
+    if against and not against.strip(" ,"):
+        raise BadSetting(f"--against {against!r} names no kernel: name one, or omit it")
     named = [kernel_named(word, launch) for word in map(str.strip, against.split(",")) if word]
+    if not any(isinstance(kernel, Kernel) for kernel in (*chosen, *named)):
+        kernel_of(RUNGS[0].name, launch)  # raises BadSetting for an option that no rung takes
+    if CUBLAS not in chosen and any(isinstance(kernel, Kernel) for kernel in chosen):
+        chosen.append(CUBLAS)
     baselines = [kernel for kernel in named if kernel != CUBLAS]
     if revision is not None:
         if len(kernels) != 1:
@@ -412,7 +415,7 @@ def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
 @click.argument("new", metavar="NEW[,NEW…]")
 @click.option(
     "--threshold", type=options.Percent(0.1, 100), default=2.0, show_default=True, metavar="PERCENT",
-    help="A slowdown of this size is to be found.",
+    help="Smallest slowdown to detect. A change counts from half of it on, if it exceeds its noise.",
 )  # fmt: skip
 @click.option(
     "--strict", is_flag=True, help="Exit with 2 where the driver, compiler or harness differs."
@@ -439,7 +442,7 @@ def compare(
     chart: Path | None,
     as_json: bool,
 ) -> None:
-    """Say of each kernel and size whether it became faster or slower, or neither, or that nothing can be told. A run is
+    """Compare two sets of runs. Reports each kernel and size as faster, slower, same or cannot tell. A run is
     a file, a name of `worklog log`, a recording, or REVISION:PATH of a file in git; several of one side are pooled, a
     process each. Files of NVBench's --json are read too.
 
@@ -447,6 +450,9 @@ def compare(
     the GPU model, the settings or the inputs differ. To confirm, pool another run: `worklog compare OLD NEW1,NEW2`.
     """
     _require_no_kernels(old, new)
+    if chart is not None:
+        require_writable(chart.parent, str(chart), "give --chart another name")
+        chart = chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
     made, written = compare_sides(sides(old), sides(new), threshold / 100), list[Path]()
     if markdown is not None:
         write_text(markdown, made.markdown())

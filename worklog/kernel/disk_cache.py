@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from worklog.runs import BadRunFile, own_folder, write_bytes
+from worklog.runs import BadRunFile, own_folder, write_atomically
 
 ENTRIES = 512  # kept after a clearance, which comes at twice as many; most take 10 to 50 KB
 SUFFIX = ".z"
@@ -43,7 +43,7 @@ def cached(tool: Path, given: bytes, make: Callable[[], bytes]) -> bytes:
         return content
     made = make()
     with suppress(OSError, BadRunFile):
-        write_bytes(path, zlib.compress(made, 1))
+        write_atomically(path, zlib.compress(made, 1), "set WORKLOG_CACHE to another folder")
         kept = cached_files()
         if len(kept) > 2 * ENTRIES:
             for unused in sorted(kept, key=lambda entry: entry.stat().st_mtime)[:-ENTRIES]:

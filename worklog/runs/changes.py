@@ -272,10 +272,20 @@ class Changes(Shown):
             )
         notes = [f"old: {self.old}", f"new: {self.new}", *self.versions]
         notes += dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
+        notes += self._rule()
         if self.only:
             notes.append(f"on one side only: {a_few(self.only)}")
         title = f"{self.headline} · threshold {100 * self.threshold:g} %"
         return Table(title, names if shown else (), shown, left=2, notes=notes)
+
+    def _rule(self) -> list[str]:
+        """Explain the rule if a change below the threshold has a verdict."""
+        judged = [row.change for row in self.rows if row.change.verdict in (SLOWER, FASTER)]
+        if all(abs(change.share) >= self.threshold for change in judged):
+            return []
+        percent = 100 * self.threshold
+        rule = f"a change counts from {percent / 2:g} % on, half of the threshold, if it exceeds its noise"
+        return [f"{rule}: so a slowdown of {percent:g} % isn't missed"]
 
     def markdown(self) -> str:
         """For a pull request."""

@@ -38,7 +38,7 @@ Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
 Progress = Callable[[int, int, str], None]
 WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
 WIDTH = 160  # characters of a terminal whose width is not known
-WRITTEN: dict[Path, None] = {}  # what this process has written, in order
+WRITTEN: dict[Path, None] = {}  # files that this process has written for its user, in order
 FEW = 5  # notes below a table of a page; more are folded
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
 WITHIN, BEYOND = "#3b93d055", "#e0702455"
@@ -172,7 +172,15 @@ def write_text(path: Path, document: dict[str, Any] | str) -> None:
 
 
 def write_bytes(path: Path, content: bytes, advice: str = "give another place with --out") -> None:
-    """Write a file in one atomic step, and its folder. Raises BadRunFile, ending in `advice`: the old content stays."""
+    """Write a user's file in one atomic step, and its folder. Raises BadRunFile, ending in `advice`: the old content
+    stays.
+    """
+    write_atomically(path, content, advice)
+    WRITTEN[path] = None
+
+
+def write_atomically(path: Path, content: bytes, advice: str) -> None:
+    """Write a file as write_bytes() does; one that a user doesn't ask for, such as an entry of a cache."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if not path.parent.exists():  # where it is a file, writing says so
@@ -184,7 +192,6 @@ def write_bytes(path: Path, content: bytes, advice: str = "give another place wi
             temporary.unlink(missing_ok=True)  # it exists only if it did not become the target
     except OSError as error:
         raise BadRunFile(f"cannot write {path}: {error.strerror}; {advice}") from error
-    WRITTEN[path] = None
 
 
 def written_so_far() -> str:

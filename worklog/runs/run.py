@@ -434,7 +434,7 @@ def _named(word: str) -> Run:
                 return Run.load(file.name)
             except BadRunFile as error:
                 raise BadRunFile(str(error).replace(file.name, word)) from error
-    if Path(word).exists():
+    if word and Path(word).exists():
         kind = "a folder" if Path(word).is_dir() else "a pipe or a device"
         raise BadSetting(f"{word} is {kind}, not a run: give the file of a run")
     near = meant(word, [path.stem for path in live_runs()] + [*shipped])
