@@ -22,7 +22,7 @@ AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),
 UNTIMED := $(patsubst %,tests/gpu/test_gpu_%.py,emulator exploits instructions rungs sgemm)
 LIVE := tests/gpu/test_gpu_notebooks.py
 
-.PHONY: help article test gpu live untimed lab check stale notebooks ptx setup-browser chromium clean again
+.PHONY: help article test sanitized gpu live untimed lab check stale notebooks ptx setup-browser chromium clean again
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,6 +37,9 @@ lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 # A GPU's tests would want it for themselves, so where there is one, tests run one after the other.
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
 	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
+
+sanitized: $(DEV_STAMP) ## run the emulator's tests on a core with ASan and UBSan: some minutes
+	@$(PY) -m tests.emulator.sanitized $(ARGS)
 
 gpu: $(DEV_STAMP) ## run the tests of a GPU: first those that can run beside each other
 	@$(MAKE) --no-print-directory -j2 live untimed
