@@ -18,7 +18,10 @@ FLAGS = (
     "-O0", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
     "-fno-sanitize=null,alignment,object-size", "-fno-sanitize-recover=undefined",
 )  # fmt: skip
-OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1"}  # fmt: skip
+OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
 
 
 class NoSanitizers(Exception):
@@ -50,8 +53,8 @@ def environment() -> dict[str, str]:
 
 
 def command(*arguments: str) -> tuple[str, ...]:
-    """The command that runs tests; pytest's own handler of signals would hide ASan's report."""
-    alone = ("-n", "0", "-q", "-p", "no:faulthandler", "-p", "no:cacheprovider")
+    """The command that runs tests; pytest's handler of signals and its capture would hide ASan's report."""
+    alone = ("-n", "0", "-q", "-s", "-p", "no:faulthandler", "-p", "no:cacheprovider")
     return (sys.executable, "-m", "pytest", *alone, *(arguments or ("tests/emulator",)))
 
 
