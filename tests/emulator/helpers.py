@@ -1,19 +1,26 @@
 """What the emulator's tests share: compile a rung or a snippet, launch it, small edits of a rung's source."""
 
+import ctypes
+import os
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tests.emulator import sanitized
 from worklog.emulator import Kernel, Result, launch, load
+from worklog.emulator.core import native
 from worklog.kernel import Compiled
 from worklog.kernel import Kernel as Record
 from worklog.kernel.device import Program, Runnable
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
+
+if sanitized.VARIABLE in os.environ:
+    native.library = cache(lambda: ctypes.CDLL(os.environ[sanitized.VARIABLE]))
 
 HEAD = ".version 8.2\n.target sm_90\n.address_size 64\n"  # of PTX
 

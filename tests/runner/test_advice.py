@@ -1,4 +1,4 @@
-"""A verdict outlives what follows it, its advice is right when followed, and a seed repeats a report, whatever the time."""
+"""A verdict outlives what follows it; its advice is right when followed; a seed repeats a report, at any time."""
 
 import itertools
 import json
