@@ -171,7 +171,7 @@ def test_a_command_that_fails_leaves_the_record_and_says_so(checkout):
     with pytest.raises(
         click.ClickException, match=r"`python -m main` exited with 1, .*--make page"
     ):
-        stale.main(["--make", "page"], standalone_mode=False)
+        stale.make("page")
     assert (checkout / "made" / "page.txt").read_text(encoding="utf-8") == record
     assert "source.py" in stale.changes("page")
 
