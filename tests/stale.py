@@ -247,12 +247,17 @@ def make(name: str) -> None:
             "WORKLOG_CACHE": str(folder / "cache"),
             "WORKLOG_ROOT": str(ROOT),
             "WORKLOG_READS": str(reads),
-            "PYTHONPATH": temporary,
+            "PYTHONPATH": os.pathsep.join([temporary, os.environ.get("PYTHONPATH", "")]).strip(":"),
         }
         for command in target.command.split(" && "):
             print(f"{name}: {command}", flush=True)
             words = [sys.executable, *command.split()[1:]]
-            subprocess.run(words, cwd=ROOT, env=os.environ | environment, check=True)
+            done = subprocess.run(words, cwd=ROOT, env=os.environ | environment, check=False)
+            if done.returncode:
+                raise click.ClickException(
+                    f"`{command}` exited with {done.returncode}, and the record of {name} stays as it was: "
+                    f"mend it, then run python -m tests.stale --make {name}"
+                )
         found = sorted({*lines(target, reads.read_text(encoding="utf-8"))})
     record(name).parent.mkdir(exist_ok=True)
     record(name).write_text("".join(f"{line}\n" for line in found), encoding="utf-8")

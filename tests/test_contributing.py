@@ -9,6 +9,7 @@ import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 
 from tests import stale, structure
@@ -162,6 +163,17 @@ def test_files_that_were_made_are_listed_with_the_command_and_made_again(checkou
     )
     stale.main([], standalone_mode=False)
     assert capsys.readouterr().out == ""
+
+
+def test_a_command_that_fails_leaves_the_record_and_says_so(checkout):
+    record = (checkout / "made" / "page.txt").read_text(encoding="utf-8")
+    (checkout / "source.py").unlink()
+    with pytest.raises(
+        click.ClickException, match=r"`python -m main` exited with 1, .*--make page"
+    ):
+        stale.make("page")
+    assert (checkout / "made" / "page.txt").read_text(encoding="utf-8") == record
+    assert "source.py" in stale.changes("page")
 
 
 def test_a_digest_is_the_same_in_each_version_of_python(tmp_path):

@@ -387,8 +387,8 @@ def main(seed: int | None, count: int, jobs: int, proves: bool, only_covering: b
             words = f"noticed by {answer.test}"
             if proves:
                 words = f"NOT AN EQUIVALENT, {words}: delete the entry"
-        elif answer.why:
-            words = f"NOT JUDGED: {answer.why}"
+        elif answer.why or not ran:
+            words = f"NOT JUDGED: {answer.why or 'no test runs it'}"
         else:
             missed += 1
             words = f"not noticed by {ran} tests"
