@@ -140,7 +140,7 @@ define show_progress
 if [ -t 2 ]; then \
     while sleep 1; do \
         stage=$$(grep -oE '^ *(Collecting [^ (<>=!;[]+|Downloading [^ ]+|Building .*|Installing collected.*)' $(LOG) \
-            2>/dev/null | tail -n 1 | tr -s ' '); \
+            2>/dev/null | tail -n 1 | sed 's/^ *//'); \
         case $$stage in "Installing collected"*) stage="Installing $$(($$(tr -cd , <<<"$$stage" | wc -c) + 1)) packages" ;; esac; \
         printf '\r\033[K  %d s, packages: %d; %.50s' "$$SECONDS" "$$(grep -c ^Collecting $(LOG) || true)" \
             "$$stage" >&2; \
