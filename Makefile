@@ -139,6 +139,20 @@ LOG := $(VENV)/install.log
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install
 OR_SAY := || { tail -n 20 $(LOG) >&2; echo "make: the installation failed; all of it is in $(LOG)" >&2; exit 1; }
 
+# In a terminal, a line under the message says for how long pip has been at work, and at what.
+define show_progress
+if [ -t 2 ]; then \
+    while sleep 1; do \
+        stage=$$(grep -oE '^ *(Collecting [^ (<>=!;[]+|Downloading [^ ]+|Building .*|Installing collected.*)' $(LOG) \
+            2>/dev/null | tail -n 1 | sed 's/^ *//'); \
+        case $$stage in "Installing collected"*) stage="Installing $$(($$(tr -cd , <<<"$$stage" | wc -c) + 1)) packages" ;; esac; \
+        printf '\r\033[K  %d s, packages: %d; %.50s' "$$SECONDS" "$$(grep -c ^Collecting $(LOG) || true)" \
+            "$$stage" >&2; \
+    done & \
+    watcher=$$!; trap "kill $$watcher 2>/dev/null; printf '\r\033[K' >&2" EXIT; \
+fi
+endef
+
 # Prepares $(VENV), made anew unless it is of this place and of this CUDA, and takes back both stamps. CUDA 12 needs an
 # older PyTorch than the pinned one (see pyproject.toml), so that pin is left out there.
 define make_venv
@@ -155,6 +169,7 @@ endef
 $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	@$(make_venv); \
 	echo "Installing worklog$${extra:+ with $$extra} into $(VENV) for $$($(PY) -V): a minute or more"; \
+	rm -f $(LOG); $(show_progress); \
 	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" >$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" >$@
 
@@ -180,6 +195,7 @@ endef
 $(DEV_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	@$(make_venv); \
 	echo "Installing worklog$${extra:+ with $$extra} and the tools for tests and checks into $(VENV) for $$($(PY) -V)"; \
+	rm -f $(LOG); $(show_progress); \
 	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then $(install_pinned); fi; \
 	with=$$($(PY) -c 'import hatchling' 2>/dev/null && echo --no-build-isolation || true); \
 	$(PIP) --no-compile $$with -c $(VENV)/constraints.txt -e ".[dev$${extra:+,$$extra}]" >>$(LOG) 2>&1 $(OR_SAY); \

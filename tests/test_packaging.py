@@ -392,3 +392,24 @@ def test_make_alone_names_every_target():
         r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert re.findall(r"^make ([a-z-]+) +\S", run("make", cwd=ROOT), re.MULTILINE) == targets != []
+
+
+@pytest.mark.parametrize(
+    ("terminal", "shown"),
+    [(True, ["packages: 2; Downloading torch", "Installing 3 packages"]), (False, [])],
+)
+def test_make_shows_what_pip_is_at_in_a_terminal_only(tmp_path, terminal, shown):
+    log = tmp_path / "install.log"
+    found = "Collecting numpy>=2 (from x)\\n  Downloading numpy.whl (16 MB)\\nCollecting torch\\n  Downloading torch"
+    recipe = (
+        f"progress: ; @$(show_progress); printf '{found}' >{log}; sleep 1.5;"
+        f" printf '\\nInstalling collected packages: a, b, c\\n' >>{log}; sleep 1.5"
+    )
+    command = ["make", "--eval", recipe, f"VENV={tmp_path}", "progress"]
+    line = shlex.join(command)
+    words = ["script", "-qec", line, "/dev/null"] if terminal else command
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = done.stdout + done.stderr
+    assert all(words in printed for words in shown) and bool(printed) is terminal
+    assert not terminal or printed.rstrip().endswith("\x1b[K"), "the line is cleared"

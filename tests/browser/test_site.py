@@ -22,13 +22,13 @@ from worklog.errors import WorklogError
 from worklog.kernel import FP32, LADDER
 from worklog.lab.readings import Answer, Answers, Settings
 from worklog.lab.rungs import Climb, diff
-from worklog.lab.site import STORY, Steps
+from worklog.lab.site import STORY
 from worklog.lab.site import answers as data_of
 from worklog.lab.widgets import places
 from worklog.plots.selection import rows
 from worklog.plots.style import DARK, LIGHT
 from worklog.problem import Shape
-from worklog.runs import recorded_run, silent
+from worklog.runs import recorded_run
 from worklog.settings import PITFALLS, Value
 
 FOUR: dict[str, Value] = {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"}
@@ -374,7 +374,7 @@ def test_a_cell_that_shows_a_page_links_to_the_live_one_and_a_page_installs_noth
 
 def test_a_run_without_an_unbiased_reading_is_no_panel():
     with pytest.raises(WorklogError, match="no unbiased reading: make one: "):
-        data_of(replace(small_run(), measurements=[]), Steps(silent, 0))
+        data_of(replace(small_run(), measurements=[]))
 
 
 def test_nothing_in_the_readme_scrolls_sideways(browser, tmp_path):

@@ -18,12 +18,13 @@ from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
 from tests.helpers import PLAIN, RACY, measured, small_run
 from worklog import plots
+from worklog.cli import options
 from worklog.cli.figures import markers
 from worklog.gpu import device
 from worklog.kernel.ladder import RUNGS
 from worklog.runner import check as checks
 from worklog.runner.measure import jobs_of
-from worklog.runs import CHAPTERS, recordings, runs_dir
+from worklog.runs import CHAPTERS, Progress, recordings, runs_dir
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
@@ -90,8 +91,11 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
 
     given = list[Collection[str]]()
 
-    def draw_all(taken: Run, out: Path, others: Collection[str], _: object) -> plots.Drawn:
+    def draw_all(
+        taken: Run, out: Path, others: Collection[str], _: object, progress: Progress
+    ) -> plots.Drawn:
         given.append(others)
+        progress(2, 9, "figure ladder")
         paths = [
             out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")
         ]
@@ -100,6 +104,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
         )
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
+    monkeypatch.setattr(options, "LINE_S", 0.0)
     monkeypatch.setattr(
         "worklog.runner.measure.article_jobs", lambda: jobs_of(["naive", "cuBLAS"], 4096)[0]
     )
@@ -114,6 +119,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     assert result.exit_code == 0 and result.stdout.startswith(
         "live · NVIDIA H200 · clocks as found · 2026-11-21"
     )
+    assert result.stderr == "2 of 9 after 0 s: figure ladder\n"
     assert result.stdout.splitlines()[-5:] == [
         "  figures/ladder.svg",
         "  and beside each one .png, and both as _dark: 4 files",

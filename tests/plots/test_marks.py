@@ -585,7 +585,11 @@ def test_one_chart_that_fails_is_named_and_the_others_are_drawn(tmp_path, monkey
     run = of()
     run.save(tmp_path / "a run.jsonl")
     others = {"calibration": unrendered, "peers": broken, "traffic": damaged}
-    files = draw_all(run, tmp_path / "figures", others)
+    steps = list[tuple[int, int, str]]()
+    files = draw_all(run, tmp_path / "figures", others, progress=lambda *step: steps.append(step))
+    assert [(done, of) for done, of, _ in steps] == [(n, len(steps)) for n in range(len(steps))]
+    drawn = {*files.charts, *files.missing, *files.failed}
+    assert {doing for *_, doing in steps} == {f"figure {name}" for name in drawn}
     assert set(files.charts) == {"headline"} and files.missing.keys().isdisjoint(files.failed)
     assert re.fullmatch(r"ValueError: two lines \(test_marks\.py:\d+\)", files.failed["peers"])
     assert files.failed["calibration"].startswith("KeyError: 'no such key' (test_marks.py:")

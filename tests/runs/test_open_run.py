@@ -129,7 +129,8 @@ def test_the_figures_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypat
         "worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn()
     )
     monkeypatch.chdir(tmp_path)
-    assert typed("figures").exit_code == typed("article").exit_code == 0
+    drawn = typed("figures"), typed("article", "--out", "figures")
+    assert [result.exit_code for result in drawn] == [0, 0]
     assert taken == ["recorded", "recorded"]
 
 

@@ -248,7 +248,8 @@ def _draw(
     before: plots.Drawn | None = None,
 ) -> plots.Drawn:
     """Draw every chart of a run, and `more`; print what was drawn and what was not."""
-    drawn = plots.draw_all(run, out, more, before)
+    with options.progress_bar() as progress:
+        drawn = plots.draw_all(run, out, more, before, progress)
     lines = [f"figures from: {run.label}"]
     light = [
         path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")

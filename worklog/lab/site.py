@@ -137,7 +137,7 @@ def site(
     return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
 
 
-def answers(given: Run | Path | None, steps: Steps) -> bytes:
+def answers(given: Run | Path | None, steps: Steps | None = None) -> bytes:
     """data.js: every answer of the panel, by what is chosen but for settings that change only words. Each part of an
     answer is its place in `parts`, because most parts belong to several answers.
     """
@@ -158,6 +158,7 @@ def answers(given: Run | Path | None, steps: Steps) -> bytes:
     timed = [place for place, g in enumerate(PITFALLS) if g.setting not in SPOKEN]
     data: dict[str, Any] = {"start": panel.chosen, "timed": timed, "answers": {}}
     data["table"] = {name: values for name, values in panel.table.items() if name != "live"}
+    steps = steps or Steps(silent, ANSWER_STEPS)
     choices = [*_choices(of, grid)]
     begins = Counter(step * len(choices) // ANSWER_STEPS for step in range(ANSWER_STEPS))
     for number, chosen in enumerate(choices):

@@ -30,7 +30,7 @@ from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK_PAGES, Chart, Drawing, rendered, save, write_figure
 from worklog.plots.selection import in_order, shape_to_draw
 from worklog.plots.style import DARK, LIGHT
-from worklog.runs import NothingToDraw, Run, write_bytes
+from worklog.runs import NothingToDraw, Progress, Run, silent, write_bytes
 
 __all__ = [
     "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "NotDrawn", "Plots", "ablation", "accuracy",
@@ -110,6 +110,7 @@ def draw_all(
     out: Path,
     others: Mapping[str, Callable[[], Drawing]] | None = None,
     before: Drawn | None = None,
+    progress: Progress = silent,
 ) -> Drawn:
     """Draw every chart that the run has the measurements for, each as SVG and PNG, light and dark, and a page of them.
 
@@ -117,6 +118,7 @@ def draw_all(
     out: the folder.
     others: more charts by name, which don't come from a run, or which replace the run's.
     before: the result of an earlier `draw_charts` into the folder, whose charts aren't drawn again.
+    progress: called before each chart.
 
     A chart that ends in an exception is named in the result, and the others are drawn. Raises BadRunFile if the folder
     can't be written.
@@ -125,7 +127,8 @@ def draw_all(
     drawn.source = run.path
     done = {*drawn.charts, *drawn.missing, *drawn.failed}
     charts = _charts_of(run) | dict(others or {})
-    draw_charts({name: draw for name, draw in charts.items() if name not in done}, out, drawn)
+    left = {name: draw for name, draw in charts.items() if name not in done}
+    draw_charts(left, out, drawn, progress)
     in_page_order = {name: drawn.charts[name] for name in charts if name in drawn.charts}
     drawn.gallery = write_gallery(in_page_order, drawn.missing | drawn.failed, out)
     return drawn
@@ -135,9 +138,11 @@ def draw_charts(
     charts: Mapping[str, Callable[[], Drawing]],
     out: Path,
     drawn: Drawn,
+    progress: Progress = silent,
 ) -> None:
     """Draw the charts into the folder, and add each to the result. Raises BadRunFile if the folder can't be written."""
-    for name, draw in charts.items():
+    for number, (name, draw) in enumerate(charts.items()):
+        progress(number, len(charts), f"figure {name}")
         try:
             chart = draw()
             files = rendered(chart)
