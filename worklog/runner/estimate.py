@@ -64,11 +64,11 @@ def launch_seconds(kernel: Kernel, shape: Shape, budget: int) -> float | None:
     """
     device = _Sample(budget)
     sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
-    a, b, c = (EmulatedBuffer(np.zeros(size, np.float32)) for size in sizes)
     try:
+        a, b, c = (EmulatedBuffer(np.zeros(size, np.float32)) for size in sizes)
         subject: Runnable = kernel.load(device)
         subject.enqueue(shape, 1.0, a, b, 0.0, c)
-    except (WorklogError, MemoryError):  # the check says what is wrong
+    except (WorklogError, MemoryError, ValueError):  # the check says what is wrong
         return None
     return device.seconds
 
