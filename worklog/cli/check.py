@@ -33,6 +33,7 @@ from worklog.kernel import (
 )
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
+from worklog.runner import estimate
 from worklog.runs import require_writable, write_bytes
 
 WATCH_S = 0.3
@@ -172,8 +173,11 @@ def check(
             raise NoGpu(
                 f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
             )
+        emulated = subject.host is None and not checks.wants_gpu(on)
+        if emulated and shape is not None and problem is None:
+            click.echo(estimate.warning(subject, shape, words["budget"]), err=True, nl=False)
         checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
-        if subject.host is not None or checks.wants_gpu(on):
+        if not emulated:
             checking = partial(checks.check_in_child, emulate=emulate is not False)
         with options.progress_bar() as progress:
             return subject, checking(subject, shape, on=on, progress=progress, **words)

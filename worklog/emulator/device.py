@@ -124,7 +124,8 @@ class EmulatedDevice:
     the package's PTX if any kernel is from there. last: the latest launch's result; findings: of all launches; printed:
     by the first launch that prints. coverage: of each kernel that takes named arguments, by the hash of its program and
     its block. progress: of the running launch, as for worklog.emulator.launch. instructions: that warps
-    took in all launches. most_instructions: from which on a launch raises TooLarge.
+    took in all launches. most_instructions: from which on a launch raises TooLarge. only_blocks: as for
+    worklog.emulator.launch.
     """
 
     source = "emulated"
@@ -138,9 +139,10 @@ class EmulatedDevice:
         self.findings: list[Finding] = []
         self.printed: tuple[str, ...] = ()
         self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
-        self.progress: Callable[[int, int], None] = lambda steps, budget: None
+        self.progress: Callable[[int, int], None] = lambda done, blocks: None
         self.instructions, self.most_instructions = 0, math.inf
         self._slices = 0  # of the running launch
+        self.only_blocks: Sequence[int] | None = None
         self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -204,6 +206,7 @@ class EmulatedDevice:
             self.last = launch(
                 kernel.kernel, grid, block, values, shared_bytes=kernel.program.shared, races=self.races,
                 count=self.count, source=kernel.program.source, budget=self.budget, variables=kernel.variables,
+                only_blocks=self.only_blocks,
                 registers=kernel.compiled.registers, progress=self._watch,
                 schedule=self._launches[kernel, grid],
             )  # fmt: skip
@@ -220,8 +223,8 @@ class EmulatedDevice:
                 self.coverage[key] = Coverage(kernel.kernel, kernel.program.arguments, sizes)
             self.coverage[key].add(self.last)
 
-    def _watch(self, steps: int, budget: int) -> None:
-        self.progress(steps, budget)
+    def _watch(self, done: int, blocks: int) -> None:
+        self.progress(done, blocks)
         self._slices += 1
         self._require_instructions()
 

@@ -109,7 +109,7 @@ def launch(
     trace: bool = False,
     variables: Mapping[str, Array] | None = None,
     registers: int = 0,
-    progress: Callable[[int, int], None] = lambda steps, budget: None,
+    progress: Callable[[int, int], None] = lambda done, blocks: None,
     schedule: int = 0,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
@@ -121,9 +121,9 @@ def launch(
     together. trace: keep what each warp does, in the result. variables: the loaded module's (load_variables), which
     keep what this launch writes; None: of a module loaded for this launch. registers: per thread, which limit how many
     threads a block has and how many blocks run together; 0 if they aren't known. progress: called again and again with
-    the instructions that have been taken, and the budget. schedule: a seed of the order in which blocks start, and
-    warps and blocks take turns, as a GPU may take any; 0: by their numbers, in which blocks also start where one may
-    wait for one that started earlier. The label names it.
+    the number of blocks that have ended, and of all. schedule: a seed of the order in which blocks start, and warps and
+    blocks take turns, as a GPU may take any; 0: by their numbers, in which blocks also start where one may wait for one
+    that started earlier. The label names it.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.

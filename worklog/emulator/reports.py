@@ -94,7 +94,7 @@ class Batch:
     counting: bool = True
     races: bool = True
     traced: bool = False
-    progress: Callable[[int, int], None] = lambda steps, budget: None
+    progress: Callable[[int, int], None] = lambda done, blocks: None
     cluster: tuple[int, int, int] = (1, 1, 1)
     # By kind, line, other line and callers: mistakes of one kind at the same lines are one finding with a count.
     found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = field(default_factory=dict)

@@ -30,6 +30,7 @@ from worklog.kernel import (
     find_problem,
 )
 from worklog.problem import Problem, Shape, Words, called, each, is_array
+from worklog.runner import estimate
 from worklog.runs import ErrorMap, Progress, Verdict, silent
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def check(
         if isinstance(device, EmulatedDevice) and beside:
             device.most_instructions = MOST_BESIDE
         subject = what.load(device)
-        _report_launches(subject, device, progress, beside)
+        _report_launches(subject, device, progress, beside, shape)
         checker = SgemmChecker(device, shape, seed, quick=quick)
         verdict = checker.check(subject)
         told = tuple(getattr(device, "findings", ()))  # without those of launches for advice
@@ -320,20 +321,29 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
     return kept, left
 
 
-def _report_launches(subject: Runnable, device: Device, progress: Progress, beside: bool) -> None:
+def _report_launches(
+    subject: Runnable, device: Device, progress: Progress, beside: bool, largest: Shape
+) -> None:
     """Call progress before each launch of the subject, and again and again during one on the emulator. beside: an
-    endless launch there is a BadSetting.
+    endless launch there is a BadSetting. largest: the shape that the check's time depends on.
     """
-    enqueue, launches = subject.enqueue, 0
+    enqueue, launches, finished = subject.enqueue, 0, 0
+    whole = estimate.LAUNCHES * estimate.work(largest)
+
+    def share(work: float) -> str:
+        return f"about {min(99.0, 100 * work / whole):.1f} % of the check"
 
     def report(shape: Shape, *arguments: Any) -> None:
-        nonlocal launches
+        nonlocal launches, finished
         number, launches = launches, launches + 1
         doing = f"launch {launches} at {shape}"
         progress(number, 0, doing)
         if isinstance(device, EmulatedDevice):
-            device.progress = lambda steps, budget: progress(
-                number, 0, f"{doing}: a warp is at {steps:,} of at most {budget:,} instructions"
+            device.progress = lambda done, blocks: progress(
+                number,
+                0,
+                f"{doing}: {done:,} of {blocks:,} blocks, "
+                f"{share(finished + done / blocks * estimate.work(shape))}",
             )
         try:
             enqueue(shape, *arguments)
@@ -341,6 +351,11 @@ def _report_launches(subject: Runnable, device: Device, progress: Progress, besi
             if beside and str(error).startswith("after"):  # no deadlock: the GPU decides
                 raise BadSetting(str(error)) from error
             raise
+        finished += estimate.work(shape)
+        if isinstance(device, EmulatedDevice):
+            device.progress = lambda done, blocks: progress(
+                number, 0, f"{doing}: checking its result, {share(finished)}"
+            )
 
     subject.enqueue = report  # type: ignore[method-assign]
 

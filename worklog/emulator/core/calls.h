@@ -91,7 +91,7 @@ static int call(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i, 
     w->frame[k] = f;
     push(w, (int32_t)target, 1u << k);
   }
-  f->depth = depth; f->stack = 2147483647; f->stack += depth + 1;
+  f->depth = depth;
   f->stack = stack + needed / LANES;
   return PARKED;
 }

@@ -105,7 +105,8 @@ def run(
                 number = memory.vprintf(text, arguments, ctypes.string_at(local, program.local))
                 if count:
                     ctypes.c_uint32.from_address(count).value = number
-            batch.progress(int(launch.steps), budget)
+            ended = int(launch.next) - int(launch.resident_count)
+            batch.progress(ended * blocks, len(which))
         events = _copied(launch.events, launch.events_count, record("Event"))
         trace = _copied(launch.traced, launch.traced_count, STEP)
     finally:
