@@ -97,7 +97,7 @@ class Drawn:
     card: int = 0  # of CARDS
     second_card: int | None = None  # of CARDS, which measured every other kernel
     harness: int = 0  # of HARNESSES
-    kernels: tuple[str, ...] = ("naive", "warptiled")
+    kernels: tuple[str, ...] = ("naive",)
     ablated: int = 1  # of the kernels, the first ones
     sizes: tuple[Shape, ...] = (Shape.of(256), Shape.of(1024))
     moved: float = 0.0  # the largest effect of a setting, as a logarithm
@@ -391,16 +391,21 @@ def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
                     assert end < 1 + kinds.index("calibration"), after
 
 
-def faults_of(of: Drawn, *, shown_cuts: int = 2, rendered: bool = False) -> list[str]:
+def faults_of(
+    of: Drawn, *, shown_cuts: int = 2, rendered: bool = False, share: float = 1.0
+) -> list[str]:
     """Make a run, show it, and show what is left of it if its file is cut short; return a line for each fault.
 
     shown_cuts: how many of the runs that are cut short are shown, drawn at random, the second one with its charts; all
     are read
+    share: of the views of the whole run, drawn at random
     """
     run = make_run(of)
-    faults = show([*texts(run), *charts(run)], rendered=rendered)
+    rng = np.random.default_rng(of.seed)
+    views = [view for view in (*texts(run), *charts(run)) if rng.random() < share]
+    faults = show(views, rendered=rendered)
     cuts = [*cut_short(run)]
-    chosen = np.random.default_rng(of.seed).permutation(len(cuts))[:shown_cuts]
+    chosen = rng.permutation(len(cuts))[:shown_cuts]
     for number, place in enumerate(chosen):
         after, rest = cuts[place]
         views = [*texts(rest), *charts(rest)] if number == 1 else [*texts(rest)]
