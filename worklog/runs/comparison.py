@@ -309,7 +309,7 @@ def factor_cell(effect: Effect) -> str:
 
 
 def _plain_factor(factor: float) -> str:
-    """Write a factor: 11 000, 43.0, 1.244, 0.998, and 1.00007, which would look like no effect as 1.000."""
+    """Write a factor: 11 000, 43.0, 1.244, 0.998, and 1.0006, which would look like no effect as 1.000."""
     if factor >= 100:
         return _three_digits(factor)
     if factor >= 10:
