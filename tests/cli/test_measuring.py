@@ -53,6 +53,7 @@ def asked(monkeypatch):
         return run
 
     monkeypatch.setattr(bench, "carry_out", carry_out)
+    monkeypatch.setattr("worklog.cli.options.require_gpu", lambda advice: None)
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
     return found
 

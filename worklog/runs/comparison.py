@@ -312,12 +312,13 @@ def factor_cell(effect: Effect) -> str:
 
 
 def _plain_factor(factor: float) -> str:
-    """Write a factor: 11 000, 43.0, 1.244, 0.998."""
+    """Write a factor: 11 000, 43.0, 1.244, 0.998, and 1.0006, which would look like no effect as 1.000."""
     if factor >= 100:
         return _three_digits(factor)
     if factor >= 10:
         return f"{factor:.1f}"
-    return f"{factor:.3f}" if factor >= 0.1 else f"{factor:.3g}"
+    decimals = math.ceil(-math.log10(abs(factor - 1))) if factor != 1 else 0
+    return f"{factor:.{max(3, decimals)}f}" if factor >= 0.1 else f"{factor:.3g}"
 
 
 def effects_text(run: Run, kernel: str, width: int = WIDTH) -> str:
