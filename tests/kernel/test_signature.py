@@ -554,7 +554,7 @@ def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fai
     source = f'{LAUNCHED} extern "C" void solve({POINTERS}, int M, int N, int K) {{ {host} }}'
     right = check(Kernel.from_source(source, file="mine.cu"), SMALL, on="emulated")
     assert right.verdict.accepted and right.shape == SMALL
-    assert "launches with alpha = 1, beta = 0, no element wrong" in str(right)
+    assert "launches with alpha = 1, beta = 0, no element wrong" in right.verdict.stages[0].detail
     assert (
         "· parameters (A, B, C, M, N, K): passed as (A, B, C, M, K, N); alpha = 1 and beta = 0"
         in str(right)
