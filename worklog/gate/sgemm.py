@@ -78,6 +78,7 @@ class SgemmChecker(Checker):
 
     def __init__(self, device: Device, shape: Shape, seed: int, *, quick: bool = False) -> None:
         self.device, self.shape, self.seed, self.quick = device, shape, seed, quick
+        self._small = SmallShapes()
         self._rng = self._drawn(0)
         self.a, self.b = random_inputs(shape, self._rng)
         self._precision = PrecisionReference(self.a, self.b, self._rng)
