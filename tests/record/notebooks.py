@@ -4,10 +4,12 @@
 `python -m tests.record.notebooks` runs all of them, `python -m tests.record.notebooks 02 06_roofline` only these two.
 """
 
+import os
 import re
 import sys
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 OPTIONS: dict[str, Any] = {
-    "timeout": 120,
+    "timeout": 600,  # of a cell; what is read is traced, which takes three times as long
     "kernel_name": "python3",
     "record_timing": False,
     "store_widget_state": False,
@@ -133,7 +135,14 @@ def text(notebook: nbformat.NotebookNode) -> str:
     return f"{nbformat.writes(notebook, indent=1, sort_keys=True)}\n"
 
 
+def make(source: Path) -> Path:
+    """Execute a notebook and write its .ipynb, whose path is returned."""
+    made = notebook_of(source)
+    made.write_text(text(execute(source)), encoding="utf-8")
+    return made
+
+
 if __name__ == "__main__":
-    for path in sources(sys.argv[1:]):
-        notebook_of(path).write_text(text(execute(path)), encoding="utf-8")
-        print(notebook_of(path), file=sys.stderr)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for path in pool.map(make, sources(sys.argv[1:])):
+            print(path, file=sys.stderr)
