@@ -176,10 +176,12 @@ class Checked:
         return lines
 
     def _remarks(self) -> list[str]:
-        """Return warnings and notes."""
-        notes = dict.fromkeys((*self.verdict.notes, *self.notes))
+        """Return warnings, and notes: of a stage with its name."""
         lines = [f"! {warning}" for warning in self.all_warnings]
-        return [*lines, *(f"· {note}" for note in notes if note not in self.all_warnings)]
+        for stage in self.verdict.stages:
+            if stage.note and stage.note not in self.all_warnings:
+                lines.append(f"· {stage.name}: {stage.note}")
+        return [*lines, *(f"· {note}" for note in self.notes)]
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
