@@ -41,6 +41,7 @@ TIMEOUT_S, GPU_SIZE = 60.0, 1024
 MOST_BESIDE = 600_000_000  # instructions of warps on the emulator beside a GPU: about a minute
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
+INFERRED_DOMAIN = "the domain is inferred from the grid"  # how the kernel's warning begins
 MOST_LINES = 12  # of a report, behind the verdict and the findings
 EMULATED_COPIES = (
     8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
@@ -280,8 +281,10 @@ def check(
         if known.compiled and not verdict.accepted:
             verdict, advice = gate.explained(verdict, what, known.compiled, subject, checker, told)
             # The domain that the grid implies is no advice where a narrower one is right.
-            stale = any("--domain '" in note for note in advice)
-            left = tuple(said for said in what.warnings if not stale or "--domain '" not in said)
+            is_stale = any("--domain '" in note for note in advice)
+            left = what.warnings
+            if is_stale:
+                left = tuple(said for said in left if not said.startswith(INFERRED_DOMAIN))
             known = replace(
                 known, kernel=replace(what, warnings=left), notes=(*known.notes, *advice)
             )
