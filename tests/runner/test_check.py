@@ -254,7 +254,7 @@ def test_an_explicit_domain_wins_and_one_that_the_grid_implies_is_a_warning():
     )
     printed = worklog(f"// grid: N / 16, M / 16   block: 16, 16\n{PLAIN}", "--seed", "1").stdout
     assert re.search(
-        r"^passed as fp32 for .* \(the domain is inferred .* N % 16 == 0\) in",
+        r"^passed as fp32 for .* \(the domain is inferred .* N % 16 == 0\) \(seed 1\)$",
         printed,
         re.MULTILINE,
     )

@@ -40,6 +40,7 @@ TIMEOUT_S, GPU_SIZE = 60.0, 1024
 MOST_BESIDE = 600_000_000  # instructions of warps on the emulator beside a GPU: about a minute
 # Of a case on the emulator: beyond these it takes more than some seconds.
 EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
+INFERRED_DOMAIN = "the domain is inferred from the grid"  # how the kernel's warning begins
 MOST_LINES = 12  # of a report, behind the verdict and the findings
 EMULATED_COPIES = (
     8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
@@ -175,10 +176,12 @@ class Checked:
         return lines
 
     def _remarks(self) -> list[str]:
-        """Return warnings and notes."""
-        notes = dict.fromkeys((*self.verdict.notes, *self.notes))
+        """Return warnings, and notes: of a stage with its name."""
         lines = [f"! {warning}" for warning in self.all_warnings]
-        return [*lines, *(f"· {note}" for note in notes if note not in self.all_warnings)]
+        for stage in self.verdict.stages:
+            if stage.note and stage.note not in self.all_warnings:
+                lines.append(f"· {stage.name}: {stage.note}")
+        return [*lines, *(f"· {note}" for note in self.notes)]
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
@@ -277,8 +280,10 @@ def check(
         if known.compiled and not verdict.accepted:
             verdict, advice = gate.explained(verdict, what, known.compiled, subject, checker, told)
             # The domain that the grid implies is no advice where a narrower one is right.
-            stale = any("--domain '" in note for note in advice)
-            left = tuple(said for said in what.warnings if not stale or "--domain '" not in said)
+            is_stale = any("--domain '" in note for note in advice)
+            left = what.warnings
+            if is_stale:
+                left = tuple(said for said in left if not said.startswith(INFERRED_DOMAIN))
             known = replace(
                 known, kernel=replace(what, warnings=left), notes=(*known.notes, *advice)
             )
