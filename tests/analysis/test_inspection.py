@@ -181,14 +181,14 @@ def test_out_writes_ptx_and_cubins_of_every_architecture_into_a_folder(racy):
     assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
     assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
     Path("taken").write_text("", encoding="utf-8")
-    assert "cannot write into taken" in run(racy, "--out", "taken").stderr
+    assert "Directory 'taken' is a file" in run(racy, "--out", "taken").stderr
     shown = [*LAUNCH, "--size", "16", "--html"]
     assert run(racy, *shown, "page.html").stdout.endswith("\nwritten: page.html\n")
     assert "<title>worklog: what a warp touches, mine</title>" in Path("page.html").read_text(
         encoding="utf-8"
     )
     assert (
-        "cannot write taken/page.html: Not a directory; give --html another"
+        "cannot write taken/page.html: taken: Not a directory; give --html another"
         in run(racy, *shown, "taken/page.html").stderr
     )
 

@@ -77,6 +77,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel, page):
     element = reading(panel).element_handle()
     box(panel, "l2").uncheck()
     expect(reading(panel)).to_contain_text("this time is 20.0 % shorter")
+    expect(panel.locator(".comparison")).to_have_css("color", rgb(LIGHT["alert"]))
     read_out = element.evaluate("element => element.isConnected ? element.textContent : ''")
     assert "112 µs" in read_out, "a screen reader reads changes only in an element that it knows"
     expect(panel.locator(".strip path")).to_have_count(2)
@@ -108,7 +109,8 @@ def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel, page, widt
         expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
         expect(page.locator("#jupyterlab-splash")).to_have_count(0)
         assert axe_findings(page, ".worklog") == []
-        expect(panel.locator(".comparison")).to_have_css("color", rgb(palette["alert"]))
+        # A host clock's scatter is larger than this difference, so it isn't stressed.
+        expect(panel.locator(".comparison")).to_have_css("color", rgb(palette["ink"]))
     words, controls = (
         reading(panel).bounding_box(),
         panel.get_by_role("combobox", name="rung").bounding_box(),

@@ -66,9 +66,13 @@ def test_a_kernel_is_skipped_only_on_a_gpu_that_lacks_its_instructions(line, ski
 
 
 def test_what_is_no_text_is_an_error_and_a_pipe_is_not_read(file):
-    (file.parent / "latin.cu").write_bytes(b"// \xe9")
+    (file.parent / "binary.cu").write_bytes(b"// \xe9\0")
     with pytest.raises(WorklogError, match="UTF-8"):
-        Kernel.from_file(file.parent / "latin.cu")
+        Kernel.from_file(file.parent / "binary.cu")
+    (file.parent / "latin.cu").write_bytes(b"// \xe9\n" + TEMPLATE.encode())
+    with pytest.warns(UserWarning, match=r"latin\.cu:1 isn't UTF-8: .* as Latin-1"):
+        kernel = Kernel.from_file(file.parent / "latin.cu", entry="gemm<float, 8>")
+    assert kernel.source == f"// \u00e9\n{TEMPLATE}"
     pipe = file.parent / "pipe.py"
     os.mkfifo(pipe)
     for read, path in (

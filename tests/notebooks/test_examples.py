@@ -19,7 +19,7 @@ EXAMPLES = sorted(FOLDER.glob("*.py"))
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_is_short_and_uses_public_names(path):
     source = path.read_text(encoding="utf-8")
-    assert source.count("\n") <= 25
+    assert source.count("\n") <= 30
     assert re.findall(r"^(?:from|import) worklog\S*", source, re.MULTILINE) == ["import worklog"]
     rooms = {"plots": worklog.plots.__all__}
     for name, inner in re.findall(r"\bworklog\.(\w+)(?:\.(\w+))?", source):
@@ -39,7 +39,7 @@ def test_it_is_short_and_uses_public_names(path):
         (
             "04_find_a_race",
             "",
-            r"emulated · sm_90 PTX(.|\n)*shared-race: .*reads \(line 12\) .*writes \(line 9\)",
+            r"shared-race: .*reads \(line 12\) .*writes \(line 9\)(.|\n)*emulated · sm_90 PTX",
         ),
         (
             "08_sgemm",

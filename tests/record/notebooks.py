@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
 }
 # A notebook that is made again stays the same: the gate's seed isn't drawn, and the seconds of a check aren't kept.
 SEEDED = "--IPKernelApp.exec_lines=import secrets; secrets.randbits = lambda bits: 8"
-SECONDS = re.compile(r"^time: \d+\.\d s(?:\n|$)", re.MULTILINE)
+SECONDS = re.compile(r"^time: \d+\.\d s(?:\n|$|(?=</pre>))", re.MULTILINE)
 MISSING = '"worklog is missing: `pip install` its checkout or its wheel, then restart"'
 WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
 

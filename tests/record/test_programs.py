@@ -282,8 +282,9 @@ def test_a_kernel_that_fails_unedited_costs_only_its_own_outcomes(monkeypatch):
 
 def test_a_mutants_tests_are_those_that_run_its_place_in_any_process(tmp_path):
     source = "def f(n):\n    if n == 1 + 1:\n        print(n)\n    return 2 if n else 3\n"
-    nodes = {number: node for number, (node, *_) in enumerate(mutants_of_code.places(source))}
-    text = mutants_of_code.noting(source, nodes)
+    places = [*enumerate(mutants_of_code.places(source))]
+    nodes = {number: place.node for number, place in places}
+    text = mutants_of_code.noting(source, [(n, place.node, place.depth) for n, place in places])
     written(tmp_path / "work.py", text)
     shutil.copy(Path(__file__).with_name("mutants_run.py"), tmp_path / "sitecustomize.py")
     environment = {
