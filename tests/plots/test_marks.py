@@ -488,6 +488,10 @@ def test_the_width_of_text_is_that_of_the_picture(bold):
     )
 
 
+def test_text_has_a_width_where_the_font_lacks_its_letters():
+    assert text_width("\u6838", 10) > 0 and text_width("a\u6838", 10) > text_width("a", 10)
+
+
 @pytest.mark.parametrize("draw", [ladder, roofline, plots.calibration, plots.lines])
 def test_a_chart_on_the_users_axes_gives_them_back_and_says_the_same(draw):
     run = runs.over_sizes() if draw is plots.lines else full_run()
