@@ -277,7 +277,9 @@ def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the
             and line.get_color() == colour
         )
     assert [line.get_xdata() for line in lines[1::2]] == [approx([10.0]), approx([-10.0])]
-    three[0].gpu = replace(three[0].gpu, name="another")
+    three[0].measurements = small_run(
+        gpu=replace(three[0].gpu, name="another"), measurements=[measured("a", us=90.0)]
+    ).measurements
     assert plots.history("a", three[::-1]).axes[0].lines[-1].get_ydata() == approx([0.0, 10.0])
 
 
