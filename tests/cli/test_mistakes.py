@@ -332,7 +332,7 @@ MISTAKES = [
         "doctor --settings --calibrate",
         "--settings and --calibrate each show something else: omit one",
     ),
-    ("check naive --watch", "--watch is for a file"),
+    ("check naive --watch", "--watch needs a file"),
     ("exploits --emulate --only ' , '", "--only names no exploit"),
     (
         "exploits --emulate --only zero",

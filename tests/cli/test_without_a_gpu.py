@@ -295,7 +295,8 @@ def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch):
     assert "findings: 2 → 0" in right and "it failed before" not in right, (
         "no stage of that name ran now"
     )
-    assert "name one, and omit --json" in one_line(worklog("check", "naive", "--watch"))
+    assert result.stderr.count("watching mine.cu: save it to check it again, Ctrl-C to stop") == 1
+    assert "can't be used with --json" in one_line(worklog("check", "naive", "--watch"))
 
 
 def test_a_new_rung_passes_as_it_is(tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -361,6 +362,8 @@ def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
     assert (verdict.accepted, verdict.never_ran) == (True, ())
     ranges = [rf"{name} from 32 to [\d,]+ in steps of 32" for name in "MNK"]
     assert re.fullmatch(f"passed as fp32 for {', '.join(ranges)}", verdict.result)
+    squares = replace(verdict, square=True).result
+    assert re.fullmatch(r"passed as fp32 for M = N = K from 32 to [\d,]+ in steps of 32", squares)
 
 
 @pytest.mark.parametrize(

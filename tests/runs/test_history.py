@@ -73,6 +73,8 @@ def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revi
     keep("23")
     assert open_run("a20b").path == open_run(str(kept)).path == Run.load(str(kept)).path == kept
     assert open_run("h200").origin == "recorded"
+    with pytest.raises(BadSetting, match=r"not a git repository.*; run it in a git repository, or"):
+        open_run("HEAD:record.jsonl")
     (tmp_path / "record.jsonl").write_bytes(kept.read_bytes())
     for words in ("init -q", "add record.jsonl", "-c user.name=x -c user.email=x@x commit -qm x"):
         subprocess.run(["git", *words.split()], check=True)

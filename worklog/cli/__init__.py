@@ -28,7 +28,7 @@ COMMANDS = {
     "run": ("run", "Check and time kernels beside cuBLAS."),
     "bench": ("run", "Time the benchmarks that a Python file declares."),
     "show": ("run", "Print a run, or write it as CSV, Markdown or Parquet."),
-    "compare": ("run", "What became faster or slower between runs."),
+    "compare": ("run", "Report what became faster or slower between runs."),
     "log": ("run", "List, export or remove the runs of this machine."),
     "rerun": ("run", "Run the command of a saved run again."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
@@ -42,9 +42,9 @@ COMMANDS = {
     "figures": ("figures", "Draw every chart of a run."),
     "site": ("figures", "Write the notebooks, the panel and the ladder as web pages."),
     "journal": ("figures", "Print what you predicted beside what was measured, as Markdown."),
-    "article": ("figures", "Measure (or take the recording), draw every figure, print."),
+    "article": ("figures", "Regenerate the article: its figures and its table."),
 }
-COMPLETION = 'Commands, options, rungs and files complete after: eval "$(_WORKLOG_COMPLETE=bash_source worklog)"'
+COMPLETION = 'Enable shell completion: eval "$(_WORKLOG_COMPLETE=bash_source worklog)"'
 
 
 class Commands(click.Group):

@@ -123,7 +123,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 )  # fmt: skip
 @click.option(
     "--budget", type=options.Whole(1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
-    help="On the emulator, stop a group of threads that run together after this many.",
+    help="Emulator: maximum instructions per warp.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Search rare paths on the emulator for a shorter time.")
 @click.option(
@@ -159,7 +159,7 @@ def check(
     if problem is None:
         options.require_no_case(dtype)
     if watch and (as_json or not file.is_file()):
-        raise BadSetting("--watch is for a file, and prints text: name one, and omit --json")
+        raise BadSetting("--watch needs a file and can't be used with --json")
 
     def checked() -> tuple[Kernel, checks.Checked]:
         subject: Kernel
@@ -199,7 +199,7 @@ def check(
 
 def _watch(file: Path, checked: Callable[[], checks.Checked]) -> None:
     """Check a file again at each save, and show the first result, then what has changed since the one before."""
-    before, saved = None, 0
+    before, saved, announced = None, 0, False
     while True:
         with suppress(FileNotFoundError):  # an editor may write a new file in its place
             if (now := file.stat().st_mtime_ns) != saved:
@@ -212,6 +212,11 @@ def _watch(file: Path, checked: Callable[[], checks.Checked]) -> None:
                     raise
                 except WorklogError as error:
                     click.echo(f"worklog: {error}")
+                if not announced:
+                    click.echo(
+                        f"watching {file}: save it to check it again, Ctrl-C to stop", err=True
+                    )
+                    announced = True
         time.sleep(WATCH_S)
 
 

@@ -220,7 +220,7 @@ def _finish(measured: Run, **shown: Any) -> None:
     "filters",
     multiple=True,
     metavar="NAME",
-    help='Only these: a name, or "soft*".',
+    help='Only these benchmarks: a name, or "soft*".',
 )
 @click.option(
     "--against",
@@ -304,7 +304,7 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     "--where",
     multiple=True,
     metavar="CONDITION",
-    help="Only tiles for which it holds, as 'BM * BN <= 16384' or 'spilled == 0'; repeat for more. It may name tile "
+    help="Only tiles that meet this condition: 'BM * BN <= 16384' or 'spilled == 0'; repeat for more. Names: tile "
     f"parameters, {', '.join(tiles.RESOURCES)} (the last two in percent) and {', '.join(tiles.COUNTED)} (percent of "
     "the shared wavefronts, counted on the emulator).",
 )
@@ -313,25 +313,25 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     type=click.Choice(STRATEGIES),
     default=STRATEGIES[0],
     show_default=True,
-    help="The order.",
+    help="Order in which tiles are measured.",
 )
 @click.option(
-    "--trials", type=options.Whole(1), help="How many tiles to measure at most (default: all)."
+    "--trials", type=options.Whole(1), help="Maximum number of tiles to measure (default: all)."
 )
 @click.option(
     "--seed",
     type=options.Whole(),
     default=0,
     show_default=True,
-    help="Of a strategy that draws.",
+    help="Seed for --strategy random and optuna.",
 )
 @click.option("--fresh", is_flag=True, help="Also measure tiles that were measured before.")
 @click.option(
     "--scheduler",
     default="",
     metavar="ADDRESS",
-    help="Measure on the cards of this Dask cluster; local: on a new one with every GPU of this machine, which several "
-    "visible GPUs start, too.",
+    help="Measure on the GPUs of this Dask cluster; 'local' starts one on every GPU of this machine (the default if "
+    "several GPUs are visible).",
 )
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
 @click.option(
@@ -348,8 +348,8 @@ def sweep(
     """Check and time the tiles of a rung, each beside cuBLAS, and then the fastest ones against each other in one loop
     on each card. Without a GPU, tiles are shown from the recording.
 
-    A sweep that is cut short goes on where it was, by the same command: a tile is not measured again while its source,
-    the shape, settings, compiler, driver and GPU are the same.
+    Run the same command to resume an interrupted sweep. Finished tiles are skipped unless their source, the shape, the
+    settings, the compiler, the driver or the GPU changed.
     """
     if Path(name).suffix == ".cu":
         one = f"worklog run {shlex.quote(name)} -D BM=64"
@@ -418,19 +418,19 @@ def kernel_named(word: str, launch: Mapping[str, Any]) -> str | Kernel:
     help="Smallest slowdown to detect. A change counts from half of it on, if it exceeds its noise.",
 )  # fmt: skip
 @click.option(
-    "--strict", is_flag=True, help="Exit with 2 where the driver, compiler or harness differs."
+    "--strict", is_flag=True, help="Exit with 2 if the driver, compiler or harness differs."
 )
 @click.option(
     "--markdown",
     type=options.FILE,
     callback=options.new_file,
-    help="Also write it for a pull request.",
+    help="Also write the report as Markdown, for a pull request.",
 )
 @click.option(
     "--chart",
     type=options.FILE,
     metavar="NAME",
-    help="Also draw it: NAME.svg, NAME.png, and both in dark.",
+    help="Also draw the changes: NAME.svg, NAME.png, and both in dark.",
 )
 @options.JSON
 def compare(
@@ -479,17 +479,22 @@ def _require_no_kernels(old: str, new: str) -> None:
 @click.command()
 @click.option("--kernel", default="", metavar="NAME", help="Only runs that measured this kernel.")
 @click.option(
-    "--gpu", default="", metavar="WORDS", help="Only cards with these words in their name or UUID."
+    "--gpu",
+    default="",
+    metavar="WORDS",
+    help="Only runs on a GPU with these words in its name or UUID.",
 )
 @click.option(
     "--since",
     default="",
     metavar="DATE",
-    help="Only from this UTC day, month or time on: 2026-11-27.",
+    help="Only runs since this UTC day, month or time: 2026-11-27.",
 )
-@click.option("--until", default="", metavar="DATE", help="Only up to this UTC day, month or time.")
 @click.option(
-    "--commit", default="", metavar="HASH", help="Only measured at this commit of worklog."
+    "--until", default="", metavar="DATE", help="Only runs up to this UTC day, month or time."
+)
+@click.option(
+    "--commit", default="", metavar="HASH", help="Only runs measured at this commit of worklog."
 )
 @click.option("--keep", type=options.Whole(), metavar="N", help="Remove all runs but the newest N.")
 @click.option("--yes", is_flag=True, help="With --keep: don't ask.")

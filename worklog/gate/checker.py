@@ -129,7 +129,14 @@ class Checker:
             self.buffers.restore()
         least = astuple(subject.domain.padded(Shape.of(1)))
         return Verdict(
-            ran, self.reached, self.seed, "", self.never_ran, self.buffers.memory.largest, least
+            ran,
+            self.reached,
+            self.seed,
+            "",
+            self.never_ran,
+            self.buffers.memory.largest,
+            least,
+            square=subject.domain.square,
         )
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:

@@ -221,14 +221,16 @@ class Option(NamedTuple):
 OPTIONS = {
     "grid": Option(("--grid",), None, "X[,Y[,Z]]", "Blocks: '(N + 31) / 32, (M + 31) / 32' (default: the source's)."),
     "block": Option(("--block",), None, "X[,Y[,Z]]", "Threads per block: 256, or 32,8 (default: the source's)."),
-    "entry": Option(("--entry",), None, "NAME", "Its name, with template arguments (default: the only kernel)."),
+    "entry": Option(("--entry",), None, "NAME",
+                    "Name of the kernel, with template arguments (default: the only one in the file)."),
     "args": Option(("--args",), None, "NAMES",
-                   "What each parameter takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names)."),
+                   "Meaning of each parameter: 'M,N,K,alpha,A,B,beta,C' (default: from its name)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),
     "domain": Option(("--domain",), None, "SHAPES",
-                     "Shapes that it takes: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the grid's)."),
+                     "Shapes that the kernel accepts: 'M % 64 == 0, K % 8 == 0', or any (default: a comment's, or the "
+                     "grid's)."),
     "claimed": Option(("--class",), "fp32", "CLASS", "Class to reach: fp32, fp32-emulated, tf32, fp16 or bf16."),
     "arrays": Option(("--arrays",), "", "cupy|torch", "A host function's arrays (default: its file's, or cupy)."),
 }  # fmt: skip

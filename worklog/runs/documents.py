@@ -88,9 +88,10 @@ def git(*words: str, folder: Path = Path()) -> bytes:
         raise BadSetting(f"cannot run git: {error}; install it, or name files") from error
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
-        raise BadSetting(
-            f"git {words[0]}: {said[0]}; give a revision and a path that it holds"
-        ) from error
+        advice = "give a revision and a path that it holds"
+        if "not a git repository" in said[0]:
+            advice = "run it in a git repository, or name files"
+        raise BadSetting(f"git {words[0]}: {said[0]}; {advice}") from error
 
 
 # The files that decide how a launch is timed: with others, a time may differ.

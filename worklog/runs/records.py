@@ -122,7 +122,7 @@ class Verdict(Shown):
     """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
     "wrong"; None before that stage. seed: of the problems, which repeats them. label: where the kernel ran; "" in a
     run, which states it elsewhere. never_ran: on the emulator, what no launch ran. largest: M, N and K of the launches,
-    each at most; None in older files. steps: of M, N and K in the domain.
+    each at most; None in older files. steps: of M, N and K in the domain. square: the domain is M = N = K only.
     """
 
     stages: tuple[Stage, ...]
@@ -132,6 +132,7 @@ class Verdict(Shown):
     never_ran: tuple[NeverRan, ...] = ()
     largest: tuple[int, int, int] | None = None
     steps: tuple[int, int, int] = (1, 1, 1)
+    square: bool = False
 
     def and_then(self, *stages: Stage) -> Verdict:
         """The same with more stages."""
@@ -156,6 +157,8 @@ class Verdict(Shown):
             f"{name} from {step:,} to {most:,}" + f" in steps of {step:,}" * (step > 1)
             for name, step, most in zip("MNK", self.steps, self.largest or (), strict=False)
         ]
+        if ranges and self.square:
+            ranges = [ranges[0].replace("M", "M = N = K", 1)]
         launched = f" for {', '.join(ranges)}" if ranges else ""
         return f"passed as {self.precision}{launched}" + "".join(
             f"; {lines}" for lines in self.never_ran
