@@ -545,3 +545,16 @@ def test_an_interrupt_names_what_was_saved_for_the_user_and_no_entry_of_a_cache(
         130,
         f"worklog: interrupted: saved: {tmp_path / 'mine.txt'}\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([], "nothing was saved"),
+        (["a"], "saved: a"),
+        (["a", "b"], "2 files were saved, the last one is b"),
+    ],
+)
+def test_files_that_were_saved_are_counted_and_the_last_is_named(files, said, monkeypatch):
+    monkeypatch.setattr(documents, "WRITTEN", dict.fromkeys(map(Path, files)))
+    assert documents.written_so_far() == said

@@ -111,18 +111,21 @@ def test_a_rung_or_a_setting_has_a_row_per_step_or_size():
     assert [str(row[1]) for row in effect.rows] == ["256", "4096"] and "–" not in effect.text()
 
 
+def test_an_effect_needs_a_setting():
+    with pytest.raises(BadSetting, match="name it, as in l2='warm'"):
+        lab.effect("naive", [256])
+
+
 @pytest.mark.parametrize("lost", [{}, {"l2": "warm"}])
 def test_an_effect_without_one_of_its_two_times_has_no_difference(lost, monkeypatch):
     def pairs(kernel, sizes, setting):
-        found = []
-        for n in sizes:
-            pair = [measured(kernel, n, us=100.0), measured(kernel, n, us=100.0, **setting)]
-            if n == sizes[0]:
-                at = len(lost)
-                pair[at] = replace(pair[at], status="skipped", time=None, reason="too slow")
-            run = small_run(measurements=pair)
-            found.append((run, *run.measurements))
-        return found
+        found = [
+            measured(kernel, n, us=100.0, **changed) for n in sizes for changed in ({}, setting)
+        ]
+        place = len(lost)
+        found[place] = replace(found[place], status="skipped", time=None, reason="too slow")
+        run = small_run(measurements=found)
+        return [(run, *run.measurements[:2]), (run, *run.measurements[2:])]
 
     monkeypatch.setattr(lab.rungs, "pairs", pairs)
     first, second = lab.effect("naive", [256, 512], l2="warm").rows

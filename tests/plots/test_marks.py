@@ -277,9 +277,9 @@ def test_changes_are_intervals_and_a_history_is_relative_to_its_first_run_on_the
             and line.get_color() == colour
         )
     assert [line.get_xdata() for line in lines[1::2]] == [approx([10.0]), approx([-10.0])]
-    elsewhere = [replace(m, context=None) for m in three[0].measurements]
-    gpu = replace(three[0].gpu, name="another")
-    three[0] = replace(three[0], gpu=gpu, measurements=elsewhere)
+    three[0].measurements = small_run(
+        gpu=replace(three[0].gpu, name="another"), measurements=[measured("a", us=90.0)]
+    ).measurements
     assert plots.history("a", three[::-1]).axes[0].lines[-1].get_ydata() == approx([0.0, 10.0])
 
 
@@ -488,6 +488,10 @@ def test_the_width_of_text_is_that_of_the_picture(bold):
     assert text.get_window_extent().width / axes.figure.dpi == approx(
         text_width(words, 400, bold), rel=0.005
     )
+
+
+def test_text_has_a_width_where_the_font_lacks_its_letters():
+    assert text_width("\u6838", 10) > 0 and text_width("a\u6838", 10) > text_width("a", 10)
 
 
 @pytest.mark.parametrize("draw", [ladder, roofline, plots.calibration, plots.lines])

@@ -11,7 +11,17 @@ from worklog.errors import BadSetting
 from worklog.lab.readings import Answers
 from worklog.lab.rungs import Climb
 from worklog.problem import Shape
-from worklog.runs import Measurement, NothingToDraw, Ran, Run, Samples, Side, effects, same_card
+from worklog.runs import (
+    BadRunFile,
+    Measurement,
+    NothingToDraw,
+    Ran,
+    Run,
+    Samples,
+    Side,
+    effects,
+    same_card,
+)
 from worklog.runs.changes import UNKNOWN, change, compare, reading_of, side_of
 from worklog.runs.record import Card
 
@@ -83,6 +93,33 @@ def test_tables_compare_and_average_on_one_card():
     assert run.means() == [], "one size on each card"
     more = on_two_cards(measured("shared"), measured("shared", 1024), measured("naive", 4096))
     assert [(row["card"], row["kernel"]) for row in more.means()] == [(H100.name, "shared")]
+
+
+def test_a_kernel_that_two_cards_measured_has_a_row_for_each():
+    run = on_two_cards(measured("naive", us=300.0, ratio=0.2))
+    h200, h100 = "naive on NVIDIA H200", f"naive on {H100.name}"
+    times = {str(row[0]): str(row[1]).split()[-2] for row in run.pivot().rows}
+    assert times[h200] != times[h100] == "300.0" and "naive" not in times
+    assert {h200, h100} <= {*run.shares().columns}
+    changes = compare([side_of(run)], [side_of(run)])
+    assert {row.kernel: row.new_us for row in changes.rows}[h100] == pytest.approx(300.0)
+    assert "cuBLAS" in times, "one card measured it"
+    cards = [Card(replace(GPU, uuid=uuid), CALIBRATION) for uuid in ("a", "b")]
+    alike = small_run(measurements=[], cards={"host:0": cards[0], "host:1": cards[1]})
+    for place in alike.cards:
+        alike.add(replace(measured("naive"), ran=Ran(place, 1.79e9, 2.0)))
+    assert alike.rows_of(alike.measurements) == ["naive on host:0", "naive on host:1"]
+
+
+def test_a_file_holds_one_run(tmp_path):
+    first = small_run().save(tmp_path / "first.jsonl").read_text()
+    second = small_run(gpu=H100).save(tmp_path / "second.jsonl").read_text()
+    heads = first.splitlines(), second.splitlines()
+    for text in (first + second, "\n".join([*heads[0][:2], heads[1][1], *heads[0][2:]])):
+        both = tmp_path / "both.jsonl"
+        both.write_text(text)
+        with pytest.raises(BadRunFile, match=r"both.jsonl:\d+ begins another run"):
+            Run.load(both)
 
 
 def test_a_clock_is_compared_with_its_own_cards():

@@ -412,6 +412,10 @@ def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
     one without a time. Both times of a row are of one run, so of one card. Raises BadSetting, and BadRunFile for what
     isn't recorded.
     """
+    if not setting:
+        raise BadSetting(
+            "lab.effect compares a setting with the unbiased one: name it, as in l2='warm'"
+        )
     [(name, value), *more] = setting.items()
     changed, rows = f"{len(setting)} settings" if more else f"{name} = {value}", []
     labels = dict[str, None]()

@@ -79,9 +79,8 @@ def chart(draw: F) -> F:
 def text_width(text: str, points: float, bold: bool = False) -> float:
     """Width of one line of text in inches, without kerning, which only moves letters closer."""
     font = get_font(FONT_FILES[bold])
-    advances = [
-        font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance for letter in text
-    ]
+    glyphs = [font.get_char_index(ord(letter)) for letter in text]  # 0: a box, for a missing one
+    advances = [font.load_glyph(glyph, flags=LoadFlags.NO_SCALE).horiAdvance for glyph in glyphs]
     return float(sum(advances)) / font.units_per_EM * points / 72
 
 

@@ -175,8 +175,10 @@ def side_of(run: Run) -> Side:
     single = {
         name for name, about in run.kernels.items() if "grid" in about and "choices" not in about
     }
+    own = run.select()
     readings = {
-        (m.kernel, m.place): reading_of(m, run.harness, m.kernel in single) for m in run.select()
+        (name, m.place): reading_of(m, run.harness, m.kernel in single)
+        for name, m in zip(run.rows_of(own), own, strict=True)
     }
     models = ", ".join(dict.fromkeys(part.gpu.name for part in run.by_card()))
     known = {name: version for name, version in versions.items() if version}

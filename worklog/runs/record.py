@@ -176,6 +176,24 @@ class RunRecord:
             runs.append(on_card)
         return sorted(runs, key=lambda run: run.gpu.name != self.gpu.name)
 
+    def rows_of(self, measurements: Sequence[Measurement]) -> list[str]:
+        """For each measurement the row that it belongs to in a table of kernels: its kernel; if several cards measured
+        that kernel at one place, a row for each card.
+        """
+        first = dict[tuple[str, str], Measurement]()
+        on_several = {
+            m.kernel
+            for m in measurements
+            if not same_card(first.setdefault((m.kernel, m.place), m), m)
+        }
+        models = {part.gpu.name for part in self.by_card()}
+        return [
+            f"{m.kernel} on {_card_of(m, by_model=len(models) > 1)}"
+            if m.kernel in on_several
+            else m.kernel
+            for m in measurements
+        ]
+
     def difference(self, first: Measurement, second: Measurement) -> Difference:
         """Compare the second measurement's time with the first one's, both of this run, at one SM clock: see compare().
         Raises BadSetting for measurements on two cards.
@@ -417,6 +435,10 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
                 break
             raise BadRunFile(f"{path}:{number} is damaged ({error}): {ADVICE}") from error
         kind = entry.get("kind")
+        if (kind == "head" and "created" in document) or (kind == "gpu" and "gpu" in document):
+            raise BadRunFile(
+                f"{path}:{number} begins another run, maybe of another card: keep each run in a file of its own"
+            )
         if kind == "head":
             document |= entry
         elif kind in ("gpu", "calibration"):
@@ -444,6 +466,12 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             document["notes"].append(note)
     require_schema(path, document.get("schema"), range(SCHEMA + 1), ADVICE)
     return document
+
+
+def _card_of(m: Measurement, *, by_model: bool) -> str:
+    """The name of a measurement's card: its model, or its place, such as host:0."""
+    model = m.context.gpu.name if m.context else ""
+    return model if by_model or m.ran is None else m.ran.card
 
 
 def _sound(m: Measurement) -> Measurement:

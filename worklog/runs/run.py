@@ -259,14 +259,15 @@ class Run(RunRecord):
         the fastest and the slowest are marked, and what can't be distinguished from the fastest.
         """
         shown = self.select() or self.measurements
-        rows: dict[str, dict[str, Cell]] = {m.kernel: {"kernel": m.kernel} for m in shown}
+        names = self.rows_of(shown)
+        rows: dict[str, dict[str, Cell]] = {name: {"kernel": name} for name in names}
         for place in dict.fromkeys(m.place for m in shown):
-            there = {m.kernel: m for m in shown if m.place == place}
+            there = {name: m for name, m in zip(names, shown, strict=True) if m.place == place}
             every = sorted(
                 (m for m in there.values() if m.us is not None), key=lambda m: m.us or 0.0
             )
-            for kernel, row in rows.items():
-                m = there.get(kernel)
+            for name, row in rows.items():
+                m = there.get(name)
                 row[place or "time"] = "" if m is None else m.status
                 if m is not None and m.us is not None:
                     timed = [other for other in every if same_card(m, other)]
@@ -291,8 +292,9 @@ class Run(RunRecord):
             for m in self.select() or self.measurements
             if m.shape and (not kinds or m.problem in kinds)
         ]
-        there = {(m.kernel, m.problem): m for m in shown}
-        kernels, rows = dict.fromkeys(m.kernel for m in shown), list[dict[str, Cell]]()
+        names = self.rows_of(shown)
+        there = {(name, m.problem): m for name, m in zip(names, shown, strict=True)}
+        kernels, rows = dict.fromkeys(names), list[dict[str, Cell]]()
         for shape in kinds or dict.fromkeys(m.problem for m in shown):
             row: dict[str, Cell] = {"size": str(shape), **({"kind": kinds[shape]} if kinds else {})}
             for kernel in kernels:
@@ -305,7 +307,7 @@ class Run(RunRecord):
         ratios = dict[str, list[float]]()
         mixed = list[str]()
         for kernel in kernels:
-            own = [m for m in shown if m.kernel == kernel and m.ratio]
+            own = [m for name, m in zip(names, shown, strict=True) if name == kernel and m.ratio]
             if all(same_card(own[0], m) for m in own):
                 ratios[kernel] = [m.ratio for m in own if m.ratio]
             else:
