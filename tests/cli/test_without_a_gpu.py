@@ -18,7 +18,7 @@ from tests.cli.conftest import one_line, worklog
 from tests.conftest import WHY
 from tests.helpers import PLAIN, RACY, measured, small_run
 from worklog import plots
-from worklog.cli import options
+from worklog.cli import figures, options
 from worklog.cli.figures import markers
 from worklog.gpu import device
 from worklog.kernel.ladder import RUNGS
@@ -370,3 +370,11 @@ def test_of_drawn_shapes_the_recording_shows_those_that_it_holds():
     assert "the recording lacks 45 of these 96 measurements: measure on a GPU" in document["notes"]
     none = one_line(worklog("run", "best", "--shapes", "3", "--seed", "5"))
     assert "is not in the recorded run (it holds sizes " in none
+
+
+def test_figures_of_recordings_need_no_run_of_this_machine(monkeypatch):
+    """On a GPU with WORKLOG_SOURCE=live, too."""
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
+    for name, draw in figures.others(False).items():
+        assert "recorded" in draw().alt or name in ("diagnosis", "error_growth")

@@ -34,8 +34,8 @@ def home() -> None:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory) -> dict[str, str]:
-    """Of each command: one home for all of their runs, and a live source."""
-    here = {"WORKLOG_HOME": str(tmp_path_factory.mktemp("home")), "WORKLOG_SOURCE": "live"}
+    """Of each command: one home for all of their runs."""
+    here = {"WORKLOG_HOME": str(tmp_path_factory.mktemp("home"))}
     return {**os.environ, **here, "PYTHONUNBUFFERED": "1"}
 
 
@@ -95,6 +95,8 @@ def prepare(command: Command, folder: Path, environment: dict[str, str]) -> None
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.words)
 def test_it_does_what_the_readme_says(command, folder, checkout, environment):
     here = checkout if command.in_checkout else folder
+    if command.in_checkout:
+        environment = {**environment, "WORKLOG_SOURCE": "live"}
     prepare(command, here, environment)
     started = time.monotonic()
     result = typed(command.words, here, environment)

@@ -73,13 +73,11 @@ def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
 
 
 def with_libraries() -> Run:
-    """The rung best and those on tensor cores, beside Triton's and cuBLAS's products in short formats, which
-    tests/record/fp32_by_libraries.py measures.
+    """The recordings of the rung best and of those on tensor cores, beside those of Triton's and cuBLAS's products in
+    short formats, which tests/record/fp32_by_libraries.py measures.
     """
-    run, libraries = (
-        at_4096((*TENSOR, RUNGS[-1])),
-        runs.open_run(kernels=["triton_tf32x3"], shape=4096),
-    )
+    run = at_4096((*TENSOR, RUNGS[-1]))
+    libraries = Run.load(runs.recordings(runs.CHAPTERS)["h200_libraries"], "recorded")
     kernels = run.kernels | libraries.kernels
     return replace(
         run,
