@@ -97,6 +97,11 @@ def test_what_notes_where_mutants_run_changes_nothing_else(capsys):
     assert names["LIMIT"] == 8 and names["Case"].size == 3
 
 
+def test_every_equivalent_names_a_place_of_the_code(capsys):
+    named = {mutant.name for mutant in mutants.stated()}
+    assert named == mutants.equivalents().keys(), capsys.readouterr().out
+
+
 def test_equivalents_are_names_each_with_a_reason():
     for name, reason in mutants.equivalents().items():
         path, scope, change, _ = name.split(": ", 3)
