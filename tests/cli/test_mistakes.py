@@ -77,6 +77,7 @@ def held(folder: Path) -> dict[str, bytes | None]:
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
+        if "__pycache__" not in path.parts  # which Python writes for a file that it imports
     }
 
 
