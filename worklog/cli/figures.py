@@ -128,8 +128,9 @@ def figures(file: str | None, out: Path) -> None:
 )
 @options.HARNESS
 def article(out: Path, resumed: str | None, harness: Harness) -> None:
-    """Regenerate the article: measure (without a GPU, load the recording), draw the figures, and update the table in
-    README.md.
+    """Regenerate the article's figures and its table in README.md.
+
+    Measures the article's kernels first; without a GPU, loads the recording.
     """
     _require_checkout()
     drawn = plots.Drawn()
@@ -153,7 +154,7 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
 
 
 def _require_checkout() -> None:
-    """Raise BadSetting if the figures' folder isn't given, and the current folder has no article."""
+    """Raise BadSetting if neither --out is given nor an article is in this folder."""
     given = click.get_current_context().get_parameter_source("out") is not ParameterSource.DEFAULT
     if given or (README.is_file() and markers("table")[0] in README.read_text(encoding="utf-8")):
         return
@@ -164,7 +165,10 @@ def _require_checkout() -> None:
 
 
 def _resumed(run: Run, harness: Harness, out: Path, drawn: plots.Drawn) -> Run:
-    """Measure what a run of the article lacks, with the run's own settings. Needs no GPU if it lacks nothing."""
+    """Measure what a run of the article lacks, with the run's settings.
+
+    Needs no GPU if it lacks nothing.
+    """
     if harness != Harness():
         raise BadSetting("--resume keeps the run's settings: omit --set")
     missing = measure.missing_from(run, measure.article_jobs())
@@ -190,7 +194,7 @@ def _measured(
     saved: the file of a new run.
     resumed: the run that gets the measurements.
     """
-    # The largest size takes a third of the time, and a busy core doesn't show in its long launches.
+    # The largest size comes last: no core draws while short launches are timed.
     largest = max(job.problem.flops for job in planned)
     smaller = [job for job in planned if job.problem.flops < largest]
     with options.progress_bar() as progress, _drawing(others(False), out, drawn) as start_drawing:
@@ -226,7 +230,7 @@ def _drawing(
 
 @contextmanager
 def _telling_how_to_resume(path: Path, out: Path) -> Iterator[None]:
-    """Add the command that goes on from the run's file to an error, if a measurement is saved there."""
+    """Add the command that resumes the run to an error, if something is saved."""
     try:
         yield
     except BadSetting:  # of the command itself, which would fail again

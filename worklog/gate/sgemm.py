@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +36,6 @@ from worklog.kernel import (
 )
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
-
-if TYPE_CHECKING:
-    pass
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3

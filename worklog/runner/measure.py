@@ -368,7 +368,10 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
 
 
 def missing_from(run: Run, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs that the run has no measurement of. Raises BadSetting if a measured rung has changed since."""
+    """Return the jobs that the run has no measurement of.
+
+    Raises BadSetting if the source of a measured rung has changed since.
+    """
     changed = [name for name in run.kernels if source_changed(name, run.kernels)]
     if changed:
         raise BadSetting(
