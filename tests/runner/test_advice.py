@@ -165,6 +165,14 @@ def test_the_advised_domain_has_the_least_multiples_and_the_kernel_passes_in_it(
     assert right.exit_code == 0, right.output
 
 
+def test_a_domain_in_which_a_larger_shape_is_wrong_is_not_advised():
+    """Whole tiles make it right at the small shapes that advice is searched at, and not at all edge shapes."""
+    both = UNGUARDED.replace("C[row * N + col] =", "C[row * N + col] = M > 96 ? 0.0f :", 1)
+    result = worklog(both, *LAUNCH)
+    assert result.exit_code == 1 and "--domain '" not in result.stdout, result.output
+    assert "--domain '" in worklog(UNGUARDED, *LAUNCH).stdout
+
+
 @pytest.mark.parametrize(
     ("source", "launch", "said"),
     [
