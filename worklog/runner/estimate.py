@@ -16,7 +16,8 @@ from worklog.errors import WorklogError
 from worklog.kernel import Block, Kernel, Runnable
 from worklog.problem import Shape
 
-LAUNCHES = 20  # a check's work, in launches at its shape: 20 and 21 of `naive` were measured, 41 of `best`
+# The work of a check, in launches at its shape: 20 and 21 were measured of `naive`, 41 of `best`.
+LAUNCHES = 20
 LEAST_S = 0.05  # of the blocks that are timed
 MOST_S = 2.0  # after which no more blocks are timed
 SHORT = 2**24  # multiply-adds of a launch that takes no second
