@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
@@ -169,6 +170,8 @@ def article(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "source_changed", lambda *_: False)  # a function stands in for it
     monkeypatch.setattr(bench, "carry_out", partial(bench.carry_out, command=command))
     monkeypatch.setattr(plots, "rendered", lambda chart: {".svg": chart.svg().encode()})
+    # Another process would not see what is replaced here.
+    monkeypatch.setattr(figures, "drawing_processes", partial(ThreadPoolExecutor, 1))
     counts = Counter[str]()
 
     def fails() -> plots.Drawing:

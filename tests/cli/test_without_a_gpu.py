@@ -92,7 +92,12 @@ def test_the_article_without_a_gpu_takes_what_there_is(monkeypatch, tmp_path):
     given = list[Collection[str]]()
 
     def draw_all(
-        taken: Run, out: Path, others: Collection[str], _: object, progress: Progress
+        taken: Run,
+        out: Path,
+        others: Collection[str],
+        before: plots.Drawn,
+        progress: Progress,
+        pool: object,
     ) -> plots.Drawn:
         given.append(others)
         progress(2, 9, "figure ladder")

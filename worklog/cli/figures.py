@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -30,6 +34,7 @@ from worklog.settings import Harness
 
 README = Path("README.md")
 BROKEN = "grid_rounded_down"
+MOST_PROCESSES = 8  # that draw charts
 GROWTH, ELEMENTS = (128, 256, 512, 1024, 2048, 4096), 16
 SMALL_SIZES = (1024, 512, 256)  # whose shares the README's table shows beside the large size's
 
@@ -86,19 +91,33 @@ def with_libraries() -> Run:
     )
 
 
+def sizes_in_steps() -> Drawing:
+    """The rates at sizes in steps, from recordings of their own."""
+    return plots.sizes(runs.in_steps())
+
+
+def ladders_at_4096() -> Drawing:
+    """The rungs on FP32 cores and those on tensor cores, from recordings."""
+    return plots.ladders(at_4096(), 4096)
+
+
+def accuracy_of_libraries() -> Drawing:
+    """Rates and errors beside those of libraries, from recordings."""
+    chart: Drawing = plots.accuracy(with_libraries(), 4096)
+    return chart
+
+
 def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
     """The figures that don't come from one run: a broken kernel, and the rungs past the article's ladder. recorded:
     whether the others are of the article's recording; then the sizes come from recordings of their own.
     """
-    stepped: dict[str, Callable[[], Drawing]] = (
-        {"sizes": lambda: plots.sizes(runs.in_steps())} if recorded else {}
-    )
-    return stepped | {
+    charts: dict[str, Callable[[], Drawing]] = {
         "diagnosis": diagnosis,
-        "ladders": lambda: plots.ladders(at_4096(), 4096),
-        "accuracy": lambda: plots.accuracy(with_libraries(), 4096),
+        "ladders": ladders_at_4096,
+        "accuracy": accuracy_of_libraries,
         "error_growth": error_growth,
     }
+    return {"sizes": sizes_in_steps} | charts if recorded else charts
 
 
 RUN = click.option(
@@ -115,7 +134,10 @@ RUN = click.option(
 def figures(file: str | None, out: Path) -> None:
     """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
     run = runs.open_run(file) if file else measure.holding(measure.jobs_of(None, 4096)[0])
-    _draw(run, out, others(file is None and run.origin == "recorded")).require_whole()
+    more = others(file is None and run.origin == "recorded")
+    with drawing_processes() as pool:
+        drawn = _draw(run, out, more, plots.Drawn(), pool)
+    drawn.require_whole()
 
 
 @click.command()
@@ -133,18 +155,28 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
     Measures the article's kernels first; without a GPU, loads the recording.
     """
     _require_checkout()
-    drawn = plots.Drawn()
     earlier = runs.open_run(resumed) if resumed is not None else None
     path = earlier.path if earlier is not None and earlier.path is not None else runs.new_path()
-    with _telling_how_to_resume(path, out):
+    ahead = dict[str, Future[plots.Attempt]]()
+    with _telling_how_to_resume(path, out), drawing_processes() as pool:
+
+        def draw_ahead() -> None:
+            """Draw the charts that don't depend on the run."""
+            if pool is not None and not ahead:
+                for name, draw in others(recorded=False).items():
+                    ahead[name] = pool.submit(plots.attempt, draw)
+
         if earlier is not None:
-            run = _resumed(earlier, harness, out, drawn)
+            run = _resumed(earlier, harness, draw_ahead)
         elif options.live_wanted(set=harness != Harness()):
-            run = _measured(measure.article_jobs(), harness, out, drawn, saved=path)
+            run = _measured(measure.article_jobs(), harness, draw_ahead, saved=path)
         else:
             run = measure.holding(measure.article_jobs())
         options.print_run(run, as_json=False)
-        drawn = _draw(run, out, others(run.origin == "recorded"), drawn)
+        before = plots.Drawn()
+        for name, drawing in ahead.items():
+            before.add(name, drawing.result(), out)
+        drawn = _draw(run, out, others(run.origin == "recorded"), before, pool)
         if run.shapes() and rewrite(README, markdown(run), *markers("table")):
             click.echo(f"table rewritten: {README}")
         else:
@@ -164,7 +196,7 @@ def _require_checkout() -> None:
     )
 
 
-def _resumed(run: Run, harness: Harness, out: Path, drawn: plots.Drawn) -> Run:
+def _resumed(run: Run, harness: Harness, draw_ahead: Callable[[], None]) -> Run:
     """Measure what a run of the article lacks, with the run's settings.
 
     Needs no GPU if it lacks nothing.
@@ -175,55 +207,52 @@ def _resumed(run: Run, harness: Harness, out: Path, drawn: plots.Drawn) -> Run:
     if not missing:
         return run
     options.live_wanted(resume=True)
-    return _measured(missing, Harness().but(**run.harness), out, drawn, resumed=run)
+    return _measured(missing, Harness().but(**run.harness), draw_ahead, resumed=run)
 
 
 def _measured(
     planned: Sequence[Job],
     harness: Harness,
-    out: Path,
-    drawn: plots.Drawn,
+    draw_ahead: Callable[[], None],
     *,
     saved: Path | None = None,
     resumed: Run | None = None,
 ) -> Run:
-    """Measure, and meanwhile draw the charts that don't depend on the run.
+    """Measure.
 
     planned: the jobs, smallest size first.
-    drawn: gets the charts.
+    draw_ahead: called once nothing short is left to measure: no core draws while short launches are timed.
     saved: the file of a new run.
     resumed: the run that gets the measurements.
     """
-    # The largest size comes last: no core draws while short launches are timed.
     largest = max(job.problem.flops for job in planned)
     smaller = [job for job in planned if job.problem.flops < largest]
-    with options.progress_bar() as progress, _drawing(others(False), out, drawn) as start_drawing:
 
-        def report(done: int, total: int, doing: str) -> None:
-            progress(done, total, doing)
-            if done > len(smaller):
-                start_drawing()
+    def report(done: int, total: int, doing: str) -> None:
+        progress(done, total, doing)
+        if done > len(smaller):
+            draw_ahead()
 
+    with options.progress_bar() as progress:
         return measure.carry_out(planned, harness, progress=report, out=saved, resumed=resumed)
 
 
 @contextmanager
-def _drawing(
-    charts: Mapping[str, Callable[[], Drawing]], out: Path, drawn: plots.Drawn
-) -> Iterator[Callable[[], None]]:
-    """Yield a function that starts to draw charts on another thread; wait for these at the end."""
-    pool = ThreadPoolExecutor(1)
-    waiting: list[Future[None]] = []
-
-    def start() -> None:
-        if not waiting:
-            for name, draw in charts.items():
-                waiting.append(pool.submit(plots.draw_charts, {name: draw}, out, drawn))
-
+def drawing_processes() -> Iterator[Executor | None]:
+    """Yield processes that draw charts; None on a single core."""
+    cores = os.cpu_count() or 1
+    if cores == 1:
+        yield None
+        return
+    # Not fork: a thread of this process may hold a lock.
+    pool = ProcessPoolExecutor(
+        min(cores, MOST_PROCESSES),
+        multiprocessing.get_context("spawn"),
+        # Ctrl-C is for this process, which ends them.
+        partial(signal.signal, signal.SIGINT, signal.SIG_IGN),
+    )
     try:
-        yield start
-        for future in waiting:
-            future.result()
+        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -247,11 +276,12 @@ def _draw(
     run: Run,
     out: Path,
     more: Mapping[str, Callable[[], Drawing]],
-    before: plots.Drawn | None = None,
+    before: plots.Drawn,
+    pool: Executor | None,
 ) -> plots.Drawn:
     """Draw every chart of a run, and `more`; print what was drawn and what was not."""
     with options.progress_bar() as progress:
-        drawn = plots.draw_all(run, out, more, before, progress)
+        drawn = plots.draw_all(run, out, more, before, progress, pool)
     lines = [f"figures from: {run.label}"]
     light = [
         path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")

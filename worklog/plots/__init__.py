@@ -11,6 +11,7 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
 from html import escape
@@ -33,10 +34,11 @@ from worklog.plots.style import DARK, LIGHT
 from worklog.runs import NothingToDraw, Progress, Run, silent, write_bytes
 
 __all__ = [
-    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "NotDrawn", "Plots", "ablation", "accuracy",
-    "bars", "calibration", "cards", "changes", "curves", "draw_all", "draw_charts", "headline", "heat_map", "history",
-    "in_order", "ladder", "ladders", "levels_of", "lines", "ownership", "peers", "roofline", "samples", "save",
-    "shape_to_draw", "sizes", "sweep", "tile_map", "timeline", "traffic", "write_gallery",
+    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Attempt", "Chart", "Drawing", "Drawn", "NotDrawn",
+    "Plots", "ablation", "accuracy", "attempt", "bars", "calibration", "cards", "changes", "curves",
+    "draw_all", "headline", "heat_map", "history", "in_order", "ladder", "ladders", "levels_of",
+    "lines", "ownership", "peers", "roofline", "samples", "save", "shape_to_draw", "sizes", "sweep",
+    "tile_map", "timeline", "traffic", "write_gallery",
 ]  # fmt: skip
 
 # The methods of `run.plot`.
@@ -62,15 +64,27 @@ class Plots:
             setattr(self, chart.__name__, update_wrapper(partial(chart, run), chart))
 
 
+def _traffic(run: Run) -> Drawing:
+    """The traffic of the rungs, which is no matter of a run."""
+    chart: Drawing = traffic()
+    return chart
+
+
+def _peers(run: Run) -> Drawing:
+    """The recorded comparison with other harnesses, which is no matter of a run."""
+    chart: Drawing = peers()
+    return chart
+
+
 # A new figure of a run is one entry here; its name is its file's.
 FIGURES: dict[str, Callable[[Run], Drawing]] = {
     "headline": headline,
     "ladder": ladder,
     "sizes": sizes,
     "roofline": roofline,
-    "traffic": lambda run: traffic(),
+    "traffic": _traffic,
     "calibration": calibration,
-    "peers": lambda run: peers(),
+    "peers": _peers,
     **DIAGRAMS,
 }
 
@@ -79,6 +93,27 @@ class NotDrawn(WorklogError):
     """A figure could not be drawn because of a fault of its chart, not because the run lacks measurements."""
 
     exit_code = 1
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What drawing a chart came to."""
+
+    chart: Drawing | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)  # by the end of their names
+    missing: str = ""  # what the run lacks for the chart
+    failed: str = ""  # the exception that it ended in
+
+
+def attempt(draw: Callable[[], Drawing]) -> Attempt:
+    """Draw a chart and render its files; an exception is a result."""
+    try:
+        chart = draw()
+        return Attempt(chart, rendered(chart))
+    except NothingToDraw as nothing:
+        return Attempt(missing=str(nothing))
+    except Exception as error:  # whatever it is, the other charts don't depend on it
+        return Attempt(failed=_reason(error))
 
 
 @dataclass
@@ -91,6 +126,16 @@ class Drawn:
     failed: dict[str, str] = field(default_factory=dict)  # the exception that a chart ended in
     gallery: Path | None = None  # the page that shows the charts, if one was written
     source: Path | None = None  # the run's file, if it has one
+
+    def add(self, name: str, result: Attempt, out: Path) -> None:
+        """Write the files of a chart into the folder. Raises BadRunFile if it can't be written."""
+        if result.chart is not None:
+            self.charts[name] = result.chart
+            self.paths.extend(write_figure(result.files, out / name))
+        elif result.failed:
+            self.failed[name] = result.failed
+        else:
+            self.missing[name] = result.missing
 
     def require_whole(self) -> None:
         """Raise NotDrawn, which names each failed figure, its reason and the run's file, if a figure failed."""
@@ -111,14 +156,16 @@ def draw_all(
     others: Mapping[str, Callable[[], Drawing]] | None = None,
     before: Drawn | None = None,
     progress: Progress = silent,
+    pool: Executor | None = None,
 ) -> Drawn:
     """Draw every chart that the run has the measurements for, each as SVG and PNG, light and dark, and a page of them.
 
     run: its charts are the registry's, its ablations, and the lines of its benchmarks.
     out: the folder.
     others: more charts by name, which don't come from a run, or which replace the run's.
-    before: the result of an earlier `draw_charts` into the folder, whose charts aren't drawn again.
+    before: what was drawn into the folder before, and isn't drawn again.
     progress: called before each chart.
+    pool: draws the charts, each of which must be picklable; by default they are drawn here.
 
     A chart that ends in an exception is named in the result, and the others are drawn. Raises BadRunFile if the folder
     can't be written.
@@ -128,31 +175,13 @@ def draw_all(
     done = {*drawn.charts, *drawn.missing, *drawn.failed}
     charts = _charts_of(run) | dict(others or {})
     left = {name: draw for name, draw in charts.items() if name not in done}
-    draw_charts(left, out, drawn, progress)
+    results = map(attempt, left.values()) if pool is None else pool.map(attempt, left.values())
+    for number, name in enumerate(left):
+        progress(number, len(left), f"figure {name}")
+        drawn.add(name, next(results), out)
     in_page_order = {name: drawn.charts[name] for name in charts if name in drawn.charts}
     drawn.gallery = write_gallery(in_page_order, drawn.missing | drawn.failed, out)
     return drawn
-
-
-def draw_charts(
-    charts: Mapping[str, Callable[[], Drawing]],
-    out: Path,
-    drawn: Drawn,
-    progress: Progress = silent,
-) -> None:
-    """Draw the charts into the folder, and add each to the result. Raises BadRunFile if the folder can't be written."""
-    for number, (name, draw) in enumerate(charts.items()):
-        progress(number, len(charts), f"figure {name}")
-        try:
-            chart = draw()
-            files = rendered(chart)
-        except NothingToDraw as nothing:
-            drawn.missing[name] = str(nothing)
-        except Exception as error:  # whatever it is, the other charts don't depend on it
-            drawn.failed[name] = _reason(error)
-        else:
-            drawn.charts[name] = chart
-            drawn.paths.extend(write_figure(files, out / name))
 
 
 def _charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:
