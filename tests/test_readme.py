@@ -4,6 +4,9 @@ what backs it.
 
 import math
 import re
+import subprocess
+import sys
+import tomllib
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +153,24 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
     names = {"A": matrices[0], "B": matrices[1]}
     exec(first, names)
     assert (names["C"] == 64).all() and isinstance(names["run"], Run)
+
+
+def test_make_article_needs_nothing_that_only_tests_do():
+    """`make article` writes the README's parts in the user's environment, which lacks the extra `dev`."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = extras["optional-dependencies"]["dev"]
+    names = {re.split(r"[>=<;\[ ]", word)[0].replace("-", "_") for word in wanted}
+    assert {"jupytext", "nbclient", "pytest"} <= names
+    # These come with JupyterLab and PyTorch's extra, too.
+    lacking = names - {"nbclient", "nbformat", "packaging"}
+    absent = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(lacking))
+    run = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{absent}import tests.record.readme"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
 
 
 def test_every_command_is_typed_on_a_gpu():

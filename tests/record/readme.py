@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from tests.record.notebooks import sources
 from worklog.cli.figures import at_4096, markers, rewrite
 from worklog.kernel import FP32, RUNGS, TENSOR
 from worklog.kernel.best import table
@@ -50,7 +49,8 @@ def parts() -> dict[str, str]:
 def introduction() -> str:
     """Return the first paragraph, with the numbers of kernels and notebooks."""
     words = WORDS["text"]["introduction"].strip()
-    return textwrap.fill(words.format(kernels=len(RUNGS), notebooks=len(sources())), 120)
+    notebooks = len([*README.parent.glob("notebooks/source/[0-9]*.py")])
+    return textwrap.fill(words.format(kernels=len(RUNGS), notebooks=notebooks), 120)
 
 
 def chapter(name: str) -> Run:
