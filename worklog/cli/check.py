@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from worklog.analysis.prediction import predicted
+from worklog.analysis.trial import completed, kernel_of
 from worklog.cli import options
 from worklog.emulator import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
@@ -26,11 +27,11 @@ from worklog.kernel import (
     Kernel,
     counters,
     find_problem,
-    kernel_of,
     new_rung,
     source_folder,
     starters,
 )
+from worklog.kernel import kernel_of as kernel_as_read
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.runner import estimate
@@ -322,7 +323,9 @@ def inspect(
         raise BadSetting(f"--html writes a web page: give a name that ends in .html, not {html}")
     if html is not None:
         require_writable(html.parent, str(html), "give --html another file")
-    kernel = kernel_of(what, launch, launched=False)
+    kernel = kernel_as_read(what, launch)
+    with suppress(BadSetting):  # code without a launch is shown without counts
+        kernel = completed(kernel)
     if kernel.host is None:
         kernel.require_instance()
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))

@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 
+from worklog.analysis.trial import completed, kernel_of
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, meant
 from worklog.gpu.device import require_gpu, visible_cards
-from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, kernel_of, rung
+from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, rung
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
 from worklog.runner import sweep as tiles
@@ -142,7 +143,10 @@ def run(
     if revision is not None:
         if len(kernels) != 1:
             raise BadSetting("--against-revision takes one kernel: run the kernels one by one")
-        chosen, baselines = chosen[:1], [*baselines, at_revision(kernels[0], revision, launch)]
+        chosen, baselines = (
+            chosen[:1],
+            [*baselines, completed(at_revision(kernels[0], revision, launch))],
+        )
     options.print_adapted([*chosen, *baselines])
     jobs, own = measure.jobs_of(chosen or None, at, against=baselines)
     measure.require_measurable(jobs, harness, own)

@@ -30,6 +30,7 @@ from worklog.emulator.ptx import (
     Special,
     Sym,
 )
+from worklog.kernel import is_computed
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
@@ -258,7 +259,8 @@ class Coverage:
             and last.offset == 0
         ):
             place = [param.name for param in self.kernel.params].index(last.base.name)
-            return self.names[place].removeprefix("long ")
+            name = self.names[place]
+            return UNKNOWN if is_computed(name) else name.removeprefix("long ")
         if (
             row.memory
             or row.effects

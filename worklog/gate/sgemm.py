@@ -25,6 +25,7 @@ from worklog.gate.exact import OPERAND_BITS, ExactProblem, Projection, error_map
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference, check_hard_data, full_mantissa
 from worklog.kernel import (
+    WIDE,
     Compiled,
     Device,
     Kernel,
@@ -32,6 +33,7 @@ from worklog.kernel import (
     Program,
     Runnable,
     compile_cuda,
+    is_computed,
     types_of,
 )
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
@@ -356,6 +358,13 @@ def check_repeated(
     return passed(REPEATED, f"{launches} launches on the same integers")
 
 
+def _bits(argument: str) -> str:
+    """How PTX declares the parameter that takes an argument: "f32", "32" or "64"."""
+    if argument.startswith(WIDE):
+        return "64"
+    return BITS.get(argument, "32" if is_computed(argument) else "64")
+
+
 def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
     """The kernel compiled for a GPU, or None for the emulator, and the label of that machine; nothing is launched.
     Raises CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't
@@ -380,7 +389,7 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
             re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
         )
         bits = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
-        if bits != tuple(BITS.get(parameter, "64") for parameter in part.arguments):
+        if bits != tuple(map(_bits, part.arguments)):
             raise BadSetting(
                 f"{name} takes {len(bits)} parameters of {', '.join(bits) or 'no'} bits, which don't take "
                 f"({', '.join(part.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are integers, "

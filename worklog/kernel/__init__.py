@@ -46,17 +46,28 @@ from worklog.kernel.resources import (
     occupancy,
 )
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.signature import EXAMPLE_GRID, SIZES, UNREAD_DOMAIN, WIDE, launch_text
+from worklog.kernel.signature import (
+    EXAMPLE_GRID,
+    SIZES,
+    UNREAD_DOMAIN,
+    WIDE,
+    Launch,
+    is_computed,
+    launch_text,
+    named,
+)
 from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, types_of
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS", "MAX_THREADS", "OPTIONS",
-    "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "UNREAD_DOMAIN", "WARP",
-    "WIDE", "Block", "Buffer", "Compiled", "Device", "HostFunction", "Kernel", "LadderCounts", "Loaded", "MainLoop",
-    "MemoryCounts", "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "Widths", "at_revision",
-    "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda", "counters", "evaluate",
-    "find_problem", "kernel_of", "kernels_dir", "launch_text", "loop_of", "memory_counts", "moved_from_l2", "new_rung",
-    "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version", "occupancy", "parts", "rung",
-    "source_changed", "source_folder", "starters", "types_of", "words_of",
+    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS",
+    "MAX_THREADS", "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR",
+    "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "UNREAD_DOMAIN", "WARP", "WIDE", "Block", "Buffer",
+    "Compiled", "Device", "HostFunction", "Kernel", "LadderCounts", "Launch", "Loaded", "MainLoop",
+    "MemoryCounts", "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "Widths",
+    "at_revision", "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda",
+    "counters", "evaluate", "find_problem", "is_computed", "kernel_of", "kernels_dir", "launch_text", "loop_of",
+    "memory_counts", "moved_from_l2", "named", "new_rung", "newer_than_the_driver", "no_sass",
+    "nvidia_library", "nvrtc_version", "occupancy", "parts", "rung", "source_changed",
+    "source_folder", "starters", "types_of", "words_of",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.nvrtc import included, prepared
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
-from worklog.kernel.unit import Unit, read
+from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
@@ -83,6 +83,8 @@ class Kernel:
     workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
     "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape. number,
     idea: of a rung. adapted: what was read from the source, for the user. warnings: what its source leaves open.
+    stated: the arguments of from_source, where the source doesn't state an order or a launch that a trial may find
+    (worklog.analysis.trial). found: what was found so, "order" and "launch".
     """
 
     name: str
@@ -99,6 +101,8 @@ class Kernel:
     idea: str = ""
     adapted: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    stated: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False, repr=False)
+    found: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -176,6 +180,9 @@ class Kernel:
             raise BadSetting(
                 f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more"
             )
+        words: dict[str, Any] = dict(
+            texts, block=block, grid=grid, include=include, define=define, shared=shared
+        )
         code, unit = prepared(file, source, include, define)
         tile, claims, own_launch = signature.header(source)
         names = [entry] if entry else unit.kernels
@@ -210,13 +217,15 @@ class Kernel:
         if not instance and not template and {*defined.template} <= pointed:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
         adapted, unread = [], list[str]()
+        is_unclear = False
         try:
             arguments = signature.order(args or "", file, function, defined, unit)
             adapted += signature.described(defined, arguments)
         except BadSetting as error:  # it can still be compiled
-            if args or grid or block:
+            if args or ((grid or block) and not isinstance(error, signature.UnclearOrder)):
                 raise
             arguments, adapted = (), [str(error).removeprefix(f"{file}: ")]
+            is_unclear = isinstance(error, signature.UnclearOrder)
         launch, origin = Launch(function), ""
         if own_launch.grid and (template or not tile):
             launch, origin = replace(own_launch, function=function), "a comment"
@@ -235,6 +244,7 @@ class Kernel:
                 said = signature.unbound(function, defined, unit)
                 unclear = unread if arguments else adapted
                 arguments, adapted = (), ["; ".join((said, *unclear))]
+                is_unclear = False
         bytes_ = shared or launch.shared or own_launch.shared
         stated, launch = (
             launch,
@@ -261,8 +271,11 @@ class Kernel:
         kernel = cls(
             name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
         )
+        has_no_launch = bool(arguments) and not (launch.grid and launch.block)
+        if is_unclear or (has_no_launch and signature.WORKSPACE not in arguments):
+            kernel = replace(kernel, stated=words)
         kernel = replace(kernel, adapted=tuple(adapted))._readable()
-        covered, uneven = signature.covered(launch.grid)
+        covered, uneven = signature.covered(launch.grid, template)
         whole = replace(kernel, rules=", ".join([rules, *covered])).domain
         if domain or (grid and not uneven) or whole == kernel.domain:
             return kernel
@@ -337,6 +350,33 @@ class Kernel:
         """What its source defines."""
         define = tuple(option[2:] for option in self._cuda.options if option.startswith("-D"))
         return read(self.source, define, tuple(text for _, text in self._cuda.headers))
+
+    @property
+    def definition(self) -> Definition:
+        """Its main __global__ function, as the source has it."""
+        defined = self.unit.definition(self.function)
+        assert defined is not None, f"{self.file} has {self.function}"
+        return defined
+
+    def read_launch(self, labels: Sequence[str]) -> Launch:
+        """The launch that the source states, in terms of labels of sizes; one without grid and block if none.
+
+        labels: "M", "N", "K" or a text that is no size, of each parameter
+        """
+        file, source = self.stated["file"], self.stated["source"]
+        _, unit = prepared(file, source, self.stated["include"], self.stated["define"])
+        _, _, instance = self.launch.function.partition("<")
+        numbers = instance.rpartition(">")[0] or ", ".join(map(str, self.template.values()))
+        launch, _, _ = signature.launch(
+            source, unit, self.function, self.definition, labels, filled(numbers, self.template), ""
+        )
+        return launch
+
+    def passed(self, labels: Sequence[str]) -> dict[int, str]:
+        """What launches of the source pass to parameters without a label, in terms of labels, by the parameter's place."""
+        file, source = self.stated["file"], self.stated["source"]
+        _, unit = prepared(file, source, self.stated["include"], self.stated["define"])
+        return signature.passed(self.definition, unit, labels)
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""
@@ -513,6 +553,10 @@ class Kernel:
         values["workspace"] = np.uint64(0) if workspace is None else workspace
         for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
             values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
+        sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
+        for name in filter(signature.is_computed, self.arguments):
+            number = evaluate(name.removeprefix(signature.WIDE), sizes)
+            values[name] = np.int64(number) if name.startswith(signature.WIDE) else np.int32(number)
         return tuple(values[name] for name in self.arguments)
 
     def describe(self) -> dict[str, Any]:

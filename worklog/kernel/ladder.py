@@ -239,10 +239,10 @@ DEFAULTS: Words = {name: option.default for name, option in OPTIONS.items()}
 OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others
 
 
-def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
+def kernel_of(what: str, words: Words) -> Kernel:
     """A rung by its name, a .cu file by its path, or a host function as module:function, file.py:function or
-    lib.so:function. launched: a file needs a grid and a block. Raises BadSetting, and WorklogError for a file that
-    can't be read.
+    lib.so:function, as far as a file states it (worklog.analysis.trial finds the rest). Raises BadSetting, and
+    WorklogError for a file that can't be read.
     """
     given = {
         name: value
@@ -278,10 +278,7 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
                 f"{what} has no CUDA source here: `worklog run {what}` times it; name a rung or a .cu file"
             )
         return rung(what, "name a .cu file, or ")
-    kernel = Kernel.from_file(what, **given)
-    if launched:
-        kernel.require_launch()
-    return kernel
+    return Kernel.from_file(what, **given)
 
 
 def _in_a_string(file: Path) -> str:

@@ -15,9 +15,10 @@ from itertools import product
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from worklog.errors import BadSetting, listed, meant
 from worklog.kernel.device import Block
-from worklog.kernel.resources import MAX_THREADS
 from worklog.kernel.source import comments, evaluate, filled, nodes, parts, reduced, sizes, text_of
 from worklog.kernel.unit import Call, Definition, Unit
 from worklog.problem import CLASSES, SGEMM, Domain, Parameter
@@ -25,6 +26,7 @@ from worklog.problem import CLASSES, SGEMM, Domain, Parameter
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
 INDICES = ("blockIdx.x", "blockIdx.y")
+LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid tells how it rounds
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 UNREAD_DOMAIN = "the domain in a comment isn't read"
 WIDE = "long "  # before a size that the kernel takes as 64 bits
@@ -55,6 +57,10 @@ _PASSED = (
     "float4",
 )  # elements of a pointer beside float that the gate's memory may be taken for
 _NUMBERS = ("float32", "int32", "uint32", "int64", "uint64")  # passed by value
+
+
+class UnclearOrder(BadSetting):
+    """The names of a kernel's parameters don't say which value each of them takes."""
 
 
 @dataclass(frozen=True)
@@ -109,22 +115,9 @@ def order(words: str, file: str, function: str, defined: Definition, unit: Unit)
     matrices by the leading dimensions of the unit's launches. Raises BadSetting.
     """
     declared = defined.parameters
-    for parameter in declared:
-        kind, known = parameter.type, {*_PASSED, *defined.template}
-        if kind.endswith(("*", "]")):
-            raise BadSetting(
-                f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major"
-            )
-        numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
-        if (
-            known.isdisjoint(re.findall(r"\w+", kind))
-            if not parameter.dtype
-            else parameter.dtype not in numbers
-        ):
-            advice = "the gate passes float*, float and integers of 32 and 64 bits: give the kernel these instead"
-            raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
+    _require_types(defined, file, function)
     if words:
-        values = _given(words, file, len(declared))
+        values = _given(words, file, declared)
     elif declared and (declared[-1].type, declared[-1].name) == ("void", WORKSPACE):
         values = [*_by_name(declared[:-1], file, function, defined.body), WORKSPACE]
     else:
@@ -142,25 +135,55 @@ def order(words: str, file: str, function: str, defined: Definition, unit: Unit)
     return tuple(f"{WIDE}{value}" if n in wide else value for n, value in enumerate(values))
 
 
-def _given(words: str, file: str, declared: int) -> list[str]:
-    """The values of --args. declared: the number of parameters."""
-    names = parts(words)
-    for name in names:
-        if name not in LADDER:
+def _require_types(defined: Definition, file: str, function: str) -> None:
+    """Raise BadSetting for a parameter whose type the gate can't pass."""
+    known = {*_PASSED, *defined.template}
+    for parameter in defined.parameters:
+        kind = parameter.type
+        if kind.endswith(("*", "]")):
             raise BadSetting(
-                f"--args {words}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}"
+                f"{file}: {function} takes {parameter.declaration}: the gate passes float*, row-major"
             )
+        numbers = _NUMBERS[:1] if parameter.pointer else _NUMBERS
+        is_of_template = not known.isdisjoint(re.findall(r"\w+", kind))
+        is_passed = parameter.dtype in numbers if parameter.dtype else is_of_template
+        if not is_passed:
+            advice = "the gate passes float*, float and integers of 32 and 64 bits: give the kernel these instead"
+            raise BadSetting(f"{file}: {function} takes {parameter.declaration}: {advice}")
+
+
+def is_computed(value: str) -> bool:
+    """Whether a parameter takes no value of the ladder, but an integer, or one that is computed from M, N and K."""
+    return value.removeprefix(WIDE) not in (*LADDER, WORKSPACE)
+
+
+def _given(words: str, file: str, declared: Sequence[Parameter]) -> list[str]:
+    """The values of --args. A number, or an expression of sizes, is for an integer that is no size of the product."""
+    names = parts(words)
+    for name in filter(is_computed, names):
+        try:
+            evaluate(name, dict.fromkeys(SIZES, 1))
+        except BadSetting as error:
+            raise BadSetting(
+                f"--args {words}: {name!r}{meant(name, LADDER)} is none of {', '.join(LADDER)}, "
+                "and no integer"
+            ) from error
     if any(names.count(name) != 1 for name in MATRICES) or not any(name in SIZES for name in names):
         raise BadSetting(f"--args {words}: give A, B and C once each and at least one of M, N, K")
-    if declared != len(names):
+    if len(declared) != len(names):
         raise BadSetting(
-            f"--args {words}: {file} declares {declared} parameters, and {len(names)} are given"
+            f"--args {words}: {file} declares {len(declared)} parameters, and {len(names)} are given"
         )
+    for parameter, name in zip(declared, names, strict=True):
+        if is_computed(name) and (parameter.pointer or "int" not in parameter.dtype):
+            raise BadSetting(
+                f"--args {words}: {name} is for {parameter.declaration}, which is no integer"
+            )
     return names
 
 
 def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any) -> list[str]:
-    """The values of parameters by their names, N for an only size: A, B and C once each, and at least one size."""
+    """The values of parameters by their names: A, B and C once each, and at least one size."""
     kinds = [
         "pointer" if p.pointer else "integer" if "int" in p.dtype else "float" for p in declared
     ]
@@ -168,30 +191,39 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any)
         "pointer" if v in MATRICES else "integer" if v in SIZES else "float" for v in LADDER
     ]:
         return [*LADDER]
-    if (pointers := kinds.count("pointer")) != len(MATRICES):
+    pointers = kinds.count("pointer")
+    if pointers != len(MATRICES):
         raise BadSetting(
             f"{file}: {function} takes {pointers} pointers: the gate passes three: A, B and C"
         )
-    values = []
-    numbers = [p for p in declared if not p.pointer and p.name.lower() not in ("alpha", "beta")]
-    if not numbers:
+    if all(p.pointer or p.name.lower() in ("alpha", "beta") for p in declared):
         raise BadSetting(
             f"{file}: {function} takes no size: the gate checks several shapes, and passes M, N and K"
         )
-    for parameter in declared:
-        if parameter.pointer:
-            matrix = _MATRIX.fullmatch(parameter.name)
-            values.append(matrix[1].upper() if matrix else "")
-        else:
-            name = re.sub(r"^num|umn", "", parameter.name.lower().replace("_", ""))
-            values.append("N" if numbers == [parameter] else _MEANING.get(name, ""))
+    values = named(declared)
     if not (all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
-        raise BadSetting(
+        raise UnclearOrder(
             f"{file}: {function}({', '.join(p.name for p in declared)}): the names don't say which parameter is which: "
             f"give one of {', '.join(LADDER)} for each ?: --args '{','.join(value or '?' for value in values)}'"
         )
     if _is_m_n_k(body, {value: p.name for p, value in zip(declared, values, strict=True)}):
         values = [{"N": "K", "K": "N"}.get(value, value) for value in values]
+    return values
+
+
+def named(declared: Sequence[Parameter]) -> list[str]:
+    """The value that each parameter's name says, "" where it says none; N for an only size."""
+    numbers = [p for p in declared if not p.pointer and p.name.lower() not in ("alpha", "beta")]
+    values = []
+    for parameter in declared:
+        if parameter.pointer:
+            matrix = _MATRIX.fullmatch(parameter.name)
+            values.append(matrix[1].upper() if matrix else "")
+        elif numbers == [parameter]:
+            values.append("N")
+        else:
+            name = re.sub(r"^num|umn", "", parameter.name.lower().replace("_", ""))
+            values.append(_MEANING.get(name, ""))
     return values
 
 
@@ -303,13 +335,23 @@ def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
     return rules, [] if rules == "any" else [f"domain: {rules}; from a comment"]
 
 
-def covered(grid: str) -> tuple[list[str], bool]:
+def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
     """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0; and whether it rounds
     another one up: most likely, one was forgotten.
     """
-    floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(grid)]
-    rules = [f"{floor[1]} % {floor[2]} == 0" for floor in floors if floor]
-    return rules, bool(rules) and any("+" in part and "/" in part for part in parts(grid))
+    rules, rounds_up = list[str](), False
+    for part in parts(grid):
+        named = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
+        if len(named) != 1:
+            continue
+        [size] = named
+        blocks = evaluate(part, {**template, size: LENGTHS})
+        tile = next((length for length, count in zip(LENGTHS, blocks, strict=True) if count), 1)
+        if np.array_equal(blocks, LENGTHS // tile) and tile > 1:
+            rules.append(f"{size} % {tile} == 0")
+        elif blocks[0] == 1:
+            rounds_up = rounds_up or bool(blocks[-1] < LENGTHS[-1])
+    return rules, bool(rules) and rounds_up
 
 
 def launch(
@@ -397,18 +439,36 @@ def launch(
         return Launch(function), "", [f"its launches differ: {differ}", *unread]
     if launches:
         return (*launches.popitem(), unread)
-    guessed, unread = _by_tile(function, defined, free, own, threads), [*prose, *unread]
-    if guessed is None:
-        return Launch(function), "", unread
-    tile, origin = guessed
-    if (
-        len(blocks) == 1
-        and tile.block not in blocks
-        and parts(min(blocks))[0] == parts(tile.block)[0]
-    ):
-        # The host's block is as wide as the tile, and higher or lower: such as with warps that only copy.
-        tile, origin = replace(tile, block=min(blocks)), f"{origin} and the host code"
-    return tile, origin, unread
+    return Launch(function), "", [*prose, *unread]
+
+
+def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, str]:
+    """What the unit's launches of a kernel pass to parameters without a label, by their place; not where they differ.
+
+    labels: of each parameter, what takes the place of the variable that is passed there; "" for none
+    """
+    found = dict[int, set[str]]()
+    for call in (call for calls in launches_of(unit) for call in calls):
+        if not f"::{defined.name}".endswith(f"::{call.function}"):
+            continue
+        variables = dict[str, str]()
+        for argument, label in zip(call.arguments, labels, strict=False):
+            variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", reduced(argument, {}))
+            if variable and label:
+                variables[variable[1]] = label
+        names = {name: text for name, text in unit.names(call).items() if name not in variables}
+        for place, (argument, label) in enumerate(zip(call.arguments, labels, strict=False)):
+            if not label:
+                found.setdefault(place, set()).add(filled(reduced(argument, names), variables))
+    only = {place: texts.pop() for place, texts in found.items() if len(texts) == 1}
+    return {place: text for place, text in only.items() if _is_of_sizes(text)}
+
+
+def _is_of_sizes(text: str) -> bool:
+    with suppress(BadSetting):
+        evaluate(text, dict.fromkeys(SIZES, 1))
+        return True
+    return False
 
 
 def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
@@ -443,79 +503,6 @@ def launches_of(unit: Unit) -> Iterator[list[Call]]:
         for call in caller.calls:
             if call.configuration:
                 yield [call, *(call.by(caller, other) for other in outer)]
-
-
-def _by_tile(
-    function: str,
-    defined: Definition,
-    known: Mapping[str, str],
-    own: Mapping[str, str],
-    threads: str,
-) -> tuple[Launch, str] | None:
-    """The launch of a tile per block, or of a thread per element, where it is clear which index walks the columns of C;
-    and which of these it was.
-    """
-    body, products = text_of(defined.body), _products(defined.body)
-    axes = dict(zip(INDICES, "xy", strict=True))  # also of the names that are computed from these
-    blocks = dict(axes)  # and of those that are the same
-    for given in nodes(defined.body, "init_declarator", "assignment_expression"):
-        name, value = (text_of(given.named_children[side]) for side in (0, -1))
-        if axis := _axis(given.named_children[-1]):
-            axes[name] = axis
-        blocks |= {name: blocks[value]} if value in blocks else {}
-    compared = dict[str, set[str]]()
-    for node in nodes(defined.body, "binary_expression"):
-        if node.children[1].type in ("<", "<=", ">", ">="):
-            left, right = (text_of(node.child_by_field_name(side)) for side in ("left", "right"))
-            compared.setdefault(left, set()).add(own.get(right, ""))
-    walked, lengths = set(), {name for name, size in own.items() if size != "M"}  # of rows
-    for name, axis in axes.items():
-        limits = compared.get(name, set())
-        multiplied = any(name in factors and factors & lengths for factors in products)
-        is_row = "row" in name.lower() or "M" in limits or multiplied
-        is_column = "col" in name.lower() or (len(own) > 1 and "N" in limits)
-        if is_row != is_column:
-            walked.add((axis == "x") == is_column)
-    if len(walked) != 1:
-        return None
-    columns_first, planar, tile = (
-        walked.pop(),
-        "threadIdx.y" in body,
-        {"x": set[str](), "y": set[str]()},
-    )
-    for factors in products:
-        for name in factors & blocks.keys():
-            tile[blocks[name]] |= {
-                size for factor in factors if (size := reduced(factor, known)).isdigit()
-            }
-    if len(tile["x"]) == len(tile["y"]) == 1:
-        grid = [min(tile["x"]), min(tile["y"])]
-        per_thread = [
-            known.get(name, "1") for name in (("TN", "TM") if columns_first else ("TM", "TN"))
-        ]
-        block = [f"{size} / ({each})" for size, each in zip(grid, per_thread, strict=True)]
-        block = block if planar else [defined.bounds or " * ".join(f"({size})" for size in block)]
-    elif not planar or "blockDim.y" not in body or "__shared__" in body:
-        return None
-    else:  # one without a tile takes any block
-        grid = block = [*parts(threads or f"32, ({defined.bounds or MAX_THREADS}) / 32"), "1"][:2]
-    sizes = ("N", "M") if columns_first else ("M", "N")
-    grid, block = ([reduced(part, known) for part in listed] for listed in (grid, block))
-    with suppress(BadSetting):
-        rounded = [
-            f"({size} + {part} - 1) / {part}" for size, part in zip(sizes, grid, strict=True)
-        ]
-        read = _readable(function, rounded, block, {})
-        if evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
-            return read, "the tile" if any(tile.values()) else "its indices"
-    return None
-
-
-def _axis(node: Any) -> str:
-    """Return the axis of the block's index in an expression, "x" or "y"; "" for none and for both."""
-    fields = [text_of(field) for field in nodes(node, "field_expression")]
-    axes = {field[-1] for field in fields if field in INDICES}
-    return axes.pop() if len(axes) == 1 else ""
 
 
 def _size(value: str) -> str:

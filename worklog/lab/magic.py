@@ -23,6 +23,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
+from worklog.analysis.trial import completed
 from worklog.errors import BadSetting, CompileFailed, WorklogError, apart, listed, meant
 from worklog.gate import compile_for
 from worklog.gpu import device
@@ -178,6 +179,11 @@ def try_kernel(
         words |= {"block": launch_text("block", block)}
         words["grid"] = per_element(words["block"]) if grid is None else launch_text("grid", grid)
     kernel = Kernel.from_source(source, file=file, name=name, **words)
+    if kernel.stated:
+        with suppress(
+            BadSetting
+        ):  # then with the default launch, or an error that says what to state
+            kernel = completed(kernel)
     if kernel.arguments and not kernel.grid:
         grid = per_element("32,32")
         said = f"launch: grid {grid}; block 32,32; the default, as the source states none"

@@ -1,0 +1,471 @@
+"""What a kernel's file doesn't state, found by launches on the emulator: the order of its parameters, and its launch.
+
+A trial fills in what nobody states. What a file states is taken as stated, also where it is wrong. Matrices of small
+integers have exact products, and M, N and K differ, so one launch decides: which buffer changed is C, and what is in it
+is compared with each product that the other two can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain, permutations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.errors import BadSetting, LaunchFailed
+from worklog.kernel import EXAMPLE_GRID, MAX_THREADS, SIZES, WIDE, Kernel, Launch, named
+from worklog.kernel import kernel_of as kernel_as_read
+from worklog.kernel.source import evaluate, filled, parts
+
+# Of the labels M, N and K; the second for tiles that the first one is no multiple of.
+LENGTHS = ((256, 384, 128), (512, 1024, 256))
+SHORT = (64, 96, 32)  # for tiles up to 32
+SCALARS = (2.0, 3.0)  # of the float parameters, in their order
+LARGEST = 3  # of a matrix's integers: sums of a thousand products are exact
+SPREAD = 16  # rows of C that are compared before all of it is
+LEAST_SHARE = 0.2  # of C that must be right for an order to be named
+MOST_LAUNCHES = 60
+MOST_SHORT = 40  # of these, at the SHORT lengths
+MOST_INSTRUCTIONS = 1e8  # of warps, in all launches: about 4 seconds
+BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
+FLOAT = "float"  # the label of a float parameter
+COLUMNS = ((False, False), (False, True), (True, False), (True, True))
+Labels = tuple[str, ...]
+Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A product that a launch's result may be.
+
+    roles: of each label of a size, "M", "N" or "K".
+    matrices: of each pointer in its order, "A", "B" or "C".
+    by_columns: whether A, and whether B, is stored by columns.
+    scalars: of each float parameter in its order, "alpha" or "beta".
+    share: of C's elements that it explains.
+    """
+
+    roles: Mapping[str, str]
+    matrices: tuple[str, ...]
+    by_columns: tuple[bool, bool]
+    scalars: tuple[str, ...]
+    share: float
+
+    @property
+    def rank(self) -> tuple[float, bool]:
+        """The larger, the likelier. The gate passes row-major matrices."""
+        return self.share, not any(self.by_columns)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A launch to try.
+
+    labels: of each parameter, the label of a size (M, N or K, whose roles aren't known), an expression of labels,
+        FLOAT, or "" for a pointer
+    launch: its texts name labels
+    roles: the only ones that it is for; None: any
+    """
+
+    labels: Labels
+    launch: Launch
+    roles: Mapping[str, str] | None = None
+
+    @property
+    def sizes(self) -> Labels:
+        """The labels of sizes."""
+        return tuple(size for size in SIZES if size in self.labels)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a trial ended with.
+
+    lengths: of the labels
+    compared: orders
+    is_clean: whether the emulator found no error in the launch
+    """
+
+    candidate: Candidate
+    order: Order
+    lengths: Mapping[str, int]
+    compared: int
+    is_clean: bool
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the launch gives a product and makes no error."""
+        return self.is_clean and self.order.share == 1
+
+
+def kernel_of(what: str, words: Mapping[str, Any]) -> Kernel:
+    """The kernel that a user names, as worklog.kernel.kernel_of reads it, completed by trial.
+
+    Raises what that raises, and what `completed` raises.
+    """
+    kernel = completed(kernel_as_read(what, words))
+    kernel.require_launch()
+    return kernel
+
+
+def completed(kernel: Kernel) -> Kernel:
+    """The kernel with the order of its parameters and its launch, those found by trial that its file doesn't state.
+
+    A kernel that lacks nothing stays as it is, and so does one of which a trial can't be made: its require_launch says
+    what to state. Raises BadSetting if no order gives a product, CompileFailed and UnsupportedInstruction.
+    """
+    return _completed(kernel) if kernel.stated else kernel
+
+
+@lru_cache(maxsize=64)
+def _completed(kernel: Kernel) -> Kernel:
+    trial = _Trial(kernel)
+    labelings = [*_labelings(kernel)]
+    stated = [*chain.from_iterable(_stated_candidates(kernel, labels) for labels in labelings)]
+    if stated:
+        found = trial.search(stated)
+        if found is None:
+            raise BadSetting(
+                f"{kernel.file}: {kernel.function}: none of {trial.compared} orders of its parameters gives a "
+                f"product with the launch that the file states, {_text(stated[0].launch)}: "
+                "give the order, as in --args 'A,B,C,M,N,K'"
+            )
+        return _with_found(kernel, found, is_launch_stated=True)
+    found = _search_launch(kernel, trial, labelings)
+    if found is None or not found.is_product:
+        nearest = ""
+        if found is not None:
+            launch = found.candidate.launch
+            nearest = f"; the nearest, {_text(launch)}, gives {found.order.share:.0%} of C"
+        raise BadSetting(
+            f"{kernel.name} needs a launch, and {kernel.file} doesn't state one; of {trial.launches} that were tried "
+            f"on the emulator, none gives a product{nearest}: give --grid {EXAMPLE_GRID} --block 32,32, or others"
+        )
+    return _with_found(kernel, found, is_launch_stated=False)
+
+
+def _search_launch(kernel: Kernel, trial: _Trial, labelings: Sequence[Labels]) -> Found | None:
+    """A launch that gives a product, else the nearest to one, if any is near."""
+    short, long = list[Candidate](), list[Candidate]()
+    for tile, candidate in chain.from_iterable(_searched(kernel, way) for way in labelings):
+        (short if tile <= SHORT[-1] else long).append(candidate)
+    found = trial.search(short, [SHORT], MOST_SHORT)
+    if found is None or not found.is_product:
+        return trial.search(long, LENGTHS[:1]) or found
+    # A kernel with guards takes more blocks than it needs: its tile may be larger.
+    block = found.candidate.launch.block
+    larger = trial.search([c for c in long if c.launch.block == block], LENGTHS[:1])
+    return larger if larger is not None and larger.is_product else found
+
+
+def _text(launch: Launch) -> str:
+    return f"grid {launch.grid}; block {launch.block}"
+
+
+def _labelings(kernel: Kernel) -> Iterator[Labels]:
+    """Ways to give each integer a label of a size: the one that its name says, else any of three, or of one.
+
+    What the host code passes as a number may be no size, such as a tile's width. Raises BadSetting for too many.
+    """
+    if kernel.arguments:
+        known = dict.fromkeys(("A", "B", "C"), "") | dict.fromkeys(("alpha", "beta"), FLOAT)
+        values = [value.removeprefix(WIDE) for value in kernel.arguments]
+        yield tuple(known.get(value, value) for value in values)
+        return
+    declared = kernel.definition.parameters
+    integers = [place for place, p in enumerate(declared) if "int" in p.dtype and not p.pointer]
+    floats = [place for place, p in enumerate(declared) if p.dtype == "float32" and not p.pointer]
+    labels = [name if place in integers else "" for place, name in enumerate(named(declared))]
+    open_places = [place for place in integers if not labels[place]]
+    passed = kernel.passed(labels)
+    options = list[tuple[str, ...]]()
+    for place in open_places:
+        text = passed.get(place, "")
+        if {*SIZES} <= {*labels} and text:
+            options.append((text,))
+        else:
+            options.append((*SIZES, text) if text.isdigit() else SIZES)
+    for place in floats:
+        labels[place] = FLOAT
+    ways = list[Labels]()
+    for chosen in product(*options):
+        labeling = list(labels)
+        for place, label in zip(open_places, chosen, strict=True):
+            labeling[place] = label
+        sizes = [label for label in labeling if label in SIZES]
+        used = list(dict.fromkeys(sizes))
+        # Without names, the labels mean nothing yet: only their first use in order is tried.
+        is_new = any(label in SIZES for label in labels) or used == [*SIZES][: len(used)]
+        if is_new and (len(used) == 3 or len(sizes) == 1):
+            ways.append(tuple(labeling))
+    ways.sort(key=lambda way: sum(label.isdigit() for label in way))
+    if not ways or len(ways) > MOST_LAUNCHES:
+        names = ", ".join(p.name for p in declared)
+        raise BadSetting(
+            f"{kernel.file}: {kernel.function}({names}): the names don't say which parameter is which, and a trial "
+            "finds only M, N and K, or one size: state the order, as in --args 'A,B,C,M,N,K,16', with a number for "
+            "what is no size"
+        )
+    yield from ways
+
+
+def _stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
+    """The launch that a user or the file states. A user's names M, N and K, which are roles and no labels."""
+    sizes = Candidate(labels, kernel.launch).sizes
+    if kernel.arguments:
+        return
+    if kernel.launch.grid and kernel.launch.block:
+        for roles in _roles(sizes):
+            names = {role: label for label, role in roles.items()}
+            grid = filled(kernel.launch.grid, names)
+            yield Candidate(labels, replace(kernel.launch, grid=grid), roles)
+        return
+    launch = kernel.read_launch(labels)
+    if launch.grid and launch.block:
+        yield Candidate(labels, launch)
+
+
+def _roles(sizes: Sequence[str]) -> list[dict[str, str]]:
+    """Each way in which labels of sizes may have the roles M, N and K."""
+    if len(sizes) == 1:
+        return [{sizes[0]: "N"}]
+    return [dict(zip(sizes, roles, strict=True)) for roles in permutations(SIZES)]
+
+
+def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]:
+    """Launches of a kernel that no file launches, and the sides of their tiles: from its constants, and usual ones."""
+    named_numbers = (*kernel.unit.constants.values(), *map(str, kernel.template.values()))
+    constants = sorted({int(n) for n in named_numbers if n.isdigit() and 4 <= int(n) <= 256})
+    bounds = kernel.definition.bounds
+    squares = [f"{side}, {side}" for side in constants if side * side <= MAX_THREADS]
+    if kernel.launch.block:
+        blocks = [kernel.launch.block]
+    elif bounds:
+        blocks = [bounds]
+    else:
+        blocks = list(dict.fromkeys([*squares, *BLOCKS]))
+    sizes = Candidate(labels, kernel.launch).sizes
+    likely = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*sizes}]
+    others = [] if kernel.arguments else permutations(sizes, 2)
+    axes = list(dict.fromkeys([*likely, *others])) or [(sizes[0], sizes[0])]
+    names = {**kernel.template}
+    for block in blocks:
+        threads = [int(evaluate(part, names)) for part in parts(block)]
+        own = (threads[0], threads[1] if len(threads) > 1 else 1)
+        sides = sorted({32, 64, 128, *constants}, reverse=True)
+        # From the largest: a kernel with guards takes more blocks than it needs, too.
+        tiles = dict.fromkeys([*((side, side) for side in sides), own])
+        for (wide, high), (x, y) in product(tiles, axes):
+            grid = f"({x} + {wide - 1}) / {wide}, ({y} + {high - 1}) / {high}"
+            if kernel.launch.grid:
+                grid = kernel.launch.grid
+            yield max(wide, high), Candidate(labels, replace(kernel.launch, grid=grid, block=block))
+
+
+class _Trial:
+    """A compiled kernel and what was tried of it.
+
+    launches: how many
+    compared: orders, with one launch
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        from worklog.emulator import EmulatedDevice, TooLarge  # here: few commands need it
+
+        self.kernel = kernel
+        self.declared = kernel.definition.parameters
+        self.launches = 0
+        self.compared = 0
+        self._too_large = TooLarge
+        self._device = EmulatedDevice(races=False)
+        self._device.most_instructions = MOST_INSTRUCTIONS
+        self._compiled = self._device.compile(replace(kernel.program, arguments=()))
+
+    def search(
+        self,
+        candidates: Iterable[Candidate],
+        lengths: Sequence[tuple[int, ...]] = LENGTHS,
+        most: int = MOST_LAUNCHES,
+    ) -> Found | None:
+        """The first launch whose result is a product, else the one that is nearest to one, if any is near."""
+        best: Found | None = None
+        seen = set[tuple[Any, ...]]()
+        for candidate, numbers in product([*candidates], lengths):
+            values = dict(zip(SIZES, numbers, strict=True))
+            if len(candidate.sizes) == 1:
+                values = dict.fromkeys(SIZES, numbers[0])
+            try:
+                grid = candidate.launch.blocks({**values, **self.kernel.template})
+                threads = candidate.launch.threads(self.kernel.template)
+            except BadSetting:
+                continue
+            key = (candidate.labels, grid, threads, numbers, str(candidate.roles))
+            if key in seen or min(grid) < 1 or self.launches >= most:
+                continue
+            seen.add(key)
+            try:
+                before, after, is_clean = self._launched(candidate, grid, threads, values)
+            except self._too_large:
+                break
+            orders = fitting(before, after, candidate, values)
+            self.compared = max(self.compared, len(orders))
+            for order in orders:
+                if order.share >= LEAST_SHARE and (best is None or order.rank > best.order.rank):
+                    best = Found(candidate, order, values, len(orders), is_clean)
+            if best is not None and best.is_product:
+                return best
+        return best
+
+    def _launched(
+        self, candidate: Candidate, grid: tuple[int, ...], threads: Any, lengths: Mapping[str, int]
+    ) -> tuple[list[Matrix], list[Matrix], bool]:
+        """The matrices before and after a launch, and whether the emulator found no error in it."""
+        rng = np.random.default_rng(1)
+        elements = max(x * y for x, y in permutations(lengths.values(), 2))
+        before = list[Matrix]()
+        buffers = list[Any]()
+        arguments = list[Any]()
+        scalars = iter(SCALARS)
+        for parameter, label in zip(self.declared, candidate.labels, strict=True):
+            if parameter.pointer:
+                drawn = rng.integers(-LARGEST, LARGEST + 1, elements).astype(np.float32)
+                buffer = self._device.upload(drawn)
+                before.append(drawn)
+                buffers.append(buffer)
+                arguments.append(buffer)
+            elif parameter.dtype == "float32":
+                arguments.append(np.float32(next(scalars)))
+            else:
+                value = evaluate(label, lengths)
+                arguments.append(np.dtype(parameter.dtype).type(value))
+        self.launches += 1
+        is_clean = True
+        try:
+            self._device.launch(self._compiled, grid, threads, arguments)
+            self._device.synchronize()
+        except LaunchFailed as error:
+            if isinstance(error, self._too_large):
+                raise
+            is_clean = False
+        return before, [buffer.data for buffer in buffers], is_clean
+
+
+def fitting(
+    before: Sequence[Matrix],
+    after: Sequence[Matrix],
+    candidate: Candidate,
+    lengths: Mapping[str, int],
+) -> list[Order]:
+    """Each product that may be what a launch wrote, with its share of C's elements.
+
+    before, after: each pointer's elements
+    lengths: of the labels
+    """
+    changed = [place for place, old in enumerate(before) if not np.array_equal(old, after[place])]
+    if len(changed) != 1 or len(before) != 3:
+        return []
+    [written] = changed
+    others = [place for place in range(3) if place != written]
+    orders = list[Order]()
+    for roles in _roles(candidate.sizes) if candidate.roles is None else [candidate.roles]:
+        length = {role: lengths[label] for label, role in roles.items()}
+        m, n, k = (length.get(size, length["N"]) for size in SIZES)
+        old = before[written][: m * n].reshape(m, n)
+        new = after[written][: m * n].reshape(m, n)
+        for (first, second), columns in product(permutations(others), COLUMNS):
+            a = _matrix(before[first], m, k, columns[0])
+            b = _matrix(before[second], k, n, columns[1])
+            matrices = {written: "C", first: "A", second: "B"}
+            placed = tuple(matrices[place] for place in range(3))
+            for scalars, share in _shares(a, b, old, new, candidate.labels.count(FLOAT)):
+                orders.append(Order(roles, placed, columns, scalars, share))
+    return orders
+
+
+def _shares(
+    a: Matrix, b: Matrix, old: Matrix, new: Matrix, floats: int
+) -> Iterator[tuple[tuple[str, ...], float]]:
+    """For each order of alpha and beta, the share of C that is right with it."""
+    rows = np.linspace(0, len(new) - 1, SPREAD).astype(int)
+    part = a[rows] @ b
+    for scalars in dict.fromkeys(pair[:floats] for pair in (("alpha", "beta"), ("beta", "alpha"))):
+        values = dict(zip(scalars, SCALARS, strict=False))
+        alpha = values.get("alpha", 1.0)
+        # Without a beta, a kernel may set C or add to it.
+        betas = (values["beta"],) if "beta" in values else (0.0, 1.0)
+        shares = [float(np.mean(new[rows] == alpha * part + beta * old[rows])) for beta in betas]
+        beta = betas[shares.index(max(shares))]
+        share = max(shares)
+        if share == 1:
+            share = float(np.mean(new == alpha * (a @ b) + beta * old))
+        yield scalars, share
+
+
+def _matrix(elements: Matrix, rows: int, columns: int, by_columns: bool) -> Matrix:
+    """A matrix of the first elements of a buffer."""
+    if by_columns:
+        return elements[: rows * columns].reshape(columns, rows).T
+    return elements[: rows * columns].reshape(rows, columns)
+
+
+def _with_found(kernel: Kernel, found: Found, *, is_launch_stated: bool) -> Kernel:
+    """The kernel as if its file stated what was found, with lines that say so."""
+    launch = found.candidate.launch
+    words = dict(kernel.stated)
+    lines = list[str]()
+    warnings = list[str]()
+    known = dict[str, str]()
+    if not kernel.arguments:
+        words["args"] = ",".join(_arguments(kernel, found))
+        lines.append(f"order: by trial, {_reason(found)}; --args '{words['args']}' states it")
+        known["order"] = "by trial"
+    if not is_launch_stated:
+        words["grid"] = filled(launch.grid, {} if kernel.arguments else found.order.roles)
+        words["block"] = launch.block
+        warnings.append(
+            "launch: by trial, no file here launches it, and the author's may differ: "
+            f"grid {words['grid']}; block {launch.block}"
+        )
+        known["launch"] = "by trial"
+    made = Kernel.from_source(**words)
+    return replace(
+        made,
+        name=kernel.name,
+        adapted=(*made.adapted, *lines),
+        warnings=(*warnings, *made.warnings),
+        found=known,
+    )
+
+
+def _reason(found: Found) -> str:
+    """Why an order was taken."""
+    at = "x".join(str(found.lengths[size]) for size in SIZES)
+    order = found.order
+    if order.share < 1:
+        reason = f"{order.share:.0%} of C at {at} are right, the most of {found.compared}"
+    elif len(found.candidate.sizes) == 1:
+        reason = f"not unique (square): taken as row-major, it gives A·B at {at}"
+    else:
+        reason = f"the only one of {found.compared} that gives A·B at {at}"
+    stored = [name for name, columns in zip("AB", order.by_columns, strict=True) if columns]
+    if stored:
+        reason += f", with {' and '.join(stored)} stored by columns, which the gate doesn't pass"
+    return reason
+
+
+def _arguments(kernel: Kernel, found: Found) -> Iterator[str]:
+    """What each parameter takes."""
+    matrices = iter(found.order.matrices)
+    scalars = iter(found.order.scalars)
+    declared = kernel.definition.parameters
+    for parameter, label in zip(declared, found.candidate.labels, strict=True):
+        if parameter.pointer:
+            yield next(matrices)
+        elif label == FLOAT:
+            yield next(scalars)
+        else:
+            yield filled(label, found.order.roles)
