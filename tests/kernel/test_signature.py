@@ -160,16 +160,6 @@ LAUNCHED = f"""
 """
 
 
-TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;"
-STATIC = f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}"
-FOR_COPIES = (
-    "void f(dim3 sizes) { dim3 t(TILE, TILE + 2, 1); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
-)
-# The host's block is of another instance of the template.
-OTHER_INSTANCE = "void f(dim3 sizes) { int size = 32; dim3 t(size, size); gemm<<<sizes.x / t.x, t>>>(a, b, c, n); }"
-OF_WARPS = SQUARE.replace("gemm", "__launch_bounds__(BM * BN / TM) gemm")
-WARPED = f"""constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM = 8;
-{OF_WARPS} {{ const uint cRow = blockIdx.y, cCol = blockIdx.x; A += cRow * BM * N; B += cCol * BN; threadIdx.x; }}"""
 SOLVE = f"""{LAUNCHED} void solve({POINTERS}, int M, int N, int K) {{ dim3 t(TILE, TILE);
 dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, K); }}"""
 CEILING = f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}"
@@ -178,24 +168,12 @@ auto mine = gemm; mine<<<g, t>>>(a, b, c, n); }}"""
 OF_INTEGERS = f"{SQUARE} {{}} void f() {{ gemm<<<dim3(ceil(n / 16), n), 16>>>(a, b, c, n); }}"
 CASTS = f"""{GEMM} {{}} void f() {{
 gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, (int)m, static_cast<int>(n), int(k)); }}"""
-INDICES = f"{GEMM} {{ {ROW.replace('row', 'gy')} {COL.replace('col', 'gx')} C[gy * N + gx] = 0; }}"
-TURNED = f"{SQUARE} {{ {ROW.replace('row', 'col')} {COL.replace('col', 'row')} }}"
-X_AND_Y = f"{ROW.replace('row', 'y')} {COL.replace('col', 'x')}"
-OF_TWO_SIZES = f"{GEMM.replace(', int K', '')} {{ {X_AND_Y} if (x < N) C[x] = 0; }}"
-BOUNDED = f"{SQUARE.replace('gemm', '__launch_bounds__(256, 2) gemm')} {{ {ROW} {COL} }}"
-BOUNDED_TURNED = f"{BOUNDED.split('{')[0]} {{ {TURNED.split('{')[1]}"
-NUMBERS = STATIC.replace("TILE + threadIdx.x", "16 + threadIdx.x").replace(
-    "TILE + threadIdx.y", "8 + threadIdx.y"
-)
-BY_16, BY_32 = (f"(N + {size} - 1) / {size}, (M + {size} - 1) / {size}" for size in (16, 32))
+BY_16 = "(N + 16 - 1) / 16, (M + 16 - 1) / 16"
 UNCLEAR = (
     f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}",  # two launches
     f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}",  # an unknown function
     f"{GEMM} {{}} void f() {{ gemm<<<dim3(n / 8, n / 8), 64>>>(a, b, c, n, n, n); }}",  # one variable for all sizes
-    f"{SQUARE} {{ {ROW.replace('row', 'a')} {COL.replace('col', 'b')} }}",  # indices that say nothing
-    f"{SQUARE} {{ {ROW.replace('row', 'a')} {COL.replace('col', 'b')} if (a < N) C[a] = 0; }}",  # nor a bound of both
-    f"{SQUARE} {{ __shared__ float s; {ROW} {COL} }}",  # a tile of unknown size
-    f"#define TILE 64\n{SQUARE} {{ {TILED} }}",  # too many threads
+    f"{GEMM} {{ {ROW} {COL} C[row * N + col] = 0; }}",  # none
 )
 
 
@@ -219,22 +197,6 @@ UNCLEAR = (
         (OF_FLOATS, "(N + 16 - 1) / 16, (N + 8 - 1) / 8", "16, 8", "the host code"),
         (OF_INTEGERS, "N / 16, N", "16", "the host code"),
         (CASTS, "(N + 8 - 1) / 8, (M + 4 - 1) / 4", "8, 4", "the host code"),
-        (STATIC, BY_16, "16, 16", "the tile"),
-        (STATIC + FOR_COPIES, BY_16, "16, 18", "the tile and the host code"),
-        (STATIC + OTHER_INSTANCE, BY_16, "16, 16", "the tile"),
-        (WARPED, "(N + 32 - 1) / 32, (M + 64 - 1) / 64", "256", "the tile"),
-        (INDICES, BY_32, "32, 32", "its indices"),
-        (
-            f"{SQUARE}{INDICES.removeprefix(GEMM).replace('C[', 'if (gy < N && gx < N) C[')}",
-            BY_32,
-            "32, 32",
-            "its indices",
-        ),
-        (OF_TWO_SIZES, BY_32, "32, 32", "its indices"),
-        (TURNED, "(M + 32 - 1) / 32, (N + 32 - 1) / 32", "32, 32", "its indices"),
-        (BOUNDED, "(N + 32 - 1) / 32, (M + 8 - 1) / 8", "32, 8", "its indices"),
-        (BOUNDED_TURNED, "(M + 32 - 1) / 32, (N + 8 - 1) / 8", "32, 8", "its indices"),
-        (NUMBERS, "(N + 16 - 1) / 16, (M + 8 - 1) / 8", "16, 8", "the tile"),
         *((source, "", "", "") for source in UNCLEAR),
     ],
 )
@@ -256,8 +218,6 @@ def test_the_launch_is_read_only_where_the_source_states_one(source, grid, block
         (f"// Launch: grid N, M   block 64, 4\n{SQUARE} {{}}", "16,16", "64, 4"),
         (SOLVE, "128", "16, 16"),
         (SOLVE, "16,16", ""),  # the block that the grid was written for
-        (STATIC, "128", ""),  # a grid of tiles, whatever the block
-        (INDICES, "128", ""),  # a grid of that block
     ],
 )
 def test_a_block_given_with_a_grid_of_another_block_asks_for_the_grid(source, block, mixed):
@@ -265,18 +225,6 @@ def test_a_block_given_with_a_grid_of_another_block_asks_for_the_grid(source, bl
     read = Kernel.from_source(source, block=block).adapted[-1]
     assert (said in read) == bool(mixed) and ("give --grid" in read) == bool(mixed)
     assert "give" not in Kernel.from_source(source, grid="M").adapted[-1]
-
-
-@pytest.mark.parametrize(
-    ("block", "grid"),
-    [
-        ("16, 8", "(N + 16 - 1) / 16, (M + 8 - 1) / 8"),
-        ("64", "(N + 64 - 1) / 64, (M + 1 - 1) / 1"),
-        ("8, 4, 1", "(N + 8 - 1) / 8, (M + 4 - 1) / 4"),
-    ],
-)
-def test_the_grid_that_is_read_from_indices_fits_the_block_that_the_user_states(block, grid):
-    assert Kernel.from_source(INDICES, block=block).grid == grid
 
 
 LAUNCH = "gemm<<<dim3((N + 15) / 16, (M + 7) / 8), dim3(16, 8)>>>(A, B, C, M, N, K);"

@@ -577,5 +577,6 @@ class Kernel:
         launch |= {"dynamic_shared_bytes": self.launch.shared, "workspace": self.workspace}
         launch["arguments"] = list(self.arguments) if self.arguments != signature.LADDER else []
         about |= {name: value for name, value in launch.items() if value}
+        about |= {"found": dict(self.found)} if self.found else {}
         about |= {"domain": str(self.domain), "claimed": self.claimed}
         return about | ({"user": "kernel"} if self.number is None else {"idea": self.idea})
