@@ -171,7 +171,9 @@ def test_a_launch_that_nobody_states_is_found_and_its_time_says_so(indices, word
 
 def test_a_kernel_without_a_launch_that_never_gives_a_product_asks_for_one(tmp_path):
     wrong = f"{TEXTBOOK} {BODY.replace('+=', '-=')}"
-    with pytest.raises(BadSetting, match=r"needs a launch.* of \d+ that were tried .*--grid"):
+    with pytest.raises(
+        BadSetting, match=r"needs a launch.*--grid .*of \d+ launches that were tried"
+    ):
         found(wrong)
     (tmp_path / "mine.cu").write_text(wrong)
     refused = typed("check", tmp_path / "mine.cu", "--emulate")

@@ -118,7 +118,8 @@ def completed(kernel: Kernel) -> Kernel:
     A kernel that lacks nothing stays as it is, and so does one of which a trial can't be made: its require_launch says
     what to state. Raises BadSetting if no order gives a product, CompileFailed and UnsupportedInstruction.
     """
-    return _completed(kernel) if kernel.stated else kernel
+    lacks_nothing = kernel.arguments and kernel.grid and kernel.block
+    return kernel if lacks_nothing or not kernel.stated else _completed(kernel)
 
 
 @lru_cache(maxsize=64)
@@ -142,8 +143,9 @@ def _completed(kernel: Kernel) -> Kernel:
             launch = found.candidate.launch
             nearest = f"; the nearest, {_text(launch)}, gives {found.order.share:.0%} of C"
         raise BadSetting(
-            f"{kernel.name} needs a launch, and {kernel.file} doesn't state one; of {trial.launches} that were tried "
-            f"on the emulator, none gives a product{nearest}: give --grid {EXAMPLE_GRID} --block 32,32, or others"
+            f"{kernel.name} needs a launch, and {kernel.file} doesn't state one: give --grid {EXAMPLE_GRID} "
+            f"--block 32,32, or others (of {trial.launches} launches that were tried on the emulator, none gives a "
+            f"product{nearest})"
         )
     return _with_found(kernel, found, is_launch_stated=False)
 

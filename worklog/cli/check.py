@@ -324,8 +324,12 @@ def inspect(
     if html is not None:
         require_writable(html.parent, str(html), "give --html another file")
     kernel = kernel_as_read(what, launch)
-    with suppress(BadSetting):  # code without a launch is shown without counts
+    try:
         kernel = completed(kernel)
+    except Interrupted:
+        raise
+    except WorklogError:  # code without a launch is shown without counts
+        pass
     if kernel.host is None:
         kernel.require_instance()
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))

@@ -101,7 +101,7 @@ class Kernel:
     idea: str = ""
     adapted: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    stated: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False, repr=False)
+    stated: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     found: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
@@ -373,7 +373,7 @@ class Kernel:
         return launch
 
     def passed(self, labels: Sequence[str]) -> dict[int, str]:
-        """What launches of the source pass to parameters without a label, in terms of labels, by the parameter's place."""
+        """What launches pass to parameters without a label, by their place; in terms of labels."""
         file, source = self.stated["file"], self.stated["source"]
         _, unit = prepared(file, source, self.stated["include"], self.stated["define"])
         return signature.passed(self.definition, unit, labels)

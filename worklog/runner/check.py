@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from worklog import emulator, gate
+from worklog.analysis.trial import completed
 from worklog.emulator import ARCH, BUDGET, BudgetExceeded, EmulatedDevice, Finding
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
@@ -219,6 +220,7 @@ def check(
     each case. begun: called before the first launch with a result without stages. Raises NoGpu, CompileFailed,
     BadSetting, OutOfMemory.
     """
+    what = completed(what)
     live = wants_gpu(on) or what.host is not None
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     if live and on == "emulated":
@@ -394,6 +396,7 @@ def check_in_child(
             child.result()  # raises what has ended it
             progress(done, total, f"{doing}, emulated")
 
+    what = completed(what)
     live = what.host is not None or wants_gpu(on)
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     how: dict[str, Any] = {"seed": seed, "budget": budget, "quick": quick}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from worklog import runs
+from worklog.analysis.trial import completed
 from worklog.errors import BadSetting, Interrupted, listed, meant
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, Solution, find_problem, rung, source_changed
@@ -113,6 +114,10 @@ def jobs_of(
         if not isinstance(given, str | Kernel):
             advice = "give a rung's name, Kernel.from_file(…) or from_function(…)"
             raise BadSetting(f"{given!r:.60} isn't a kernel: {advice}")
+    chosen, others = (
+        [given if isinstance(given, str) else completed(given) for given in group]
+        for group in (chosen, others)
+    )
     sides = dict.fromkeys(Shape.of(size) for size in listed("shapes", shapes))
     names, beside = (
         dict.fromkeys(k if isinstance(k, str) else k.name for k in of) for of in (chosen, others)
