@@ -245,24 +245,25 @@ def _shown_files(what: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 
 def _table(title: str, files: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return the table, cut to the width of the terminal."""
+    """Return the table for the width of the terminal: names and reasons that are too long are cut."""
     width = options.terminal_width()
     has_files = any(files)
     verdicts = [f"{MARKS[row.verdict]} {row.verdict}" for row in rows]
-    reasons = [row.short_reason for row in rows]
+    longest_file = max(map(len, ("file", *files))) if has_files else 0
+    longest_kernel = max(len(name) for name in ("kernel", *(row.kernel for row in rows)))
     columns = 3 + has_files
-    # A column takes two more characters. Names are cut for a third of the line, which is for the reason.
-    room = width - 2 * columns - max(map(len, verdicts)) - width // 3
-    longest = max(len(row.kernel) for row in rows)
-    file_width = max(room - longest, room // 2) if has_files else 0
-    file_width = min(file_width, max(map(len, files)))
-    kernel_width = min(room - file_width, longest)
-    left = room - file_width - kernel_width + width // 3
-    cells = []
-    for row, file, verdict, reason in zip(rows, files, verdicts, reasons, strict=True):
-        shown = {"file": _cut_inside(file, file_width)} if has_files else {}
-        shown |= {"kernel": _cut_inside(row.kernel, kernel_width), "verdict": verdict}
-        cells.append({**shown, "reason": _cut(reason, left)})
+    room = width - 2 * columns - max(map(len, verdicts))  # a column takes two more characters
+    room_for_names = room - width // 3
+    room_for_file = min(longest_file, max(room_for_names - longest_kernel, room_for_names // 2))
+    room_for_kernel = min(longest_kernel, room_for_names - room_for_file)
+    room_for_reason = room - room_for_file - room_for_kernel
+    cells = list[dict[str, str]]()
+    for row, file, verdict in zip(rows, files, verdicts, strict=True):
+        names = {"file": _cut_inside(file, room_for_file)} if has_files else {}
+        names["kernel"] = _cut_inside(row.kernel, room_for_kernel)
+        cells.append(
+            {**names, "verdict": verdict, "reason": _cut(row.short_reason, room_for_reason)}
+        )
     return Table.of(title, cells, left=columns).text(width)
 
 

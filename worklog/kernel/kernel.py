@@ -251,7 +251,13 @@ class Kernel:
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
             launch, origin, unread = signature.launch(
-                source, unit, function, defined, arguments, numbers, block or ""
+                signature.own_part(source, unit, defined, "grid"),
+                unit,
+                function,
+                defined,
+                arguments,
+                numbers,
+                block or "",
             )
             adapted += unread
         if instance := instance or ", ".join(template):
@@ -268,7 +274,11 @@ class Kernel:
             launch,
             replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_),
         )
-        rules, of_domain = (domain, []) if domain else signature.domain(source, template)
+        rules, of_domain = (
+            (domain, [])
+            if domain
+            else signature.domain(signature.own_part(source, unit, defined, "domain"), template)
+        )
         adapted += of_domain
         if origin and not (grid and block):
             dynamic = (
