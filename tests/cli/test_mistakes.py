@@ -186,16 +186,12 @@ MISTAKES = [
         r"double.cu: sgemm takes double alpha: the gate passes float.*: give the kernel these",
     ),
     (
-        "check template.cu",
+        "inspect template.cu",
         r"template.cu: gemm is a template of BM: .* --entry 'gemm<16>' \(.* gemm<16> and gemm<32>\)",
     ),
     (
-        "inspect template.cu",
-        "template.cu: gemm is a template of BM: name an instance with --entry 'gemm<16>'",
-    ),
-    (
         "check mine.cu",
-        "mine needs a launch, and mine.cu doesn't state one: give --grid .* --block 32,32",
+        "sgemm needs a launch, and mine.cu doesn't state one: give --grid .* --block 32,32",
     ),
     ("inspect typo.cu", "typo.cu:1: expected an expression"),
     ("check ''", "'' names no kernel: name a rung or a file"),

@@ -120,6 +120,28 @@ def test_a_launch_and_a_domain_above_each_kernel_are_of_this_one():
     assert "N from 1 to" in mine and "N from 16 to" in whole and "in steps of 16" in whole
 
 
+def test_each_instance_that_the_host_code_launches_is_a_line():
+    template = "template <int ROWS> " + PLAIN.replace("blockDim.y", "ROWS")
+    host = "void run(dim3 g, dim3 h, int M, int N, int K, float* A, float* B, float* C) {\n"
+    for rows in (8, 4):
+        grid = f"dim3((N + 15) / 16, (M + {rows - 1}) / {rows})"
+        host += f"mine<{rows}><<<{grid}, dim3(16, {rows})>>>(M, N, K, 1, A, B, 0, C);\n"
+    Path("mine.cu").write_text(f"{template}\n{host}}}", encoding="utf-8")
+    result = worklog("check", "mine.cu")
+    assert result.exit_code == 0, result.output
+    assert verdicts(result.stdout) == [("mine<8>", "passed"), ("mine<4>", "passed")]
+
+
+def test_watching_a_file_of_several_kernels_asks_for_one(monkeypatch):
+    def stop(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    written("two.cu", PLAIN, OTHER)
+    monkeypatch.setattr("worklog.cli.check.time.sleep", stop)
+    result = worklog("check", "two.cu", "--watch")
+    assert result.stdout.startswith("worklog: two.cu has 2 kernels (mine, other): name one with")
+
+
 def test_json_is_a_list_for_several_kernels_and_one_document_for_one():
     written("mine.cu", PLAIN, FILL, WRONG)
     result = worklog("check", "mine.cu", "--json", "--seed", "7")

@@ -64,7 +64,11 @@ Document = Callable[[Kernel, Checked], dict[str, Any]]
 
 def is_folder(what: str) -> bool:
     """Return whether an argument is a folder, and no rung of the same name."""
-    return Path(what).is_dir() and what not in [rung.name for rung in RUNGS]
+    return Path(what).is_dir() and not _is_rung(what)
+
+
+def _is_rung(what: str) -> bool:
+    return what in [rung.name for rung in RUNGS]
 
 
 def has_several(what: Sequence[str], launch: Mapping[str, Any]) -> bool:
@@ -80,8 +84,7 @@ def has_several(what: Sequence[str], launch: Mapping[str, Any]) -> bool:
             raise BadSetting(f"{option} is for one kernel: give one file, and --entry NAME")
         return True
     path = Path(what[0])
-    is_source = path.is_file() and path.suffix not in (".py", ".so")
-    if given or not is_source:
+    if given or not path.is_file() or _is_rung(what[0]) or path.suffix in (".py", ".so"):
         return False
     return len(kernels_in(path, launch["include"] or (), launch["define"] or ())) > 1
 

@@ -39,6 +39,7 @@ def kernels_in(
 ) -> dict[str, str]:
     """Return the kernels of a .cu file in order, each with why it computes no product, or "".
 
+    A template of which the host code launches several instances is there as these instances.
     include: folders of headers
     define: macros, as "NAME=VALUE"
     Raises WorklogError for a file that can't be read, and BadSetting.
@@ -49,7 +50,11 @@ def kernels_in(
     kernels = dict[str, str]()
     for name in unit.kernels:
         defined = unit.definition(name)
-        kernels[name] = why_no_product(defined, unit) if defined else ""
+        if defined is None:
+            continue
+        instances = signature.instances(name, defined, unit)
+        for entry in instances if len(instances) > 1 else [name]:
+            kernels[entry] = why_no_product(defined, unit)
     return kernels
 
 
