@@ -103,11 +103,11 @@ def test_a_kernel_without_a_launch_does_not_stop_the_one_beside_it():
 
 
 def test_a_file_that_does_not_compile_has_the_compilers_line_and_exits_with_2():
-    written("typo.cu", OTHER.replace("float acc", "flaot acc"), FILL)
-    result = worklog("check", "typo.cu")
+    written("other.cu", OTHER.replace("float acc", "flaot acc"), FILL)
+    result = worklog("check", "other.cu")
     assert result.exit_code == 2, result.output
     assert verdicts(result.stdout) == [("other", "not checked"), ("fill", "left out")]
-    assert 'typo.cu:5: identifier "flaot" is undefined' in result.stdout
+    assert '\nother: other.cu:5: identifier "flaot" is undefined\n' in result.stdout
 
 
 def test_a_launch_and_a_domain_above_each_kernel_are_of_this_one():

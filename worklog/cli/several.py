@@ -44,7 +44,8 @@ class Row:
     def whole_reason(self) -> str:
         """The reason with the kernel's name, and without the file's, in at most MOST_LINES lines."""
         reason = self.reason.removeprefix(f"{self.file.name}: ")
-        if not reason.startswith(self.kernel):
+        has_name = re.match(rf"{re.escape(self.kernel)}[ (]", reason)
+        if self.kernel and not has_name:
             reason = f"{self.kernel}: {reason}"
         lines = reason.splitlines()
         if len(lines) > MOST_LINES:
@@ -160,7 +161,8 @@ def find(what: Sequence[str], launch: Mapping[str, Any]) -> tuple[list[Row], lis
 def _source(word: str) -> Path:
     """Return the path of a file among several arguments. Raises BadSetting for others."""
     path = Path(word)
-    if path.suffix in (".py", ".so") or not (path.exists() or path.suffix == ".cu"):
+    is_source = path.exists() or path.suffix == ".cu"
+    if _is_rung(word) or path.suffix in (".py", ".so") or not is_source:
         raise BadSetting(f"{word} isn't a .cu file or a folder: check it alone")
     if not path.exists():
         raise BadSetting(f"{word} doesn't exist: name another file or folder")
