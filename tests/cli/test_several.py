@@ -120,6 +120,18 @@ def test_a_launch_and_a_domain_above_each_kernel_are_of_this_one():
     assert "N from 1 to" in mine and "N from 16 to" in whole and "in steps of 16" in whole
 
 
+def test_what_a_pass_leaves_open_is_below_the_table_if_it_is_cut(monkeypatch):
+    tiles = WHOLE.replace("if (row >= M || col >= N) return;", "")
+    written("mine.cu", PLAIN, f"// grid: N / 16, M / 8   block: 16, 8\n{tiles}")
+    monkeypatch.setattr(options, "terminal_width", lambda: 80)
+    result = worklog("check", "mine.cu")
+    assert result.exit_code == 0, result.output
+    table, below = result.stdout.split("\n\n")
+    assert verdicts(table) == [("mine", "passed"), ("whole", "passed")]
+    assert below.startswith("whole: passed as fp32 for M from 8 to ")
+    assert "(the domain is inferred from the grid: " in below and below.count("\n") == 1
+
+
 def test_each_instance_that_the_host_code_launches_is_a_line():
     template = "template <int ROWS> " + PLAIN.replace("blockDim.y", "ROWS")
     host = "void run(dim3 g, dim3 h, int M, int N, int K, float* A, float* B, float* C) {\n"

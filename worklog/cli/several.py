@@ -219,18 +219,33 @@ def _report(what: Sequence[str], rows: Sequence[Row], without: Sequence[Path]) -
     if without:
         yield f"no kernel in {a_few(map(str, without))}"
     for file, row in zip(files, rows, strict=True):
-        lines = list[str]()
-        if row.checked is not None and row.verdict == FAILED:
-            lines.append(f"{row.kernel}: {row.checked.brief(MOST_LINES)}")
-            lines.append(f"repeat: {_command(row)} --seed {row.checked.verdict.seed}")
-        elif row.verdict == NOT_CHECKED:
-            lines += _advice(row, is_cut=row.short_reason not in table)
+        lines = _below(row, is_cut=row.short_reason not in table)
         if lines:
             yield "\n".join([f"\n{file}: {lines[0]}" if file else f"\n{lines[0]}", *lines[1:]])
 
 
+def _below(row: Row, *, is_cut: bool) -> list[str]:
+    """Return what is said of a kernel below the table.
+
+    is_cut: the table doesn't have all of the reason
+    """
+    checked = row.checked
+    if row.verdict == NOT_CHECKED:
+        return _advice(row, is_cut=is_cut)
+    if checked is None:
+        return []
+    if row.verdict == FAILED:
+        repeated = f"{_command(row)} --seed {checked.verdict.seed}"
+        return [f"{row.kernel}: {checked.brief(MOST_LINES)}", f"repeat: {repeated}"]
+    leaves_open = bool(checked.verdict.never_ran or checked.kernel.warnings)
+    return [f"{row.kernel}: {checked.result}"] if is_cut and leaves_open else []
+
+
 def _advice(row: Row, *, is_cut: bool) -> list[str]:
-    """Return the reason if the table doesn't have all of it, and the command with what is missing."""
+    """Return the reason if the table doesn't have all of it, and the command with what is missing.
+
+    is_cut: as for _below()
+    """
     lines = list[str]()
     advised = dict(ADVISED.findall(row.reason))
     if is_cut or advised or "\n" in row.whole_reason:
