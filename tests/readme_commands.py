@@ -33,6 +33,7 @@ COMMANDS = [
     Command("worklog doctor", "NVIDIA"),
     Command("worklog new mine.cu", "written: mine.cu"),
     Command("worklog check mine.cu --emulate", EMULATED),
+    Command("worklog check FOLDER", LIVE, "worklog check ."),
     Command("worklog inspect mine.cu", "emulated"),
     Command("worklog inspect mine.cu --html out.html", "out.html"),
     Command("worklog run mine.cu", LIVE),

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from worklog.analysis.prediction import predicted
+from worklog.analysis.prediction import Prediction, predicted
 from worklog.analysis.trial import completed, kernel_of
-from worklog.cli import options
+from worklog.cli import options, several
 from worklog.emulator import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
 from worklog.gpu import device
@@ -35,7 +35,7 @@ from worklog.kernel import kernel_of as kernel_as_read
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.runner import estimate
-from worklog.runs import require_writable, write_bytes
+from worklog.runs import Progress, require_writable, write_bytes
 
 WATCH_S = 0.3
 EXPLAINED = "notebook 04 explains the stages, u·D and E1 to E3: worklog new notebooks DIR writes it"
@@ -113,7 +113,9 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 
 
 @click.command()
-@options.kernel("what", "FILE.cu|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG")
+@options.kernel(
+    "what", "FILE.cu…|FOLDER|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG", nargs=-1, required=True
+)
 @options.PROBLEM
 @options.DTYPE
 @options.launch
@@ -139,12 +141,13 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 )
 @options.JSON
 def check(
-    what: str, problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, watch: bool, as_json: bool,
-    **words: Any,
+    what: tuple[str, ...], problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, watch: bool,
+    as_json: bool, **words: Any,
 ) -> None:  # fmt: skip
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
     lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time, whose
-    counts are in `worklog inspect`. --seed repeats a report, but for the seconds.
+    counts are in `worklog inspect`. --seed repeats a report, but for the seconds. Several kernels in a file, several
+    files and the files of a folder get a table with a line for each kernel.
 
     A kernel's parameters and launch are read from its file where they are clear, and shown; --args, --grid and --block
     state them. With --problem, a .cu file has an extern "C" function `solution` that launches kernels, and
@@ -153,23 +156,21 @@ def check(
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
-    file, on = Path(what.partition(":")[0]), {True: "emulated", False: "gpu", None: None}[emulate]
+    named, on = what[0], {True: "emulated", False: "gpu", None: None}[emulate]
+    file = Path(named.partition(":")[0])
     launch = {name: words.pop(name) for name in OPTIONS}
     if emulate is False:
         device.require_gpu("omit --no-emulate")
     if problem is None:
         options.require_no_case(dtype)
-    if watch and (as_json or not file.is_file()):
+    elif len(what) > 1:
+        raise BadSetting("--problem is for one file or function: name one")
+    if watch and (as_json or len(what) > 1 or not file.is_file()):
         raise BadSetting("--watch needs a file and can't be used with --json")
 
-    def checked() -> tuple[Kernel, checks.Checked]:
-        subject: Kernel
-        if problem is not None:
-            subject = options.solution_of(what, problem, dtype, launch, {"--size": shape})
-        else:
-            subject = kernel_of(what, launch)
-            if shape is not None:
-                subject.check(shape)
+    def run(subject: Kernel, progress: Progress) -> checks.Checked:
+        if problem is None and shape is not None:
+            subject.check(shape)
         if subject.host is not None and (reason := device.gpu_reason()) is not None:
             raise NoGpu(
                 f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
@@ -180,22 +181,45 @@ def check(
         checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
         if not emulated:
             checking = partial(checks.check_in_child, emulate=emulate is not False)
+        return checking(subject, shape, on=on, progress=progress, **words)
+
+    def checked() -> tuple[Kernel, checks.Checked]:
+        subject: Kernel
+        if problem is not None:
+            subject = options.solution_of(named, problem, dtype, launch, {"--size": shape})
+        else:
+            subject = kernel_of(named, launch)
         with options.progress_bar() as progress:
-            return subject, checking(subject, shape, on=on, progress=progress, **words)
+            return subject, run(subject, progress)
 
     if watch:
         with suppress(KeyboardInterrupt, Interrupted):
             _watch(file, lambda: checked()[1])
         return
+
+    def document_of(subject: Kernel, result: checks.Checked) -> dict[str, Any]:
+        return _document(result, _prediction(subject, result, shape))
+
+    if problem is None and several.has_several(what, launch):
+        sys.exit(several.check_all(what, launch, run, document_of, as_json=as_json))
     subject, result = checked()
-    verdict, predicts = result.verdict, result.verdict.accepted and problem is None
-    prediction = predicted(subject, shape, checked=verdict.largest) if predicts else None
-    document = result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
+    prediction = _prediction(subject, result, shape) if problem is None else None
     more = [] if prediction is None else [f"· {prediction.sentences[0]}"]
     more += [EXPLAINED] if problem is None else []
-    options.show(document, result.report(*more), as_json)
-    if not verdict.accepted:
+    options.show(_document(result, prediction), result.report(*more), as_json)
+    if not result.verdict.accepted:
         sys.exit(1)
+
+
+def _prediction(subject: Kernel, result: checks.Checked, shape: Shape | None) -> Prediction | None:
+    """Return the lower bound of a kernel's time; None if it failed."""
+    verdict = result.verdict
+    return predicted(subject, shape, checked=verdict.largest) if verdict.accepted else None
+
+
+def _document(result: checks.Checked, prediction: Prediction | None) -> dict[str, Any]:
+    """Return what --json prints of a kernel."""
+    return result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
 
 
 def _watch(file: Path, checked: Callable[[], checks.Checked]) -> None:

@@ -12,8 +12,9 @@ from worklog.kernel.device import (
     Runnable,
 )
 from worklog.kernel.disk_cache import cache_folder, cached_files
+from worklog.kernel.folder import sources_in
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
-from worklog.kernel.kernel import TEMPLATE, Kernel
+from worklog.kernel.kernel import TEMPLATE, Kernel, kernels_in
 from worklog.kernel.ladder import (
     DEFAULTS,
     OPTIONS,
@@ -61,13 +62,13 @@ from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, t
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS",
-    "MAX_THREADS", "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR",
-    "TOO_MANY_BLOCKS", "UNKNOWN_KERNELS", "UNREAD_DOMAIN", "WARP", "WIDE", "Block", "Buffer",
-    "Compiled", "Device", "HostFunction", "Kernel", "LadderCounts", "Launch", "Loaded", "MainLoop",
-    "MemoryCounts", "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "Widths",
-    "at_revision", "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda",
-    "counters", "evaluate", "find_problem", "is_computed", "kernel_of", "kernels_dir", "launch_text", "loop_of",
-    "memory_counts", "moved_from_l2", "named", "new_rung", "newer_than_the_driver", "no_sass",
-    "nvidia_library", "nvrtc_version", "occupancy", "parts", "rung", "source_changed",
-    "source_folder", "starters", "types_of", "words_of",
+    "MAX_THREADS", "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS",
+    "UNKNOWN_KERNELS", "UNREAD_DOMAIN", "WARP", "WIDE", "Block", "Buffer", "Compiled", "Device",
+    "HostFunction", "Kernel", "LadderCounts", "Launch", "Loaded", "MainLoop", "MemoryCounts",
+    "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "Widths", "at_revision",
+    "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda", "counters",
+    "evaluate", "find_problem", "is_computed", "kernel_of", "kernels_dir", "kernels_in",
+    "launch_text", "loop_of", "memory_counts", "moved_from_l2", "named", "new_rung",
+    "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version", "occupancy", "parts",
+    "rung", "source_changed", "source_folder", "sources_in", "starters", "types_of", "words_of",
 ]  # fmt: skip

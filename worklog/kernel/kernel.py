@@ -22,6 +22,7 @@ from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.nvrtc import included, prepared
+from worklog.kernel.product import why_no_product
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
@@ -31,6 +32,43 @@ TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start fro
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 
 MOST_NEAR = 200  # folders to look for a header in
+
+
+def kernels_in(
+    path: str | Path, include: Sequence[str | Path] = (), define: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the kernels of a .cu file in order, each with why it computes no product, or "".
+
+    A template of which the host code launches several instances is there as these instances.
+    include: folders of headers
+    define: macros, as "NAME=VALUE"
+    Raises WorklogError for a file that can't be read, and BadSetting.
+    """
+    source = read_source(path := Path(path))
+    folders, _ = _header_folders(path, source, include)
+    _, unit = prepared(path.name, source, folders, define)
+    kernels = dict[str, str]()
+    for name in unit.kernels:
+        defined = unit.definition(name)
+        if defined is None:
+            continue
+        instances = signature.instances(name, defined, unit)
+        for entry in instances if len(instances) > 1 else [name]:
+            kernels[entry] = why_no_product(defined, unit)
+    return kernels
+
+
+def _header_folders(
+    path: Path, source: str, include: Sequence[str | Path]
+) -> tuple[list[Path], list[str]]:
+    """Return the folders of a file's headers: the given ones, its own and near ones; and what to say about them."""
+    folders = [Path(folder) for folder in listed("include", include)]
+    headers = included(source)
+    if any((path.parent / header).is_file() for header in headers):
+        folders.append(path.parent)
+    quoted = [header for header in headers if f'"{header}"' in source]
+    near, said = _near_folders(path, quoted, folders)
+    return [*folders, *near], said
 
 
 def _near_folders(
@@ -114,14 +152,9 @@ class Kernel:
         if not isinstance(path, str | Path):
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
-        folders = [Path(folder) for folder in listed("include", words.get("include", ()))]
-        headers = included(source)
-        if any((path.parent / header).is_file() for header in headers):
-            folders.append(path.parent)
-        quoted = [header for header in headers if f'"{header}"' in source]
-        near, said = _near_folders(path, quoted, folders)
-        if folders or near:
-            words["include"] = (*folders, *near)
+        folders, said = _header_folders(path, source, words.get("include", ()))
+        if folders:
+            words["include"] = folders
         kernel = cls.from_source(source, file=path.name, name=name or path.stem, **words)
         return replace(kernel, adapted=(*kernel.adapted, *said))
 
@@ -232,7 +265,13 @@ class Kernel:
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
             launch, origin, unread = signature.launch(
-                source, unit, function, defined, arguments, numbers, block or ""
+                signature.own_part(source, unit, defined, "grid"),
+                unit,
+                function,
+                defined,
+                arguments,
+                numbers,
+                block or "",
             )
             adapted += unread
         if instance := instance or ", ".join(template):
@@ -250,7 +289,11 @@ class Kernel:
             launch,
             replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_),
         )
-        rules, of_domain = (domain, []) if domain else signature.domain(source, template)
+        rules, of_domain = (
+            (domain, [])
+            if domain
+            else signature.domain(signature.own_part(source, unit, defined, "domain"), template)
+        )
         adapted += of_domain
         if origin and not (grid and block):
             dynamic = (
@@ -535,7 +578,9 @@ class Kernel:
             return
         advice = f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
         unread = "; ".join((*(said for said in self.adapted if "launch" in said), advice))
-        raise BadSetting(f"{self.name} needs a launch, and {self.file} doesn't state one: {unread}")
+        raise BadSetting(
+            f"{self.function} needs a launch, and {self.file} doesn't state one: {unread}"
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -322,6 +322,34 @@ def stated(source: str, label: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def own_part(source: str, unit: Unit, defined: Definition, label: str) -> str:
+    """Return the lines of a source whose comments may state something of a kernel, such as its grid.
+
+    These are the lines from the function before a kernel to its end if they state the label, else those that are of
+    no other kernel. The first kernel's may be for all: a comment at the top of the file is above it.
+    label: as for stated()
+    """
+    functions = [function for function in unit.functions if function.is_own]
+    parts_of_kernels = list[range]()
+    own = range(0)
+    end = 0
+    for function in functions:
+        part = range(end, function.line(function.body.end_byte))
+        end = max(end, part.stop)
+        if function is defined:
+            own = part
+        elif function.is_kernel and part.start:
+            parts_of_kernels.append(part)
+    lines = source.splitlines()
+    own_lines = "\n".join(lines[own.start : own.stop])
+    if stated(own_lines, label):
+        return own_lines
+    for part in parts_of_kernels:
+        for line in part:
+            lines[line] = ""
+    return "\n".join(lines)
+
+
 def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
     """The domain that comments state in their first sentence, else "any"; and what is said of it. tile: as names."""
     texts = dict.fromkeys(re.split(r"\.\s", text)[0] for text in stated(source, "domain"))

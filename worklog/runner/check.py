@@ -119,27 +119,52 @@ class Checked:
         """For a terminal."""
         return self.report()
 
-    def _verdict(self) -> str:
-        """Return the result, which kernel it is about if that leaves shapes open, and the seed."""
+    def brief(self, most: int) -> str:
+        """Return the verdict, what is wrong and the advice in at most `most` lines, without a map of C."""
+        wrong = self._wrong()
+        advice = [f"· {note}" for note in self._advice()]
+        lines = "\n".join([self._verdict(), *wrong[:1], *advice, *wrong[1:]]).splitlines()
+        if len(lines) > most:
+            left = len(lines) - most + 1
+            lines[most - 1 :] = [f"… and {left} more lines"]
+        return "\n".join(lines)
+
+    @property
+    def result(self) -> str:
+        """The result, and what leaves shapes open; without the seed."""
         verdict = self.verdict
-        result = verdict.result
         if verdict.failed is not None:
-            result += f" at {verdict.failed.name}"
-        else:
-            result += "".join(f" ({said.partition(';')[0]})" for said in self.kernel.warnings)
-        return result if verdict.seed is None else f"{result} (seed {verdict.seed})"
+            return f"{verdict.result} at {verdict.failed.name}"
+        return verdict.result + "".join(
+            f" ({said.partition(';')[0]})" for said in self.kernel.warnings
+        )
+
+    def _verdict(self) -> str:
+        """Return the result and the seed."""
+        seed = self.verdict.seed
+        return self.result if seed is None else f"{self.result} (seed {seed})"
+
+    def _advice(self) -> list[str]:
+        """Return the notes about a failure, without those about the instructions."""
+        of_instructions = self.compiled.mix.notes if self.compiled else ()
+        return [note for note in self.notes if note not in of_instructions]
 
     def _findings(self) -> list[str]:
         """Return what is wrong: the stage that failed, where C is wrong, findings, and what was printed."""
+        return [*self._wrong(with_map=True), *(f"| {line}" for line in self.printed)]
+
+    def _wrong(self, *, with_map: bool = False) -> list[str]:
+        """Return the stage that failed, with a map of where C is wrong, and the findings."""
         lines = list[str]()
         for stage in self.verdict.stages:
             if not stage.passed:
-                lines += [f"✗ {stage.name}: {stage.detail}", *self._picture(stage.where)]
+                lines.append(f"✗ {stage.name}: {stage.detail}")
+                lines += self._picture(stage.where) if with_map else []
         for finding in self.findings:
             is_told = finding.message in str(self.verdict.reason)  # the first one, by the stage
             if not is_told:
                 lines.append(f"{'✗' if finding.is_error else '·'} {finding.at(self.kernel.file)}")
-        return [*lines, *(f"| {line}" for line in self.printed)]
+        return lines
 
     def _picture(self, where: ErrorMap | None) -> list[str]:
         """Return a map of C with a line that explains it; nothing where it would be the same all over."""

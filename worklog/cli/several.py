@@ -1,0 +1,328 @@
+"""`worklog check` of several kernels: all of a file, of several files, or of a folder, in one table."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from worklog.analysis.trial import kernel_of
+from worklog.cli import options
+from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
+from worklog.kernel import DEFAULTS, OPTIONS, RUNGS, Kernel, kernels_in, sources_in
+from worklog.runner.check import Checked
+from worklog.runs import Progress, Table, a_few
+
+MOST_LINES = 6  # below the table, about a kernel
+OF_ONE_KERNEL = ("grid", "block", "entry", "args", "domain", "shared")
+PASSED, FAILED, NOT_CHECKED, LEFT_OUT = "passed", "failed", "not checked", "left out"
+MARKS = {PASSED: "✓", FAILED: "✗", NOT_CHECKED: "?", LEFT_OUT: "·"}
+NOT_REPEATED = ("as_json", "seed")  # options: of all kernels, and stated by each verdict
+# What an error says to give: --args 'M,N,?,A,B,C', or --grid X --block 32,32.
+ADVISED = re.compile(r"--(args|entry|grid|block|domain|shared) ('[^']+'|[\w,]*\w)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel of a file with its verdict, or a file that can't be read."""
+
+    file: Path
+    kernel: str = ""  # "" for a file that can't be read
+    verdict: str = ""  # "" before the check
+    reason: str = ""
+    checked: Checked | None = None
+    subject: Kernel | None = None  # what was checked
+
+    @property
+    def whole_reason(self) -> str:
+        """The reason with the kernel's name, and without the file's, in at most MOST_LINES lines."""
+        reason = self.reason.removeprefix(f"{self.file.name}: ")
+        has_name = re.match(rf"{re.escape(self.kernel)}[ (]", reason)
+        if self.kernel and not has_name:
+            reason = f"{self.kernel}: {reason}"
+        lines = reason.splitlines()
+        if len(lines) > MOST_LINES:
+            lines[MOST_LINES - 1 :] = [f"… and {len(lines) - MOST_LINES + 1} more lines"]
+        return "\n".join(lines)
+
+    @property
+    def short_reason(self) -> str:
+        """The first line of the reason without the names of the kernel and its parameters."""
+        begin = rf"^{re.escape(self.kernel)}(?:\([^()]*\))?:? "
+        return re.sub(begin, "", self.whole_reason).partition("\n")[0]
+
+
+Check = Callable[[Kernel, Progress], Checked]
+Document = Callable[[Kernel, Checked], dict[str, Any]]
+
+
+def is_folder(what: str) -> bool:
+    """Return whether an argument is a folder, and no rung of the same name."""
+    return Path(what).is_dir() and not _is_rung(what)
+
+
+def _is_rung(what: str) -> bool:
+    return what in [rung.name for rung in RUNGS]
+
+
+def has_several(what: Sequence[str], launch: Mapping[str, Any]) -> bool:
+    """Return whether the arguments have several kernels, and no option that is for one kernel of a file.
+
+    launch: the options of a user kernel
+    Raises BadSetting for such an option with several files or a folder.
+    """
+    given = [name for name in OF_ONE_KERNEL if launch[name] not in (None, DEFAULTS[name])]
+    if len(what) > 1 or is_folder(what[0]):
+        if given:
+            option = OPTIONS[given[0]].flags[-1]
+            raise BadSetting(f"{option} is for one kernel: give one file, and --entry NAME")
+        return True
+    path = Path(what[0])
+    if given or not path.is_file() or _is_rung(what[0]) or path.suffix in (".py", ".so"):
+        return False
+    return len(kernels_in(path, launch["include"] or (), launch["define"] or ())) > 1
+
+
+def check_all(
+    what: Sequence[str],
+    launch: Mapping[str, Any],
+    check: Check,
+    document: Document,
+    *,
+    as_json: bool,
+) -> int:
+    """Check each kernel of files and folders, print the results, and return the exit code.
+
+    launch: the options of a user kernel
+    check: checks a kernel
+    document: what --json has of a kernel that was checked
+    """
+    rows, without = find(what, launch)
+    finished = list[Row]()
+
+    def show() -> None:
+        if as_json:
+            documents = [_document(row, document) for row in finished]
+            click.echo(json.dumps(documents, indent=1))
+        else:
+            click.echo("\n".join(_report(what, finished, without)))
+
+    try:
+        with options.progress_bar() as progress:
+            for number, row in enumerate(rows, 1):
+                name = f"kernel {number} of {len(rows)}, {row.kernel}"
+                finished.append(_checked(row, launch, check, _with_name(progress, name)))
+    except (KeyboardInterrupt, Interrupted):
+        if finished and not as_json:
+            show()
+        raise
+    show()
+    return _exit_code(finished)
+
+
+def find(what: Sequence[str], launch: Mapping[str, Any]) -> tuple[list[Row], list[Path]]:
+    """Return the kernels of files and folders in order, and the .cu files without a kernel.
+
+    launch: the options of a user kernel
+    Raises BadSetting for what is no file and no folder.
+    """
+    rows, without = list[Row](), list[Path]()
+    files = dict[Path, Path]()
+    for word in what:
+        for path in sources_in(Path(word)) if is_folder(word) else [_source(word)]:
+            files.setdefault(path.resolve(), path)
+    for path in files.values():
+        try:
+            kernels = kernels_in(path, launch["include"] or (), launch["define"] or ())
+        except WorklogError as error:
+            rows.append(Row(path, verdict=NOT_CHECKED, reason=str(error)))
+            continue
+        if not kernels and path.suffix == ".cu":
+            without.append(path)
+        for kernel, why in kernels.items():
+            row = Row(path, kernel)
+            if why:
+                row = replace(row, verdict=LEFT_OUT, reason=f"no matrix product: {why}")
+            rows.append(row)
+    if not rows:
+        raise BadSetting(
+            f"{a_few(what)}: no file has a __global__ function: name another file or folder"
+        )
+    return rows, without
+
+
+def _source(word: str) -> Path:
+    """Return the path of a file among several arguments. Raises BadSetting for others."""
+    path = Path(word)
+    is_source = path.exists() or path.suffix == ".cu"
+    if _is_rung(word) or path.suffix in (".py", ".so") or not is_source:
+        raise BadSetting(f"{word} isn't a .cu file or a folder: check it alone")
+    if not path.exists():
+        raise BadSetting(f"{word} doesn't exist: name another file or folder")
+    return path
+
+
+def _with_name(progress: Progress, name: str) -> Progress:
+    """Return progress that begins with the kernel's name."""
+    return lambda done, total, doing: progress(done, total, f"{name}: {doing}")
+
+
+def _checked(row: Row, launch: Mapping[str, Any], check: Check, progress: Progress) -> Row:
+    """Return the row with its verdict; a row that has one as it is."""
+    if row.verdict:
+        return row
+    try:
+        subject = kernel_of(str(row.file), {**launch, "entry": row.kernel})
+        checked = check(subject, progress)
+    except (Interrupted, NoGpu, NvrtcMissing):
+        raise
+    except WorklogError as error:
+        return replace(row, verdict=NOT_CHECKED, reason=str(error))
+    verdict = PASSED if checked.verdict.accepted else FAILED
+    reason = checked.verdict.reason or checked.result.removeprefix(f"{PASSED} ")
+    return replace(row, verdict=verdict, reason=reason, checked=checked, subject=subject)
+
+
+def _exit_code(rows: Sequence[Row]) -> int:
+    """Return 1 if a product fails, 2 if a file has kernels that can't be checked only, else 0."""
+    if any(row.verdict == FAILED for row in rows):
+        return 1
+    checked = {row.file for row in rows if row.checked is not None}
+    unclear = {row.file for row in rows if row.verdict == NOT_CHECKED}
+    return 2 if unclear - checked or not checked else 0
+
+
+def _document(row: Row, document: Document) -> dict[str, Any]:
+    """Return what --json has of a kernel."""
+    about: dict[str, Any] = {"file": str(row.file), "verdict": row.verdict}
+    if row.subject is None or row.checked is None:
+        return {**about, "kernel": row.kernel, "accepted": None, "reason": row.reason}
+    return {**about, **document(row.subject, row.checked)}
+
+
+def _report(what: Sequence[str], rows: Sequence[Row], without: Sequence[Path]) -> Iterator[str]:
+    """Yield the table, and below it what is wrong and what to type."""
+    counts = Counter(row.verdict for row in rows)
+    kinds = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
+    labels = dict.fromkeys(row.checked.label for row in rows if row.checked is not None)
+    title = f"{a_few(what)}: {len(rows)} kernel{'s' * (len(rows) > 1)}, {kinds}"
+    files = _shown_files(what, rows)
+    table = _table(" · ".join([title, *labels]), files, rows)
+    yield table
+    if without:
+        yield f"no kernel in {a_few(map(str, without))}"
+    for file, row in zip(files, rows, strict=True):
+        lines = _below(row, is_cut=row.short_reason not in table)
+        if lines:
+            yield "\n".join([f"\n{file}: {lines[0]}" if file else f"\n{lines[0]}", *lines[1:]])
+
+
+def _below(row: Row, *, is_cut: bool) -> list[str]:
+    """Return what is said of a kernel below the table.
+
+    is_cut: the table doesn't have all of the reason
+    """
+    checked = row.checked
+    if row.verdict == NOT_CHECKED:
+        return _advice(row, is_cut=is_cut)
+    if checked is None:
+        return []
+    if row.verdict == FAILED:
+        repeated = f"{_command(row)} --seed {checked.verdict.seed}"
+        return [f"{row.kernel}: {checked.brief(MOST_LINES)}", f"repeat: {repeated}"]
+    leaves_open = bool(checked.verdict.never_ran or checked.kernel.warnings)
+    return [f"{row.kernel}: {checked.result}"] if is_cut and leaves_open else []
+
+
+def _advice(row: Row, *, is_cut: bool) -> list[str]:
+    """Return the reason if the table doesn't have all of it, and the command with what is missing.
+
+    is_cut: as for _below()
+    """
+    lines = list[str]()
+    advised = dict(ADVISED.findall(row.reason))
+    if is_cut or advised or "\n" in row.whole_reason:
+        lines.append(row.whole_reason)
+    if advised:
+        named = {"entry": shlex.quote(row.kernel), **advised}
+        lines.append(f"next: {_command(row, **named)}")
+    return lines
+
+
+def _shown_files(what: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return each row's file, of a folder without the folder; "" if the only argument is a file."""
+    if len(what) > 1:
+        return [str(row.file) for row in rows]
+    folder = Path(what[0])
+    return [str(row.file.relative_to(folder)) if is_folder(what[0]) else "" for row in rows]
+
+
+def _table(title: str, files: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return the table for the width of the terminal: names and reasons that are too long are cut."""
+    width = options.terminal_width()
+    has_files = any(files)
+    verdicts = [f"{MARKS[row.verdict]} {row.verdict}" for row in rows]
+    longest_file = max(map(len, ("file", *files))) if has_files else 0
+    longest_kernel = max(len(name) for name in ("kernel", *(row.kernel for row in rows)))
+    columns = 3 + has_files
+    room = width - 2 * columns - max(map(len, verdicts))  # a column takes two more characters
+    room_for_names = room - width // 3
+    room_for_file = min(longest_file, max(room_for_names - longest_kernel, room_for_names // 2))
+    room_for_kernel = min(longest_kernel, room_for_names - room_for_file)
+    room_for_reason = room - room_for_file - room_for_kernel
+    cells = list[dict[str, str]]()
+    for row, file, verdict in zip(rows, files, verdicts, strict=True):
+        names = {"file": _cut_inside(file, room_for_file)} if has_files else {}
+        names["kernel"] = _cut_inside(row.kernel, room_for_kernel)
+        cells.append(
+            {**names, "verdict": verdict, "reason": _cut(row.short_reason, room_for_reason)}
+        )
+    return Table.of(title, cells, left=columns).text(width)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the begin of a text that is too long."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def _cut_inside(name: str, most: int) -> str:
+    """Return the begin and the end of a name that is too long: names in a file often differ at their end."""
+    if len(name) <= most:
+        return name
+    end = max(most // 2, 1)
+    return f"{name[: most - end - 1]}…{name[-end:]}"
+
+
+def _command(row: Row, **launch: str) -> str:
+    """Return the command that checks one kernel, with the options of this command.
+
+    launch: options of the kernel, quoted (default: its name)
+    """
+    given = launch or {"entry": shlex.quote(row.kernel)}
+    own = [f"{OPTIONS[name].flags[-1]} {value}" for name, value in given.items()]
+    words = [word for word in _typed_options() if word]
+    return " ".join(["worklog check", shlex.quote(str(row.file)), *own, *map(shlex.quote, words)])
+
+
+def _typed_options() -> Iterator[str]:
+    """Yield the words of the options that were typed, but for those in NOT_REPEATED."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        is_typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(option, click.Option) or not is_typed or name in NOT_REPEATED:
+            continue
+        value = context.params[name]
+        if option.is_flag:
+            yield (option.opts if value else option.secondary_opts)[0]
+            continue
+        for each in value if option.multiple else [value]:
+            yield from (option.opts[-1], str(each))

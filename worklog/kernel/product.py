@@ -1,0 +1,91 @@
+"""Whether a kernel of a file computes a matrix product: files also have kernels that convert, fill, add or transpose.
+
+The answer comes from the parameters and the body, without a launch. It decides only which kernels of a file are
+checked without being named: a named kernel is checked in any case.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worklog.kernel.signature import MATRICES, WORKSPACE
+from worklog.kernel.source import nodes, text_of
+from worklog.kernel.unit import Definition, Unit
+
+LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+MULTIPLY_ADDS = ("fma", "mma", "gemm", "dot")  # in names of functions
+BY_VALUE = ("float32", "float64", "int32", "uint32", "int64", "uint64", "bool")
+OTHER_NUMBERS = (
+    "half",
+    "__half",
+    "half2",
+    "__half2",
+    "__nv_bfloat16",
+    "nv_bfloat16",
+    "double",
+    "char",
+)
+
+
+def why_no_product(defined: Definition, unit: Unit) -> str:
+    """Return why a kernel computes no product of float matrices, such as "takes 2 pointers"; "" if it may."""
+    matrices = list(defined.parameters)
+    if matrices and (matrices[-1].type, matrices[-1].name) == ("void", WORKSPACE):
+        matrices.pop()
+    pointers = [parameter for parameter in matrices if parameter.pointer]
+    others = [parameter for parameter in matrices if not parameter.pointer]
+    if any(parameter.dtype not in BY_VALUE for parameter in others):
+        return ""  # a structure may have pointers
+    if len(pointers) != len(MATRICES):
+        return f"takes {len(pointers)} pointer{'s' * (len(pointers) != 1)}"
+    for parameter in pointers:
+        is_of_other_numbers = (
+            parameter.dtype not in ("", "float32") or parameter.type in OTHER_NUMBERS
+        )
+        if is_of_other_numbers:
+            return f"takes {parameter.declaration}"
+    if not _adds_up(defined, unit):
+        return "no sum in a loop"
+    return ""
+
+
+def _adds_up(defined: Definition, unit: Unit) -> bool:
+    """Return whether a kernel, or a function that it calls, adds up in a loop; a body with an error may."""
+    if defined.body.has_error:
+        return True
+    called = {_name(call) for call in nodes(defined.body, "call_expression")}
+    bodies = [defined.body]
+    for function in unit.functions:
+        if not function.is_kernel and function.name.rpartition("::")[2] in called:
+            bodies.append(function.body)
+    return any(_body_adds_up(body) for body in bodies)
+
+
+def _body_adds_up(body: Any) -> bool:
+    """Return whether a loop in a body has a sum, or a multiply-add by its name or in assembly."""
+    for loop in nodes(body, *LOOPS):
+        inner = loop.child_by_field_name("body")
+        if next(nodes(inner, "gnu_asm_expression"), None) is not None:
+            return True
+        if any(_is_sum(assignment) for assignment in nodes(inner, "assignment_expression")):
+            return True
+        for call in nodes(inner, "call_expression"):
+            if any(part in _name(call).lower() for part in MULTIPLY_ADDS):
+                return True
+    return False
+
+
+def _is_sum(assignment: Any) -> bool:
+    """Return whether an assignment adds to a variable: x += y, or x = x + y."""
+    if text_of(assignment.child_by_field_name("operator")) in ("+=", "-="):
+        return True
+    target = text_of(assignment.child_by_field_name("left"))
+    right = assignment.child_by_field_name("right")
+    terms = nodes(right, "identifier", "subscript_expression", "field_expression")
+    return any(text_of(term) == target for term in terms)
+
+
+def _name(call: Any) -> str:
+    """Return the name of the function that is called, without its object, namespace and template arguments."""
+    name = text_of(call.child_by_field_name("function")).partition("<")[0]
+    return name.rpartition("::")[2].rpartition(".")[2].strip()
