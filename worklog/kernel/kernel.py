@@ -21,9 +21,9 @@ from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
-from worklog.kernel.nvrtc import included, prepared
+from worklog.kernel.nvrtc import prepared, read_unit
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
-from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
+from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Unit, read
 from worklog.problem import CLASSES, Domain, Shape
 
@@ -176,7 +176,7 @@ class Kernel:
             raise BadSetting(
                 f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more"
             )
-        code, unit = prepared(file, source, include, define)
+        unit = read_unit(source, include, define)
         tile, claims, own_launch = signature.header(source)
         names = [entry] if entry else unit.kernels
         if not names:
@@ -258,6 +258,7 @@ class Kernel:
             adapted.append(
                 f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
             )
+        code = prepared(file, source, filled(launch.function, template), include, define)
         kernel = cls(
             name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
         )
@@ -336,7 +337,7 @@ class Kernel:
     def unit(self) -> Unit:
         """What its source defines."""
         define = tuple(option[2:] for option in self._cuda.options if option.startswith("-D"))
-        return read(self.source, define, tuple(text for _, text in self._cuda.headers))
+        return read(self.source, define, self._cuda.headers)
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""

@@ -24,8 +24,8 @@ from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, install_comm
 from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Compiled, shared_widths
-from worklog.kernel.source import LINE, blank, demangled, needs_sm_90a, uncommented
-from worklog.kernel.unit import Spans, Unit, read
+from worklog.kernel.source import LINE, blank, demangled, included, needs_sm_90a, uncommented
+from worklog.kernel.unit import FOR_NVRTC, Spans, Unit, read
 
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
 CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the option
@@ -38,7 +38,6 @@ _HOST_HEADERS = (
 _INCLUDE = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")', re.MULTILINE)
 STANDARD, HOST = (Path(__file__).with_name(name) for name in ("std.cuh", "host.cuh"))
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
-_FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
 # The headers of types that the host's headers of NVIDIA bring along.
 _TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
@@ -258,11 +257,13 @@ def _no_entry(program: Program, log: str = "") -> CompileFailed:
     )
 
 
-def prepared(
-    file: str, source: str, include: Sequence[Any], define: Sequence[str]
-) -> tuple[Program, Unit]:
-    """What NVRTC gets of a source, for any entry; and what the source and its headers define. include: folders of
-    headers. define: macros. Raises BadSetting for a folder that isn't there, and for what is no macro.
+def read_unit(source: str, include: Sequence[Any], define: Sequence[str]) -> Unit:
+    """Return what a source and its headers define.
+
+    include: folders of headers
+    define: macros
+
+    Raises BadSetting for a folder that doesn't exist, and for what is no macro.
     """
     for macro in define:
         if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
@@ -270,15 +271,26 @@ def prepared(
     for folder in include:
         if not Path(folder).is_dir():
             raise BadSetting(f"cannot read -I {folder}: there is no such folder")
-    folders = [str(Path(folder).resolve()) for folder in include]
+    return read(source, tuple(define), tuple(own_headers(source, _resolved(include)).items()))
+
+
+def prepared(
+    file: str, source: str, entry: str, include: Sequence[Any], define: Sequence[str]
+) -> Program:
+    """Return what NVRTC compiles for a kernel: the kernel and what it needs of the source and its headers.
+
+    entry: the kernel, with its template arguments
+    include, define: as for read_unit, which raises BadSetting
+    """
+    unit = read_unit(source, include, define)
+    folders = _resolved(include)
     texts = own_headers(source, folders)
-    unit = read(source, tuple(define), tuple(texts.values()))
-    spans = iter(unit.host)
+    *of_headers, of_source = unit.unneeded(entry)
     headers = {
-        name: header if _FOR_NVRTC in header else _without_host(header, host, texts)
-        for (name, header), host in zip(texts.items(), spans, strict=False)
+        name: header if FOR_NVRTC in header else _without_host(header, unneeded, texts)
+        for (name, header), unneeded in zip(texts.items(), of_headers, strict=True)
     }
-    text = _without_host(source, next(spans), texts)
+    text = _without_host(source, of_source, texts)
     device = "\n".join((text, *headers.values()))
     if re.search(r"\bstd\s*::", uncommented(device)):
         headers[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
@@ -294,7 +306,12 @@ def prepared(
         options += ("-device-int128",)
     if text != source:
         options += (HOST_AS_DEVICE,)
-    return Program(file, text, "", options, headers=tuple(headers.items())), unit
+    return Program(file, text, entry, options, headers=tuple(headers.items()))
+
+
+def _resolved(folders: Sequence[Any]) -> list[str]:
+    """Folders as absolute paths."""
+    return [str(Path(folder).resolve()) for folder in folders]
 
 
 def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
@@ -317,26 +334,23 @@ def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
     return texts
 
 
-def _without_host(source: str, host: Spans, own: Mapping[str, str]) -> str:
-    """The source with spaces in place of code and headers for the host, so that the rest keeps its line numbers. own:
-    headers that stay.
+def _without_host(source: str, unneeded: Spans, own: Mapping[str, str]) -> str:
+    """Return a source with spaces in place of what isn't needed, so that the rest keeps its line numbers.
+
+    unneeded: places, and what is there instead
+    own: headers that stay
     """
     out = list(source)
     for match in _INCLUDE.finditer(uncommented(source)):
         name = match[1] or match[2]
         if name not in own and not _DEVICE_HEADERS.match(name):
             out[match.start() : match.end()] = blank(match[0])
-    for start, end, kept in host:
+    for start, end, kept in unneeded:
         for match in LINE.finditer(source, start, end):
             if not match["directive"]:
                 out[match.start() : match.end()] = blank(match[0])
         out[start] = kept or out[start]
     return "".join(out)
-
-
-def included(source: str) -> list[str]:
-    """Names of the headers that a source includes."""
-    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', source, re.MULTILINE)
 
 
 def is_of_nvidia(header: str) -> bool:

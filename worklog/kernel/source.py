@@ -330,6 +330,11 @@ def comments(source: str) -> str:
     return "\n".join(text for text in _NOT_CODE.findall(source) if text.startswith("/"))
 
 
+def included(source: str) -> list[str]:
+    """Names of the headers that a source includes."""
+    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', source, re.MULTILINE)
+
+
 def code_lines(source: str) -> str:
     """The source without comments and empty lines."""
     bare = uncommented(source)
