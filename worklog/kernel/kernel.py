@@ -6,9 +6,8 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 from __future__ import annotations
 
 import math
-import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
-from worklog.kernel import signature
+from worklog.kernel import near, signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.nvrtc import prepared, read_unit
@@ -30,46 +29,13 @@ from worklog.problem import CLASSES, Domain, Shape
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 
-MOST_NEAR = 200  # folders to look for a header in
 
-
-def _near_folders(
-    path: Path, headers: Sequence[str], folders: Sequence[Path]
-) -> tuple[list[Path], list[str]]:
-    """Return folders near a file that have headers which it includes, and what to say about them.
-
-    headers: the names in #include "…"
-    folders: where the file's headers are looked for already
-    """
-    near, said = list[Path](), list[str]()
-    for header in headers:
-        if any((folder / header).is_file() for folder in (*folders, *near)):
-            continue
-        holders = [folder for folder in _around(path) if (folder / header).is_file()]
-        if len(holders) == 1:
-            near += holders
-            said.append(f"{header}: from {holders[0]}, as by -I {holders[0]}")
-        elif holders:
-            said.append(f"{header} is in {' and in '.join(map(str, holders))}: give one with -I")
-    return near, said
-
-
-def _around(path: Path) -> list[Path]:
-    """Return the folders beside a file, above it and beside those above it, up to its repository's."""
-    found = list[Path]()
-    folder = Path(os.path.relpath(path.resolve().parent))
-    for _ in range(3):
-        try:
-            inner = [entry for entry in sorted(folder.iterdir()) if entry.is_dir()]
-        except OSError:  # which a user may not read
-            inner = []
-        found += [folder, *(entry for entry in inner if not entry.name.startswith("."))]
-        if (folder / ".git").exists() or folder.resolve() in (Path.home(), Path(folder.anchor)):
-            break
-        folder = Path(os.path.normpath(folder / ".."))
-    return [entry for entry in dict.fromkeys(found) if entry.resolve() != path.resolve().parent][
-        :MOST_NEAR
-    ]
+def _of_program(path: Path, include: Sequence[str | Path], define: Sequence[str]) -> Unit:
+    """Return what a file that includes a kernel's file defines."""
+    source = read_source(path)
+    folders = [path.parent, *map(Path, include)]
+    found, _ = near.folders_of_headers(path, source, folders)
+    return read_unit(source, [*folders, *found], define)
 
 
 @dataclass(frozen=True)
@@ -111,15 +77,14 @@ class Kernel:
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
         folders = [Path(folder) for folder in listed("include", words.get("include", ()))]
-        headers = included(source)
-        if any((path.parent / header).is_file() for header in headers):
+        if any((path.parent / header).is_file() for header in included(source)):
             folders.append(path.parent)
-        quoted = [header for header in headers if f'"{header}"' in source]
-        near, said = _near_folders(path, quoted, folders)
-        if folders or near:
-            words["include"] = (*folders, *near)
+        found, remarks = near.folders_of_headers(path, source, folders)
+        if folders or found:
+            words["include"] = (*folders, *found)
+        words["programs"] = near.programs(path)
         kernel = cls.from_source(source, file=path.name, name=name or path.stem, **words)
-        return replace(kernel, adapted=(*kernel.adapted, *said))
+        return replace(kernel, adapted=(*kernel.adapted, *remarks))
 
     @classmethod
     def from_source(
@@ -137,6 +102,7 @@ class Kernel:
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
+        programs: Iterable[Path] = (),
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
@@ -147,7 +113,8 @@ class Kernel:
         block: default, what the source states; where it states none, the kernel can be compiled and not launched.
         domain: default, what a comment states; a grid that rounds down is then taken to cover whole blocks only, which
         `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
-        "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
+        "NAME=VALUE". shared: bytes of dynamic shared memory. programs: files that include the source, nearest first:
+        they count if the source states no launch. Raises BadSetting.
         """
         texts: Any = dict(
             source=source,
@@ -223,7 +190,14 @@ class Kernel:
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
             launch, origin, unread = signature.launch(
-                source, unit, function, defined, arguments, numbers, block or ""
+                source,
+                unit,
+                function,
+                defined,
+                arguments,
+                numbers,
+                block or "",
+                programs=((path.name, _of_program(path, include, define)) for path in programs),
             )
             adapted += unread
         if instance := instance or ", ".join(template):

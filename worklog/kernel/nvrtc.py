@@ -358,6 +358,11 @@ def is_of_nvidia(header: str) -> bool:
     return bool(_DEVICE_HEADERS.match(header)) or header in ("cub/cub.cuh", STANDARD.name)
 
 
+def is_of_a_library(header: str) -> bool:
+    """Whether it is one of NVIDIA's headers, or of C's library."""
+    return is_of_nvidia(header) or re.fullmatch(_HOST_HEADERS, header) is not None
+
+
 def _prelude(device: str, names: Sequence[str], unit: Unit, standard: bool) -> str:
     """A header to begin with: what code for the device uses of headers that NVRTC rejects, and doesn't define. names:
     of headers that the source includes.

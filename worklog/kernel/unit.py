@@ -111,6 +111,8 @@ class Call:
             name: filled(text, local)
             for name, text in zip(parameters, (*values, *outer.arguments), strict=False)
         }
+        types = {name: given[name] for name in caller.template if name in given}
+        own = {name: filled(text, types) for name, text in self.names.items()}  # Settings::BM
         names = {local[name]: filled(text, local) for name, text in outer.names.items()}
         called = filled(self.function, given).removeprefix(
             "&"
@@ -121,7 +123,7 @@ class Call:
             function=name,
             template=(*parts(template.rpartition(">")[0]),) if template else self.template,
             arguments=tuple(filled(text, given) for text in self.arguments),
-            names={**self.names, **names, **given},
+            names={**own, **names, **given},
         )
 
 
