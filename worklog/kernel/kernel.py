@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -30,12 +30,16 @@ TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start fro
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 
 
-def _of_program(path: Path, include: Sequence[str | Path], define: Sequence[str]) -> Unit:
-    """Return what a file that includes a kernel's file defines."""
-    source = read_source(path)
-    folders = [path.parent, *map(Path, include)]
-    found, _ = near.folders_of_headers(path, source, folders)
-    return read_unit(source, [*folders, *found], define)
+def _unit_of(
+    program: near.Includer, text: str, include: Sequence[str | Path], define: Sequence[str]
+) -> Unit:
+    """Return what a file that includes a kernel's file defines.
+
+    text: the file's text, or its beginning
+    """
+    folders = [*program.folders, *map(Path, include)]
+    found, _ = near.folders_of_headers(program.path, text, folders)
+    return read_unit(text, [*folders, *found], define)
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Kernel:
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
-        programs: Iterable[Path] = (),
+        programs: Sequence[near.Includer] = (),
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
@@ -159,6 +163,14 @@ class Kernel:
             )
         function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
+        front = ("", "")
+        program = next((program for program in programs if program.before), None)
+        if program is not None and unit.lacks(
+            function, _unit_of(program, program.before, include, define)
+        ):
+            front = (program.path.name, program.before)
+            include = [*include, *program.folders]
+            unit = read_unit(source, include, define, front)
         defined = unit.definition(function)
         if defined is None:
             known = ", ".join(unit.kernels) or "none"
@@ -177,6 +189,8 @@ class Kernel:
         if not instance and not template and {*defined.template} <= pointed:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
         adapted, unread = [], list[str]()
+        if front[0]:
+            adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
         try:
             arguments = signature.order(args or "", file, function, defined, unit)
             adapted += signature.described(defined, arguments)
@@ -197,7 +211,13 @@ class Kernel:
                 arguments,
                 numbers,
                 block or "",
-                programs=((path.name, _of_program(path, include, define)) for path in programs),
+                programs=(
+                    (
+                        program.path.name,
+                        _unit_of(program, read_source(program.path), include, define),
+                    )
+                    for program in programs
+                ),
             )
             adapted += unread
         if instance := instance or ", ".join(template):
@@ -232,7 +252,7 @@ class Kernel:
             adapted.append(
                 f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
             )
-        code = prepared(file, source, filled(launch.function, template), include, define)
+        code = prepared(file, source, filled(launch.function, template), include, define, front)
         kernel = cls(
             name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from worklog.kernel.nvrtc import is_of_a_library
-from worklog.kernel.source import included
+from worklog.kernel.source import INCLUDE, included, uncommented
 
 MOST_FOLDERS = 200  # to look for a header in
 MOST_FILES = 200  # to look for a launch in
@@ -46,21 +48,65 @@ def folders_of_headers(
     return near, remarks
 
 
-def programs(path: Path) -> Iterator[Path]:
-    """Yield the files that include a file, directly or through headers, nearest first."""
+@dataclass(frozen=True)
+class Includer:
+    """A file that includes a kernel's file, directly or through headers."""
+
+    path: Path
+    before: str  # code in front of the kernel's file, in this file and in those headers
+    folders: tuple[Path, ...]  # of this file and of those headers
+
+
+def programs(path: Path) -> list[Includer]:
+    """Return the files that include a file, directly or through headers, nearest first."""
     target = path.resolve()
     files = _sources(target)
-    includes = {
-        file: {_included_file(file, header, [*files, target]) for header in included(_text(file))}
-        for file in files
-    }
+    named: dict[str, list[Path]] = {}
+    for file in (*files, target):
+        named.setdefault(file.name, []).append(file)
+    includes = {file: _includes(file, named) for file in files}
     inside = {target}
     is_complete = False
     while not is_complete:
-        found = {file for file in files if file not in inside and includes[file] & inside}
+        found = {file for file in files if file not in inside and inside & {*includes[file]}}
         inside |= found
         is_complete = not found
-    yield from (file for file in files if file in inside)
+    return [
+        Includer(file, *_before(file, target, includes, inside)) for file in files if file in inside
+    ]
+
+
+def _includes(file: Path, named: Mapping[str, Sequence[Path]]) -> dict[Path, int]:
+    """Return the files that a file includes, and the places where it does."""
+    found: dict[Path, int] = {}
+    for match in INCLUDE.finditer(_text(file)):
+        header = _included_file(file, match[1], named.get(Path(match[1]).name, ()))
+        if header is not None:
+            found.setdefault(header, match.start())
+    return found
+
+
+def _before(
+    file: Path, target: Path, includes: Mapping[Path, Mapping[Path, int]], inside: Set[Path]
+) -> tuple[str, tuple[Path, ...]]:
+    """Return the code of a program in front of a file that it includes, and the folders of both.
+
+    inside: files that include the file
+    """
+    code = ""
+    folders: list[Path] = []
+    begun = set[Path]()
+    while file != target and file not in begun:
+        begun.add(file)
+        header, place = next((h, at) for h, at in includes[file].items() if h in inside)
+        text = _text(file)[:place]
+        opened = len(re.findall(r"^[ \t]*#[ \t]*if", text, re.MULTILINE))
+        closed = len(re.findall(r"^[ \t]*#[ \t]*endif", text, re.MULTILINE))
+        code += text + "#endif\n" * (opened - closed)
+        folders.append(file.parent)
+        file = header
+    bare = uncommented(code)
+    return code if bare.count("{") == bare.count("}") else "", tuple(folders)
 
 
 def _is_a_users(header: str) -> bool:
@@ -138,13 +184,16 @@ def _sources(target: Path) -> list[Path]:
     return [file for file in found if file != target][:MOST_FILES]
 
 
-def _included_file(file: Path, header: str, files: Sequence[Path]) -> Path | None:
-    """Return the file that another one includes; None if none of these is, or that isn't clear."""
+def _included_file(file: Path, header: str, named: Sequence[Path]) -> Path | None:
+    """Return the file that another one includes; None if none of these is, or that isn't clear.
+
+    named: files with the header's name
+    """
     beside = Path(os.path.normpath(file.parent / header))
-    if beside in files:
+    if beside in named:
         return beside
     end = [part for part in Path(header).parts if part not in (".", "..")]
-    ending = [other for other in files if [*other.parts][-len(end) :] == end]
+    ending = [other for other in named if [*other.parts][-len(end) :] == end]
     steps = {other: len(Path(os.path.relpath(other, file.parent)).parts) for other in ending}
     nearest = [other for other in ending if steps[other] == min(steps.values())]
     return nearest[0] if len(nearest) == 1 else None

@@ -257,11 +257,17 @@ def _no_entry(program: Program, log: str = "") -> CompileFailed:
     )
 
 
-def read_unit(source: str, include: Sequence[Any], define: Sequence[str]) -> Unit:
+Front = tuple[str, str]  # the name and the text of code in front of a source
+
+
+def read_unit(
+    source: str, include: Sequence[Any], define: Sequence[str], front: Front = ("", "")
+) -> Unit:
     """Return what a source and its headers define.
 
     include: folders of headers
     define: macros
+    front: code in front of the source, which has "" for a name if there is none
 
     Raises BadSetting for a folder that doesn't exist, and for what is no macro.
     """
@@ -271,20 +277,26 @@ def read_unit(source: str, include: Sequence[Any], define: Sequence[str]) -> Uni
     for folder in include:
         if not Path(folder).is_dir():
             raise BadSetting(f"cannot read -I {folder}: there is no such folder")
-    return read(source, tuple(define), tuple(own_headers(source, _resolved(include)).items()))
+    texts = _headers(source, _resolved(include), front)
+    return read(source, tuple(define), tuple(texts.items()))
 
 
 def prepared(
-    file: str, source: str, entry: str, include: Sequence[Any], define: Sequence[str]
+    file: str,
+    source: str,
+    entry: str,
+    include: Sequence[Any],
+    define: Sequence[str],
+    front: Front = ("", ""),
 ) -> Program:
     """Return what NVRTC compiles for a kernel: the kernel and what it needs of the source and its headers.
 
     entry: the kernel, with its template arguments
-    include, define: as for read_unit, which raises BadSetting
+    include, define, front: as for read_unit, which raises BadSetting
     """
-    unit = read_unit(source, include, define)
+    unit = read_unit(source, include, define, front)
     folders = _resolved(include)
-    texts = own_headers(source, folders)
+    texts = _headers(source, folders, front)
     *of_headers, of_source = unit.unneeded(entry)
     headers = {
         name: header if FOR_NVRTC in header else _without_host(header, unneeded, texts)
@@ -302,6 +314,8 @@ def prepared(
     if added := _prelude(device, included(source), unit, STANDARD.name in headers):
         headers[HOST.name] = added
         options += (f"-include={HOST.name}",)
+    if front[0]:
+        options += (f"-include={front[0]}",)
     if "int128" in device:
         options += ("-device-int128",)
     if text != source:
@@ -312,6 +326,13 @@ def prepared(
 def _resolved(folders: Sequence[Any]) -> list[str]:
     """Folders as absolute paths."""
     return [str(Path(folder).resolve()) for folder in folders]
+
+
+def _headers(source: str, folders: Sequence[str], front: Front) -> dict[str, str]:
+    """Headers of a source, behind the code in front of it."""
+    name, code = front
+    texts = {**own_headers(code, folders), name: code} if name else {}
+    return texts | own_headers(source, folders)
 
 
 def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:

@@ -188,7 +188,7 @@ class Unit:
 
         entry: the kernel, with its template arguments
         """
-        needed = self._needed(entry)
+        needed, _ = self._needed(entry)
         spans = [list[tuple[int, int, str]]() for _ in self.texts]
         for (text, start), group in groupby(self.pieces, lambda piece: (piece.text, piece.start)):
             pieces = [*group]
@@ -203,8 +203,20 @@ class Unit:
                 spans[text] += [(*place, "") for piece in kept for place in piece.left_out]
         return [*spans]
 
-    def _needed(self, entry: str) -> set[Piece]:
-        """Return the pieces that a kernel needs: each that defines a name which it mentions."""
+    def lacks(self, entry: str, other: Unit) -> bool:
+        """Return whether a kernel may need what another unit defines and this one doesn't.
+
+        entry: the kernel
+        """
+        _, names = self._needed(entry)
+        own = {*self.macros}.union(*(piece.names for piece in self.pieces))
+        others = {*other.macros}.union(*(piece.names for piece in other.pieces))
+        # Operators of types that both know, such as float4.
+        has_operators = any(piece.is_for(frozenset(), others) for piece in other.pieces)
+        return has_operators or not others.isdisjoint(names - own)
+
+    def _needed(self, entry: str) -> tuple[set[Piece], set[str]]:
+        """Return the pieces that a kernel needs: each that defines a name which it mentions; and these names."""
         defining = defaultdict[str, list[Piece]](list)
         for piece in self.pieces:
             for name in piece.names:
@@ -222,7 +234,7 @@ class Unit:
                 waiting |= piece.mentions - names
             waiting |= self.macros.get(name, frozenset()) - names
             needed |= found
-        return needed
+        return needed, names
 
     @property
     def kernels(self) -> list[str]:
