@@ -24,7 +24,15 @@ from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, install_comm
 from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Compiled, shared_widths
-from worklog.kernel.source import LINE, blank, demangled, included, needs_sm_90a, uncommented
+from worklog.kernel.source import (
+    INCLUDE,
+    LINE,
+    blank,
+    demangled,
+    included,
+    needs_sm_90a,
+    uncommented,
+)
 from worklog.kernel.unit import FOR_NVRTC, Spans, Unit, read
 
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
@@ -35,7 +43,6 @@ _HOST_HEADERS = (
     r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math"
     r"|(?:nvtx3/)?nvTools|std|string|time)\w*\.h"
 )
-_INCLUDE = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")', re.MULTILINE)
 STANDARD, HOST = (Path(__file__).with_name(name) for name in ("std.cuh", "host.cuh"))
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 # The headers of types that the host's headers of NVIDIA bring along.
@@ -332,7 +339,9 @@ def _headers(source: str, folders: Sequence[str], front: Front) -> dict[str, str
     """Headers of a source, behind the code in front of it."""
     name, code = front
     texts = {**own_headers(code, folders), name: code} if name else {}
-    return texts | own_headers(source, folders)
+    texts |= own_headers(source, folders)
+    # A header may include the source in turn.
+    return {header: "" if text == source else text for header, text in texts.items()}
 
 
 def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
@@ -362,9 +371,10 @@ def _without_host(source: str, unneeded: Spans, own: Mapping[str, str]) -> str:
     own: headers that stay
     """
     out = list(source)
-    for match in _INCLUDE.finditer(uncommented(source)):
-        name = match[1] or match[2]
-        if name not in own and not _DEVICE_HEADERS.match(name):
+    for match in INCLUDE.finditer(uncommented(source)):
+        is_in_quotes = match[0].endswith('"') and not re.fullmatch(_HOST_HEADERS, match[1])
+        stays = own[match[1]] if match[1] in own else _DEVICE_HEADERS.match(match[1])
+        if not stays and (match[1] in own or not is_in_quotes):
             out[match.start() : match.end()] = blank(match[0])
     for start, end, kept in unneeded:
         for match in LINE.finditer(source, start, end):
