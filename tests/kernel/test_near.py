@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from worklog.emulator.device import build
+from worklog.errors import CompileFailed
 from worklog.kernel import Kernel
 from worklog.kernel.near import MOST_BYTES
 
@@ -134,3 +135,13 @@ def test_files_that_include_each_other_are_read_once():
         }
     )
     assert build(Kernel.from_file("a.cuh").program)[0].symbol
+
+
+def test_a_header_that_nothing_has_stops_only_a_kernel_that_needs_it():
+    write({"mine.cu": f'#include "timer.hpp"\n{GEMM}'})
+    kernel = Kernel.from_file("mine.cu")
+    assert build(kernel.program)[0].symbol
+    assert any("timer.hpp isn't found, and is left out" in said for said in kernel.adapted)
+    write({"mine.cu": f'#include "side.h"\n{GEMM.replace("row < M", "row < SIDE")}'})
+    with pytest.raises(CompileFailed, match=r"^mine.cu:4: .*undefined; side.h isn't found: give"):
+        build(Kernel.from_file("mine.cu").program)

@@ -868,3 +868,13 @@ def test_a_template_without_arguments_names_the_instances_that_the_host_code_lau
             with pytest.raises(BadSetting, match=re.escape(said)):
                 require()
     Kernel.from_source(template, entry="gemm<16>").require_instance()
+
+
+@pytest.mark.parametrize(
+    ("instances", "entry"),
+    [(["16"], "gemm<16>"), (["16", "32"], "gemm"), (["8 * 2"], "gemm<8 * 2>")],
+)
+def test_the_only_explicit_instantiation_is_the_kernel(instances, entry):
+    template = f"template <int T> {GEMM} {{ C[0] = T; }}"
+    stated = [f"template {GEMM.replace('gemm', f'gemm<{text}>')};" for text in instances]
+    assert Kernel.from_source("\n".join([template, *stated])).entry == entry

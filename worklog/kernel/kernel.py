@@ -20,7 +20,7 @@ from worklog.errors import BadSetting, LaunchFailed, listed, meant
 from worklog.kernel import near, signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
-from worklog.kernel.nvrtc import prepared, read_unit
+from worklog.kernel.nvrtc import missing, prepared, read_unit
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Unit, read
@@ -188,6 +188,8 @@ class Kernel:
         pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
         if not instance and not template and {*defined.template} <= pointed:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
+        if not instance and not template and not signature.instances(function, defined, unit):
+            instance = signature.instantiated(defined, unit)
         adapted, unread = [], list[str]()
         if front[0]:
             adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
@@ -253,6 +255,10 @@ class Kernel:
                 f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
             )
         code = prepared(file, source, filled(launch.function, template), include, define, front)
+        adapted += [
+            f"{header} isn't found, and is left out: give its folder with -I if the kernel needs it"
+            for header in missing(code)
+        ]
         kernel = cls(
             name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
         )

@@ -52,6 +52,7 @@ _DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
     r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional|math_constants"
 )
+_MISSING = "// not found: "  # before the name of a header
 _OF_STD = (
     "array",
     "complex",
@@ -243,6 +244,8 @@ def compile_error(program: Program, log: str) -> CompileFailed:
             wheels = "nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
             install = install_command("headers")
             text = f"{header[1]} is missing: it is in the wheels {wheels}; install them with: {install}"
+    if headers := missing(program):
+        text += f"; {' and '.join(headers)} isn't found: give its folder with -I"
     lines = program.source.splitlines() if file == name else []
     line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
     shown, _, rest = log[error.end() :].partition("\n\n")
@@ -372,16 +375,24 @@ def _without_host(source: str, unneeded: Spans, own: Mapping[str, str]) -> str:
     """
     out = list(source)
     for match in INCLUDE.finditer(uncommented(source)):
-        is_in_quotes = match[0].endswith('"') and not re.fullmatch(_HOST_HEADERS, match[1])
-        stays = own[match[1]] if match[1] in own else _DEVICE_HEADERS.match(match[1])
-        if not stays and (match[1] in own or not is_in_quotes):
-            out[match.start() : match.end()] = blank(match[0])
+        name = match[1]
+        is_of_the_source = name in own and not own[name]
+        if is_of_the_source or (name not in own and not _DEVICE_HEADERS.match(name)):
+            is_missing = match[0].endswith('"') and name not in own and not is_of_a_library(name)
+            line = f"{_MISSING}{name}" if is_missing else blank(match[0])
+            out[match.start() : match.end()] = [line, *[""] * (len(match[0]) - 1)]
     for start, end, kept in unneeded:
         for match in LINE.finditer(source, start, end):
             if not match["directive"]:
                 out[match.start() : match.end()] = blank(match[0])
         out[start] = kept or out[start]
     return "".join(out)
+
+
+def missing(program: Program) -> list[str]:
+    """Return the headers that a program was compiled without, because no folder has them."""
+    found = re.findall(rf"^[ \t]*{_MISSING}(.+)$", program.whole, re.MULTILINE)
+    return list(dict.fromkeys(found))
 
 
 def is_of_nvidia(header: str) -> bool:

@@ -432,6 +432,14 @@ def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
     return list(dict.fromkeys(launched))
 
 
+def instantiated(defined: Definition, unit: Unit) -> str:
+    """Return the arguments of the only explicit instantiation of a template; "" for none or several."""
+    name = re.escape(defined.name.rpartition("::")[2])
+    found = [re.search(rf"\b{name}\s*<(.+?)>\s*\(", text) for text in unit.instances]
+    arguments = {match[1] for match in found if match}
+    return arguments.pop() if len(arguments) == 1 else ""
+
+
 def unbound(function: str, defined: Definition, unit: Unit) -> str:
     """Describe a template that is named without its arguments, and what to give."""
     said = f"{function} is a template of {', '.join(defined.template)}"

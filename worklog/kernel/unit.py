@@ -43,8 +43,8 @@ _DEVICE = re.compile(
 )
 # What NVRTC lacks: types and functions of the host's libraries. libcu++ has the rest of std.
 _HOST = re.compile(
-    r"\bstd::(?:\w*(?:string|stream|map|set|list|queue|ptr|error|exception|thread|mutex|atomic|chrono|distribution)\w*"
-    r"|vector|stack|function|filesystem|future|promise|any|random_device|mt19937\w*|default_random_engine)\b"
+    r"\bstd::(?:\w*(?:string|stream|map|set|list|queue|error|exception|thread|mutex|atomic|chrono|distribution)\w*"
+    r"|\w+_ptr|vector|stack|function|filesystem|future|promise|any|random_device|mt19937\w*|default_random_engine)\b"
     r"|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b"
     r"|\b(?:torch|at|pybind11)::|\bpthread_\w+|\btime(?:val|spec)\b"
 )
@@ -181,6 +181,7 @@ class Unit:
     defined: frozenset[str]  # names of macros, types and functions
     pieces: tuple[Piece, ...]  # in order, of the headers and then of the source
     macros: Mapping[str, frozenset[str]]  # words of what each stands for
+    instances: tuple[str, ...]  # explicit instantiations
     texts: tuple[bool, ...]  # of each header and of the source, whether it stays as it is
 
     def unneeded(self, entry: str) -> list[Spans]:
@@ -307,6 +308,7 @@ class _Reader:
             known,
             tuple(self.pieces),
             macros,
+            tuple(self.instances),
             (*stay, False),
         )
 
