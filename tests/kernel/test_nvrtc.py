@@ -277,7 +277,7 @@ def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_p
     source.write_text(f'#include "cuda_own.h"\nextern "C" __global__ void k(float* a) {{ {body} }}')
     kernel = Kernel.from_file(source)
     assert "cuda_own.h" in dict(kernel.program.headers) and compile_cuda(kernel.program).ptx
-    header.write_text("#define TWO 3\n#define THREE\n__device__ int f() { return wrong; }\n")
+    header.write_text("#define TWO f()\n#define THREE\n__device__ int f() { return wrong; }\n")
     edited = Kernel.from_file(source)
     assert edited.program.sha256 != kernel.program.sha256
     with pytest.raises(CompileFailed, match=r'^cuda_own.h:3: identifier "wrong" is undefined'):

@@ -101,7 +101,8 @@ def test_a_variable_is_the_kernels_that_uses_it_if_only_by_its_address_in_anothe
     variables = """__device__ float kept[64], other[64];
 __device__ float* first = kept;
 __device__ float** last = &first;"""
-    built = compile_cuda(Kernel.from_source(f"{variables}\n{uses}", entry="by_address").program)
+    source = f"{variables}\n{uses}"
+    built = compile_cuda(Program("source", source, "by_address"))
     of = {name: replace(built, symbol=name).variables for name in USES}
     assert of == {"by_address": ["kept", "first"], "by_name": ["other"], "neither": []}
 

@@ -11,7 +11,7 @@ from tests.helpers import SIGNATURE
 from worklog.emulator.device import build
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
-from worklog.kernel.nvrtc import prepared
+from worklog.kernel.nvrtc import prepared, read_unit
 from worklog.kernel.preprocessor import preprocessed
 from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
@@ -466,7 +466,7 @@ def test_no_directive_is_left_whether_known_or_not():
     assert "".join(left.split()) == "inta=2;"
 
 
-def test_host_code_is_left_out_and_lines_keep_their_numbers():
+def test_only_the_kernel_and_what_it_needs_is_compiled_and_lines_keep_their_numbers():
     source = """#include <vector>
 #include <cuda_fp16.h>
 using namespace std;
@@ -475,26 +475,80 @@ __device__ float twice(float x) { return 2 * x; }  // "}" int main() {
 }
 template <class T> void fill(std::vector<T>& x) { for (auto& v : x) { v = 1; } }
 struct Pair { float x, y; };
+struct Unneeded { unknown z; };
 extern "C" {
-__global__ void gemm(const float* A) { if (A) { } }
+__global__ void gemm(const float* A) { if (A) { mine::twice(Pair{}.x); } }
+__global__ void other(const float* A) { unknown z; }
 void solve(const float* A) { gemm<<<1, 1>>>(A); }
 }
 int main() { return 0; }
 """
-    program, unit = prepared("mine.cu", source, (), ())
-    kept = program.source
-    assert [n for n, line in enumerate(kept.splitlines(), 1) if line.strip()] == [
-        2,
-        4,
-        5,
-        6,
-        8,
-        9,
-        10,
-        12,
-    ]
-    assert kept.splitlines()[9] == source.splitlines()[9] and len(kept) == len(source)
-    assert unit.kernels == ["gemm"]
+    kept = prepared("mine.cu", source, "gemm", (), ()).source.splitlines()
+    lines = [n for n, line in enumerate(kept, 1) if line.strip(" ;")]
+    assert lines == [2, 4, 5, 6, 8, 10, 11, 14]
+    assert kept[10] == source.splitlines()[10]
+    assert [*map(len, kept)] == [*map(len, source.splitlines())]
+    assert read_unit(source, (), ()).kernels == ["gemm", "other"]
+
+
+UNNEEDED = {
+    "alias": "using Time = std::chrono::duration<float>; struct Timed { Time best; };",
+    "classes": "struct Owner { std::atomic<int> n; }; class Shared { Owner* at; Shared() : at(0) {} };",
+    "registration": 'REGISTER_KERNEL(1, "naive", launch)',
+    "benchmark": 'NVBENCH_BENCH(f).add_int64_axis("N", {1, 2});\nBENCHMARK(f)->Range(8, 9);',
+    "test": "TEST(Product, Ones) { EXPECT_EQ(1, 2); }",
+    "assertion": 'static_assert(false, "for the host");',
+    "instances": "template __global__ void gone<8>(float*);",
+    "table": 'static std::map<int, int> table = {{1, 2}}; const std::string names[] = {"a"};',
+    "shadowed": 'std::vector<float> A; const std::string K = "k"; int N = 3;',
+    "macro": "#define BOTH(n) namespace { const bool r_##n = add(n); } void f_##n(Vector v) {}\nBOTH(1)",
+    "operator": "struct V { Unknown x; }; __device__ V operator+(V a, V b) { return a; }",
+    "other kernel": "__device__ int f() { return unknown; } __global__ void other(int* x) { *x = f(); }",
+}
+
+
+@pytest.mark.parametrize("code", UNNEEDED.values(), ids=UNNEEDED.keys())
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_a_kernel_does_not_need_stops_no_compilation(code, is_first):
+    kernel = f"{GEMM} {{ C[0] = A[0]; }}"
+    source = "\n".join([code, kernel] if is_first else [kernel, code])
+    assert build(Kernel.from_source(source, entry="gemm").program)[0].symbol == "_Z4gemmPKfS0_Pfiii"
+
+
+def test_what_a_kernel_needs_is_compiled_wherever_it_is_defined(tmp_path):
+    (tmp_path / "body.inc").write_text("float included = 0;\nincluded += only_here(A[0]);\n")
+    source = """#define CEIL(a, b) lab::divide_up(a, b)
+#define MADE(T) __device__ T made_##T(T x) { return x * scale; } void host_##T(Vector<T> v) {}
+constexpr float scale = 2;
+MADE(float)
+namespace lab { namespace inner {
+enum { ROW, COL };
+template <class T> struct Traits;
+template <> struct Traits<float> { using type = float; };
+struct Vec { float x; Vec() = default; __device__ Vec(float a) : x(a) {} };
+__device__ Vec operator+(Vec a, Vec b) { return Vec(a.x + b.x); }
+}
+__constant__ float table[2];
+__device__ int divide_up(int a, int b);
+template <int N> __device__ float down(float x) { return down<N - 1>(x); }
+template <> __device__ float down<0>(float x) { return x; }
+}
+__device__ int lab::divide_up(int a, int b) { return (a + b - 1) / b; }
+__device__ float only_here(float x) { return x; }
+using namespace lab::inner;
+using lab::down;
+namespace li = lab::inner;
+template <class T> using Ty = typename Traits<T>::type;
+typedef struct { int a; } Plain, *Pointer;
+extern __shared__ float pool[];
+"""
+    body = """
+#include "body.inc"
+Plain p; Pointer q = &p; q->a = CEIL(N, 2); li::Vec v = Vec(A[0]) + Vec(1); Ty<float> t = made_float(v.x);
+pool[0] = lab::table[ROW] + down<2>(t); C[0] = pool[0] + included + q->a;
+"""
+    (tmp_path / "mine.cu").write_text(f"{source}{GEMM} {{ {body} }}")
+    assert build(Kernel.from_file(tmp_path / "mine.cu").program)[0].symbol
 
 
 def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fails(few_shapes):
@@ -762,3 +816,13 @@ def test_a_template_without_arguments_names_the_instances_that_the_host_code_lau
             with pytest.raises(BadSetting, match=re.escape(said)):
                 require()
     Kernel.from_source(template, entry="gemm<16>").require_instance()
+
+
+@pytest.mark.parametrize(
+    ("instances", "entry"),
+    [(["16"], "gemm<16>"), (["16", "32"], "gemm"), (["8 * 2"], "gemm<8 * 2>")],
+)
+def test_the_only_explicit_instantiation_is_the_kernel(instances, entry):
+    template = f"template <int T> {GEMM} {{ C[0] = T; }}"
+    stated = [f"template {GEMM.replace('gemm', f'gemm<{text}>')};" for text in instances]
+    assert Kernel.from_source("\n".join([template, *stated])).entry == entry

@@ -109,7 +109,8 @@ def built(public: PublicKernel, include: tuple[Path, ...]) -> tuple[Kernel, Comp
             COMPILED[file] = compiled = build(kernel.program)[0]
             return kernel, compiled
         except CompileFailed as error:
-            header = re.search(r'open source file "([^./].*?)"', str(error))
+            pattern = r"""(?:open source file "|; )([^./][^"\s]*)(?:"| isn't found)"""
+            header = re.search(pattern, str(error))
             places = public.folder.rglob(header[1]) if header else ()
             near = sorted(places, key=lambda place: len(os.path.commonpath((place, own))))
             folder = Path(str(near[-1])[: -len(header[1])]) if header and near else None

@@ -274,8 +274,9 @@ def test_a_kernel_is_judged_by_what_it_reaches_and_not_by_its_neighbour():
     result = worklog(NEIGHBOURS, "--entry", "plain", *LAUNCH)
     assert result.exit_code == 0 and "passed as fp32" in result.stdout, result.output
     assert "keeps" not in result.stdout and "in the PTX" not in result.stdout
-    kernel = Kernel.from_source(NEIGHBOURS, entry="plain", file="mine.cu")
-    plain = compile_cuda(kernel.program)
+    program = Kernel.from_source(NEIGHBOURS, entry="plain", file="mine.cu").program
+    assert "neighbour" not in program.source and "helper" in program.source
+    plain = compile_cuda(replace(program, source=NEIGHBOURS))  # with its neighbour
     neighbour = replace(plain, symbol=plain.symbol.replace("5plain", "9neighbour"))
     assert (plain.variables, plain.takes_dynamic_shared) == ([], False)
     assert (neighbour.variables, neighbour.takes_dynamic_shared) == (

@@ -216,19 +216,25 @@ def _labelings(kernel: Kernel) -> Iterator[Labels]:
 
 
 def _stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
-    """The launch that a user or the file states. A user's names M, N and K, which are roles and no labels."""
+    """The launch that a user or the file states. A user's names M, N and K, which are roles and no labels.
+
+    Raises BadSetting for one that isn't read: a trial would choose another.
+    """
     sizes = Candidate(labels, kernel.launch).sizes
-    if kernel.arguments:
-        return
     if kernel.launch.grid and kernel.launch.block:
         for roles in _roles(sizes):
             names = {role: label for label, role in roles.items()}
             grid = filled(kernel.launch.grid, names)
             yield Candidate(labels, replace(kernel.launch, grid=grid), roles)
         return
-    launch = kernel.read_launch(labels)
+    launch, unread = kernel.read_launch(labels)
     if launch.grid and launch.block:
         yield Candidate(labels, launch)
+    elif unread:
+        raise BadSetting(
+            f"{kernel.function} needs a launch, and {kernel.file} states none that is read: {'; '.join(unread)}; "
+            f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
+        )
 
 
 def _roles(sizes: Sequence[str]) -> list[dict[str, str]]:

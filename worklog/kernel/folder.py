@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel.nvrtc import included
-from worklog.kernel.source import read_source
+from worklog.kernel.source import included, read_source
 
 MOST_FILES = 200
 

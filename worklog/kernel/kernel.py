@@ -6,9 +6,8 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 from __future__ import annotations
 
 import math
-import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -18,20 +17,18 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
-from worklog.kernel import signature
+from worklog.kernel import near, signature
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
-from worklog.kernel.nvrtc import included, prepared
+from worklog.kernel.nvrtc import missing, prepared, read_unit
 from worklog.kernel.product import why_no_product
 from worklog.kernel.signature import EXAMPLE_GRID, Launch
-from worklog.kernel.source import evaluate, filled, needs_sm_90a, parts, read_source
+from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Shape
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
-
-MOST_NEAR = 200  # folders to look for a header in
 
 
 def kernels_in(
@@ -46,7 +43,7 @@ def kernels_in(
     """
     source = read_source(path := Path(path))
     folders, _ = _header_folders(path, source, include)
-    _, unit = prepared(path.name, source, folders, define)
+    unit = read_unit(source, folders, define)
     kernels = dict[str, str]()
     for name in unit.kernels:
         defined = unit.definition(name)
@@ -61,53 +58,33 @@ def kernels_in(
 def _header_folders(
     path: Path, source: str, include: Sequence[str | Path]
 ) -> tuple[list[Path], list[str]]:
-    """Return the folders of a file's headers: the given ones, its own and near ones; and what to say about them."""
+    """Return the folders of a file's headers: the given ones, its own and near ones; and remarks about them."""
     folders = [Path(folder) for folder in listed("include", include)]
-    headers = included(source)
-    if any((path.parent / header).is_file() for header in headers):
+    if any((path.parent / header).is_file() for header in included(source)):
         folders.append(path.parent)
-    quoted = [header for header in headers if f'"{header}"' in source]
-    near, said = _near_folders(path, quoted, folders)
-    return [*folders, *near], said
+    found, remarks = near.folders_of_headers(path, source, folders)
+    return [*folders, *found], remarks
 
 
-def _near_folders(
-    path: Path, headers: Sequence[str], folders: Sequence[Path]
-) -> tuple[list[Path], list[str]]:
-    """Return folders near a file that have headers which it includes, and what to say about them.
+def _unit_of(
+    program: near.Includer, text: str, include: Sequence[str | Path], define: Sequence[str]
+) -> Unit:
+    """Return what a file that includes a kernel's file defines.
 
-    headers: the names in #include "…"
-    folders: where the file's headers are looked for already
+    text: the file's text, or its beginning
     """
-    near, said = list[Path](), list[str]()
-    for header in headers:
-        if any((folder / header).is_file() for folder in (*folders, *near)):
-            continue
-        holders = [folder for folder in _around(path) if (folder / header).is_file()]
-        if len(holders) == 1:
-            near += holders
-            said.append(f"{header}: from {holders[0]}, as by -I {holders[0]}")
-        elif holders:
-            said.append(f"{header} is in {' and in '.join(map(str, holders))}: give one with -I")
-    return near, said
+    folders = [*program.folders, *map(Path, include)]
+    found, _ = near.folders_of_headers(program.path, text, folders)
+    return read_unit(text, [*folders, *found], define)
 
 
-def _around(path: Path) -> list[Path]:
-    """Return the folders beside a file, above it and beside those above it, up to its repository's."""
-    found = list[Path]()
-    folder = Path(os.path.relpath(path.resolve().parent))
-    for _ in range(3):
-        try:
-            inner = [entry for entry in sorted(folder.iterdir()) if entry.is_dir()]
-        except OSError:  # which a user may not read
-            inner = []
-        found += [folder, *(entry for entry in inner if not entry.name.startswith("."))]
-        if (folder / ".git").exists() or folder.resolve() in (Path.home(), Path(folder.anchor)):
-            break
-        folder = Path(os.path.normpath(folder / ".."))
-    return [entry for entry in dict.fromkeys(found) if entry.resolve() != path.resolve().parent][
-        :MOST_NEAR
-    ]
+def _units_of(
+    programs: Sequence[near.Includer], include: Sequence[str | Path], define: Sequence[str]
+) -> Iterator[tuple[str, Unit]]:
+    """Yield the name of each file that includes a kernel's file, and what it defines."""
+    for program in programs:
+        text = read_source(program.path)
+        yield program.path.name, _unit_of(program, text, include, define)
 
 
 @dataclass(frozen=True)
@@ -152,11 +129,12 @@ class Kernel:
         if not isinstance(path, str | Path):
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
-        folders, said = _header_folders(path, source, words.get("include", ()))
+        folders, remarks = _header_folders(path, source, words.get("include", ()))
         if folders:
             words["include"] = folders
+        words["programs"] = near.programs(path)
         kernel = cls.from_source(source, file=path.name, name=name or path.stem, **words)
-        return replace(kernel, adapted=(*kernel.adapted, *said))
+        return replace(kernel, adapted=(*kernel.adapted, *remarks))
 
     @classmethod
     def from_source(
@@ -174,6 +152,7 @@ class Kernel:
         include: Sequence[str | Path] | str | Path = (),
         define: Sequence[str] | str = (),
         shared: int = 0,
+        programs: Sequence[near.Includer] = (),
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
@@ -184,7 +163,8 @@ class Kernel:
         block: default, what the source states; where it states none, the kernel can be compiled and not launched.
         domain: default, what a comment states; a grid that rounds down is then taken to cover whole blocks only, which
         `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
-        "NAME=VALUE". shared: bytes of dynamic shared memory. Raises BadSetting.
+        "NAME=VALUE". shared: bytes of dynamic shared memory. programs: files that include the source, nearest first:
+        they count if the source states no launch. Raises BadSetting.
         """
         texts: Any = dict(
             source=source,
@@ -214,9 +194,15 @@ class Kernel:
                 f"cannot take {shared!r} bytes of dynamic shared memory: give 0 or more"
             )
         words: dict[str, Any] = dict(
-            texts, block=block, grid=grid, include=include, define=define, shared=shared
+            texts,
+            block=block,
+            grid=grid,
+            include=include,
+            define=define,
+            shared=shared,
+            programs=programs,
         )
-        code, unit = prepared(file, source, include, define)
+        unit = read_unit(source, include, define)
         tile, claims, own_launch = signature.header(source)
         names = [entry] if entry else unit.kernels
         if not names:
@@ -232,6 +218,14 @@ class Kernel:
             )
         function, instantiated, instance = names[0].partition("<")
         function, instance = function.strip(), instance.rpartition(">")[0]
+        front = ("", "")
+        program = next((program for program in programs if program.before), None)
+        if program is not None and unit.lacks(
+            function, _unit_of(program, program.before, include, define)
+        ):
+            front = (program.path.name, program.before)
+            include = [*include, *program.folders]
+            unit = read_unit(source, include, define, front)
         defined = unit.definition(function)
         if defined is None:
             known = ", ".join(unit.kernels) or "none"
@@ -249,8 +243,12 @@ class Kernel:
         pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
         if not instance and not template and {*defined.template} <= pointed:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
+        if not instance and not template and not signature.instances(function, defined, unit):
+            instance = signature.instantiated(defined, unit)
         adapted, unread = [], list[str]()
         is_unclear = False
+        if front[0]:
+            adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
         try:
             arguments = signature.order(args or "", file, function, defined, unit)
             adapted += signature.described(defined, arguments)
@@ -271,7 +269,7 @@ class Kernel:
                 defined,
                 arguments,
                 numbers,
-                block or "",
+                programs=_units_of(programs, include, define),
             )
             adapted += unread
         if instance := instance or ", ".join(template):
@@ -311,6 +309,11 @@ class Kernel:
             adapted.append(
                 f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
             )
+        code = prepared(file, source, filled(launch.function, template), include, define, front)
+        adapted += [
+            f"{header} isn't found, and is left out: give its folder with -I if the kernel needs it"
+            for header in missing(code)
+        ]
         kernel = cls(
             name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
         )
@@ -392,7 +395,7 @@ class Kernel:
     def unit(self) -> Unit:
         """What its source defines."""
         define = tuple(option[2:] for option in self._cuda.options if option.startswith("-D"))
-        return read(self.source, define, tuple(text for _, text in self._cuda.headers))
+        return read(self.source, define, self._cuda.headers)
 
     @property
     def definition(self) -> Definition:
@@ -401,25 +404,40 @@ class Kernel:
         assert defined is not None, f"{self.file} has {self.function}"
         return defined
 
-    def read_launch(self, labels: Sequence[str]) -> Launch:
-        """The launch that the source states, in terms of labels of sizes; one without grid and block if none.
+    def read_launch(self, labels: Sequence[str]) -> tuple[Launch, list[str]]:
+        """The launch that the source states, in terms of labels of sizes, and what of its launches isn't read.
+
+        The launch has no grid and block if none is stated, and if it isn't read.
 
         labels: "M", "N", "K" or a text that is no size, of each parameter
         """
-        file, source = self.stated["file"], self.stated["source"]
-        _, unit = prepared(file, source, self.stated["include"], self.stated["define"])
+        (_, unit), *others = self._units()
         _, _, instance = self.launch.function.partition("<")
         numbers = instance.rpartition(">")[0] or ", ".join(map(str, self.template.values()))
-        launch, _, _ = signature.launch(
-            source, unit, self.function, self.definition, labels, filled(numbers, self.template), ""
+        launch, _, unread = signature.launch(
+            signature.own_part(self.stated["source"], unit, self.definition, "grid"),
+            unit,
+            self.function,
+            self.definition,
+            labels,
+            filled(numbers, self.template),
+            programs=others,
         )
-        return launch
+        return launch, unread
 
     def passed(self, labels: Sequence[str]) -> dict[int, str]:
         """What launches pass to parameters without a label, by their place; in terms of labels."""
-        file, source = self.stated["file"], self.stated["source"]
-        _, unit = prepared(file, source, self.stated["include"], self.stated["define"])
-        return signature.passed(self.definition, unit, labels)
+        for _, unit in self._units():
+            found = signature.passed(self.definition, unit, labels)
+            if found:
+                return found
+        return {}
+
+    def _units(self) -> Iterator[tuple[str, Unit]]:
+        """Yield what its whole source defines, and then each program that includes it."""
+        words = self.stated
+        yield words["file"], read_unit(words["source"], words["include"], words["define"])
+        yield from _units_of(words["programs"], words["include"], words["define"])
 
     def with_text(self, text: str) -> Kernel:
         """The same kernel with another source text."""

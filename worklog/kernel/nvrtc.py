@@ -24,8 +24,16 @@ from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, install_comm
 from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Compiled, shared_widths
-from worklog.kernel.source import LINE, blank, demangled, needs_sm_90a, uncommented
-from worklog.kernel.unit import Spans, Unit, read
+from worklog.kernel.source import (
+    INCLUDE,
+    LINE,
+    blank,
+    demangled,
+    included,
+    needs_sm_90a,
+    uncommented,
+)
+from worklog.kernel.unit import FOR_NVRTC, Spans, Unit, read
 
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
 CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the option
@@ -35,10 +43,8 @@ _HOST_HEADERS = (
     r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math"
     r"|(?:nvtx3/)?nvTools|std|string|time)\w*\.h"
 )
-_INCLUDE = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")', re.MULTILINE)
 STANDARD, HOST = (Path(__file__).with_name(name) for name in ("std.cuh", "host.cuh"))
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
-_FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
 # The headers of types that the host's headers of NVIDIA bring along.
 _TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
@@ -46,6 +52,7 @@ _DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
     r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional|math_constants"
 )
+_MISSING = "// not found: "  # before the name of a header
 _OF_STD = (
     "array",
     "complex",
@@ -237,6 +244,8 @@ def compile_error(program: Program, log: str) -> CompileFailed:
             wheels = "nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
             install = install_command("headers")
             text = f"{header[1]} is missing: it is in the wheels {wheels}; install them with: {install}"
+    if headers := missing(program):
+        text += f"; {' and '.join(headers)} isn't found: give its folder with -I"
     lines = program.source.splitlines() if file == name else []
     line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
     shown, _, rest = log[error.end() :].partition("\n\n")
@@ -258,11 +267,19 @@ def _no_entry(program: Program, log: str = "") -> CompileFailed:
     )
 
 
-def prepared(
-    file: str, source: str, include: Sequence[Any], define: Sequence[str]
-) -> tuple[Program, Unit]:
-    """What NVRTC gets of a source, for any entry; and what the source and its headers define. include: folders of
-    headers. define: macros. Raises BadSetting for a folder that isn't there, and for what is no macro.
+Front = tuple[str, str]  # the name and the text of code in front of a source
+
+
+def read_unit(
+    source: str, include: Sequence[Any], define: Sequence[str], front: Front = ("", "")
+) -> Unit:
+    """Return what a source and its headers define.
+
+    include: folders of headers
+    define: macros
+    front: code in front of the source, which has "" for a name if there is none
+
+    Raises BadSetting for a folder that doesn't exist, and for what is no macro.
     """
     for macro in define:
         if not re.match(r"[A-Za-z_]\w*(?:=|$)", str(macro)):
@@ -270,15 +287,32 @@ def prepared(
     for folder in include:
         if not Path(folder).is_dir():
             raise BadSetting(f"cannot read -I {folder}: there is no such folder")
-    folders = [str(Path(folder).resolve()) for folder in include]
-    texts = own_headers(source, folders)
-    unit = read(source, tuple(define), tuple(texts.values()))
-    spans = iter(unit.host)
+    texts = _headers(source, _resolved(include), front)
+    return read(source, tuple(define), tuple(texts.items()))
+
+
+def prepared(
+    file: str,
+    source: str,
+    entry: str,
+    include: Sequence[Any],
+    define: Sequence[str],
+    front: Front = ("", ""),
+) -> Program:
+    """Return what NVRTC compiles for a kernel: the kernel and what it needs of the source and its headers.
+
+    entry: the kernel, with its template arguments
+    include, define, front: as for read_unit, which raises BadSetting
+    """
+    unit = read_unit(source, include, define, front)
+    folders = _resolved(include)
+    texts = _headers(source, folders, front)
+    *of_headers, of_source = unit.unneeded(entry)
     headers = {
-        name: header if _FOR_NVRTC in header else _without_host(header, host, texts)
-        for (name, header), host in zip(texts.items(), spans, strict=False)
+        name: header if FOR_NVRTC in header else _without_host(header, unneeded, texts)
+        for (name, header), unneeded in zip(texts.items(), of_headers, strict=True)
     }
-    text = _without_host(source, next(spans), texts)
+    text = _without_host(source, of_source, texts)
     device = "\n".join((text, *headers.values()))
     if re.search(r"\bstd\s*::", uncommented(device)):
         headers[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
@@ -290,11 +324,27 @@ def prepared(
     if added := _prelude(device, included(source), unit, STANDARD.name in headers):
         headers[HOST.name] = added
         options += (f"-include={HOST.name}",)
+    if front[0]:
+        options += (f"-include={front[0]}",)
     if "int128" in device:
         options += ("-device-int128",)
     if text != source:
         options += (HOST_AS_DEVICE,)
-    return Program(file, text, "", options, headers=tuple(headers.items())), unit
+    return Program(file, text, entry, options, headers=tuple(headers.items()))
+
+
+def _resolved(folders: Sequence[Any]) -> list[str]:
+    """Folders as absolute paths."""
+    return [str(Path(folder).resolve()) for folder in folders]
+
+
+def _headers(source: str, folders: Sequence[str], front: Front) -> dict[str, str]:
+    """Headers of a source, behind the code in front of it."""
+    name, code = front
+    texts = {**own_headers(code, folders), name: code} if name else {}
+    texts |= own_headers(source, folders)
+    # A header may include the source in turn.
+    return {header: "" if text == source else text for header, text in texts.items()}
 
 
 def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
@@ -317,16 +367,21 @@ def own_headers(source: str, folders: Sequence[str]) -> dict[str, str]:
     return texts
 
 
-def _without_host(source: str, host: Spans, own: Mapping[str, str]) -> str:
-    """The source with spaces in place of code and headers for the host, so that the rest keeps its line numbers. own:
-    headers that stay.
+def _without_host(source: str, unneeded: Spans, own: Mapping[str, str]) -> str:
+    """Return a source with spaces in place of what isn't needed, so that the rest keeps its line numbers.
+
+    unneeded: places, and what is there instead
+    own: headers that stay
     """
     out = list(source)
-    for match in _INCLUDE.finditer(uncommented(source)):
-        name = match[1] or match[2]
-        if name not in own and not _DEVICE_HEADERS.match(name):
-            out[match.start() : match.end()] = blank(match[0])
-    for start, end, kept in host:
+    for match in INCLUDE.finditer(uncommented(source)):
+        name = match[1]
+        is_of_the_source = name in own and not own[name]
+        if is_of_the_source or (name not in own and not _DEVICE_HEADERS.match(name)):
+            is_missing = match[0].endswith('"') and name not in own and not is_of_a_library(name)
+            line = f"{_MISSING}{name}" if is_missing else blank(match[0])
+            out[match.start() : match.end()] = [line, *[""] * (len(match[0]) - 1)]
+    for start, end, kept in unneeded:
         for match in LINE.finditer(source, start, end):
             if not match["directive"]:
                 out[match.start() : match.end()] = blank(match[0])
@@ -334,14 +389,20 @@ def _without_host(source: str, host: Spans, own: Mapping[str, str]) -> str:
     return "".join(out)
 
 
-def included(source: str) -> list[str]:
-    """Names of the headers that a source includes."""
-    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', source, re.MULTILINE)
+def missing(program: Program) -> list[str]:
+    """Return the headers that a program was compiled without, because no folder has them."""
+    found = re.findall(rf"^[ \t]*{_MISSING}(.+)$", program.whole, re.MULTILINE)
+    return list(dict.fromkeys(found))
 
 
 def is_of_nvidia(header: str) -> bool:
     """Whether it is one of NVIDIA's headers for device code, or includes one."""
     return bool(_DEVICE_HEADERS.match(header)) or header in ("cub/cub.cuh", STANDARD.name)
+
+
+def is_of_a_library(header: str) -> bool:
+    """Whether it is one of NVIDIA's headers, or of C's library."""
+    return is_of_nvidia(header) or re.fullmatch(_HOST_HEADERS, header) is not None
 
 
 def _prelude(device: str, names: Sequence[str], unit: Unit, standard: bool) -> str:

@@ -8,10 +8,10 @@ wrong guess fails and never gives a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from numbers import Integral
 from typing import Any
 
@@ -389,11 +389,14 @@ def launch(
     defined: Definition,
     values: Sequence[str],
     instance: str,
-    threads: str,
+    programs: Iterable[tuple[str, Unit]] = (),
 ) -> tuple[Launch, str, list[str]]:
-    """The launch that a source states, in a comment `grid: …, block: …`, in its host code, or by its tile; where it was
-    read; and what wasn't understood. An empty one where it states none, or several. instance: arguments of the
-    template, as in "32, 8". threads: the block that a user states.
+    """The launch that a source states, in a comment `grid: …, block: …` or in its host code; where it was read; and
+    what wasn't understood. An empty one where it states none, or several.
+
+    instance: arguments of the template, as in "32, 8"
+    programs: names and units of files that include the source, whose host code is read if the source's own states no
+        launch
     """
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     own = {
@@ -407,7 +410,9 @@ def launch(
         **template,
     }
     free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
-    launches, blocks, unread, prose = dict[Launch, str](), set[str](), list[str](), list[str]()
+    launches = dict[Launch, str]()
+    unread = list[str]()
+    prose = list[str]()
     for grid, block in product(stated(source, "grid"), stated(source, "block")):
         try:
             launches[_readable(function, sizes(grid, free), sizes(block, free), own)] = "a comment"
@@ -416,10 +421,10 @@ def launch(
                 f"the launch in a comment isn't read: {str(error).partition(': use integers')[0]}"
             ]
 
-    def why_not(call: Call) -> str:
+    def why_not(call: Call, launching: Unit, host: str) -> str:
         """Read a launch of the host; why it can't be read."""
         if not f"::{defined.name}".endswith(f"::{call.function}"):
-            is_known = unit.definition(call.function) is not None
+            is_known = launching.definition(call.function) is not None
             return "" if is_known else f"{call.function} isn't known as a kernel"
         passed: dict[str, str] = {}
         for argument, value in zip(call.arguments, values, strict=False):
@@ -430,7 +435,7 @@ def launch(
                 passed[variable[1]] = size if size == other else f"{other}_or_{size}"
         names = {
             name: text
-            for name, text in {**unit.names(call), **template}.items()
+            for name, text in {**launching.names(call), **template}.items()
             if name not in passed
         }
         arguments = ", ".join(reduced(part, names) for part in call.template)
@@ -439,27 +444,29 @@ def launch(
             return ""
         entry = f"{function}<{arguments}>" if arguments else function
         grid, block, shared = (*call.configuration, "0", "0")[:3]
+        origin = host
         try:
-            blocks.add(_readable(entry, ["1"], sizes(block, names), passed).block)
-            read, origin = (
-                _readable(entry, sizes(grid, names), sizes(block, names), passed),
-                "the host code",
-            )
+            read = _readable(entry, sizes(grid, names), sizes(block, names), passed)
         except BadSetting as error:
             return str(error).partition(": use integers")[0]
         try:
             read = replace(read, shared=evaluate(reduced(shared, names), {}))
         except BadSetting:
-            origin = f"the host code, but for its {shared} bytes of shared memory: give --shared"
+            origin = f"{host}, but for its {shared} bytes of shared memory: give --shared"
         launches[read] = origin
         return ""
 
-    for call, *by_others in () if launches else launches_of(unit):
-        why = why_not(call)
-        for other in by_others if why else ():
-            why = why_not(other)
-        where = f"line {call.line}" if call.line else "a header"
-        unread += [f"{where}: a launch isn't read: {why}"] if why else []
+    for file, launching in chain([("", unit)], programs):
+        if launches:
+            break
+        host = f"the host code of {file}" if file else "the host code"
+        for call, *by_others in launches_of(launching):
+            why = why_not(call, launching, host)
+            for other in by_others if why else ():
+                why = why_not(other, launching, host)
+            line = f"line {call.line}" if call.line else "a header"
+            where = f"{file}, {line}" if file else line
+            unread += [f"{where}: a launch isn't read: {why}"] if why else []
     if len(launches) > 1:
         differ = " or ".join(
             f"{read.function} with grid {read.grid}, block {read.block}" for read in launches
@@ -511,6 +518,14 @@ def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
             if f"::{defined.name}".endswith(f"::{call.function}") and arguments and is_known:
                 launched.append(f"{function}<{', '.join(arguments)}>")
     return list(dict.fromkeys(launched))
+
+
+def instantiated(defined: Definition, unit: Unit) -> str:
+    """Return the arguments of the only explicit instantiation of a template; "" for none or several."""
+    name = re.escape(defined.name.rpartition("::")[2])
+    found = [re.search(rf"\b{name}\s*<(.+?)>\s*\(", text) for text in unit.instances]
+    arguments = {match[1] for match in found if match}
+    return arguments.pop() if len(arguments) == 1 else ""
 
 
 def unbound(function: str, defined: Definition, unit: Unit) -> str:

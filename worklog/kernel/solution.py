@@ -265,8 +265,10 @@ class _Kernels(Solver):
                 self.solution,
                 tuple(parameter.name for parameter in defined.parameters),
             )
-            code, _ = prepared(solution.file, solution.source, solution.folders, solution.define)
-            program = replace(code, entry=entry, arguments=taken, shared=shared)
+            code = prepared(
+                solution.file, solution.source, entry, solution.folders, solution.define
+            )
+            program = replace(code, arguments=taken, shared=shared)
             compiled = self.device.compile(program)
             for (other, _), known in self._compiled.items():
                 if shared_by_both := {*known.compiled.variables} & {*compiled.compiled.variables}:

@@ -43,6 +43,7 @@ _OF_FLOATS = re.compile(r"\d\.|\b(?:float|double)\b")
 _CEILING = re.compile(r"ceil|cdiv|div_?up", re.IGNORECASE)
 _LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', re.MULTILINE)
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?:\\\n|[^\n])*", re.MULTILINE)
 LINE = re.compile(rf"(?P<directive>{DIRECTIVE.pattern}\n?)|[^\n]*\n|[^\n]+", re.MULTILINE)
 DEPTH = 8  # of constants that name others
@@ -328,6 +329,11 @@ def uncommented(source: str) -> str:
 def comments(source: str) -> str:
     """The source's comments, one or more lines each."""
     return "\n".join(text for text in _NOT_CODE.findall(source) if text.startswith("/"))
+
+
+def included(source: str) -> list[str]:
+    """Names of the headers that a source includes."""
+    return INCLUDE.findall(source)
 
 
 def code_lines(source: str) -> str:

@@ -1,5 +1,5 @@
 """A CUDA source as the compiler reads it: one pass over its tree gives functions with their parameters, launches with
-the values of names at their place, constants, and what is for the host.
+the values of names at their place, constants, and what a kernel needs.
 
 pcpp expands macros and evaluates conditions, and what is left is parsed by tree-sitter's grammar of CUDA, which reads
 on behind what it doesn't know. Places in this text are mapped to those of the source.
@@ -8,12 +8,13 @@ on behind what it doesn't know. Places in this text are mapped to those of the s
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from worklog.kernel.preprocessor import preprocessed
@@ -26,23 +27,30 @@ from worklog.kernel.source import (
     declare,
     filled,
     forget,
+    included,
     members,
     nodes,
     parts,
     targets,
     text_of,
     tree_of,
+    uncommented,
 )
 from worklog.problem import TYPES, Parameter
 
 _DEVICE = re.compile(
     r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b"
 )
+# What NVRTC lacks: types and functions of the host's libraries. libcu++ has the rest of std.
 _HOST = re.compile(
-    r"<<<|\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
-    r"\b(?:torch|at|pybind11)::|\bpthread_\w+|\btime(?:val|spec)\b|"
-    r"\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
+    r"\bstd::(?:\w*(?:string|stream|map|set|list|queue|error|exception|thread|mutex|atomic|chrono|distribution)\w*"
+    r"|\w+_ptr|vector|stack|function|filesystem|future|promise|any|random_device|mt19937\w*|default_random_engine)\b"
+    r"|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b"
+    r"|\b(?:torch|at|pybind11)::|\bpthread_\w+|\btime(?:val|spec)\b"
 )
+_NAMESPACES = ("nvcuda", "cooperative_groups", "cub", "cuda", "cute", "cutlass")  # of device code
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)", re.MULTILINE)
+FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for NVRTC needs no help
 _TYPES = {
     "uint": "unsigned",
     "ushort": "unsigned short",
@@ -56,7 +64,19 @@ _SCOPES = (
     *_LOOPS, "if_statement", "else_clause", "switch_statement", "case_statement", "compound_statement",
     "lambda_expression", "try_statement", "conditional_expression",
 )  # fmt: skip
+_NAMES = (
+    "identifier",
+    "type_identifier",
+    "field_identifier",
+    "namespace_identifier",
+    "operator_name",
+    "primitive_type",
+)
 _CHANGES = ("assignment_expression", "update_expression", "call_expression")
+_DEFINITIONS = (
+    *_RECORDS, "function_definition", "declaration", "type_definition", "alias_declaration", "using_declaration",
+    "namespace_alias_definition", "template_instantiation", "expression_statement", "static_assert_declaration",
+)  # fmt: skip
 
 
 Spans = Sequence[tuple[int, int, str]]  # starts, ends and what is there instead
@@ -91,6 +111,8 @@ class Call:
             name: filled(text, local)
             for name, text in zip(parameters, (*values, *outer.arguments), strict=False)
         }
+        types = {name: given[name] for name in caller.template if name in given}
+        own = {name: filled(text, types) for name, text in self.names.items()}  # Settings::BM
         names = {local[name]: filled(text, local) for name, text in outer.names.items()}
         called = filled(self.function, given).removeprefix(
             "&"
@@ -101,7 +123,7 @@ class Call:
             function=name,
             template=(*parts(template.rpartition(">")[0]),) if template else self.template,
             arguments=tuple(filled(text, given) for text in self.arguments),
-            names={**self.names, **names, **given},
+            names={**own, **names, **given},
         )
 
 
@@ -128,17 +150,92 @@ class Definition:
         return self.line(self.body.start_byte) > 0
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What a text defines at the scope of the file or of a namespace."""
+
+    text: int  # number of the text
+    start: int  # place in the text
+    end: int
+    names: frozenset[str]  # that it defines; none if device code can't use it
+    mentions: frozenset[str]  # words of its code
+    operands: frozenset[str] | None  # words of an operator's parameters; None for another piece
+    code: str  # as macros expand it, without left_out
+    left_out: tuple[tuple[int, int], ...]  # places of a structure's members that are for the host
+
+    def is_for(self, names: Set[str], defined: Set[str]) -> bool:
+        """Return whether it is an operator of types that are needed.
+
+        names: what is needed
+        defined: what any piece defines
+        """
+        return self.operands is not None and (self.operands & defined) <= names
+
+
 @dataclass(frozen=True)
 class Unit:
-    """functions: in order. constants: expressions of names that have one value each outside of functions, and by
-    #define; of a function that returns one, a lambda. defined: names of macros, types and functions. host: in each
-    header, and in the source, what is for the host; a macro that defines something for the device too is expanded.
-    """
+    """What a source and its headers define."""
 
-    functions: tuple[Definition, ...]
-    constants: Mapping[str, str]
-    defined: frozenset[str]
-    host: tuple[Spans, ...]
+    functions: tuple[Definition, ...]  # in order
+    constants: Mapping[str, str]  # expressions of names that have one value each
+    defined: frozenset[str]  # names of macros, types and functions
+    pieces: tuple[Piece, ...]  # in order, of the headers and then of the source
+    macros: Mapping[str, frozenset[str]]  # words of what each stands for
+    instances: tuple[str, ...]  # explicit instantiations
+    texts: tuple[bool, ...]  # of each header and of the source, whether it stays as it is
+
+    def unneeded(self, entry: str) -> list[Spans]:
+        """Return what a kernel doesn't need, for each header and the source.
+
+        entry: the kernel, with its template arguments
+        """
+        needed, _ = self._needed(entry)
+        spans = [list[tuple[int, int, str]]() for _ in self.texts]
+        for (text, start), group in groupby(self.pieces, lambda piece: (piece.text, piece.start)):
+            pieces = [*group]
+            kept = [piece for piece in pieces if piece in needed]
+            is_cut = any((start, start) == place for piece in kept for place in piece.left_out)
+            if self.texts[text]:
+                continue
+            if len(kept) < len(pieces) or is_cut:  # several are of one macro
+                code = " ".join(piece.code for piece in kept)
+                spans[text].append((start, max(piece.end for piece in pieces), code))
+            else:
+                spans[text] += [(*place, "") for piece in kept for place in piece.left_out]
+        return [*spans]
+
+    def lacks(self, entry: str, other: Unit) -> bool:
+        """Return whether a kernel may need what another unit defines and this one doesn't.
+
+        entry: the kernel
+        """
+        _, names = self._needed(entry)
+        own = {*self.macros}.union(*(piece.names for piece in self.pieces))
+        others = {*other.macros}.union(*(piece.names for piece in other.pieces))
+        # Operators of types that both know, such as float4.
+        has_operators = any(piece.is_for(frozenset(), others) for piece in other.pieces)
+        return has_operators or not others.isdisjoint(names - own)
+
+    def _needed(self, entry: str) -> tuple[set[Piece], set[str]]:
+        """Return the pieces that a kernel needs: each that defines a name which it mentions; and these names."""
+        defining = defaultdict[str, list[Piece]](list)
+        for piece in self.pieces:
+            for name in piece.names:
+                defining[name].append(piece)
+        needed = {piece for piece in self.pieces if self.texts[piece.text]}
+        waiting = {*_words(entry)}.union(*(piece.mentions for piece in needed))
+        names = set[str]()
+        while waiting:
+            name = waiting.pop()
+            names.add(name)
+            found = {*defining.get(name, ())}
+            if not waiting:
+                found |= {piece for piece in self.pieces if piece.is_for(names, defining.keys())}
+            for piece in found - needed:
+                waiting |= piece.mentions - names
+            waiting |= self.macros.get(name, frozenset()) - names
+            needed |= found
+        return needed, names
 
     @property
     def kernels(self) -> list[str]:
@@ -166,25 +263,33 @@ class Unit:
 
 
 @lru_cache(maxsize=128)
-def read(source: str, define: tuple[str, ...] = (), headers: tuple[str, ...] = ()) -> Unit:
-    """The unit. define: macros of the command line, as "NAME=VALUE". headers: texts that it includes."""
-    return _Reader((*headers, source), define).unit
+def read(
+    source: str, define: tuple[str, ...] = (), headers: tuple[tuple[str, str], ...] = ()
+) -> Unit:
+    """Read a source.
+
+    define: macros of the command line, as "NAME=VALUE"
+    headers: names and texts of what it includes
+    """
+    return _Reader(source, define, headers).unit
 
 
 class _Reader:
     """Reads the tree of a source, which is the last of the texts, and its headers."""
 
-    def __init__(self, texts: Sequence[str], define: Sequence[str]) -> None:
+    def __init__(
+        self, source: str, define: Sequence[str], headers: Sequence[tuple[str, str]]
+    ) -> None:
+        texts = [*(text for _, text in headers), source]
         self.whole, self.starts = "\n".join(texts), [0]
         for text in texts[:-1]:
             self.starts.append(self.starts[-1] + len(text) + 1)
         self.code = preprocessed(self.whole, define)
         self.functions: list[Definition] = []
         self.types = dict[str, str]()  # by typedef and using; of a structure, ""
-        self.host_types = set[str]()  # names of structures for the host
-        self.outer = defaultdict[int, list[tuple[Any, bool]]](
-            list
-        )  # by place: nodes, and whether for the host
+        self.host_types = set[str]()  # names of types for the host
+        self.namespaces = {*_NAMESPACES}
+        self.pieces: list[Piece] = []
         self.constants = {name: value for name, value in self.code.macros.items() if value}
         tree = tree_of(self.code.text)
         self.instances = [text_of(node) for node in nodes(tree, "template_instantiation")]
@@ -192,14 +297,25 @@ class _Reader:
         known = frozenset(
             (*self.code.macros, *self.types, *(function.name for function in self.functions))
         )
-        host = [list[tuple[int, int, str]]() for _ in texts]
-        for start, defined in self.outer.items():
-            if any(is_host for _, is_host in defined):
-                number = bisect_right(self.starts, start) - 1
-                kept = " ".join(text_of(node) for node, is_host in defined if not is_host)
-                end = self.code.place(defined[-1][0].end_byte)
-                host[number].append((start - self.starts[number], end - self.starts[number], kept))
-        self.unit = Unit(tuple(self.functions), self.constants, known, tuple(host))
+        macros = defaultdict[str, frozenset[str]](frozenset)
+        for macro in _DEFINE.finditer(self.whole):
+            macros[macro[1]] |= _words(macro[2])
+        inner = {name for piece in self.pieces for name in included(self._text(piece))}
+        stay = (FOR_NVRTC in text or name in inner for name, text in headers)
+        self.unit = Unit(
+            tuple(self.functions),
+            self.constants,
+            known,
+            tuple(self.pieces),
+            macros,
+            tuple(self.instances),
+            (*stay, False),
+        )
+
+    def _text(self, piece: Piece) -> str:
+        """The code of a piece as it is in its text."""
+        start = self.starts[piece.text]
+        return self.whole[start + piece.start : start + piece.end]
 
     def _line(self, at: int) -> int:
         """The line of the source of a place in the text; of a header, 0."""
@@ -213,6 +329,7 @@ class _Reader:
             if inner.type == "namespace_definition":
                 is_inline = inner.children[0].type == "inline"  # its name may be left out
                 name = re.sub(r"::inline \w+", "", text_of(inner.child_by_field_name("name")))
+                self.namespaces |= _words(name)
                 self._outside(
                     inner.child_by_field_name("body"),
                     scope if is_inline or not name else (*scope, name),
@@ -221,9 +338,10 @@ class _Reader:
             if inner.type in ("declaration_list", "ERROR"):
                 self._outside(inner, scope)
                 continue
-            for record in (inner, *inner.named_children):
-                if record.type in _RECORDS and record.child_by_field_name("body") is not None:
-                    self._record(record, scope)
+            if node.type == "ERROR" and inner.type not in _DEFINITIONS:
+                continue  # part of what the grammar doesn't know
+            for record in _records(inner):
+                self._record(record, scope)
             if inner.type in ("type_definition", "alias_declaration"):
                 kind = inner.child_by_field_name("type")
                 for own in inner.children_by_field_name("declarator") or [
@@ -240,9 +358,7 @@ class _Reader:
                 self._function(inner, scope, template)
             elif inner.type == "declaration":
                 declare(inner, self.constants)
-            self.outer[self.code.place(child.start_byte)].append(
-                (child, self._is_for_the_host(child, inner))
-            )
+            self._piece(child, inner, template)
 
     def _record(self, node: Any, scope: tuple[str, ...]) -> None:
         """A structure or an enumeration with its constants and functions."""
@@ -265,70 +381,85 @@ class _Reader:
             for declared, given in zip(*fields, strict=False):
                 self.constants[f"{name}::{text_of(declared)}"] = text_of(given)
 
-    def _is_for_the_host(self, whole: Any, inner: Any) -> bool:
-        text, body = whole.text.decode(), inner.child_by_field_name("body")
-        if (
-            inner.type == "template_instantiation"
-        ):  # mostly of host functions; of a kernel, the entry is one
+    def _place(self, node: Any) -> tuple[int, int]:
+        """Return where a node is in the texts; of a macro's code, the place of the whole macro."""
+        start = self.code.place(node.start_byte)
+        behind = bisect_left(self.code.starts, node.end_byte)
+        while behind < len(self.code.places) - 1 and self.code.places[behind] <= start:
+            behind += 1
+        return start, self.code.places[behind]
+
+    def _piece(self, whole: Any, inner: Any, template: str) -> None:
+        """Add what a node at the scope of the file or a namespace defines.
+
+        whole: the node
+        inner: the same without `template <…>` and `extern "C"`
+        template: its parameters
+        """
+        start, end = self._place(whole)
+        text = bisect_right(self.starts, start) - 1
+        origin = self.starts[text]
+        if text + 1 < len(self.starts):
+            end = min(end, self.starts[text + 1])
+        members = [own for record in _records(inner) for own in self._host_members(record)]
+        places = [self._place(own) for own in members]
+        code = _without(whole.text.decode(), whole.start_byte, [own.byte_range for own in members])
+        mentions = _words(code) | _words(
+            uncommented(_without(self.whole[start:end], start, places))
+        )
+        is_for_host = self._is_for_the_host(inner)
+        names = frozenset[str]() if is_for_host else _defined(inner)
+        if is_for_host and inner.type in ("alias_declaration", "type_definition", *_RECORDS):
+            self.host_types |= _defined(inner)
+        function = _function_declarator(inner)
+        operands = None
+        if function is not None:
+            own = {*_template_names(template), *map(_name, _parameters(function))}
+            mentions -= own
+            if not is_for_host and next(nodes(function, "operator_name", "operator_cast"), None):
+                operands = _words(text_of(function)) - own
+        elif inner.type == "using_declaration" and inner.children[1].type == "namespace":
+            is_known = re.split(r"\W+", text_of(inner))[2] in self.namespaces
+            operands = frozenset[str]() if is_known else None
+            names = frozenset[str]()
+        left_out = tuple((first - origin, last - origin) for first, last in places)
+        self.pieces.append(
+            Piece(text, start - origin, end - origin, names, mentions, operands, code, left_out)
+        )
+
+    def _host_members(self, record: Any) -> Iterator[Any]:
+        """The members of a structure that device code can't use."""
+        for whole in record.child_by_field_name("body").named_children:
+            member, _ = _untemplated(whole)
+            if member.type == "friend_declaration":
+                member = member.named_children[-1]
+            if self._is_for_the_host(member):
+                yield whole
+                continue
+            for inner in _records(member):
+                yield from self._host_members(inner)
+
+    def _is_for_the_host(self, node: Any) -> bool:
+        """Whether device code can't use what a node defines."""
+        if node.type == "template_instantiation":  # the entry instantiates what it needs
             return True
-        if inner.type in ("function_definition", "declaration"):
-            head = (
-                text[: body.start_byte - whole.start_byte]
-                if inner.type == "function_definition" and body
-                else text
-            )
-            declared = head[inner.start_byte - whole.start_byte :].partition("=")[0]
-            if _DEVICE.search(declared):
+        bodies = [record.child_by_field_name("body") for record in _records(node)]
+        body = bodies[0] if bodies else node.child_by_field_name("body")
+        head = node.text[: body.start_byte - node.start_byte if body else None].decode()
+        if node.type in ("function_definition", "declaration", "field_declaration"):
+            if _DEVICE.search(head.partition("=")[0]):
                 return False
-            if inner.type == "function_definition" or next(
-                nodes(inner, "function_declarator"), None
+            if _function_declarator(node) is not None:
+                # `= default` needs no mark.
+                return node.type != "function_definition" or body is not None
+        if node.type == "declaration" and not bodies:
+            is_constant = any(text_of(child) == "const" for child in node.named_children)
+            has_pointers = any(nodes(node, "pointer_declarator", "array_declarator"))
+            if not head.startswith("extern") and (
+                not is_constant or (has_pointers and "=" in head)
             ):
                 return True
-            constant = any(text_of(child) == "const" for child in inner.named_children)
-            pointers = (
-                next(nodes(inner, "pointer_declarator", "array_declarator"), None) is not None
-            )
-            plain = inner.child_by_field_name(
-                "type"
-            ).type not in _RECORDS and not declared.startswith("extern")
-            if plain and (not constant or (pointers and "=" in text)):
-                return True
-        name = text_of(inner.child_by_field_name("name")) if inner.type in _RECORDS else ""
-        # Code for the device has it, takes it, or is derived of it: then only its functions for the host are left out.
-        taken = (
-            rf"(?:__(?:global|device)__|\b(?:struct|class)\s+\w+\s*:)[^{{;]*\b{re.escape(name)}\b"
-        )
-        if name and body is not None and ("__device__" in text or re.search(taken, self.code.text)):
-            defined = [
-                own
-                for own in body.named_children
-                if _untemplated(own)[0].type == "function_definition"
-            ]
-            of_host, left_out = list[Any](), set[str]()
-            for _ in defined:  # those that call one, too
-                of_host = [
-                    own for own in defined if self._names_host(own.text.decode(), left_out - {name})
-                ]
-                declared = filter(
-                    None, (next(nodes(own, "function_declarator"), None) for own in of_host)
-                )
-                left_out = {text_of(own.child_by_field_name("declarator")) for own in declared}
-            for own in of_host:
-                text = text.replace(own.text.decode(), "")
-            if not self._names_host(text):
-                for own in of_host:
-                    self.outer[self.code.place(own.start_byte)].append((own, True))
-                return False
-        if named := self._names_host(text):
-            self.host_types.add(name)
-        return named
-
-    def _names_host(self, text: str, functions: Set[str] = frozenset()) -> bool:
-        """Whether code without a mark for the device names something of the host, such as one of these functions."""
-        named = bool(_HOST.search(text)) or not (self.host_types | functions).isdisjoint(
-            re.findall(r"\w+", text)
-        )
-        return named and "__device__" not in text
+        return bool(_HOST.search(head)) or not self.host_types.isdisjoint(_words(head))
 
     def _function(self, node: Any, scope: tuple[str, ...], template: str) -> None:
         declarator, body = node.child_by_field_name("declarator"), node.child_by_field_name("body")
@@ -519,3 +650,78 @@ def _untemplated(node: Any) -> tuple[Any, str]:
         template = text_of(node.child_by_field_name("parameters"))[1:-1]
         node = node.named_children[-1]
     return node, template
+
+
+def _words(text: str) -> frozenset[str]:
+    """The names in a text."""
+    return frozenset(re.findall(r"[A-Za-z_]\w*", text))
+
+
+def _without(text: str, start: int, places: Sequence[tuple[int, int]]) -> str:
+    """A text without what is at these places.
+
+    start: the place of the text
+    """
+    for first, last in reversed(places):
+        text = text[: first - start] + text[last - start :]
+    return text
+
+
+def _records(node: Any) -> list[Any]:
+    """The structures and enumerations that a declaration has the members of."""
+    found = [child for child in (node, *node.named_children) if child.type in _RECORDS]
+    return [record for record in found if record.child_by_field_name("body") is not None]
+
+
+def _function_declarator(node: Any) -> Any:
+    """The name and the parameters of the function that a node declares; None if it declares none."""
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type not in (
+        "function_declarator",
+        "operator_cast",
+    ):
+        inner = declarator.named_children[-1:] if "reference" in declarator.type else [None]
+        declarator = declarator.child_by_field_name("declarator") or inner[0]
+    return declarator
+
+
+def _parameters(function: Any) -> list[Any]:
+    """The declarators of a function's parameters."""
+    listed = function.child_by_field_name("parameters")
+    declared = listed.named_children if listed is not None else []
+    found = (parameter.child_by_field_name("declarator") for parameter in declared)
+    return [declarator for declarator in found if declarator is not None]
+
+
+def _template_names(template: str) -> list[str]:
+    """The names of a template's parameters."""
+    declared = (re.findall(r"\w+", part.partition("=")[0]) for part in parts(template))
+    return [words[-1] for words in declared if words]
+
+
+def _name(node: Any) -> str:
+    """The name that a declarator declares, without its scope and template arguments; "" for none."""
+    while node is not None and node.type not in _NAMES:
+        inner = node.child_by_field_name("name") or node.child_by_field_name("declarator")
+        node = inner or next(reversed(node.named_children), None)
+    return text_of(node).lstrip("~ ")
+
+
+def _defined(node: Any) -> frozenset[str]:
+    """The names that a node defines outside of functions."""
+    names = [_name(declarator) for declarator in node.children_by_field_name("declarator")]
+    if node.type in _RECORDS or node.type in ("alias_declaration", "concept_definition"):
+        names.append(_name(node.child_by_field_name("name")))
+    elif node.type == "namespace_alias_definition":
+        names.append(text_of(node.named_children[0]))
+    elif node.type == "using_declaration":
+        names.append(_name(node.named_children[-1]))
+    for record in _records(node):
+        names.append(_name(record.child_by_field_name("name")))
+        members = record.child_by_field_name("body").named_children
+        names += [
+            _name(member.child_by_field_name("name"))
+            for member in members
+            if member.type == "enumerator"
+        ]
+    return frozenset(filter(None, names))

@@ -1,0 +1,207 @@
+"""Files near a .cu file: the headers that it includes, and the programs that include it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from worklog.kernel.nvrtc import is_of_a_library
+from worklog.kernel.source import INCLUDE, included, uncommented
+
+MOST_FOLDERS = 200  # to look for a header in
+MOST_FILES = 200  # to look for a launch in
+MOST_BYTES = 300_000  # of a file with a launch
+LEVELS = 2  # above a file that is in no repository
+_LIKELY = ("include", "inc", "common", "src")  # folders to look into first
+_SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".c", ".cc", ".cpp", ".cxx")
+
+
+def folders_of_headers(
+    path: Path, source: str, folders: Sequence[Path]
+) -> tuple[list[Path], list[str]]:
+    """Return folders near a file that have headers which it needs, and what to say about them.
+
+    source: the text of the file
+    folders: where headers are looked for already
+    """
+    near: list[Path] = []
+    remarks: list[str] = []
+    done = set[str]()
+    waiting = [(source, path.parent)]
+    for text, beside in waiting:  # which grows
+        for header in included(text):
+            if header in done or (f"<{header}>" in text and not _is_a_users(header)):
+                continue
+            done.add(header)
+            places = (beside, *folders, *near)
+            known = next((place for place in places if (place / header).is_file()), None)
+            holders = [known] if known else _holders(path, header)
+            if holders and not known:
+                remarks.append(_remark(header, holders))
+            if len(holders) == 1:
+                near += [] if known else holders
+                found = holders[0] / header
+                waiting.append((_text(found), found.parent))
+    return near, remarks
+
+
+@dataclass(frozen=True)
+class Includer:
+    """A file that includes a kernel's file, directly or through headers."""
+
+    path: Path
+    before: str  # code in front of the kernel's file, in this file and in those headers
+    folders: tuple[Path, ...]  # of this file and of those headers
+
+
+def programs(path: Path) -> list[Includer]:
+    """Return the files that include a file, directly or through headers, nearest first."""
+    target = path.resolve()
+    files = _sources(target)
+    named: dict[str, list[Path]] = {}
+    for file in (*files, target):
+        named.setdefault(file.name, []).append(file)
+    includes = {file: _includes(file, named) for file in files}
+    inside = {target}
+    is_complete = False
+    while not is_complete:
+        found = {file for file in files if file not in inside and inside & {*includes[file]}}
+        inside |= found
+        is_complete = not found
+    return [
+        Includer(file, *_before(file, target, includes, inside)) for file in files if file in inside
+    ]
+
+
+def _includes(file: Path, named: Mapping[str, Sequence[Path]]) -> dict[Path, int]:
+    """Return the files that a file includes, and the places where it does."""
+    found: dict[Path, int] = {}
+    for match in INCLUDE.finditer(_text(file)):
+        header = _included_file(file, match[1], named.get(Path(match[1]).name, ()))
+        if header is not None:
+            found.setdefault(header, match.start())
+    return found
+
+
+def _before(
+    file: Path, target: Path, includes: Mapping[Path, Mapping[Path, int]], inside: Set[Path]
+) -> tuple[str, tuple[Path, ...]]:
+    """Return the code of a program in front of a file that it includes, and the folders of both.
+
+    inside: files that include the file
+    """
+    code = ""
+    folders: list[Path] = []
+    begun = set[Path]()
+    while file != target and file not in begun:
+        begun.add(file)
+        header, place = next((h, at) for h, at in includes[file].items() if h in inside)
+        text = _text(file)[:place]
+        opened = len(re.findall(r"^[ \t]*#[ \t]*if", text, re.MULTILINE))
+        closed = len(re.findall(r"^[ \t]*#[ \t]*endif", text, re.MULTILINE))
+        code += text + "#endif\n" * (opened - closed)
+        folders.append(file.parent)
+        file = header
+    bare = uncommented(code)
+    return code if bare.count("{") == bare.count("}") else "", tuple(folders)
+
+
+def _is_a_users(header: str) -> bool:
+    """Whether a header in <…> may be one of the user's."""
+    return header.endswith(_SUFFIXES) and not is_of_a_library(header)
+
+
+def _remark(header: str, places: Sequence[Path]) -> str:
+    """Describe where a header is."""
+    if len(places) == 1:
+        return f"{header}: from {places[0]}, as by -I {places[0]}"
+    return f"{header} is in {' and in '.join(map(str, places))}: give one with -I"
+
+
+def _holders(path: Path, header: str) -> list[Path]:
+    """Return the folders nearest to a file that have a header, none of them nearer than another."""
+    distances = _around(path.resolve().parent)
+    holders = [folder for folder in distances if (folder / header).is_file()]
+    nearest = [folder for folder in holders if distances[folder] == distances[holders[0]]]
+    return [Path(os.path.relpath(folder)) for folder in nearest]
+
+
+def _around(start: Path) -> dict[Path, int]:
+    """Return the folders around a folder with the steps to them, nearest first."""
+    root = _root(start)
+    distances = {start: 0}
+    waiting = [start]
+    for folder in waiting:  # which grows
+        above = [] if folder == root else [folder.parent]
+        for other in (*above, *_inside(folder)):
+            if other not in distances and len(distances) < MOST_FOLDERS:
+                distances[other] = distances[folder] + 1
+                waiting.append(other)
+    return distances
+
+
+def _root(folder: Path) -> Path:
+    """The folder of the repository; of a file that is in none, a folder above it."""
+    repository = _repository(folder)
+    if repository is not None:
+        return repository
+    root = folder
+    for above in [*folder.parents][:LEVELS]:
+        if above == Path(above.anchor) or root == Path.home():
+            break
+        root = above
+    return root
+
+
+def _repository(folder: Path) -> Path | None:
+    """The folder above that holds .git."""
+    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The folders in a folder, likely ones first."""
+    try:
+        inner = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    except OSError:  # which a user may not read
+        return []
+    shown = [entry for entry in inner if not entry.name.startswith(".")]
+    return sorted(shown, key=lambda entry: (entry.name not in _LIKELY, entry.name))
+
+
+def _sources(target: Path) -> list[Path]:
+    """Return the files of the repository that may include a file, nearest first."""
+    start = target.parent
+    found: list[Path] = []
+    for folder in _around(start) if _repository(start) else [start]:
+        try:
+            files = sorted(entry for entry in folder.iterdir() if entry.suffix in _SUFFIXES)
+            found += [file for file in files if file.stat().st_size <= MOST_BYTES]
+        except OSError:  # which a user may not read
+            continue
+    return [file for file in found if file != target][:MOST_FILES]
+
+
+def _included_file(file: Path, header: str, named: Sequence[Path]) -> Path | None:
+    """Return the file that another one includes; None if none of these is, or that isn't clear.
+
+    named: files with the header's name
+    """
+    beside = Path(os.path.normpath(file.parent / header))
+    if beside in named:
+        return beside
+    end = [part for part in Path(header).parts if part not in (".", "..")]
+    ending = [other for other in named if [*other.parts][-len(end) :] == end]
+    steps = {other: len(Path(os.path.relpath(other, file.parent)).parts) for other in ending}
+    nearest = [other for other in ending if steps[other] == min(steps.values())]
+    return nearest[0] if len(nearest) == 1 else None
+
+
+def _text(path: Path) -> str:
+    """The text of a header or a source; "" if a user may not read it."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError:
+        return ""
