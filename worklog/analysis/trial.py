@@ -143,7 +143,7 @@ def _completed(kernel: Kernel) -> Kernel:
             launch = found.candidate.launch
             nearest = f"; the nearest, {_text(launch)}, gives {found.order.share:.0%} of C"
         raise BadSetting(
-            f"{kernel.name} needs a launch, and {kernel.file} doesn't state one: give --grid {EXAMPLE_GRID} "
+            f"{kernel.function} needs a launch, and {kernel.file} doesn't state one: give --grid {EXAMPLE_GRID} "
             f"--block 32,32, or others (of {trial.launches} launches that were tried on the emulator, none gives a "
             f"product{nearest})"
         )
@@ -232,7 +232,7 @@ def _stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
         yield Candidate(labels, launch)
     elif unread:
         raise BadSetting(
-            f"{kernel.function} needs a launch, and {kernel.file} states none that is read: {'; '.join(unread)}; "
+            f"{kernel.function} needs a launch, and {kernel.file} doesn't state one: {'; '.join(unread)}; "
             f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
         )
 

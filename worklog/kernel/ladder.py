@@ -224,7 +224,8 @@ OPTIONS = {
     "entry": Option(("--entry",), None, "NAME",
                     "Name of the kernel, with template arguments (default: the only one in the file)."),
     "args": Option(("--args",), None, "NAMES",
-                   "Meaning of each parameter: 'M,N,K,alpha,A,B,beta,C' (default: from its name)."),
+                   "Meaning of each parameter: 'M,N,K,alpha,A,B,beta,C', or a number (default: from its name, or by "
+                   "trial)."),
     "include": Option(("-I", "--include"), (), "DIR", "A folder of headers; repeat for more."),
     "define": Option(("-D", "--define"), (), "NAME=VALUE", "A macro; repeat for more."),
     "shared": Option(("--shared",), 0, "BYTES", "Dynamic shared memory per block."),

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from worklog.analysis.trial import completed
 from worklog.emulator import ARCH, EmulatedDevice
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
@@ -263,7 +264,7 @@ class Plan:
             isinstance(mode, float) or (mode == "split" and self.shape.k >= LEAST_SPLIT_K)
         )
         kernel = (
-            mode
+            completed(mode)
             if isinstance(mode, Kernel)
             else best
             if isinstance(mode, float)
