@@ -300,7 +300,8 @@ def test_branches_that_depend_on_data_and_instructions_that_are_not_covered_leav
 ):
     monkeypatch.setattr(resources, "disassembler", lambda: None)  # which takes long
     refused = '    __syncthreads(); asm volatile("{ .reg .f64 d; add.rz.f64 d, d, d; }");'
-    Path(racy).write_text(RACY.replace("    __syncthreads();", refused), encoding="utf-8")
+    launched = RACY.replace("    __syncthreads();", refused) + "\n// grid: 4, 4, block: 32, 32\n"
+    Path(racy).write_text(launched, encoding="utf-8")
     reasons = {"split": "26_split.cu:", "mine.cu": "mine.cu:9: add.rz.f64 (add.rz.f64 d, d, d): "}
     for kernel, why in reasons.items():
         done = run(kernel)

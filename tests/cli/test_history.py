@@ -113,7 +113,8 @@ def repository(tmp_path, monkeypatch):
     """A repository with a user kernel, its header and a rung in a folder, all of which have changed since."""
     folder = tmp_path / "kernels"
     folder.mkdir()
-    (folder / "mine.cu").write_text(f'#include "tile.cuh"\n// then\n{PLAIN}')
+    used = PLAIN.replace("{", "{ int step = THEN;", 1)
+    (folder / "mine.cu").write_text(f'#include "tile.cuh"\n// then\n{used}')
     (folder / "tile.cuh").write_text("constexpr int THEN = 1;\n")
     (folder / "01_naive.cu").write_text(f"// then\n{read_source(kernels_dir() / '01_naive.cu')}")
     for words in ("init -q", "add .", "-c user.name=x -c user.email=x@x commit -qm x"):

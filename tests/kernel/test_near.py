@@ -92,7 +92,7 @@ def test_a_launch_is_read_from_a_file_that_includes_this_one_and_from_no_other()
             "src/runner.cu": Path("src/runner.cu").read_text() + " " * MOST_BYTES,
         }
     )
-    assert Kernel.from_file("src/kernels/mine.cuh").block == "32, 32"
+    assert not Kernel.from_file("src/kernels/mine.cuh").block
 
 
 def test_a_launch_in_another_file_that_is_not_read_is_named_with_the_file():

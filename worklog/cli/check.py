@@ -150,8 +150,8 @@ def check(
     files and the files of a folder get a table with a line for each kernel.
 
     A kernel's parameters and launch are read from its file and the files that include it; what no file states is found
-    by launches on the emulator. Both are shown; --args, --grid and --block state them. With --problem, a .cu file has an
-    extern "C" function `solution` that launches kernels, and file.py:function takes the problem's parameters; worklog
+    by launches on the emulator. Both are shown; --args, --grid and --block state them. With --problem, a .cu file has
+    an extern "C" function `solution` that launches kernels, and file.py:function takes the problem's parameters; worklog
     new writes both to start from.
 
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
