@@ -151,8 +151,8 @@ def check(
 
     A kernel's parameters and launch are read from its file and the files that include it; what no file states is found
     by launches on the emulator. Both are shown; --args, --grid and --block state them. With --problem, a .cu file has
-    an extern "C" function `solution` that launches kernels, and file.py:function takes the problem's parameters; worklog
-    new writes both to start from.
+    an extern "C" function `solution` that launches kernels, and file.py:function takes the problem's parameters;
+    worklog new writes both to start from.
 
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
