@@ -189,3 +189,39 @@ def test_the_verdict_and_the_run_say_what_was_found(tmp_path):
     assert report.exit_code == 0 and "· order: by trial" in report.stdout
     kernel = completed(Kernel.from_file(tmp_path / "mine.cu"))
     assert kernel.describe()["found"] == {"order": "by trial"}
+
+
+def test_one_variable_for_several_sizes_says_nothing_of_the_axes_and_they_are_tried():
+    """The host's block and tile are taken as stated."""
+    body = BODY.replace("rows", "M").replace("columns", "N").replace("inner", "K")
+    for old, new in (("first", "A"), ("second", "B"), ("third", "C")):
+        body = body.replace(old, new)
+    for turned in (False, True):
+        indices = body
+        if turned:
+            indices = body.replace(ROW, TURNED[0]).replace(COL, TURNED[1])
+        source = f"""__global__ void f(const float* A, const float* B, float* C, int M, int N, int K) {indices}
+          void run(float* a, float* b, float* c, int n) {{
+            f<<<dim3((n + 7) / 8, (n + 7) / 8), dim3(8, 8)>>>(a, b, c, n, n, n); }}"""
+        kernel = found(source)
+        axes = ("M", "N") if turned else ("N", "M")
+        assert kernel.grid == ", ".join(f"({size} + 7) / 8" for size in axes) and passes(kernel)
+        assert kernel.block == "8, 8" and kernel.found == {"axes": "by trial"}
+        assert "the grid's axes: by trial" in str(kernel.remarks)
+
+
+def test_the_hosts_dynamic_shared_memory_is_there_in_a_trial():
+    body = BODY.replace(ROW, f"extern __shared__ float kept[]; {ROW}").replace(
+        "+= ", "+= (kept[255] = 1) * "
+    )
+    kernel = found(f"{TEXTBOOK} {body} {HOST.replace('<<<g, t>>>', '<<<g, t, 1024>>>')}")
+    assert kernel.launch.shared == 1024 and kernel.found == {"order": "by trial"}
+
+
+def test_a_value_that_was_never_set_is_named_where_no_launch_gives_a_product():
+    unset = 'float unset; asm volatile("" : "=f"(unset));'
+    half = BODY.replace("float sum", f"{unset} float sum").replace(
+        "= sum;", "= col % 2 ? unset : sum;"
+    )
+    with pytest.raises(BadSetting, match=r"gives 50% of C, and NaN where a value was never set"):
+        found(f"{TEXTBOOK} {half}", args="A,B,C,M,N,K")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.kernel import EXAMPLE_GRID, MAX_THREADS, SIZES, WIDE, Kernel, Launch, named
+from worklog.kernel import EXAMPLE_GRID, JOINT, MAX_THREADS, SIZES, WIDE, Kernel, Launch, named
 from worklog.kernel import kernel_of as kernel_as_read
 from worklog.kernel.source import evaluate, filled, parts
 
@@ -69,11 +69,13 @@ class Candidate:
         FLOAT, or "" for a pointer
     launch: its texts name labels
     roles: the only ones that it is for; None: any
+    is_of_one_variable: whether the host passes one variable for several sizes, so that the grid's axes are tried
     """
 
     labels: Labels
     launch: Launch
     roles: Mapping[str, str] | None = None
+    is_of_one_variable: bool = False
 
     @property
     def sizes(self) -> Labels:
@@ -88,6 +90,7 @@ class Found:
     lengths: of the labels
     compared: orders
     is_clean: whether the emulator found no error in the launch
+    has_nan: whether the launch wrote NaN
     """
 
     candidate: Candidate
@@ -95,6 +98,7 @@ class Found:
     lengths: Mapping[str, int]
     compared: int
     is_clean: bool
+    has_nan: bool
 
     @property
     def is_product(self) -> bool:
@@ -142,6 +146,8 @@ def _completed(kernel: Kernel) -> Kernel:
         if found is not None:
             launch = found.candidate.launch
             nearest = f"; the nearest, {_text(launch)}, gives {found.order.share:.0%} of C"
+            if found.has_nan:
+                nearest += ", and NaN where a value was never set"
         raise BadSetting(
             f"{kernel.function} needs a launch, and {kernel.file} doesn't state one: give --grid {EXAMPLE_GRID} "
             f"--block 32,32, or others (of {trial.launches} launches that were tried on the emulator, none gives a "
@@ -228,13 +234,30 @@ def _stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
             yield Candidate(labels, replace(kernel.launch, grid=grid), roles)
         return
     launch, unread = kernel.read_launch(labels)
-    if launch.grid and launch.block:
+    if JOINT.search(launch.grid):
+        for grid in _with_axes(launch.grid):
+            yield Candidate(labels, replace(launch, grid=grid), is_of_one_variable=True)
+    elif launch.grid and launch.block:
         yield Candidate(labels, launch)
     elif unread:
         raise BadSetting(
             f"{kernel.function} needs a launch, and {kernel.file} doesn't state one: {'; '.join(unread)}; "
             f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
         )
+
+
+def _with_axes(grid: str) -> list[str]:
+    """The grids that one may be in which a variable stands for several sizes, the likelier first."""
+    likely = ("N", "M", "K")
+    options = list[list[str]]()
+    for part in parts(grid):
+        joint = JOINT.search(part)
+        sizes = sorted(joint[0].split("_or_"), key=likely.index) if joint else [""]
+        options.append([JOINT.sub(size, part) for size in sizes])
+    grids = [*product(*options)]
+    # Two axes of a grid are rarely of one size.
+    grids.sort(key=lambda axes: len({*"".join(axes)} & {*SIZES}), reverse=True)
+    return [", ".join(axes) for axes in grids]
 
 
 def _roles(sizes: Sequence[str]) -> list[dict[str, str]]:
@@ -246,32 +269,46 @@ def _roles(sizes: Sequence[str]) -> list[dict[str, str]]:
 
 def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]:
     """Launches of a kernel that no file launches, and the sides of their tiles: from its constants, and usual ones."""
-    named_numbers = (*kernel.unit.constants.values(), *map(str, kernel.template.values()))
-    constants = sorted({int(n) for n in named_numbers if n.isdigit() and 4 <= int(n) <= 256})
+    named_numbers = {**kernel.unit.constants, **_template(kernel)}
+    numbers = {name: int(text) for name, text in named_numbers.items() if text.isdigit()}
+    constants = sorted({number for number in numbers.values() if 4 <= number <= 256})
     bounds = kernel.definition.bounds
     squares = [f"{side}, {side}" for side in constants if side * side <= MAX_THREADS]
+    usual = [(numbers["BN"], numbers["BM"])] if {"BM", "BN"} <= {*numbers} else []
+    own_block = [
+        str(wide * high // (numbers.get("TM", 1) * numbers.get("TN", 1))) for wide, high in usual
+    ]
     if kernel.launch.block:
         blocks = [kernel.launch.block]
     elif bounds:
         blocks = [bounds]
     else:
-        blocks = list(dict.fromkeys([*squares, *BLOCKS]))
+        blocks = list(dict.fromkeys([*own_block, *squares, *BLOCKS]))
     sizes = Candidate(labels, kernel.launch).sizes
     likely = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*sizes}]
     others = [] if kernel.arguments else permutations(sizes, 2)
     axes = list(dict.fromkeys([*likely, *others])) or [(sizes[0], sizes[0])]
-    names = {**kernel.template}
     for block in blocks:
-        threads = [int(evaluate(part, names)) for part in parts(block)]
+        try:
+            threads = [int(evaluate(part, {**numbers, **kernel.template})) for part in parts(block)]
+        except BadSetting:  # a bound that is computed
+            continue
         own = (threads[0], threads[1] if len(threads) > 1 else 1)
         sides = sorted({32, 64, 128, *constants}, reverse=True)
         # From the largest: a kernel with guards takes more blocks than it needs, too.
-        tiles = dict.fromkeys([*((side, side) for side in sides), own])
+        tiles = dict.fromkeys([*usual, *((side, side) for side in sides), own])
         for (wide, high), (x, y) in product(tiles, axes):
             grid = f"({x} + {wide - 1}) / {wide}, ({y} + {high - 1}) / {high}"
             if kernel.launch.grid:
                 grid = kernel.launch.grid
             yield max(wide, high), Candidate(labels, replace(kernel.launch, grid=grid, block=block))
+
+
+def _template(kernel: Kernel) -> dict[str, str]:
+    """The values of the kernel's template."""
+    _, _, instance = kernel.entry.partition("<")
+    values = parts(instance.rpartition(">")[0])
+    return dict(zip(kernel.definition.template, values, strict=False))
 
 
 class _Trial:
@@ -323,7 +360,8 @@ class _Trial:
             self.compared = max(self.compared, len(orders))
             for order in orders:
                 if order.share >= LEAST_SHARE and (best is None or order.rank > best.order.rank):
-                    best = Found(candidate, order, values, len(orders), is_clean)
+                    has_nan = any(np.isnan(matrix).any() for matrix in after)
+                    best = Found(candidate, order, values, len(orders), is_clean, has_nan)
             if best is not None and best.is_product:
                 return best
         return best
@@ -352,8 +390,9 @@ class _Trial:
                 arguments.append(np.dtype(parameter.dtype).type(value))
         self.launches += 1
         is_clean = True
+        program = replace(self._compiled.program, shared=candidate.launch.shared)
         try:
-            self._device.launch(self._compiled, grid, threads, arguments)
+            self._device.launch(replace(self._compiled, program=program), grid, threads, arguments)
             self._device.synchronize()
         except LaunchFailed as error:
             if isinstance(error, self._too_large):
@@ -439,6 +478,15 @@ def _with_found(kernel: Kernel, found: Found, *, is_launch_stated: bool) -> Kern
             f"grid {words['grid']}; block {launch.block}"
         )
         known["launch"] = "by trial"
+    elif found.candidate.is_of_one_variable:
+        words["grid"] = filled(launch.grid, {} if kernel.arguments else found.order.roles)
+        words["block"] = launch.block
+        words["shared"] = launch.shared
+        warnings.append(
+            "the grid's axes: by trial, the host passes one variable for several sizes: "
+            f"grid {words['grid']}; block {launch.block}"
+        )
+        known["axes"] = "by trial"
     made = Kernel.from_source(**words)
     return replace(
         made,

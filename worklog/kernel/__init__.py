@@ -49,6 +49,7 @@ from worklog.kernel.resources import (
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.signature import (
     EXAMPLE_GRID,
+    JOINT,
     SIZES,
     UNREAD_DOMAIN,
     WIDE,
@@ -61,7 +62,7 @@ from worklog.kernel.solution import Passed, Solution, Solver, find_problem, star
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, types_of
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "LABEL", "LADDER", "LIMITS",
+    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "JOINT", "LABEL", "LADDER", "LIMITS",
     "MAX_THREADS", "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS",
     "UNKNOWN_KERNELS", "UNREAD_DOMAIN", "WARP", "WIDE", "Block", "Buffer", "Compiled", "Device",
     "HostFunction", "Kernel", "LadderCounts", "Launch", "Loaded", "MainLoop", "MemoryCounts",

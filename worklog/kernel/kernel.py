@@ -407,7 +407,8 @@ class Kernel:
     def read_launch(self, labels: Sequence[str]) -> tuple[Launch, list[str]]:
         """The launch that the source states, in terms of labels of sizes, and what of its launches isn't read.
 
-        The launch has no grid and block if none is stated, and if it isn't read.
+        The launch has no grid and block if none is stated, and if it isn't read. Its grid may have a name like
+        "M_or_N": a variable that is passed for both.
 
         labels: "M", "N", "K" or a text that is no size, of each parameter
         """
@@ -422,6 +423,7 @@ class Kernel:
             labels,
             filled(numbers, self.template),
             programs=others,
+            with_joint=True,
         )
         return launch, unread
 

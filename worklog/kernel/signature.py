@@ -27,6 +27,8 @@ LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
 INDICES = ("blockIdx.x", "blockIdx.y")
 LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid tells how it rounds
+# A variable that a launch passes for several sizes: which of them a grid means isn't stated.
+JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 UNREAD_DOMAIN = "the domain in a comment isn't read"
 WIDE = "long "  # before a size that the kernel takes as 64 bits
@@ -390,6 +392,8 @@ def launch(
     values: Sequence[str],
     instance: str,
     programs: Iterable[tuple[str, Unit]] = (),
+    *,
+    with_joint: bool = False,
 ) -> tuple[Launch, str, list[str]]:
     """The launch that a source states, in a comment `grid: …, block: …` or in its host code; where it was read; and
     what wasn't understood. An empty one where it states none, or several.
@@ -397,6 +401,7 @@ def launch(
     instance: arguments of the template, as in "32, 8"
     programs: names and units of files that include the source, whose host code is read if the source's own states no
         launch
+    with_joint: whether a grid is read, too, in which one variable stands for several sizes: as JOINT
     """
     template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
     own = {
@@ -430,9 +435,9 @@ def launch(
         for argument, value in zip(call.arguments, values, strict=False):
             variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", reduced(argument, {}))
             if variable and (size := _size(value)):
-                # One variable for two sizes says nothing of a grid.
                 other = passed.get(variable[1], size)
                 passed[variable[1]] = size if size == other else f"{other}_or_{size}"
+        joint = [size for size in passed.values() if with_joint and JOINT.fullmatch(size)]
         names = {
             name: text
             for name, text in {**launching.names(call), **template}.items()
@@ -446,7 +451,7 @@ def launch(
         grid, block, shared = (*call.configuration, "0", "0")[:3]
         origin = host
         try:
-            read = _readable(entry, sizes(grid, names), sizes(block, names), passed)
+            read = _readable(entry, sizes(grid, names), sizes(block, names), passed, joint)
         except BadSetting as error:
             return str(error).partition(": use integers")[0]
         try:
@@ -555,11 +560,18 @@ def _size(value: str) -> str:
 
 
 def _readable(
-    function: str, grid: Sequence[str], block: Sequence[str], own: Mapping[str, str]
+    function: str,
+    grid: Sequence[str],
+    block: Sequence[str],
+    own: Mapping[str, str],
+    joint: Sequence[str] = (),
 ) -> Launch:
-    """The launch of reduced sizes, whose names `own` maps to M, N and K. Raises BadSetting."""
+    """The launch of reduced sizes, whose names `own` maps to M, N and K. Raises BadSetting.
+
+    joint: names like "M_or_N" that the grid may have
+    """
     texts = []
-    for dimensions, names in ((grid, dict.fromkeys(SIZES, 1)), (block, {})):
+    for dimensions, names in ((grid, dict.fromkeys([*SIZES, *joint], 1)), (block, {})):
         shown = [filled(size, own) for size in dimensions]
         while len(shown) > 1 and shown[-1] == "1":
             shown.pop()
