@@ -39,7 +39,7 @@ def test_the_order_that_gives_a_product_is_taken_and_shown():
     assert kernel.arguments == ("A", "B", "C", "M", "N", "K")
     assert (kernel.grid, kernel.block) == ("(N + 15) / 16, (M + 15) / 16", "16, 16")
     [line] = [line for line in kernel.adapted if line.startswith("order: by trial")]
-    assert re.search(r"the only one of 48 .* 256x384x128; --args 'A,B,C,M,N,K' states it", line)
+    assert re.search(r"the only one of 48 .* 64x96x32; --args 'A,B,C,M,N,K' states it", line)
     assert kernel.found == {"order": "by trial"} and not kernel.warnings
     assert passes(kernel)
 
@@ -115,7 +115,7 @@ def test_what_the_host_states_is_not_repaired():
     assert kernel.grid == "(M + 15) / 16, (N + 15) / 16" and not passes(kernel)
     assert kernel.arguments == ("A", "B", "C", "M", "N", "K")
     assert re.search(
-        r"order: by trial, 67 % of C at 256x384x128 are right",
+        r"order: by trial, 67 % of C at 64x96x32 are right",
         str(kernel.adapted).replace("67%", "67 %"),
     )
 

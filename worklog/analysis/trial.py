@@ -21,16 +21,16 @@ from worklog.kernel import EXAMPLE_GRID, JOINT, MAX_THREADS, SIZES, WIDE, Kernel
 from worklog.kernel import kernel_of as kernel_as_read
 from worklog.kernel.source import evaluate, filled, parts
 
-# Of the labels M, N and K; the second for tiles that the first one is no multiple of.
-LENGTHS = ((256, 384, 128), (512, 1024, 256))
-SHORT = (64, 96, 32)  # for tiles up to 32
+# Of the labels M, N and K; each for tiles that the one before is no multiple of.
+SHORT, LONG, LONGEST = (64, 96, 32), (256, 384, 128), (512, 1024, 256)
+LENGTHS = (SHORT, LONG, LONGEST)
 SCALARS = (2.0, 3.0)  # of the float parameters, in their order
 LARGEST = 3  # of a matrix's integers: sums of a thousand products are exact
 SPREAD = 16  # rows of C that are compared before all of it is
 LEAST_SHARE = 0.2  # of C that must be right for an order to be named
 MOST_LAUNCHES = 60
 MOST_SHORT = 40  # of these, at the SHORT lengths
-MOST_INSTRUCTIONS = 1e8  # of warps, in all launches: about 4 seconds
+MOST_INSTRUCTIONS = 5e7  # of warps, in all launches: some seconds
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
 FLOAT = "float"  # the label of a float parameter
 COLUMNS = ((False, False), (False, True), (True, False), (True, True))
@@ -132,7 +132,7 @@ def _completed(kernel: Kernel) -> Kernel:
     labelings = [*_labelings(kernel)]
     stated = [*chain.from_iterable(_stated_candidates(kernel, labels) for labels in labelings)]
     if stated:
-        found = trial.search(stated)
+        found = trial.search(stated, is_stated=True)
         if found is None:
             raise BadSetting(
                 f"{kernel.file}: {kernel.function}: none of {trial.compared} orders of its parameters gives a "
@@ -163,10 +163,10 @@ def _search_launch(kernel: Kernel, trial: _Trial, labelings: Sequence[Labels]) -
         (short if tile <= SHORT[-1] else long).append(candidate)
     found = trial.search(short, [SHORT], MOST_SHORT)
     if found is None or not found.is_product:
-        return trial.search(long, LENGTHS[:1]) or found
+        return trial.search(long, [LONG]) or found
     # A kernel with guards takes more blocks than it needs: its tile may be larger.
     block = found.candidate.launch.block
-    larger = trial.search([c for c in long if c.launch.block == block], LENGTHS[:1])
+    larger = trial.search([c for c in long if c.launch.block == block], [LONG])
     return larger if larger is not None and larger.is_product else found
 
 
@@ -335,8 +335,13 @@ class _Trial:
         candidates: Iterable[Candidate],
         lengths: Sequence[tuple[int, ...]] = LENGTHS,
         most: int = MOST_LAUNCHES,
+        *,
+        is_stated: bool = False,
     ) -> Found | None:
-        """The first launch whose result is a product, else the one that is nearest to one, if any is near."""
+        """The first launch whose result is a product, else the one that is nearest to one, if any is near.
+
+        is_stated: whether a user or the file states the launch, which then may make errors
+        """
         best: Found | None = None
         seen = set[tuple[Any, ...]]()
         for candidate, numbers in product([*candidates], lengths):
@@ -362,7 +367,8 @@ class _Trial:
                 if order.share >= LEAST_SHARE and (best is None or order.rank > best.order.rank):
                     has_nan = any(np.isnan(matrix).any() for matrix in after)
                     best = Found(candidate, order, values, len(orders), is_clean, has_nan)
-            if best is not None and best.is_product:
+            # With a stated launch, an error is a matter of the check.
+            if best is not None and best.order.share == 1 and (best.is_clean or is_stated):
                 return best
         return best
 
