@@ -84,6 +84,8 @@ def test_more_integers_than_sizes_are_sizes_again_or_what_the_host_passes():
     source = source.replace("< columns", "< columnsOf2").replace("inner", "columnsOf1")
     kernel = found(f"// grid: 24, 24, block: 16, 16\n{source}")
     assert kernel.arguments[3:] in [("M", "K", inner, "N") for inner in "MNK"]
+    said = str(kernel.adapted)
+    assert "the first that gives A·B at 64x96x32, and others may" in said and "only" not in said
     step = f"__global__ void f({POINTERS}, int M, int N, int K, int step, int width) {BODY}"
     step = step.replace("rows", "M").replace("columns", "step").replace("inner", "width")
     launched = """void run(float* a, float* b, float* c, int m, int n, int k) {
@@ -189,6 +191,18 @@ def test_the_verdict_and_the_run_say_what_was_found(tmp_path):
     assert report.exit_code == 0 and "· order: by trial" in report.stdout
     kernel = completed(Kernel.from_file(tmp_path / "mine.cu"))
     assert kernel.describe()["found"] == {"order": "by trial"}
+
+
+def test_where_a_header_was_found_is_still_said_after_a_trial(tmp_path):
+    (tmp_path / ".git").mkdir()
+    for folder in ("include", "src"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "include" / "side.h").write_text("#define SIDE 16\n")
+    host = HOST.replace("t(16, 16)", "t(SIDE, SIDE)")
+    (tmp_path / "src" / "mine.cu").write_text(f'#include "side.h"\n{TEXTBOOK} {BODY} {host}')
+    kernel = completed(Kernel.from_file(tmp_path / "src" / "mine.cu"))
+    assert kernel.found and any(line.startswith("side.h: from ") for line in kernel.adapted)
+    assert "the names don't say" not in str(kernel.adapted)
 
 
 def test_one_variable_for_several_sizes_says_nothing_of_the_axes_and_they_are_tried():

@@ -89,6 +89,7 @@ class Found:
 
     lengths: of the labels
     compared: orders
+    fitting: of these, those that explain all of C
     is_clean: whether the emulator found no error in the launch
     has_nan: whether the launch wrote NaN
     """
@@ -97,6 +98,7 @@ class Found:
     order: Order
     lengths: Mapping[str, int]
     compared: int
+    fitting: int
     is_clean: bool
     has_nan: bool
 
@@ -363,10 +365,11 @@ class _Trial:
                 break
             orders = fitting(before, after, candidate, values)
             self.compared = max(self.compared, len(orders))
+            exact = sum(order.share == 1 for order in orders)
             for order in orders:
                 if order.share >= LEAST_SHARE and (best is None or order.rank > best.order.rank):
                     has_nan = any(np.isnan(matrix).any() for matrix in after)
-                    best = Found(candidate, order, values, len(orders), is_clean, has_nan)
+                    best = Found(candidate, order, values, len(orders), exact, is_clean, has_nan)
             # With a stated launch, an error is a matter of the check.
             if best is not None and best.order.share == 1 and (best.is_clean or is_stated):
                 return best
@@ -494,10 +497,13 @@ def _with_found(kernel: Kernel, found: Found, *, is_launch_stated: bool) -> Kern
         )
         known["axes"] = "by trial"
     made = Kernel.from_source(**words)
+    # Without an order, the first line says what isn't clear.
+    before = kernel.adapted if kernel.arguments else kernel.adapted[1:]
+    kept = [line for line in before if line not in made.adapted]
     return replace(
         made,
         name=kernel.name,
-        adapted=(*made.adapted, *lines),
+        adapted=(*made.adapted, *kept, *lines),
         warnings=(*warnings, *made.warnings),
         found=known,
     )
@@ -507,10 +513,14 @@ def _reason(found: Found) -> str:
     """Why an order was taken."""
     at = "x".join(str(found.lengths[size]) for size in SIZES)
     order = found.order
+    sizes = [label for label in found.candidate.labels if label in SIZES]
     if order.share < 1:
         reason = f"{order.share:.0%} of C at {at} are right, the most of {found.compared}"
     elif len(found.candidate.sizes) == 1:
         reason = f"not unique (square): taken as row-major, it gives A·B at {at}"
+    elif found.fitting > 1 or len(sizes) > len(found.candidate.sizes):
+        # A parameter that the kernel doesn't use may take any size.
+        reason = f"the first that gives A·B at {at}, and others may"
     else:
         reason = f"the only one of {found.compared} that gives A·B at {at}"
     stored = [name for name, columns in zip("AB", order.by_columns, strict=True) if columns]
