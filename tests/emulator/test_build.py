@@ -190,3 +190,14 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
             native.library.__wrapped__()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("in_a_terminal", [True, False])
+def test_a_terminal_says_once_that_the_core_is_compiled(
+    package, tmp_path, monkeypatch, capsys, in_a_terminal
+):
+    monkeypatch.setattr(build.sys.stderr, "isatty", lambda: in_a_terminal, raising=False)
+    for _ in range(2):
+        build.load(tmp_path / "cache", "")
+    said = capsys.readouterr().err
+    assert said.count("compiling the emulator's core") == in_a_terminal

@@ -164,6 +164,8 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
         caches = {}
         if target:
             caches = {f"ZIG_{which}_CACHE_DIR": f"{made}/zig" for which in ("LOCAL", "GLOBAL")}
+        if sys.stderr.isatty():
+            print("compiling the emulator's core, once on this machine …", file=sys.stderr)
         _run(words, os.environ | caches)
         if not out.is_file():
             raise RuntimeError(
