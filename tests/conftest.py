@@ -104,7 +104,7 @@ def no_nvrtc(monkeypatch):
             "cannot compile CUDA source: no module; install it with: pip install nvidia-cuda-nvrtc"
         )
 
-    monkeypatch.setattr("worklog.emulator.device.compile_cuda", missing)
+    monkeypatch.setattr("worklog.kernel.emulated.compile_cuda", missing)
 
 
 @pytest.fixture

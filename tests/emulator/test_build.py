@@ -137,7 +137,7 @@ def test_a_compiler_that_does_not_work_is_an_error_that_says_so(
         path.chmod(0o755)
     monkeypatch.setenv("CC", str(path) if command.isupper() else command)
     monkeypatch.setattr(build, "COMPILE_S", 0.5)
-    monkeypatch.setattr(native, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setenv("WORKLOG_CACHE", str(tmp_path / "cache"))
     with pytest.raises(WorklogError, match=COMPILERS[command]):
         native.library.__wrapped__()
     assert not (tmp_path / "cache").exists() or not os.listdir(tmp_path / "cache")
@@ -182,7 +182,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_it(
     file.touch()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     cache = {"File exists": file, "Not a directory": file / "worklog"}.get(reason, tmp_path / "cache")  # fmt: skip
-    monkeypatch.setattr(native, "cache_folder", lambda: cache)
+    monkeypatch.setenv("WORKLOG_CACHE", str(cache))
     if reason == "File too large":
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.emulator.helpers import kernel, run
 from tests.emulator.launches import launched
-from worklog.emulator import BadLaunch, BudgetExceeded, EmulatedDevice, Result
+from worklog.emulator import BadLaunch, BudgetExceeded, Result
 from worklog.kernel.device import Program
+from worklog.kernel.emulated import EmulatedDevice
 
 HEAD = "  const int t = threadIdx.x, b = blockIdx.x, n = blockDim.x;\n"
 

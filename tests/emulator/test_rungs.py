@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import gemm, integers, product, rung_kernel, smallest
-from worklog.emulator import EmulatedDevice
-from worklog.kernel import LIMITS
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.rungs import FP32, equal_shares, ragged
+from worklog.limits import LIMITS
 from worklog.problem.gemm import Shape
 
 NAMES = [r.name for r in LADDER]

@@ -9,9 +9,9 @@ import pytest
 from tests.emulator import helpers
 from tests.emulator.helpers import integers
 from worklog.analysis.tensor_products import tensor_product
-from worklog.emulator import EmulatedDevice
 from worklog.gate.precision import RANK, PrecisionReference, classify
 from worklog.kernel.device import Runnable
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.kernel.rungs import split
 from worklog.problem.gemm import Float32, Shape

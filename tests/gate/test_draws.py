@@ -14,11 +14,11 @@ import pytest
 from tests.gate.kernels import sequential
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
 from tests.noted import keep, require_as_noted
-from worklog.emulator import EmulatedDevice
 from worklog.gate import Memory, SgemmChecker, exact
 from worklog.gate.edges import mistake_in
 from worklog.gate.search import Search
 from worklog.kernel import rung
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem.gemm import Domain, Shape
 
 DRAWS = Path(__file__).with_name("draws")

@@ -8,11 +8,11 @@ import pytest
 
 from tests.gate.kernels import cut, epilogue, in_127_steps, product, without_a_term
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem, contents
-from worklog.emulator.device import EmulatedDevice
 from worklog.gate import SgemmChecker
 from worklog.gate.checker import PROGRAMS, LaunchProbe
 from worklog.gate.checker import check_plausible as plausible
 from worklog.gate.sgemm import BLOCK, DIFFER, LEAST, REPEATED
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Float32, Shape

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from worklog.emulator import EmulatedDevice
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.precision import (
     MIXED,
@@ -17,6 +16,7 @@ from worklog.gate.precision import (
     not_as_fp32,
 )
 from worklog.kernel import Kernel
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.problem import Float32
 from worklog.runs.records import Stage

@@ -14,7 +14,7 @@ import pytest
 from tests.emulator.helpers import HEAD
 from tests.gate.kernels import sequential
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
-from worklog.emulator import EmulatedDevice, build, load
+from worklog.emulator import load
 from worklog.emulator.coverage import Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import Memory, exact, search
@@ -22,6 +22,7 @@ from worklog.gate.edges import check_edge_shapes, check_old_c, mistake_in
 from worklog.gate.search import check_rare_paths
 from worklog.gate.words import condition as named
 from worklog.kernel import Kernel, Program, rung
+from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.problem import Domain, Shape
 from worklog.runner.check import Checked, check
 from worklog.runs.records import NeverRan
@@ -384,7 +385,7 @@ def test_the_long_way_of_a_division_is_no_path_of_its_own():
     """The compiler divides numbers of 64 bits as such of 32 where they are small."""
     text = 'extern "C" __global__ void k(long long* x, long long a, long long b) { if (a > 7) x[0] = a / b; }'
     compiled = build(Program("k.cu", text, "k"))[0]
-    coverage = Coverage(load(compiled.ptx, compiled.symbol), ("x", "a", "b"), (32,))
+    coverage = Coverage(load(compiled.ptx, compiled.symbol), ("", "", ""), (32,))
     branches = [i.pc for i in coverage.kernel.instructions if i.parts[0] == "bra" and i.guard]
     divided = [coverage.divides((pc, held)) for pc in branches for held in (False, True)]
     assert len(branches) == 2 and divided.count(True) == 1

@@ -14,8 +14,8 @@ import numpy as np
 
 from worklog.gpu.cuda import CudaKernel
 from worklog.gpu.device import gpu
-from worklog.kernel import LIMITS
 from worklog.kernel.device import Program
+from worklog.limits import LIMITS
 
 
 def architecture() -> str:

@@ -10,11 +10,11 @@ import pytest
 
 from tests.emulator.helpers import product
 from tests.kernel.test_passes import TWO, mistaken
-from worklog.emulator import EmulatedDevice
 from worklog.errors import LaunchFailed
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel.best import table
 from worklog.kernel.device import Program
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import LADDER, TENSOR
 from worklog.kernel.rungs import FP32, SPLIT_TILES, any_shape, split
 from worklog.problem.gemm import Shape, random_inputs

@@ -18,9 +18,9 @@ from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION
 from worklog.harness import calibration as harness
 from worklog.harness.calibration import calibrate, certificate
-from worklog.kernel import LIMITS
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.limits import LIMITS
 from worklog.runs import allowed_us, recorded_run
 
 

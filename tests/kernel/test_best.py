@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 import worklog
 from worklog.analysis.prediction import predict
-from worklog.emulator import EmulatedDevice, load
+from worklog.emulator import load
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.kernel import best, resources
 from worklog.kernel.best import BULK, candidates, choose, fp32_bound, table
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.rungs import any_shape, sliced
 from worklog.problem.gemm import Domain, Shape

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worklog.errors import WorklogError
-from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel, kernels_dir, occupancy
+from worklog.kernel import FP32, LADDER, RUNGS, TENSOR, Kernel, kernels_dir
 from worklog.kernel import source as sources
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.rungs import equal_shares, ragged, ragged_at, split
 from worklog.kernel.source import evaluate
+from worklog.limits import occupancy
 from worklog.problem.gemm import Domain, Shape
 
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"

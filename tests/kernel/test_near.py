@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from worklog.emulator.device import build
 from worklog.errors import CompileFailed
 from worklog.kernel import Kernel
+from worklog.kernel.emulated import build
 from worklog.kernel.near import MOST_BYTES
 
 PARAMETERS = "const float* A, const float* B, float* C, int M, int N, int K"

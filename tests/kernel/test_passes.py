@@ -12,13 +12,12 @@ from tests.gate.numpy_device import NumpyDevice, NumpySubject
 from tests.runner.test_launches import KINDS, SETS, correct
 from tests.virtual.session import once
 from worklog.analysis.prediction import bound
-from worklog.emulator import EmulatedDevice
-from worklog.emulator.device import EmulatedFault
 from worklog.gate import SgemmChecker, compile_for
 from worklog.gate.edges import check_state
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
 from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
+from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.kernel.signature import LADDER, Launch
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.launches import Loop, Pool, Trespass, elements

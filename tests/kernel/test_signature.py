@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.helpers import SIGNATURE
-from worklog.emulator.device import build
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
+from worklog.kernel.emulated import build
 from worklog.kernel.nvrtc import prepared, read_unit
 from worklog.kernel.preprocessor import preprocessed
 from worklog.problem.gemm import Domain, Shape

@@ -19,9 +19,10 @@ from tests.notebooks.cells import text_of
 from tests.record.cluster import seconds, shares
 from tests.record.notebooks import notebook_of, sources
 from worklog.harness.sampling import CLOCK_TOLERANCE
-from worklog.kernel import memory_counts, occupancy
+from worklog.kernel import memory_counts
 from worklog.lab.readings import Answers, grid_runs
 from worklog.lab.rungs import fetched_ahead
+from worklog.limits import occupancy
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
 from worklog.runs import CHAPTERS, CUBLAS, Measurement, Run, recorded_run, recordings

@@ -25,11 +25,11 @@ from tests.record import recording
 from worklog.emulator import UnsupportedInstruction, load
 from worklog.emulator.core import enum
 from worklog.emulator.core.decode import decoded
-from worklog.emulator.device import build
 from worklog.emulator.program import program_of
 from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Compiled, Kernel
 from worklog.kernel.device import Program
+from worklog.kernel.emulated import build
 from worklog.kernel.signature import launches_of
 from worklog.kernel.source import UNCLEAR, reduced, uncommented
 from worklog.kernel.unit import read

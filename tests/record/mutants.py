@@ -29,10 +29,10 @@ import click
 import pandas as pd
 
 from tests.record import recording
-from worklog.emulator.device import build
 from worklog.errors import CompileFailed, WorklogError
 from worklog.gate import edge_shapes
 from worklog.kernel import Compiled, Kernel
+from worklog.kernel.emulated import build
 from worklog.kernel.ladder import RUNGS
 from worklog.kernel.resources import section
 from worklog.kernel.rungs import equal_shares, split

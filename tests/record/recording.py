@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from worklog.emulator.device import ARCH, label
+from worklog.kernel.emulated import ARCH, label
 from worklog.kernel.nvrtc import nvrtc_version
 
 GITHUB = "https://github.com"

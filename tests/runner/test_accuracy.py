@@ -10,10 +10,10 @@ import pytest
 
 import worklog
 from tests.products import KINDS, Product, drawn, largest_error
-from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.best import LEAST_SPLIT_K, U, choose, exact_bound, fp32_bound, split_bound
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.rungs import split
 from worklog.problem import Shape
 

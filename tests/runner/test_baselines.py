@@ -17,11 +17,11 @@ from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU, PEAK_TFLOPS, QUICK, VirtualSession, measure
 from worklog.cli.run import kernel_named
-from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.gate.checker import fp32_roof
 from worklog.gpu.clocks import Peaks
 from worklog.kernel import Kernel, rung
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
 from worklog.runner.launches import Loop, Trespass
 from worklog.runner.measure import Job, jobs_of, require_measurable

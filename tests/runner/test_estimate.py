@@ -6,9 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from worklog.emulator import BUDGET, EmulatedDevice
+from worklog.emulator import BUDGET
 from worklog.emulator.core import native
 from worklog.kernel import kernel_of
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
 from worklog.runner import check as checks
 from worklog.runner import estimate

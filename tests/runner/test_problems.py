@@ -13,9 +13,9 @@ from click.testing import Result
 from tests.helpers import typed
 from worklog import Problem
 from worklog.cli import main
-from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting
 from worklog.gate import check_cases
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.solution import Solution, find_problem
 from worklog.problem import PROBLEMS
 from worklog.runner.check import small_cases

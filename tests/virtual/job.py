@@ -7,7 +7,7 @@ from typing import Any
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession
-from worklog.emulator import EmulatedDevice
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.runner import check, child, worker
 
 

@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.analysis.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
-from worklog.emulator import ARCH, WARP, Site
+from worklog.emulator import Site
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
+from worklog.kernel.emulated import ARCH
+from worklog.limits import WARP
 from worklog.problem import Shape
 
 SECTOR, BANKS = 32, 32  # bytes; of 4 bytes

@@ -9,18 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import (
-    FIRST_ADDRESS,
-    SPACING,
-    WARP,
-    EmulatedDevice,
-    Result,
-    Site,
-    launch,
-    plain_name,
-)
+from worklog.emulator import FIRST_ADDRESS, SPACING, Result, Site, launch, plain_name
 from worklog.emulator import Kernel as Code
 from worklog.kernel import Kernel, Program
+from worklog.kernel.emulated import EmulatedDevice
+from worklog.limits import WARP
 from worklog.problem import Shape
 
 Lanes = NDArray[np.int64]

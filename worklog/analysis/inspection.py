@@ -13,28 +13,11 @@ import numpy as np
 
 from worklog import emulator
 from worklog.analysis.prediction import WHOLE, predict
-from worklog.emulator import (
-    ARCH,
-    RESOURCES,
-    Counts,
-    EmulatedDevice,
-    Finding,
-    NotPredictable,
-    build,
-    load,
-)
+from worklog.emulator import Counts, Finding, NotPredictable, load
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import (
-    LIMITS,
-    RUNGS,
-    Compiled,
-    Kernel,
-    MainLoop,
-    Occupancy,
-    loop_of,
-    no_sass,
-    occupancy,
-)
+from worklog.kernel import RUNGS, Compiled, Kernel, MainLoop, loop_of, no_sass
+from worklog.kernel.emulated import ARCH, RESOURCES, EmulatedDevice, build
+from worklog.limits import LIMITS, Occupancy, occupancy
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 

@@ -20,7 +20,6 @@ from html import escape
 from itertools import product
 from typing import Any
 
-from worklog import emulator
 from worklog.emulator import (
     BUDGET,
     BadLaunch,
@@ -30,6 +29,7 @@ from worklog.emulator import (
     NotPredictable,
     Pointer,
     Result,
+    caveats,
     combined,
     launch,
     load,
@@ -37,7 +37,8 @@ from worklog.emulator import (
 from worklog.emulator import Kernel as Code
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gpu import device
-from worklog.kernel import LADDER, WARP, Kernel, MemoryCounts, memory_counts
+from worklog.kernel import LADDER, Kernel, MemoryCounts, emulated, memory_counts
+from worklog.limits import WARP
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu, Run, Table, duration, recorded_run
 
@@ -244,8 +245,8 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
             _limits(blocks, shape, gpu, counts, first),
             counts,
         )
-    built, label = emulator.build(kernel.program, gpu.arch)
-    with emulator.naming(kernel.program):
+    built, label = emulated.build(kernel.program, gpu.arch)
+    with emulated.naming(kernel.program):
         parsed = load(built.ptx, built.symbol, built.shared_accesses)
         x, y, *_ = kernel.blocks(shape)
         m, n = (
@@ -263,7 +264,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     limits = _limits(blocks, shape, gpu, counts, alone.numbers)
     if parsed.assembled is False:  # the assembler may have joined them to fewer
         del limits[SHARED]
-    return Bound(kernel.name, shape, gpu.name, label, limits, counts, emulator.caveats(parsed))
+    return Bound(kernel.name, shape, gpu.name, label, limits, counts, caveats(parsed))
 
 
 def _limits(

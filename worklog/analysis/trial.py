@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.kernel import EXAMPLE_GRID, JOINT, MAX_THREADS, SIZES, WIDE, Kernel, Launch, named
+from worklog.kernel import EXAMPLE_GRID, JOINT, SIZES, WIDE, Kernel, Launch, named
 from worklog.kernel import kernel_of as kernel_as_read
 from worklog.kernel.source import evaluate, filled, parts
+from worklog.limits import MAX_THREADS
 
 # Of the labels M, N and K; each for tiles that the one before is no multiple of.
 SHORT, LONG, LONGEST = (64, 96, 32), (256, 384, 128), (512, 1024, 256)
@@ -321,7 +322,8 @@ class _Trial:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        from worklog.emulator import EmulatedDevice, TooLarge  # here: few commands need it
+        from worklog.emulator import TooLarge  # here: few commands need it
+        from worklog.kernel.emulated import EmulatedDevice
 
         self.kernel = kernel
         self.declared = kernel.definition.parameters

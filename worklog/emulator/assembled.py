@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target
 from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, Sym, size_of
-from worklog.kernel import Widths
 
+Widths = tuple[tuple[str, int], ...]  # number of shared accesses by name and width
 WIDE, HALF, WORD = 16, 8, 4
 PLAIN = {"ld", "st", "shared", "shared::cta", "weak", "v2"}
 MOST_INSTRUCTIONS = 100_000  # of all unrolled kernels that are tried: half a second

@@ -30,7 +30,6 @@ from worklog.emulator.ptx import (
     Special,
     Sym,
 )
-from worklog.kernel import is_computed
 
 ROWS = 1024  # of one launch: one block
 SLOT = 8  # bytes of a value in the table
@@ -79,7 +78,8 @@ class Judge:
 
 @dataclass(eq=False)
 class Coverage:
-    """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A". seen: its choices in
+    """Of one kernel with one block. names: of what its parameters take, as "M", "alpha" or "A", and ""
+    for anything else. seen: its choices in
     all launches, as a Result has them; told: in those that show that a scalar is wrong, or that A or B is shortened.
     ran: whether a thread reached each instruction. instructions: of warps, that judging took so far.
     """
@@ -260,7 +260,7 @@ class Coverage:
         ):
             place = [param.name for param in self.kernel.params].index(last.base.name)
             name = self.names[place]
-            return UNKNOWN if is_computed(name) else name.removeprefix("long ")
+            return name or UNKNOWN
         if (
             row.memory
             or row.effects

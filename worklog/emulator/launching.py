@@ -26,7 +26,6 @@ from worklog.emulator.program import Program, Site, load_variables, program_of
 from worklog.emulator.ptx import Array, Kernel, Param
 from worklog.emulator.reports import (
     INVALID,
-    WARP,
     Access,
     BadLaunch,
     Batch,
@@ -35,7 +34,7 @@ from worklog.emulator.reports import (
     TooLarge,
     total,
 )
-from worklog.kernel import MAX_THREADS, TOO_MANY_BLOCKS, occupancy
+from worklog.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor

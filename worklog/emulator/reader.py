@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from worklog.emulator.assembled import as_assembled
+from worklog.emulator.assembled import Widths, as_assembled
 from worklog.emulator.calls import linked, matching_brace
 from worklog.emulator.ptx import (
     SPECIALS,
@@ -33,7 +33,6 @@ from worklog.emulator.ptx import (
     Vec,
     size_of,
 )
-from worklog.kernel import Widths
 
 MOST_REGISTERS = 1_000_000  # in one declaration
 _TOKEN = re.compile(

@@ -15,7 +15,6 @@ from typing import Any
 from worklog.emulator.ptx import Kernel
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
-WARP = 32
 COMPARED = "sm_90"  # where every rung's counts were compared with a GPU's counters: tests/emulator/ncu_*.json
 Triple = tuple[int, int, int]
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words

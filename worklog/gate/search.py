@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import FIRST_ADDRESS, SPACING, EmulatedDevice, TooLarge
+from worklog.emulator import FIRST_ADDRESS, SPACING, TooLarge
 from worklog.emulator.coverage import UNKNOWN, UNKNOWN_FLOAT, WAITED, Choice, Coverage
 from worklog.errors import LaunchFailed, apart
 from worklog.gate import exact, precision
@@ -29,6 +29,7 @@ from worklog.gate.edges import mistake_in
 from worklog.gate.exact import ExactProblem
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.words import Values, condition
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.problem import Shape
 from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 

@@ -34,10 +34,10 @@ from worklog.kernel import (
     Runnable,
     compile_cuda,
     is_computed,
-    types_of,
 )
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
+from worklog.symbols import types_of
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -370,12 +370,12 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
     Raises CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't
     stated.
     """
-    from worklog import emulator  # here: a measurement doesn't need it
+    from worklog.kernel import emulated  # here: a measurement doesn't need it
 
     built: list[tuple[Compiled, str]] = []
     for part in kernel.passes:
         if gpu is None:
-            built.append(emulator.build(part.program))
+            built.append(emulated.build(part.program))
         else:
             built.append((compile_cuda(part.program, gpu.arch), f"live · {gpu.name}"))
         compiled, program = built[-1][0], built[-1][0].program

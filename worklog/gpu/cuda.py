@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from worklog.errors import LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import (
-    TOO_MANY_BLOCKS,
     UNKNOWN_KERNELS,
     Block,
     Program,
@@ -34,6 +33,7 @@ from worklog.kernel import (
     newer_than_the_driver,
     nvidia_library,
 )
+from worklog.limits import TOO_MANY_BLOCKS
 from worklog.problem import Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.

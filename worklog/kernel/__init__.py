@@ -2,7 +2,6 @@
 
 from worklog.kernel.device import (
     COMPILE_OPTIONS,
-    TOO_MANY_BLOCKS,
     UNKNOWN_KERNELS,
     Block,
     Buffer,
@@ -34,18 +33,7 @@ from worklog.kernel.ladder import (
     source_changed,
 )
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
-from worklog.kernel.resources import (
-    LIMITS,
-    MAX_THREADS,
-    WARP,
-    Compiled,
-    MainLoop,
-    Occupancy,
-    Widths,
-    loop_of,
-    no_sass,
-    occupancy,
-)
+from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.signature import (
     EXAMPLE_GRID,
@@ -59,17 +47,17 @@ from worklog.kernel.signature import (
     named,
 )
 from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
-from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder, types_of
+from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "JOINT", "LABEL", "LADDER", "LIMITS",
-    "MAX_THREADS", "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR", "TOO_MANY_BLOCKS",
-    "UNKNOWN_KERNELS", "UNREAD_DOMAIN", "WARP", "WIDE", "Block", "Buffer", "Compiled", "Device",
+    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "JOINT", "LABEL", "LADDER",
+     "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR",
+    "UNKNOWN_KERNELS", "UNREAD_DOMAIN",  "WIDE", "Block", "Buffer", "Compiled", "Device",
     "HostFunction", "Kernel", "LadderCounts", "Launch", "Loaded", "MainLoop", "MemoryCounts",
-    "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "Widths", "at_revision",
+     "Passed", "Program", "Runnable", "Solution", "Solver",  "at_revision",
     "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda", "counters",
     "evaluate", "find_problem", "is_computed", "kernel_of", "kernels_dir", "kernels_in",
     "launch_text", "loop_of", "memory_counts", "moved_from_l2", "named", "new_rung",
-    "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version", "occupancy", "parts",
-    "rung", "source_changed", "source_folder", "sources_in", "starters", "types_of", "words_of",
+    "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version",  "parts",
+    "rung", "source_changed", "source_folder", "sources_in", "starters",  "words_of",
 ]  # fmt: skip

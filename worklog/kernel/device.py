@@ -21,7 +21,6 @@ from worklog.kernel.source import code_lines, parts
 from worklog.problem import FLOAT_BYTES, Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
-TOO_MANY_BLOCKS = "too many blocks in cooperative launch: {:,}, of which {:,} run together"
 Block = int | tuple[int, ...]  # threads per block: along x, and along y and z
 
 

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from worklog.errors import BadSetting, WorklogError, meant
 from worklog.kernel.best import choose
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.resources import WARP
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 from worklog.kernel.source import kernels_dir
+from worklog.limits import WARP
 from worklog.problem import Shape
 from worklog.runs import BadRunFile, Bar, Table, git, recordings
 

@@ -24,16 +24,9 @@ from worklog.errors import BadSetting, CompileFailed, NvrtcMissing, install_comm
 from worklog.kernel.device import COMPILE_OPTIONS, Program
 from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Compiled, shared_widths
-from worklog.kernel.source import (
-    INCLUDE,
-    LINE,
-    blank,
-    demangled,
-    included,
-    needs_sm_90a,
-    uncommented,
-)
+from worklog.kernel.source import INCLUDE, LINE, blank, included, needs_sm_90a, uncommented
 from worklog.kernel.unit import FOR_NVRTC, Spans, Unit, read
+from worklog.symbols import demangled
 
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
 CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the option

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import ctypes
 import operator
 import re
 import warnings
@@ -41,7 +40,6 @@ _OF_SM_90A = re.compile(r"setmaxnreg|wgmma\.|tensormap\.replace|FEAT_SM90")
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast", *TYPES)
 _OF_FLOATS = re.compile(r"\d\.|\b(?:float|double)\b")
 _CEILING = re.compile(r"ceil|cdiv|div_?up", re.IGNORECASE)
-_LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', re.MULTILINE)
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?:\\\n|[^\n])*", re.MULTILINE)
@@ -340,37 +338,6 @@ def code_lines(source: str) -> str:
     """The source without comments and empty lines."""
     bare = uncommented(source)
     return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
-
-
-def loop_line(source: str, first: int, last: int) -> int:
-    """The line where the innermost loop around these lines begins; 0 where there is none."""
-    tree = tree_of(DIRECTIVE.sub(lambda match: blank(match[0]), uncommented(source)))
-    spans = [(loop.start_point[0] + 1, loop.end_point[0] + 1) for loop in nodes(tree, *_LOOPS)]
-    return max((begin for begin, end in spans if begin <= first and last <= end), default=0)
-
-
-def types_of(symbol: str) -> list[str]:
-    """The types of a function's parameters as the compiler names them, such as "float const*"; none for a symbol that
-    doesn't have them, as that of an extern "C" function.
-    """
-    listed = re.search(r"\(([^()]*)\)$", _demangled(symbol))
-    return [kind for kind in parts(listed[1]) if kind] if listed else []
-
-
-def demangled(text: str) -> str:
-    """A text with functions' names in place of the compiler's symbols: lab::gemm of _ZN3lab4gemmEPf."""
-    return re.sub(
-        r"\b_Z[\w$]+",
-        lambda symbol: re.sub(r"^\w+ (?=\S+<)|<.*|\(.*", "", _demangled(symbol[0])),
-        text,
-    )
-
-
-def _demangled(symbol: str) -> str:
-    demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle  # NumPy needs this library, too
-    demangle.restype, demangle.argtypes = ctypes.c_char_p, [ctypes.c_char_p, *3 * [ctypes.c_void_p]]
-    full = demangle(symbol.encode(), None, None, None) if symbol.startswith("_Z") else None
-    return full.decode() if full else symbol
 
 
 def targets(node: Any) -> set[str]:

@@ -19,7 +19,6 @@ from worklog.analysis.prediction import bound, rung_bounds, spread, table
 from worklog.errors import BadSetting
 from worklog.kernel import (
     LADDER,
-    LIMITS,
     RUNGS,
     Kernel,
     MainLoop,
@@ -28,10 +27,10 @@ from worklog.kernel import (
     loop_of,
     memory_counts,
     no_sass,
-    occupancy,
     rung,
     source_changed,
 )
+from worklog.limits import LIMITS, occupancy
 from worklog.problem import Shape
 from worklog.runner.measure import pairs, results
 from worklog.runs import (

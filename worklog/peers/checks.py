@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import EmulatedFault
 from worklog.errors import LaunchFailed
 from worklog.kernel import Device, Runnable
+from worklog.kernel.emulated import EmulatedFault
 from worklog.problem import Float32, Float64, Shape
 
 ROOM, BEHIND = 16384, np.float32(7)  # elements behind each matrix, at least, and their value

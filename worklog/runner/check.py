@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog import emulator, gate
 from worklog.analysis.trial import completed
-from worklog.emulator import ARCH, BUDGET, BudgetExceeded, EmulatedDevice, Finding
+from worklog.emulator import BUDGET, BudgetExceeded, Finding
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
@@ -30,6 +30,7 @@ from worklog.kernel import (
     Solution,
     find_problem,
 )
+from worklog.kernel.emulated import ARCH, EmulatedDevice
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runner import estimate
 from worklog.runs import ErrorMap, Progress, Verdict, silent

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from worklog import gate
-from worklog.emulator import EmulatedDevice
-from worklog.emulator.device import EmulatedBuffer
 from worklog.errors import WorklogError
 from worklog.kernel import Block, Kernel, Runnable
+from worklog.kernel.emulated import EmulatedBuffer, EmulatedDevice
 from worklog.problem import Shape
 
 # The work of a check, in launches at its shape: 20 and 21 were measured of `naive`, 41 of `best`.

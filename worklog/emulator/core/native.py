@@ -19,7 +19,7 @@ from worklog.emulator.program import Program, Site
 from worklog.emulator.ptx import Array, UnsupportedInstruction
 from worklog.emulator.reports import TooLarge
 from worklog.errors import WorklogError, install_command
-from worklog.kernel import cache_folder
+from worklog.runs import own_folder
 
 SLICE = 4_000_000  # instructions until the core returns, for Ctrl-C and progress
 MOST_FRAMES = 1 << 30  # bytes of the frames of calls in the blocks that run together
@@ -32,7 +32,7 @@ GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
 def library() -> Any:
     """Load the core for this CPU, compiled if that hasn't been done. Raises WorklogError."""
     try:
-        return load(cache_folder(), install_command())
+        return load(own_folder("WORKLOG_CACHE", "cache"), install_command())
     except (OSError, RuntimeError, ValueError) as error:
         raise WorklogError(str(error)) from error
 

@@ -5,6 +5,7 @@ the few that are no sentence of it.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from worklog.emulator.program import Program
 from worklog.emulator.ptx import Array, UnsupportedInstruction, plain_name
 from worklog.emulator.reports import Batch, BudgetExceeded, called
 from worklog.emulator.tensor import fragment
-from worklog.kernel.source import loop_line
 
 EVENTS = tuple(enum("event_kind"))
 STATUS = enum("status")
@@ -411,6 +411,19 @@ def end(
     ]  # constants' are odd
     at = f"near instruction {block.stop}"
     if lines:
-        loop = loop_line(batch.source, min(lines), max(lines))
+        loop = _loop_line(batch.source, min(lines)) if around else 0
         at = f"{'in the loop of' if loop else 'near'} line {loop or lines[-1]}: {batch.text(loop or lines[-1])}"
     raise BudgetExceeded(f"{what}thread {thread} of block {where} is still {at}\n{why}")
+
+
+def _loop_line(source: str, first: int) -> int:
+    """The line where a loop begins; 0 if the source doesn't show it.
+
+    first: the first line of the loop's instructions
+    """
+    lines = source.splitlines()[:first]
+    for number in range(len(lines), 0, -1):
+        code = lines[number - 1].partition("//")[0]
+        if re.search(r"\b(?:for|do)\b|(?<!\}) *\bwhile\b", code):
+            return number
+    return 0

@@ -5,11 +5,11 @@ import pytest
 
 from tests.emulator.helpers import HEAD, cuda, kernel, ptx, run
 from worklog.emulator import launch, load
-from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.reports import BadLaunch, TooLarge
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
+from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.problem.gemm import Shape
 
 SHIFT = kernel("  out[threadIdx.x + by] = n;", "float* out, int n, int by")

@@ -26,9 +26,12 @@ from worklog.emulator.ptx import Kernel, UnsupportedInstruction
 from worklog.emulator.reader import load
 from worklog.emulator.reports import BadLaunch, Finding, TooLarge
 from worklog.errors import LaunchFailed, NvrtcMissing, WorklogError
-from worklog.kernel import Block, Compiled, Program, compile_cuda
+from worklog.kernel.device import Block, Program
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.resources import Compiled
+from worklog.kernel.signature import WIDE, is_computed
 
-FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"
+FOLDER = Path(__file__).with_name("ptx")
 INDEX = "index.json"
 ARCH = "sm_90"
 RESOURCES = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")
@@ -220,7 +223,9 @@ class EmulatedDevice:
             sizes = (block,) if isinstance(block, int) else block
             key = kernel.program.sha256, sizes
             if key not in self.coverage:
-                self.coverage[key] = Coverage(kernel.kernel, kernel.program.arguments, sizes)
+                taken = kernel.program.arguments
+                plain = ("" if is_computed(name) else name.removeprefix(WIDE) for name in taken)
+                self.coverage[key] = Coverage(kernel.kernel, tuple(plain), sizes)
             self.coverage[key].add(self.last)
 
     def _watch(self, done: int, blocks: int) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.record import ptx as ship
-from worklog.emulator import EmulatedDevice, device
+from worklog.kernel import emulated
 from worklog.errors import NvrtcMissing, WorklogError
 from worklog.kernel import memory_counts
+from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import nvrtc_version
 
@@ -18,7 +19,7 @@ AGAIN = "compile it again: make ptx"
 
 def kept() -> dict[str, Any]:
     """The index of the package."""
-    index: dict[str, Any] = json.loads((device.FOLDER / device.INDEX).read_text(encoding="utf-8"))
+    index: dict[str, Any] = json.loads((emulated.FOLDER / emulated.INDEX).read_text(encoding="utf-8"))
     return index
 
 
@@ -31,7 +32,7 @@ def require_same_nvrtc() -> None:
 def test_it_belongs_to_the_sources_in_kernels_and_each_module_is_there_once():
     there = [(entry["ptx"], entry["sha256"]) for entry in kept()["programs"]]
     assert there == [(f"{name}.ptx", program.sha256) for name, program in ship.programs()], AGAIN
-    files = {path.name: path.read_text(encoding="utf-8") for path in device.FOLDER.glob("*.ptx")}
+    files = {path.name: path.read_text(encoding="utf-8") for path in emulated.FOLDER.glob("*.ptx")}
     assert files.keys() == {name for name, _ in there} and len(set(files.values())) == len(files), (
         AGAIN
     )
@@ -57,12 +58,12 @@ def test_other_source_still_needs_the_compiler_and_a_missing_file_is_an_error(
         NvrtcMissing,
         match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them",
     ):
-        device.build(replace(program, source=program.source + "\n"))
+        emulated.build(replace(program, source=program.source + "\n"))
     with pytest.raises(NvrtcMissing, match="for sm_80 is not among them"):
-        device.build(program, "sm_80")
-    monkeypatch.setattr(device, "FOLDER", tmp_path)
+        emulated.build(program, "sm_80")
+    monkeypatch.setattr(emulated, "FOLDER", tmp_path)
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
-        device.build(program)
+        emulated.build(program)
 
 
 def test_the_shipped_memory_counts_are_counted_from_it():
