@@ -382,6 +382,11 @@ def _without_host(source: str, unneeded: Spans, own: Mapping[str, str]) -> str:
     return "".join(out)
 
 
+def host_header(text: str, unit: Unit) -> str:
+    """Return a header for host code that is compiled for the device, in which macros are expanded."""
+    return _prelude(text, (), unit, standard=False)
+
+
 def missing(program: Program) -> list[str]:
     """Return the headers that a program was compiled without, because no folder has them."""
     found = re.findall(rf"^[ \t]*{_MISSING}(.+)$", program.whole, re.MULTILINE)

@@ -48,7 +48,7 @@ _HOST = re.compile(
     r"|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b"
     r"|\b(?:torch|at|pybind11)::|\bpthread_\w+|\btime(?:val|spec)\b"
 )
-_NAMESPACES = ("nvcuda", "cooperative_groups", "cub", "cuda", "cute", "cutlass")  # of device code
+NAMESPACES = ("nvcuda", "cooperative_groups", "cub", "cuda", "cute", "cutlass")  # of device code
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\n|[^\n])*)", re.MULTILINE)
 FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for NVRTC needs no help
 _TYPES = {
@@ -157,11 +157,14 @@ class Piece:
     text: int  # number of the text
     start: int  # place in the text
     end: int
-    names: frozenset[str]  # that it defines; none if device code can't use it
+    span: tuple[int, int]  # place in the text that macros expand to
+    names: frozenset[str]  # that it defines
+    is_for_host: bool  # device code can't use it
     mentions: frozenset[str]  # words of its code
     operands: frozenset[str] | None  # words of an operator's parameters; None for another piece
     code: str  # as macros expand it, without left_out
     left_out: tuple[tuple[int, int], ...]  # places of a structure's members that are for the host
+    host_members: tuple[tuple[int, int], ...]  # the same in the text that macros expand to
 
     def is_for(self, names: Set[str], defined: Set[str]) -> bool:
         """Return whether it is an operator of types that are needed.
@@ -183,6 +186,7 @@ class Unit:
     macros: Mapping[str, frozenset[str]]  # words of what each stands for
     instances: tuple[str, ...]  # explicit instantiations
     texts: tuple[bool, ...]  # of each header and of the source, whether it stays as it is
+    root: Any  # of the tree of all texts, as macros expand them
 
     def unneeded(self, entry: str) -> list[Spans]:
         """Return what a kernel doesn't need, for each header and the source.
@@ -210,16 +214,20 @@ class Unit:
         entry: the kernel
         """
         _, names = self._needed(entry)
-        own = {*self.macros}.union(*(piece.names for piece in self.pieces))
-        others = {*other.macros}.union(*(piece.names for piece in other.pieces))
+        own = {*self.macros}.union(*(piece.names for piece in self._of_device()))
+        others = {*other.macros}.union(*(piece.names for piece in other._of_device()))
         # Operators of types that both know, such as float4.
         has_operators = any(piece.is_for(frozenset(), others) for piece in other.pieces)
         return has_operators or not others.isdisjoint(names - own)
 
+    def _of_device(self) -> Iterator[Piece]:
+        """Yield the pieces that device code can use."""
+        return (piece for piece in self.pieces if not piece.is_for_host)
+
     def _needed(self, entry: str) -> tuple[set[Piece], set[str]]:
         """Return the pieces that a kernel needs: each that defines a name which it mentions; and these names."""
         defining = defaultdict[str, list[Piece]](list)
-        for piece in self.pieces:
+        for piece in self._of_device():
             for name in piece.names:
                 defining[name].append(piece)
         needed = {piece for piece in self.pieces if self.texts[piece.text]}
@@ -288,7 +296,7 @@ class _Reader:
         self.functions: list[Definition] = []
         self.types = dict[str, str]()  # by typedef and using; of a structure, ""
         self.host_types = set[str]()  # names of types for the host
-        self.namespaces = {*_NAMESPACES}
+        self.namespaces = {*NAMESPACES}
         self.pieces: list[Piece] = []
         self.constants = {name: value for name, value in self.code.macros.items() if value}
         tree = tree_of(self.code.text)
@@ -310,6 +318,7 @@ class _Reader:
             macros,
             tuple(self.instances),
             (*stay, False),
+            tree,
         )
 
     def _text(self, piece: Piece) -> str:
@@ -408,7 +417,7 @@ class _Reader:
             uncommented(_without(self.whole[start:end], start, places))
         )
         is_for_host = self._is_for_the_host(inner)
-        names = frozenset[str]() if is_for_host else _defined(inner)
+        names = _defined(inner)
         if is_for_host and inner.type in ("alias_declaration", "type_definition", *_RECORDS):
             self.host_types |= _defined(inner)
         function = _function_declarator(inner)
@@ -424,7 +433,19 @@ class _Reader:
             names = frozenset[str]()
         left_out = tuple((first - origin, last - origin) for first, last in places)
         self.pieces.append(
-            Piece(text, start - origin, end - origin, names, mentions, operands, code, left_out)
+            Piece(
+                text=text,
+                start=start - origin,
+                end=end - origin,
+                span=whole.byte_range,
+                names=names,
+                is_for_host=is_for_host,
+                mentions=mentions,
+                operands=operands,
+                code=code,
+                left_out=left_out,
+                host_members=tuple(own.byte_range for own in members),
+            )
         )
 
     def _host_members(self, record: Any) -> Iterator[Any]:

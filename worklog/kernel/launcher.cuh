@@ -1,0 +1,167 @@
+// Host code as device code, so that it can be run: a launch is a call of a function that records it.
+#pragma once
+
+// Of the standard library, what grids are computed with.
+namespace std {
+using ::abs;
+using ::ceil;
+using ::floor;
+using ::log2;
+using ::pow;
+using ::round;
+using ::sqrt;
+using ::size_t;
+
+template <typename T>
+__device__ constexpr const T& max(const T& a, const T& b) {
+  return a < b ? b : a;
+}
+template <typename T>
+__device__ constexpr const T& min(const T& a, const T& b) {
+  return b < a ? b : a;
+}
+}  // namespace std
+
+namespace worklog {
+
+constexpr int MOST_TEMPLATE = 16, MOST_ARGUMENTS = 32;
+
+struct Record {
+  unsigned long long kernel, shared;
+  unsigned long long grid[3], block[3];
+  unsigned long long values[MOST_TEMPLATE];  // of the template's parameters
+  unsigned long long arguments[MOST_ARGUMENTS];
+};
+
+// Each block is a run of the host code with inputs of its own.
+__device__ const long long* all_inputs;
+__device__ Record* all_records;
+__device__ unsigned* launches;
+__device__ int inputs_of_a_run, most_launches;
+
+__device__ inline void begin(const long long* inputs, int count, Record* records, unsigned* counts,
+                             int most) {
+  all_inputs = inputs;
+  inputs_of_a_run = count;
+  all_records = records;
+  launches = counts;
+  most_launches = most;
+}
+
+template <typename T = int>
+__device__ T input(int number) {
+  return (T)all_inputs[(unsigned long long)blockIdx.x * inputs_of_a_run + number];
+}
+
+__device__ inline unsigned long long word(bool value) { return value; }
+__device__ inline unsigned long long word(char value) { return value; }
+__device__ inline unsigned long long word(short value) { return value; }
+__device__ inline unsigned long long word(unsigned short value) { return value; }
+__device__ inline unsigned long long word(int value) { return (long long)value; }
+__device__ inline unsigned long long word(unsigned value) { return value; }
+__device__ inline unsigned long long word(long value) { return value; }
+__device__ inline unsigned long long word(unsigned long value) { return value; }
+__device__ inline unsigned long long word(long long value) { return value; }
+__device__ inline unsigned long long word(unsigned long long value) { return value; }
+__device__ inline unsigned long long word(float value) { return __float_as_uint(value); }
+__device__ inline unsigned long long word(double value) { return __double_as_longlong(value); }
+template <typename T>
+__device__ unsigned long long word(T* value) {
+  return (unsigned long long)value;
+}
+template <typename T>
+__device__ unsigned long long word(const T&) {
+  return 0;
+}
+
+// The numbers of types, as in launcher.py.
+template <typename T> struct Kind { static constexpr unsigned long long number = 0; };
+template <> struct Kind<float> { static constexpr unsigned long long number = 1; };
+template <> struct Kind<double> { static constexpr unsigned long long number = 2; };
+template <> struct Kind<int> { static constexpr unsigned long long number = 3; };
+template <> struct Kind<unsigned> { static constexpr unsigned long long number = 4; };
+template <> struct Kind<long long> { static constexpr unsigned long long number = 5; };
+template <> struct Kind<float2> { static constexpr unsigned long long number = 6; };
+template <> struct Kind<float4> { static constexpr unsigned long long number = 7; };
+
+template <typename T>
+__device__ unsigned long long value(T number) {
+  return (unsigned long long)number;
+}
+__device__ inline unsigned long long value(float number) { return __float_as_uint(number); }
+
+// What comes before a call of a kernel: <<<grid, block, shared, stream>>>.
+template <typename... Stream>
+__device__ int configure(dim3 grid, dim3 block, unsigned long long shared = 0, Stream...) {
+  const unsigned grid_sizes[3] = {grid.x, grid.y, grid.z};
+  const unsigned block_sizes[3] = {block.x, block.y, block.z};
+  unsigned number = launches[blockIdx.x];
+  if (number < most_launches) {
+    Record& record = all_records[(unsigned long long)blockIdx.x * most_launches + number];
+    for (int axis = 0; axis < 3; ++axis) {
+      record.grid[axis] = grid_sizes[axis];
+      record.block[axis] = block_sizes[axis];
+    }
+    record.shared = shared;
+  }
+  return 0;
+}
+
+struct Values {
+  unsigned long long numbers[MOST_TEMPLATE];
+};
+
+template <typename... Arguments>
+__device__ void launched(int kernel, Values values, const Arguments&... arguments) {
+  const unsigned number = launches[blockIdx.x]++;
+  if (number >= most_launches) return;
+  Record& record = all_records[(unsigned long long)blockIdx.x * most_launches + number];
+  record.kernel = kernel;
+  for (int n = 0; n < MOST_TEMPLATE; ++n) record.values[n] = values.numbers[n];
+  const unsigned long long words[] = {word(arguments)..., 0};
+  for (int n = 0; n < (int)sizeof...(arguments) && n < MOST_ARGUMENTS; ++n) {
+    record.arguments[n] = words[n];
+  }
+}
+
+template <int... Places>
+struct Sequence {};
+template <int N, int... Places>
+struct Counted : Counted<N - 1, N - 1, Places...> {};
+template <int... Places>
+struct Counted<0, Places...> {
+  using type = Sequence<Places...>;
+};
+
+template <typename... P, int... Places>
+__device__ void call(void (*kernel)(P...), void** addresses, Sequence<Places...>) {
+  kernel(*(P*)addresses[Places]...);
+}
+
+// cudaLaunchKernel and cudaLaunchCooperativeKernel
+template <typename... P>
+__device__ cudaError_t by_addresses(void (*kernel)(P...), dim3 grid, dim3 block, void** addresses,
+                                    unsigned long long shared = 0, cudaStream_t = 0) {
+  configure(grid, block, shared);
+  call(kernel, addresses, typename Counted<sizeof...(P)>::type());
+  return cudaSuccess;
+}
+
+// cudaLaunchKernelEx
+template <typename... P, typename... Arguments>
+__device__ cudaError_t by_config(const cudaLaunchConfig_t* config, void (*kernel)(P...),
+                                 Arguments... arguments) {
+  configure(config->gridDim, config->blockDim, config->dynamicSmemBytes);
+  kernel((P)arguments...);
+  return cudaSuccess;
+}
+
+// cudaLaunchKernelExC
+template <typename... P>
+__device__ cudaError_t by_config_and_addresses(const cudaLaunchConfig_t* config,
+                                               void (*kernel)(P...), void** addresses) {
+  return by_addresses(kernel, config->gridDim, config->blockDim, addresses,
+                      config->dynamicSmemBytes);
+}
+
+}  // namespace worklog
