@@ -24,7 +24,7 @@ from worklog.gpu.device import environment, gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel, Program
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.signature import Launch
+from worklog.kernel.launch import Launch
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check_in_child
 from worklog.runner.measure import Job, carry_out, measure

@@ -18,7 +18,8 @@ from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memor
 from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
-from worklog.kernel.signature import LADDER, Launch
+from worklog.kernel.launch import Launch
+from worklog.kernel.signature import LADDER
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.launches import Loop, Pool, Trespass, elements
 from worklog.runs import recorded_run

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tests.record import ptx as ship
-from worklog.kernel import emulated
 from worklog.errors import NvrtcMissing, WorklogError
-from worklog.kernel import memory_counts
+from worklog.kernel import emulated, memory_counts
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import nvrtc_version
@@ -19,7 +18,9 @@ AGAIN = "compile it again: make ptx"
 
 def kept() -> dict[str, Any]:
     """The index of the package."""
-    index: dict[str, Any] = json.loads((emulated.FOLDER / emulated.INDEX).read_text(encoding="utf-8"))
+    index: dict[str, Any] = json.loads(
+        (emulated.FOLDER / emulated.INDEX).read_text(encoding="utf-8")
+    )
     return index
 
 

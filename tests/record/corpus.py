@@ -30,7 +30,6 @@ from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Compiled, Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
-from worklog.kernel.signature import launches_of
 from worklog.kernel.source import UNCLEAR, reduced, uncommented
 from worklog.kernel.unit import read
 from worklog.runner.check import check

@@ -9,7 +9,7 @@ from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.kernel import Kernel, Program
-from worklog.kernel.signature import Launch
+from worklog.kernel.launch import Launch
 from worklog.runner.declare import declared
 from worklog.runner.worker import measure_job
 from worklog.runs.measurement import Measurement

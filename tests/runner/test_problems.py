@@ -233,23 +233,60 @@ def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words):
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
+        ("float* more; cudaMalloc(&more, 4);", '"cudaMalloc" is undefined'),
+        ("divide<<<1, 1>>>(output, columns, unknown);", '"unknown" is undefined'),
+        ("divide<<<1, 1>>>(output, columns);", "too few arguments"),
+        ("nothing<<<1, 1>>>(output);", '"nothing" is undefined'),
         (
-            "for (int i = 0; i < 2; ++i) divide<<<1, 1>>>(output, columns, columns);",
-            "declare integers and dim3",
+            "divide<<<1, 1>>>(columns, columns, columns);",
+            'incompatible with parameter of type "float *"',
         ),
-        ("float* more; cudaMalloc(&more, 4);", "declare integers and dim3"),
-        ("divide<<<1, 1>>>(output, columns, unknown);", "cannot read 'unknown'"),
-        ("divide<<<rows - rows, 1>>>(output, columns, columns);", "at least 1"),
-        ("divide<<<1, 1>>>(output, columns);", "takes 3 parameters, and the launch passes 2"),
-        ("nothing<<<1, 1>>>(output);", "nothing is no kernel of this file"),
-        ("divide<<<1, 1>>>(columns, columns, columns);", "y takes an address"),
     ],
 )
-def test_host_code_that_is_not_read_is_an_error_with_its_line(statement, said):
+def test_host_code_that_cannot_run_is_an_error_with_its_line(statement, said):
     source = SOFTMAX.replace("  cudaDeviceSynchronize();", f"  {statement}")
     line = source[: source.index(statement)].count("\n") + 1
     error = refused(worklog(source, "softmax"))
-    assert f"mine.cu:{line}: " in error and said in error
+    assert f"mine.cu:{line}: cannot run" in error and said in error
+    assert "compute grids and launch kernels" in error
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "divide<<<rows - rows, 1>>>(output, columns, columns);",
+            "divide is launched with 0 x 1 x 1",
+        ),
+        (
+            "divide<<<1, 1>>>(output + 1, columns, columns);",
+            "pass a parameter of solution as it is",
+        ),
+        ("while (true) rows += 2;", "solution can't be run: "),
+        (
+            "for (int n = 0; n < 2000; ++n) divide<<<1, 1>>>(output, columns, columns);",
+            "more than 1024",
+        ),
+        ("output[0] = 1.0f;", "solution can't be run: "),
+    ],
+)
+def test_a_launch_that_no_device_could_take_is_an_error(statement, said):
+    source = SOFTMAX.replace("  cudaDeviceSynchronize();", f"  {statement}")
+    error = refused(worklog(source, "softmax"))
+    assert error.startswith("worklog: mine.cu: ") and said in error
+
+
+def test_a_solution_may_compute_what_it_launches():
+    """Loops, conditions, functions and templates: host code is run."""
+    launch = SOFTMAX[SOFTMAX.index("  divide<<<") :].partition(";")[0] + ";"
+    helper = "static int half_of(int n) { return n / 2; }\n"
+    looped = (
+        "  for (int part = 0; part < half_of(2); ++part) {\n"
+        f"    if (rows > 0) {{ {launch.strip()} }} else {{ }}\n  }}"
+    )
+    source = helper + SOFTMAX.replace(launch, looped)
+    assert source != helper + SOFTMAX
+    assert worklog(source, "softmax").exit_code == 0
 
 
 def test_a_variable_of_two_kernels_is_an_error_because_each_has_its_own():

@@ -32,22 +32,14 @@ from worklog.kernel.ladder import (
     rung,
     source_changed,
 )
+from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, Launch, launch_text
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.signature import (
-    EXAMPLE_GRID,
-    JOINT,
-    SIZES,
-    UNREAD_DOMAIN,
-    WIDE,
-    Launch,
-    is_computed,
-    launch_text,
-    named,
-)
+from worklog.kernel.signature import SIZES, WIDE, is_computed, named
 from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder
+from worklog.kernel.stated import JOINT
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "JOINT", "LABEL", "LADDER",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,12 +19,25 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel.device import COMPILE_OPTIONS, Program
-from worklog.kernel.host_slice import ENTRY, HostProgram, Way, program, template_types
+from worklog.kernel.host_slice import (
+    ENTRY,
+    LINES,
+    Call,
+    HostProgram,
+    Way,
+    launches_in,
+    program,
+    size_macros,
+    template_types,
+    ways_to,
+    whole_program,
+)
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
 from worklog.kernel.unit import Definition, Unit
 
 HEADER = Path(__file__).with_name("launcher.cuh")
-MOST_LAUNCHES = 16  # of a run
+MOST_LAUNCHES = 16  # of a run that tells a launch of a kernel
+MOST_OF_A_FUNCTION = 1024
 MOST_TEMPLATE, MOST_ARGUMENTS = 16, 32  # as in HEADER
 RECORD = np.dtype(
     [
@@ -48,70 +62,83 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Launched:
-    """A launch of a kernel in all runs.
+class HostLaunch:
+    """A launch of a kernel by host code, whose texts name the variables that are passed for sizes: x0, x1 …
 
-    values: of the template's parameters, as code
-    shared: bytes
-    rows: the runs that made it
-    sizes: of the inputs, rows by inputs
-    grid: rows by axes
-    arguments: rows by parameters, as the bits of each
+    template: the template's arguments
+    grid: of each axis, an expression of the variables
+    block: threads along each axis
+    shared: bytes of dynamic shared memory; None if they depend on the sizes
+    variables: of each variable, the places of the kernel's parameters that take it
+    passed: expressions of the variables, for other integers that the kernel takes, by place
+    rules: of the sizes at which host code launches the kernel, such as "x0 % 32 == 0"
     """
 
-    values: tuple[str, ...]
+    template: tuple[str, ...]
+    grid: tuple[str, ...]
     block: tuple[int, ...]
-    shared: int
-    rows: Integers
-    sizes: Integers
-    grid: Integers
-    arguments: NDArray[np.uint64]
+    shared: int | None
+    variables: tuple[tuple[int, ...], ...]
+    passed: tuple[tuple[int, str], ...]
+    rules: tuple[str, ...]
+
+    def names(self, labels: Sequence[str]) -> dict[str, str]:
+        """Return the label of each variable; "M_or_N" for one that is passed for several sizes.
+
+        labels: of each parameter of the kernel
+        """
+        names = dict[str, str]()
+        for number, places in enumerate(self.variables):
+            sizes = dict.fromkeys(labels[place] for place in places)
+            names[f"x{number}"] = "_or_".join(sizes)
+        return names
+
+
+@dataclass(frozen=True)
+class HostCode:
+    """What host code launches of a kernel, and why other launches of it can't be told."""
+
+    launches: tuple[HostLaunch, ...]
+    unread: tuple[str, ...]
 
 
 @lru_cache(maxsize=64)
-def _compiled(source: str, options: tuple[str, ...], headers: tuple[tuple[str, str], ...]) -> Any:
+def _compiled(source: str, headers: tuple[tuple[str, str], ...]) -> Any:
     from worklog.emulator import load  # here: most commands need none of it
 
-    code = Program("host.cu", source, ENTRY, options, headers=headers)
+    options = (*COMPILE_OPTIONS, HOST_AS_DEVICE)
+    code = Program("host code", source, ENTRY, options, headers=headers)
     built = compile_cuda(code)
     return load(built.ptx, built.symbol)
 
 
 def run(
-    host: HostProgram, unit: Unit, sizes: Integers, folders: Sequence[str] = ()
+    host: HostProgram, unit: Unit, inputs: Integers, most: int = MOST_LAUNCHES
 ) -> list[NDArray[Any]]:
     """Return the records of the launches of each run.
 
-    sizes: rows by inputs
-    Raises WorklogError for what can't be compiled, and LaunchFailed for a run that fails.
+    inputs: rows by inputs
+    most: launches that are recorded
+    Raises CompileFailed, NvrtcMissing, and LaunchFailed for a run that fails.
     """
-    from worklog.emulator import launch
+    from worklog.emulator import launch  # here: most commands need none of it
     from worklog.emulator.program import load_variables
 
-    headers = {
-        HEADER.name: HEADER.read_text(encoding="utf-8"),
-        HOST.name: host_header(host.text, unit),
-    }
-    options = (*COMPILE_OPTIONS, HOST_AS_DEVICE)
+    headers = {HEADER.name: HEADER.read_text(encoding="utf-8")}
+    headers[HOST.name] = host_header(host.text, unit)
     text = "".join(f'#include "{name}"\n' for name in headers) + host.text
-    kernel = _compiled(text, options, tuple(headers.items()))
-    rows = len(sizes)
-    records = np.zeros(rows * MOST_LAUNCHES, RECORD)
+    kernel = _compiled(text, tuple(headers.items()))
+    rows = len(inputs)
+    records = np.zeros(rows * most, RECORD)
     counts = np.zeros(rows, np.uint32)
-    inputs = np.ascontiguousarray(sizes, dtype=np.int64).reshape(-1)
-    if not inputs.size:
-        inputs = np.zeros(1, np.int64)
+    # A function without inputs gets one that it doesn't use: memory isn't empty.
+    flat = np.append(inputs.reshape(-1), 0)
+    width = np.int32(inputs.shape[1])
     result = launch(
         kernel,
         (rows,),
         1,
-        [
-            inputs,
-            np.int32(sizes.shape[1]),
-            records.view(np.uint8),
-            counts,
-            np.int32(MOST_LAUNCHES),
-        ],
+        [flat, width, records.view(np.uint8), counts, np.int32(most)],
         variables=load_variables(kernel),
         races=False,
         count=False,
@@ -119,8 +146,10 @@ def run(
     for finding in result.findings:
         if finding.is_error:
             raise LaunchFailed(f"the host code fails: {finding.message}")
-    by_row = records.reshape(rows, MOST_LAUNCHES)
-    return [by_row[row, : min(int(count), MOST_LAUNCHES)] for row, count in enumerate(counts)]
+    if counts.max() > most:
+        raise LaunchFailed(f"the host code launches more than {most} kernels")
+    by_row = records.reshape(rows, most)
+    return [by_row[row, :count] for row, count in enumerate(counts.tolist())]
 
 
 def sizes_to_try(inputs: int) -> Integers:
@@ -137,47 +166,172 @@ def sizes_to_try(inputs: int) -> Integers:
     return np.concatenate(rows).astype(np.int64)
 
 
-def launches_of(
-    unit: Unit, way: Way, target: Definition, *, has_conditions: bool = True
-) -> list[Launched]:
-    """Return the launches of a kernel that host code makes on a way, one for each instance and block.
+@lru_cache(maxsize=128)
+def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
+    """Return what host code launches of a kernel.
 
-    Raises BadSetting, which says why they can't be told.
+    number: of the kernel among the unit's functions
+    places: of its parameters that are sizes
     """
-    host, why = program(unit, way, target, has_conditions=has_conditions)
-    if host is None:
-        raise BadSetting(why)
+    target = unit.functions[number]
+    found = dict[HostLaunch, None]()
+    unread = list[str]()
+    for call in launches_in(unit):
+        named = unit.definition(call.name)
+        if named is not target and (named or len(call.arguments) != len(target.parameters)):
+            continue
+        launches, why = _of_call(unit, number, call, places)
+        found |= dict.fromkeys(launches)
+        if why:
+            line = f"line {call.line}" if call.line else "a header"
+            unread.append(f"{line}: a launch isn't read: {why}")
+    return HostCode(tuple(found), tuple(unread))
+
+
+def _of_call(
+    unit: Unit, number: int, call: Call, places: Sequence[int]
+) -> tuple[list[HostLaunch], str]:
+    """Return the launches that a call makes, and why they can't be told."""
+    macros = size_macros(unit, call, places)
+    if macros:
+        place = call.node.start_byte
+        bare = unit.without(macros)
+        calls = [other for other in launches_in(bare) if other.line == call.line]
+        if len(calls) == 1 and place:
+            return _of_call(bare, number, calls[0], places)
+    reasons = list[str]()
+    tried = set[str]()
+    for has_conditions in (True, False):
+        for way in ways_to(unit, call, places):
+            host, why = program(unit, way, unit.functions[number], has_conditions=has_conditions)
+            if host is not None and host.text not in tried:
+                tried.add(host.text)
+                try:
+                    return _launches(host, unit, number, way), ""
+                except BadSetting as error:
+                    why = str(error)
+            reasons.append(why)
+    return [], next(filter(None, reasons), "no function calls it")
+
+
+def _launches(host: HostProgram, unit: Unit, number: int, way: Way) -> list[HostLaunch]:
+    """Run host code, and return its launches of a kernel. Raises BadSetting for what can't be told."""
     sizes = sizes_to_try(len(host.inputs))
     try:
         by_row = run(host, unit, sizes)
     except WorklogError as error:
         raise BadSetting(_first_error(str(error))) from error
-    number = unit.functions.index(target)
-    found = dict[Any, list[tuple[int, Any]]]()
+    made = dict[tuple[int, ...], list[tuple[int, Any]]]()
+    is_any = False
     for row, records in enumerate(by_row):
         for record in records:
+            is_any = True
             if record["kernel"] == number:
-                key = (
-                    tuple(record["values"].tolist()),
-                    tuple(record["block"].tolist()),
-                    int(record["shared"]),
-                )
-                found.setdefault(key, []).append((row, record))
-    launches = list[Launched]()
-    for (values, block, shared), made in found.items():
-        rows = np.array([row for row, _ in made])
-        launches.append(
+                made.setdefault(tuple(record["values"].tolist()), []).append((row, record))
+    if not is_any:
+        raise BadSetting("the host code launches nothing")
+    launches = list[HostLaunch]()
+    for values, records in made.items():
+        rows = np.array([row for row, _ in records])
+        fields = np.array([record for _, record in records])
+        launches += _described(unit.functions[number], values, sizes, rows, fields, way)
+    return launches
+
+
+def _described(
+    target: Definition,
+    values: Sequence[int],
+    sizes: Integers,
+    rows: Integers,
+    records: NDArray[Any],
+    way: Way,
+) -> list[HostLaunch]:
+    """Return the launches of one instance of a kernel.
+
+    sizes: of all runs
+    rows: the run of each record
+    """
+    names = [f"x{number}" for number in range(len(way.inputs))]
+    is_launched = np.isin(np.arange(len(sizes)), rows)
+    rules = guards(sizes, is_launched, names)
+    taken = sizes[rows]
+    blocks = np.unique(records["block"], axis=0)
+    if len(blocks) > 1:
+        # Several launches of one run, such as those of a benchmark.
+        if len(blocks) * is_launched.sum() != len(rows):
+            raise BadSetting("its block depends on the sizes")
+        parts = [records["block"] == block for block in blocks]
+        found = list[HostLaunch]()
+        for part in parts:
+            own = part.all(axis=1)
+            found += _described(target, values, sizes, rows[own], records[own], way)
+        return found
+    grid = [fitted(taken, records["grid"][:, axis].astype(np.int64), names) for axis in range(3)]
+    shared = np.unique(records["shared"])
+    passed = list[tuple[int, str]]()
+    in_use = {place for places in way.inputs.values() for place in places}
+    for place, parameter in enumerate(target.parameters[:MOST_ARGUMENTS]):
+        if place in in_use or parameter.pointer or "int" not in parameter.dtype:
+            continue
+        numbers = records["arguments"][:, place].astype(np.uint64).view(np.int64)
+        with suppress(BadSetting):
+            passed.append((place, fitted(taken, numbers, names)))
+    return [
+        HostLaunch(
+            _values(target, values),
+            tuple(grid),
+            tuple(int(size) for size in blocks[0]),
+            int(shared[0]) if len(shared) == 1 else None,
+            tuple(way.inputs.values()),
+            tuple(passed),
+            tuple(rules),
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch that a function made.
+
+    kernel: the number of the kernel among the unit's functions
+    template: its arguments
+    arguments: the bits of each
+    """
+
+    kernel: int
+    template: tuple[str, ...]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: tuple[int, ...]
+
+
+def launched_by(unit: Unit, function: Definition, inputs: Sequence[int]) -> list[Launched]:
+    """Return the launches of a host function, in their order.
+
+    inputs: of its parameters, as for whole_program
+    Raises BadSetting for a function that can't be run, with the line if it is known.
+    """
+    host = whole_program(unit, function)
+    try:
+        [records] = run(host, unit, np.array([inputs], np.int64), MOST_OF_A_FUNCTION)
+    except WorklogError as error:
+        raise BadSetting(_first_error(str(error))) from error
+    found = list[Launched]()
+    for record in records:
+        target = unit.functions[int(record["kernel"])]
+        count = len(target.parameters)
+        found.append(
             Launched(
-                _values(target, values),
-                block,
-                shared,
-                rows,
-                sizes[rows],
-                np.array([record["grid"] for _, record in made]).astype(np.int64),
-                np.array([record["arguments"] for _, record in made]),
+                int(record["kernel"]),
+                _values(target, record["values"].tolist()),
+                tuple(record["grid"].tolist()),
+                tuple(record["block"].tolist()),
+                int(record["shared"]),
+                tuple(record["arguments"].tolist()[:count]),
             )
         )
-    return launches
+    return found
 
 
 def _values(target: Definition, values: Sequence[int]) -> tuple[str, ...]:
@@ -194,9 +348,9 @@ def _values(target: Definition, values: Sequence[int]) -> tuple[str, ...]:
 
 
 def _first_error(text: str) -> str:
-    """Return the first line of an error."""
+    """Return the first line of an error, "12: " and what is wrong if it is in line 12 of the source."""
     line = next((line for line in text.splitlines() if line.strip()), text)
-    return re.sub(r"^host\.cu:\d+: ", "", line)
+    return re.sub(rf"^host code:\d+: |^{LINES}:", "", line)
 
 
 def fitted(sizes: Integers, counts: Integers, names: Sequence[str]) -> str:
@@ -263,15 +417,21 @@ def _forms(
             yield text, (size + added) // tile
         elif _is_proportional(np.maximum(values, 1), seen):
             yield f"max({text}, 1)", np.maximum((size + added) // tile, 1)
-        elif (seen == most).sum() > 1 and (np.minimum(values, most) == seen).all():
-            if len({*seen.tolist()}) >= LEAST_STEPS:
-                yield f"min({text}, {most})", np.minimum((size + added) // tile, most)
+        elif _is_capped(values, seen):
+            yield f"min({text}, {most})", np.minimum((size + added) // tile, most)
 
 
 def _is_proportional(values: Integers, seen: Integers) -> bool:
     """Return whether what was seen is a constant multiple of values."""
     top = int(values.argmax())
     return bool(values[top] > 0 and (values * seen[top] == seen * values[top]).all())
+
+
+def _is_capped(values: Integers, seen: Integers) -> bool:
+    """Return whether what was seen is values up to a largest one."""
+    most = seen.max()
+    is_equal = (np.minimum(values, most) == seen).all()
+    return bool(is_equal and (seen == most).sum() > 1 and len({*seen.tolist()}) >= LEAST_STEPS)
 
 
 def guards(sizes: Integers, is_launched: NDArray[np.bool_], names: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from worklog.kernel.source import blank, nodes, parts, text_of
 from worklog.kernel.unit import NAMESPACES, Definition, Unit
 from worklog.problem import Parameter
 
+LINES = "source"  # the name in messages of what is in the source, and no header
 FIRST = "worklog_first"  # the name of the function that begins the way
 ENTRY = "worklog_host"
 ENTRY_CODE = f"""extern "C" __global__ void {ENTRY}(
@@ -24,6 +25,8 @@ ENTRY_CODE = f"""extern "C" __global__ void {ENTRY}(
   {FIRST}();
 }}
 """
+STAND_INS = 1 << 60  # addresses of no memory
+SPACING = 1 << 40  # between them
 MOST_CALLERS = 4  # of each other, on the way to a launch
 MOST_WAYS = 8  # to the launches of one kernel
 BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
@@ -32,6 +35,7 @@ _LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _CHANGES = (
     "declaration", "assignment_expression", "update_expression", "call_expression", "for_range_loop",
 )  # fmt: skip
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _USED = ("identifier", "type_identifier", "namespace_identifier")
 _VARIABLES = ("identifier", "field_expression")
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast")
@@ -70,11 +74,11 @@ class Call:
 class Way:
     """A function that begins a way to a launch, the calls on the way, and the launch.
 
-    inputs: names in the first function, with the labels of the kernel's parameters that take each.
+    inputs: names in the first function, with the places of the kernel's parameters that take each.
     """
 
     calls: tuple[Call, ...]
-    inputs: Mapping[str, tuple[str, ...]]
+    inputs: Mapping[str, tuple[int, ...]]
     instance: tuple[str, ...] = ()  # arguments of the first function's template
 
     @property
@@ -356,19 +360,16 @@ def _base(node: Any) -> str:
     return text_of(node)
 
 
-def ways_to(unit: Unit, launch: Call, labels: Sequence[str]) -> list[Way]:
+def ways_to(unit: Unit, launch: Call, places: Sequence[int]) -> list[Way]:
     """Return the ways to a launch, the shortest first: the functions that may begin it.
 
-    labels: of each parameter of the kernel, "" for what is no size
+    places: of the kernel's parameters that are sizes
     """
-    inputs = dict[str, tuple[str, ...]]()
-    if launch.form not in BY_ADDRESSES and launch.form != "cudaLaunchKernelExC":
-        for argument, label in zip(launch.arguments, labels, strict=False):
-            name = text_of(_uncast(argument))
-            if label and re.fullmatch(r"[A-Za-z_][\w.]*", name):
-                inputs[name] = (*inputs.get(name, ()), label)
-    else:
-        pass
+    inputs = dict[str, tuple[int, ...]]()
+    for place, argument in _sizes_passed(launch, places):
+        name = text_of(argument)
+        if _NAME.fullmatch(name):
+            inputs[name] = (*inputs.get(name, ()), place)
     ways = [Way((launch,), inputs)]
     for way in ways:  # which grows
         if not way.instance:
@@ -415,12 +416,43 @@ def _longer(unit: Unit, way: Way) -> Iterator[Way]:
                 continue
             passed = tuple(arguments.named_children)
             call = Call(function, node, called, (), passed, "")
-            inputs = dict[str, tuple[str, ...]]()
+            inputs = dict[str, tuple[int, ...]]()
             for argument, parameter in zip(passed, first.parameters, strict=False):
                 name = text_of(_uncast(argument))
-                if parameter.name in way.inputs and re.fullmatch(r"[A-Za-z_][\w.]*", name):
+                if parameter.name in way.inputs and _NAME.fullmatch(name):
                     inputs[name] = (*inputs.get(name, ()), *way.inputs[parameter.name])
             yield Way((call, *way.calls), inputs)
+
+
+def _sizes_passed(launch: Call, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Yield the places of a kernel's sizes, and what a launch passes there, without casts."""
+    arguments = launch.arguments
+    if launch.form in BY_ADDRESSES or launch.form == "cudaLaunchKernelExC":
+        arguments = _by_addresses(launch)
+    for place in places:
+        if place < len(arguments):
+            yield place, _uncast(arguments[place])
+
+
+def _by_addresses(launch: Call) -> tuple[Any, ...]:
+    """Return the variables whose addresses are in the array that a launch passes; none if that isn't clear."""
+    name = text_of(launch.arguments[0])
+    for node in nodes(launch.function.body, "init_declarator"):
+        value = node.child_by_field_name("value")
+        if _base(node) == name and value.type == "initializer_list":
+            return tuple(value.named_children)
+    return ()
+
+
+def size_macros(unit: Unit, launch: Call, places: Sequence[int]) -> set[str]:
+    """Return the macros that a launch passes for sizes: `#define N 1024`."""
+    names = set[str]()
+    for _, argument in _sizes_passed(launch, places):
+        if argument.type == "number_literal":
+            name = unit.word_at(argument.start_byte)
+            if unit.constants.get(name) == text_of(argument):
+                names.add(name)
+    return names
 
 
 @dataclass(frozen=True)
@@ -464,6 +496,26 @@ def program(
     text = _assembled(unit, needed, bodies, codes)
     code = "\n".join((text, _first_function(first, beginning), ENTRY_CODE))
     return HostProgram(code, tuple(numbers)), ""
+
+
+def whole_program(unit: Unit, function: Definition) -> HostProgram:
+    """Return the program that runs a function as it is, with its arguments as inputs.
+
+    A pointer's input is a number that stands for its memory; a float's are its bits as a double.
+    """
+    passed = list[str]()
+    for number, parameter in enumerate(function.parameters):
+        bits = f"worklog::input<long long>({number})"
+        if parameter.pointer:
+            passed.append(f"({'const ' * parameter.const}{parameter.type}*){bits}")
+        elif parameter.dtype in _FLOATS:
+            passed.append(f"({parameter.type})__longlong_as_double({bits})")
+        else:
+            passed.append(f"({parameter.type}){bits}")
+    text = _assembled(unit, {_last(function.name)}, {}, {})
+    call = f"inline void {FIRST}() {{ {function.name}({', '.join(passed)}); }}"
+    inputs = tuple(parameter.name for parameter in function.parameters)
+    return HostProgram("\n".join((text, call, ENTRY_CODE)), inputs)
 
 
 def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
@@ -553,7 +605,12 @@ def _address(parameter: Parameter, function: Definition, place: int) -> str:
     """Return code for an address that a function may get."""
     words = {*re.findall(r"\w+", parameter.type)}
     kind = "float" if not words.isdisjoint(function.template) else parameter.type.rstrip("&")
-    return f"({kind}*){(place + 1) << 40}ull"
+    return f"({kind}*){stand_in(place)}ull"
+
+
+def stand_in(place: int) -> int:
+    """Return the address that stands for the memory of a function's parameter; host code can't read it."""
+    return STAND_INS + place * SPACING
 
 
 def _assembled(
@@ -613,8 +670,18 @@ def _assembled(
         elif start in bodies:
             edits.append((start, body.end_byte, _returning(function, bodies[start])))
         else:
-            edits.append((start, body.end_byte, rendered(body, codes)))
+            edits.append((start, body.end_byte, _with_lines(function, codes)))
     return re.sub(r"\b__global__\b", "__device__", edited(text, 0, edits))
+
+
+def _with_lines(function: Definition, codes: Mapping[str, str]) -> str:
+    """Return a function's body in which each statement has its line in the source, for messages."""
+    statements = list[str]()
+    for node in function.body.named_children:
+        line = function.line(node.start_byte)
+        place = f'\n#line {line} "{LINES}"\n' if line else "\n"
+        statements.append(place + rendered(node, codes))
+    return "{" + "".join(statements) + "\n}"
 
 
 def _head(function: Definition) -> Any:

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed, listed, meant
-from worklog.kernel import near, signature
+from worklog.kernel import launch as launches
+from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
+from worklog.kernel.launch import EXAMPLE_GRID, Launch
 from worklog.kernel.nvrtc import missing, prepared, read_unit
 from worklog.kernel.product import why_no_product
-from worklog.kernel.signature import EXAMPLE_GRID, Launch
 from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Shape
@@ -49,7 +50,7 @@ def kernels_in(
         defined = unit.definition(name)
         if defined is None:
             continue
-        instances = signature.instances(name, defined, unit)
+        instances = stated.instances(name, defined, unit)
         for entry in instances if len(instances) > 1 else [name]:
             kernels[entry] = why_no_product(defined, unit)
     return kernels
@@ -186,7 +187,7 @@ class Kernel:
             raise BadSetting(
                 f"{source.strip()!r} is the name of a file: give its text, or use Kernel.from_file"
             )
-        grid, block = signature.launch_text("grid", grid), signature.launch_text("block", block)
+        grid, block = launches.launch_text("grid", grid), launches.launch_text("block", block)
         include, define = listed("include", include), listed("define", define)
         bytes_: Any = shared
         if not isinstance(bytes_, Integral) or bytes_ < 0:
@@ -203,7 +204,7 @@ class Kernel:
             programs=programs,
         )
         unit = read_unit(source, include, define)
-        tile, claims, own_launch = signature.header(source)
+        tile, claims, own_launch = launches.header(source)
         names = [entry] if entry else unit.kernels
         if not names:
             raise BadSetting(
@@ -243,14 +244,14 @@ class Kernel:
         pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
         if not instance and not template and {*defined.template} <= pointed:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
-        if not instance and not template and not signature.instances(function, defined, unit):
-            instance = signature.instantiated(defined, unit)
+        if not instance and not template and not stated.instances(function, defined, unit):
+            instance = stated.instantiated(defined, unit)
         adapted, unread = [], list[str]()
         is_unclear = False
         if front[0]:
             adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
         try:
-            arguments = signature.order(args or "", file, function, defined, unit)
+            arguments = signature.order(args or "", file, function, defined)
             adapted += signature.described(defined, arguments)
         except BadSetting as error:  # it can still be compiled
             if args or ((grid or block) and not isinstance(error, signature.UnclearOrder)):
@@ -258,12 +259,13 @@ class Kernel:
             arguments, adapted = (), [str(error).removeprefix(f"{file}: ")]
             is_unclear = isinstance(error, signature.UnclearOrder)
         launch, origin = Launch(function), ""
+        host_rules = tuple[str, ...]()
         if own_launch.grid and (template or not tile):
             launch, origin = replace(own_launch, function=function), "a comment"
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
-            launch, origin, unread = signature.launch(
-                signature.own_part(source, unit, defined, "grid"),
+            of_source = stated.stated_launch(
+                launches.own_part(source, unit, defined, "grid"),
                 unit,
                 function,
                 defined,
@@ -271,6 +273,10 @@ class Kernel:
                 numbers,
                 programs=_units_of(programs, include, define),
             )
+            launch = of_source.launch
+            origin = of_source.origin
+            unread = of_source.unread
+            host_rules = of_source.rules
             adapted += unread
         if instance := instance or ", ".join(template):
             launch = replace(launch, function=f"{function}<{instance}>")
@@ -278,20 +284,23 @@ class Kernel:
             if all(defined.template.values()):
                 launch = replace(launch, function=f"{function}<>")
             else:
-                said = signature.unbound(function, defined, unit)
+                said = stated.unbound(function, defined, unit)
                 unclear = unread if arguments else adapted
                 arguments, adapted = (), ["; ".join((said, *unclear))]
                 is_unclear = False
         bytes_ = shared or launch.shared or own_launch.shared
-        stated, launch = (
-            launch,
-            replace(launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_),
+        of_file = launch
+        launch = replace(
+            launch, grid=grid or launch.grid, block=block or launch.block, shared=bytes_
         )
         rules, of_domain = (
             (domain, [])
             if domain
-            else signature.domain(signature.own_part(source, unit, defined, "domain"), template)
+            else launches.domain(launches.own_part(source, unit, defined, "domain"), template)
         )
+        if rules == "any" and host_rules and not domain:
+            rules = ", ".join(host_rules)
+            of_domain = [f"domain: {rules}; the host code launches it at no other size"]
         adapted += of_domain
         if origin and not (grid and block):
             dynamic = (
@@ -303,9 +312,9 @@ class Kernel:
             if (
                 block
                 and origin.startswith(("a comment", "the host code"))
-                and parts(block) != parts(stated.block)
+                and parts(block) != parts(of_file.block)
             ):
-                origin += f", which states this grid with block {stated.block}: give --grid, too"
+                origin += f", which states this grid with block {of_file.block}: give --grid, too"
             adapted.append(
                 f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
             )
@@ -321,7 +330,7 @@ class Kernel:
         if is_unclear or (has_no_launch and signature.WORKSPACE not in arguments):
             kernel = replace(kernel, stated=words)
         kernel = replace(kernel, adapted=tuple(adapted))._readable()
-        covered, uneven = signature.covered(launch.grid, template)
+        covered, uneven = launches.covered(launch.grid, template)
         whole = replace(kernel, rules=", ".join([rules, *covered])).domain
         if domain or (grid and not uneven) or whole == kernel.domain:
             return kernel
@@ -415,8 +424,8 @@ class Kernel:
         (_, unit), *others = self._units()
         _, _, instance = self.launch.function.partition("<")
         numbers = instance.rpartition(">")[0] or ", ".join(map(str, self.template.values()))
-        launch, _, unread = signature.launch(
-            signature.own_part(self.stated["source"], unit, self.definition, "grid"),
+        found = stated.stated_launch(
+            launches.own_part(self.stated["source"], unit, self.definition, "grid"),
             unit,
             self.function,
             self.definition,
@@ -425,12 +434,12 @@ class Kernel:
             programs=others,
             with_joint=True,
         )
-        return launch, unread
+        return found.launch, found.unread
 
     def passed(self, labels: Sequence[str]) -> dict[int, str]:
         """What launches pass to parameters without a label, by their place; in terms of labels."""
         for _, unit in self._units():
-            found = signature.passed(self.definition, unit, labels)
+            found = stated.passed(self.definition, unit, labels)
             if found:
                 return found
         return {}

@@ -1,6 +1,15 @@
 // Host code as device code, so that it can be run: a launch is a call of a function that records it.
 #pragma once
 
+// Calls that only wait, ask or set: a launch is recorded, and fails later if it does.
+#define cudaDeviceSynchronize() cudaSuccess
+#define cudaStreamSynchronize(stream) cudaSuccess
+#define cudaGetLastError() cudaSuccess
+#define cudaPeekAtLastError() cudaSuccess
+#define cudaFuncSetAttribute(...) cudaSuccess
+#define cudaFuncSetCacheConfig(...) cudaSuccess
+#define cudaGetErrorString(error) ""
+
 // Of the standard library, what grids are computed with.
 namespace std {
 using ::abs;

@@ -15,8 +15,8 @@ from functools import lru_cache
 from worklog.kernel import signature
 from worklog.kernel.device import Program
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.launch import Launch, domain, header
 from worklog.kernel.nvrtc import own_headers
-from worklog.kernel.signature import Launch
 from worklog.kernel.source import kernels_dir, read_source
 from worklog.problem import FLOAT_BYTES, Shape
 
@@ -28,9 +28,9 @@ def numbered(number: int | None, name: str, idea: str) -> Kernel:
     file = f"{name}.cu" if number is None else f"{number:02}_{name}.cu"
     source = read_source(kernels_dir() / file)
     headers = tuple(own_headers(source, [str(kernels_dir())]).items())
-    tile, claims, launch = signature.header(source)
+    tile, claims, launch = header(source)
     launch = replace(launch, function=f"sgemm_{name}<{', '.join(tile)}>")
-    rules, _ = signature.domain(source, tile)
+    rules, _ = domain(source, tile)
     arguments = (
         (*signature.LADDER, signature.WORKSPACE)
         if "void* workspace" in source

@@ -1,4 +1,4 @@
-"""Which value each parameter of a kernel takes, and its grid and block, read from its source.
+"""Which value each parameter of a kernel takes, read from its source.
 
 A launch passes the ladder's eight values in the order that the kernel declares them: the parameters' names decide. What
 was found is stated; what isn't clear is an error that names the option. The gate checks the result in any case, so a
@@ -8,31 +8,18 @@ wrong guess fails and never gives a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import chain, product
-from numbers import Integral
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from worklog.errors import BadSetting, listed, meant
-from worklog.kernel.device import Block
-from worklog.kernel.source import comments, evaluate, filled, nodes, parts, reduced, sizes, text_of
-from worklog.kernel.unit import Call, Definition, Unit
-from worklog.problem import CLASSES, SGEMM, Domain, Parameter
+from worklog.errors import BadSetting, meant
+from worklog.kernel.source import evaluate, nodes, parts, text_of
+from worklog.kernel.unit import Definition
+from worklog.problem import SGEMM, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
-INDICES = ("blockIdx.x", "blockIdx.y")
-LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid tells how it rounds
-# A variable that a launch passes for several sizes: which of them a grid means isn't stated.
-JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
-UNREAD_DOMAIN = "the domain in a comment isn't read"
 WIDE = "long "  # before a size that the kernel takes as 64 bits
-EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"
 _MATRIX = re.compile(rf"(?:{_AFFIX}_?)?([abc])(?:_{_AFFIX})?", re.IGNORECASE)
 # The sizes, row-major leading dimensions, and widths and heights as in NVIDIA's samples.
@@ -50,9 +37,6 @@ _MEANING = {
 _MEANING |= {"hb": "K", "alpha": "alpha", "beta": "beta"}
 for _a, _rows, _cols in ("aMK", "bKN", "cMN"):  # numARows, A_cols, rowsA
     _MEANING |= {f"{_a}rows": _rows, f"rows{_a}": _rows, f"{_a}cols": _cols, f"cols{_a}": _cols}
-# Of column-major matrices, whose memory holds the row-major transposes: C^T = B^T A^T.
-_BY_COLUMNS = {"M": "N", "N": "M", "A": "B", "B": "A", "lda": "N", "ldb": "K", "ldc": "N"}
-_LEADING = "lda", "ldb", "ldc"
 _PASSED = (
     "void",
     "float2",
@@ -65,57 +49,8 @@ class UnclearOrder(BadSetting):
     """The names of a kernel's parameters don't say which value each of them takes."""
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One launch of a __global__ function. Its texts may name the parameters of the kernel's template.
-
-    function: with its template arguments, as in "sum_parts<BM, 4>". grid: blocks along x, y and z, expressions that may
-    also name M, N and K. block: threads along x, y and z. shared: bytes of dynamic shared memory per block.
-    """
-
-    function: str
-    grid: str = ""
-    block: str = ""
-    shared: int = 0
-
-    def blocks(self, names: Mapping[str, int]) -> tuple[int, ...]:
-        """Blocks along x and y, and along z if the grid has that. names: values of names. Raises BadSetting."""
-        sizes = tuple(evaluate(part, names) for part in parts(self.grid))
-        if len(sizes) > 3:
-            raise BadSetting(
-                f"cannot read the grid {self.grid!r}: give blocks along x, y and z: {EXAMPLE_GRID}"
-            )
-        return sizes if len(sizes) > 1 else (*sizes, 1)
-
-    def threads(self, names: Mapping[str, int]) -> Block:
-        """Threads per block: along x, or along x, y and z. Raises BadSetting."""
-        sizes = [evaluate(part, names) for part in parts(self.block)]
-        if len(sizes) > 3 or min(sizes) < 1:
-            raise BadSetting(
-                f"cannot read the block {self.block!r}: give threads along x, y and z: 256 or 32,8"
-            )
-        while len(sizes) > 1 and sizes[-1] == 1:
-            sizes.pop()
-        return sizes[0] if len(sizes) == 1 else tuple(sizes)
-
-
-def launch_text(argument: str, given: Any) -> str:
-    """A grid or a block as one text: "N / 8, M", 256, or ("N / 8", "M"). Raises BadSetting."""
-    texts = listed(argument, given)
-    if not all(isinstance(size, str | Integral) for size in texts):
-        raise BadSetting(
-            f"{argument}: give integers or text, such as {EXAMPLE_GRID}, not {given!r:.60}"
-        )
-    words = ", ".join(map(str, texts))
-    if re.fullmatch(r"[1-9]\d*(?: ?x ?[1-9]\d*)+", words):
-        words = words.replace("x", ",")
-    return ", ".join(sizes(words, {}))
-
-
-def order(words: str, file: str, function: str, defined: Definition, unit: Unit) -> tuple[str, ...]:
-    """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name, and for column-major
-    matrices by the leading dimensions of the unit's launches. Raises BadSetting.
-    """
+def order(words: str, file: str, function: str, defined: Definition) -> tuple[str, ...]:
+    """The value that each parameter takes: by words such as "A,B,C,M,N,K", else by its name. Raises BadSetting."""
     declared = defined.parameters
     _require_types(defined, file, function)
     if words:
@@ -124,11 +59,6 @@ def order(words: str, file: str, function: str, defined: Definition, unit: Unit)
         values = [*_by_name(declared[:-1], file, function, defined.body), WORKSPACE]
     else:
         values = _by_name(declared, file, function, defined.body)
-        if _is_by_columns(defined, unit):
-            named = zip((p.name.lower() for p in declared), values, strict=True)
-            values = [
-                _BY_COLUMNS.get(name if name in _LEADING else value, value) for name, value in named
-            ]
     wide = {
         n
         for n, parameter in enumerate(declared)
@@ -240,21 +170,6 @@ def _is_m_n_k(body: Any, names: Mapping[str, str]) -> bool:
     return a == {"N"} and b == {"K"} and c <= {"K"}
 
 
-def _is_by_columns(defined: Definition, unit: Unit) -> bool:
-    """Whether a launch passes the leading dimensions of column-major matrices: m, k and m."""
-    names = [parameter.name.lower() for parameter in defined.parameters]
-    for call in (call for function in unit.functions for call in function.calls):
-        given = dict(zip(names, call.arguments, strict=False))
-        leading, columns, rows = (
-            [given.get(name, "") for name in of] for of in (_LEADING, "mkm", "knn")
-        )
-        named = [call.names.get(name, "") for name in leading]  # int lda = m
-        of_columns = all(leading) and columns in (leading, named) and columns != rows
-        if of_columns and f"::{defined.name}".endswith(f"::{call.function}"):
-            return True
-    return False
-
-
 def _products(node: Any) -> list[set[str]]:
     """The factors of each product in a tree."""
 
@@ -297,285 +212,7 @@ def fixed(values: Sequence[str]) -> str:
     )
 
 
-def header(source: str) -> tuple[dict[str, int], str, Launch]:
-    """What comments such as a rung's state: values of the template's parameters, the precision class, and the launch,
-    without a function: "// Tile: BM=128 BN=64", "// Claims: tf32" and "// Launch: grid N / BN, M   block 256   shared
-    4096". What can't be read is a comment like any other.
-    """
-    joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
-    lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
-    tile = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", lines.get("Tile", ""))}
-    claims, launch = lines.get("Claims", ""), Launch("")
-    if stated := re.fullmatch(
-        r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", "")
-    ):
-        with suppress(BadSetting):
-            read = Launch("", stated[1], stated[2], evaluate(stated[3] or "0", tile))
-            read.blocks({**dict.fromkeys(SIZES, 1), **tile})
-            read.threads(tile)
-            launch = read
-    return tile, claims if claims in CLASSES else "fp32", launch
-
-
-def stated(source: str, label: str) -> list[str]:
-    """What comments say, each once and in their order, behind `label:`, up to the next label or the end of the line."""
-    pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block)\b|$)"
-    found = re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE)
-    return list(dict.fromkeys(found))
-
-
-def own_part(source: str, unit: Unit, defined: Definition, label: str) -> str:
-    """Return the lines of a source whose comments may state something of a kernel, such as its grid.
-
-    These are the lines from the function before a kernel to its end if they state the label, else those that are of
-    no other kernel. The first kernel's may be for all: a comment at the top of the file is above it.
-    label: as for stated()
-    """
-    functions = [function for function in unit.functions if function.is_own]
-    parts_of_kernels = list[range]()
-    own = range(0)
-    end = 0
-    for function in functions:
-        part = range(end, function.line(function.body.end_byte))
-        end = max(end, part.stop)
-        if function is defined:
-            own = part
-        elif function.is_kernel and part.start:
-            parts_of_kernels.append(part)
-    lines = source.splitlines()
-    own_lines = "\n".join(lines[own.start : own.stop])
-    if stated(own_lines, label):
-        return own_lines
-    for part in parts_of_kernels:
-        for line in part:
-            lines[line] = ""
-    return "\n".join(lines)
-
-
-def domain(source: str, tile: Mapping[str, int]) -> tuple[str, list[str]]:
-    """The domain that comments state in their first sentence, else "any"; and what is said of it. tile: as names."""
-    texts = dict.fromkeys(re.split(r"\.\s", text)[0] for text in stated(source, "domain"))
-    try:
-        read = {Domain.of(text, tuple(tile.items())): text if tile else "" for text in texts}
-        if len(read) > 1:
-            raise BadSetting(f"comments state {' or '.join(map(str, read))}")
-    except BadSetting as error:
-        return "any", [f"{UNREAD_DOMAIN}, so every shape is checked: {error}"]
-    rules = next((text or str(only) for only, text in read.items() if only != Domain()), "any")
-    return rules, [] if rules == "any" else [f"domain: {rules}; from a comment"]
-
-
-def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
-    """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0; and whether it rounds
-    another one up: most likely, one was forgotten.
-    """
-    rules, rounds_up = list[str](), False
-    for part in parts(grid):
-        named = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
-        if len(named) != 1:
-            continue
-        [size] = named
-        blocks = evaluate(part, {**template, size: LENGTHS})
-        tile = next((length for length, count in zip(LENGTHS, blocks, strict=True) if count), 1)
-        if np.array_equal(blocks, LENGTHS // tile) and tile > 1:
-            rules.append(f"{size} % {tile} == 0")
-        elif blocks[0] == 1:
-            rounds_up = rounds_up or bool(blocks[-1] < LENGTHS[-1])
-    return rules, bool(rules) and rounds_up
-
-
-def launch(
-    source: str,
-    unit: Unit,
-    function: str,
-    defined: Definition,
-    values: Sequence[str],
-    instance: str,
-    programs: Iterable[tuple[str, Unit]] = (),
-    *,
-    with_joint: bool = False,
-) -> tuple[Launch, str, list[str]]:
-    """The launch that a source states, in a comment `grid: …, block: …` or in its host code; where it was read; and
-    what wasn't understood. An empty one where it states none, or several.
-
-    instance: arguments of the template, as in "32, 8"
-    programs: names and units of files that include the source, whose host code is read if the source's own states no
-        launch
-    with_joint: whether a grid is read, too, in which one variable stands for several sizes: as JOINT
-    """
-    template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
-    own = {
-        p.name: size
-        for p, value in zip(defined.parameters, values, strict=False)
-        if (size := _size(value))
-    }
-    known = {
-        **unit.names(defined),
-        **{name: value for name, value in defined.template.items() if value},
-        **template,
-    }
-    free = {name: text for name, text in known.items() if name not in (*SIZES, *own)}
-    launches = dict[Launch, str]()
-    unread = list[str]()
-    prose = list[str]()
-    for grid, block in product(stated(source, "grid"), stated(source, "block")):
-        try:
-            launches[_readable(function, sizes(grid, free), sizes(block, free), own)] = "a comment"
-        except BadSetting as error:
-            prose = [
-                f"the launch in a comment isn't read: {str(error).partition(': use integers')[0]}"
-            ]
-
-    def why_not(call: Call, launching: Unit, host: str) -> str:
-        """Read a launch of the host; why it can't be read."""
-        if not f"::{defined.name}".endswith(f"::{call.function}"):
-            is_known = launching.definition(call.function) is not None
-            return "" if is_known else f"{call.function} isn't known as a kernel"
-        passed: dict[str, str] = {}
-        for argument, value in zip(call.arguments, values, strict=False):
-            variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", reduced(argument, {}))
-            if variable and (size := _size(value)):
-                other = passed.get(variable[1], size)
-                passed[variable[1]] = size if size == other else f"{other}_or_{size}"
-        joint = [size for size in passed.values() if with_joint and JOINT.fullmatch(size)]
-        names = {
-            name: text
-            for name, text in {**launching.names(call), **template}.items()
-            if name not in passed
-        }
-        arguments = ", ".join(reduced(part, names) for part in call.template)
-        is_found_by_the_compiler = not arguments and not all(defined.template.values())
-        if instance and arguments != ", ".join(parts(instance)) and not is_found_by_the_compiler:
-            return ""
-        entry = f"{function}<{arguments}>" if arguments else function
-        grid, block, shared = (*call.configuration, "0", "0")[:3]
-        origin = host
-        try:
-            read = _readable(entry, sizes(grid, names), sizes(block, names), passed, joint)
-        except BadSetting as error:
-            return str(error).partition(": use integers")[0]
-        try:
-            read = replace(read, shared=evaluate(reduced(shared, names), {}))
-        except BadSetting:
-            origin = f"{host}, but for its {shared} bytes of shared memory: give --shared"
-        launches[read] = origin
-        return ""
-
-    for file, launching in chain([("", unit)], programs):
-        if launches:
-            break
-        host = f"the host code of {file}" if file else "the host code"
-        for call, *by_others in launches_of(launching):
-            why = why_not(call, launching, host)
-            for other in by_others if why else ():
-                why = why_not(other, launching, host)
-            line = f"line {call.line}" if call.line else "a header"
-            where = f"{file}, {line}" if file else line
-            unread += [f"{where}: a launch isn't read: {why}"] if why else []
-    if len(launches) > 1:
-        differ = " or ".join(
-            f"{read.function} with grid {read.grid}, block {read.block}" for read in launches
-        )
-        return Launch(function), "", [f"its launches differ: {differ}", *unread]
-    if launches:
-        return (*launches.popitem(), unread)
-    return Launch(function), "", [*prose, *unread]
-
-
-def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, str]:
-    """What the unit's launches of a kernel pass to parameters without a label, by their place; not where they differ.
-
-    labels: of each parameter, what takes the place of the variable that is passed there; "" for none
-    """
-    found = dict[int, set[str]]()
-    for call in (call for calls in launches_of(unit) for call in calls):
-        if not f"::{defined.name}".endswith(f"::{call.function}"):
-            continue
-        variables = dict[str, str]()
-        for argument, label in zip(call.arguments, labels, strict=False):
-            variable = re.fullmatch(r"\(?([A-Za-z_][\w.]*)\)?", reduced(argument, {}))
-            if variable and label:
-                variables[variable[1]] = label
-        names = {name: text for name, text in unit.names(call).items() if name not in variables}
-        for place, (argument, label) in enumerate(zip(call.arguments, labels, strict=False)):
-            if not label:
-                found.setdefault(place, set()).add(filled(reduced(argument, names), variables))
-    only = {place: texts.pop() for place, texts in found.items() if len(texts) == 1}
-    return {place: text for place, text in only.items() if _is_of_sizes(text)}
-
-
-def _is_of_sizes(text: str) -> bool:
-    with suppress(BadSetting):
-        evaluate(text, dict.fromkeys(SIZES, 1))
-        return True
-    return False
-
-
-def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
-    """Return the instances of a template that the host code launches, such as gemm<16>."""
-    launched = list[str]()
-    for calls in launches_of(unit):
-        for call in calls:
-            arguments = [reduced(part, unit.names(call)) for part in call.template]
-            is_known = all(
-                re.fullmatch(r"\d+|true|false|float|half|double|int", a) for a in arguments
-            )
-            if f"::{defined.name}".endswith(f"::{call.function}") and arguments and is_known:
-                launched.append(f"{function}<{', '.join(arguments)}>")
-    return list(dict.fromkeys(launched))
-
-
-def instantiated(defined: Definition, unit: Unit) -> str:
-    """Return the arguments of the only explicit instantiation of a template; "" for none or several."""
-    name = re.escape(defined.name.rpartition("::")[2])
-    found = [re.search(rf"\b{name}\s*<(.+?)>\s*\(", text) for text in unit.instances]
-    arguments = {match[1] for match in found if match}
-    return arguments.pop() if len(arguments) == 1 else ""
-
-
-def unbound(function: str, defined: Definition, unit: Unit) -> str:
-    """Describe a template that is named without its arguments, and what to give."""
-    said = f"{function} is a template of {', '.join(defined.template)}"
-    if known := instances(function, defined, unit):
-        others = f" (the host code launches {' and '.join(known)})" if len(known) > 1 else ""
-        return f"{said}: name an instance with --entry '{known[0]}'{others}"
-    example = ", ".join("32" for _ in defined.template)
-    return f"{said}: give a value of each, as in --entry '{function}<{example}>'"
-
-
-def launches_of(unit: Unit) -> Iterator[list[Call]]:
-    """Each launch of the host code; and as other functions launch it, by calls of the function that it is in."""
-    for caller in unit.functions:
-        calls = [call for other in unit.functions for call in other.calls if not call.configuration]
-        outer = [call for call in calls if f"::{caller.name}".endswith(f"::{call.function}")]
-        for call in caller.calls:
-            if call.configuration:
-                yield [call, *(call.by(caller, other) for other in outer)]
-
-
-def _size(value: str) -> str:
+def size_of(value: str) -> str:
     """M, N or K; "" for other values."""
     size = value.removeprefix(WIDE)
     return size if size in SIZES else ""
-
-
-def _readable(
-    function: str,
-    grid: Sequence[str],
-    block: Sequence[str],
-    own: Mapping[str, str],
-    joint: Sequence[str] = (),
-) -> Launch:
-    """The launch of reduced sizes, whose names `own` maps to M, N and K. Raises BadSetting.
-
-    joint: names like "M_or_N" that the grid may have
-    """
-    texts = []
-    for dimensions, names in ((grid, dict.fromkeys([*SIZES, *joint], 1)), (block, {})):
-        shown = [filled(size, own) for size in dimensions]
-        while len(shown) > 1 and shown[-1] == "1":
-            shown.pop()
-        for size in shown:
-            evaluate(size, names)
-        texts.append(", ".join(shown))
-    return Launch(function, texts[0], texts[1])

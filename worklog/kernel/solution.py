@@ -1,9 +1,9 @@
 """A solution of a problem: CUDA source with an extern "C" function `solution` that launches kernels, or a Python
 function. It gets a case's inputs, outputs and extra parameters, in the order of the problem's signature.
 
-Of `solution`, declarations of integers and dim3 are read, launches `kernel<<<grid, block, shared>>>(arguments);`, and
-calls that only wait; expressions are evaluated, never executed, and every other statement is an error that names its
-line. NVRTC compiles the kernels, so that a solution runs without nvcc, and on the emulator.
+`solution` is run on the emulator, once for each case, and its launches are then enqueued on the device
+(worklog.kernel.host_launches). It can compute and decide what to launch; what it can't do is an error that names its
+line: it has no other memory, and sees no data. NVRTC compiles the kernels, so that a solution runs without nvcc.
 
 A Python function `f(x, y, n)` takes the same as `solution`: CuPy arrays, or with `ARRAYS = "torch"` in its file PyTorch
 tensors on the same memory, and writes the outputs in place. One that has as many parameters as the problem has inputs
@@ -27,19 +27,19 @@ import numpy as np
 from worklog.errors import BadSetting, LaunchFailed, meant
 from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
+from worklog.kernel.host_launches import Launched, launched_by
+from worklog.kernel.host_slice import SPACING, STAND_INS, stand_in
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import prepared
-from worklog.kernel.signature import Launch
-from worklog.kernel.source import evaluate, read_source, reduced, sizes, text_of
-from worklog.kernel.unit import Call, Definition, Unit, read
+from worklog.kernel.source import read_source
+from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import PROBLEMS, Parameter, Problem, dtype_of
 
 FUNCTION = "solution"
-_WAITS = re.compile(
-    r"(?:\w+\s*=\s*)?cuda(?:DeviceSynchronize|GetLastError|PeekAtLastError)\s*\(\s*\)|return|"
+ADVICE = (
+    "compute grids and launch kernels, as kernel<<<grid, block>>>(…), on the memory that it gets"
 )
-_FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eEfF]))(?:[eE][+-]?\d+)?[fF]?")
-ADVICE = "declare integers and dim3, and launch kernels: kernel<<<grid, block>>>(…)"
 ROLES = ("input", "output", "extra")
 HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
 # A compiled kernel, its grid and block, and the values of its parameters: numbers, and names of buffers.
@@ -205,104 +205,84 @@ class _Kernels(Solver):
             self.device.launch(compiled, grid, block, bound)
 
     def _read(self, given: Mapping[str, Passed]) -> list[_Launch]:
-        """The launches in their order. Raises BadSetting, with the line, for a statement that isn't read."""
-        unit, file, own = self.solution.unit, self.solution.file, self.own
-        numbers = {name: passed.number for name, passed in given.items() if passed.buffer is None}
-        integers = {name: str(number) for name, number in numbers.items() if type(number) is int}
-        launches = []
-        for statement in own.body.named_children:
-            shown = text_of(statement)
-            if statement.type == "declaration" or _WAITS.fullmatch(shown.rstrip("; ")):
-                continue
-            try:
-                call = next((call for call in own.calls if call.node.parent == statement), None)
-                names = {
-                    **unit.names(own),
-                    **(unit.names(call) if call is not None else {}),
-                    **integers,
-                }
-                launches.append(self._launch(call, names, given))
-            except BadSetting as error:
-                raise BadSetting(
-                    f"{file}:{own.line(statement.start_byte)}: cannot read {shown:.70}: {error}"
-                ) from error
-        if not launches:
+        """The launches in their order. Raises BadSetting, with the line where it is known, for what can't be run."""
+        file = self.solution.file
+        inputs = [_input(passed, place) for place, passed in enumerate(given.values())]
+        try:
+            launched = launched_by(self.solution.unit, self.own, inputs)
+        except BadSetting as error:
+            raise BadSetting(self._explained(str(error))) from error
+        if not launched:
             raise BadSetting(f"{file}: the host function launches no kernel: {ADVICE}")
-        return launches
+        return [self._launch(launch, [*given]) for launch in launched]
 
-    def _launch(
-        self, call: Call | None, names: Mapping[str, str], given: Mapping[str, Passed]
-    ) -> _Launch:
-        """A launch, compiled. names: expressions of names."""
-        if call is None or not 2 <= len(call.configuration) <= 4:
-            raise BadSetting(ADVICE)
-        template = ", ".join(reduced(word, names) for word in call.template)
-        entry = f"{call.function}<{template}>" if template else call.function
-        grid, block = (
-            tuple(evaluate(size, {}) for size in sizes(words, names))
-            for words in call.configuration[:2]
-        )
-        for words, counts in zip(call.configuration, (grid, block), strict=False):
-            if len(counts) > 3 or min(counts) < 1:
-                raise BadSetting(
-                    f"{words} is {counts}: a grid and a block have one to three sizes of at least 1"
+    def _explained(self, error: str) -> str:
+        """Return an error of the host function, with the statement that it is about."""
+        file = self.solution.file
+        line, _, message = error.partition(": ")
+        if not line.isdigit():
+            return f"{file}: {FUNCTION} can't be run: {error}: {ADVICE}"
+        statement = self.solution.source.splitlines()[int(line) - 1].strip()
+        return f"{file}:{line}: cannot run {statement:.70}: {message}: {ADVICE}"
+
+    def _launch(self, launch: Launched, names: Sequence[str]) -> _Launch:
+        """A launch, compiled. names: of the host function's parameters."""
+        defined = self.solution.unit.functions[launch.kernel]
+        template = ", ".join(launch.template)
+        entry = f"{defined.name}<{template}>" if template else defined.name
+        if min(*launch.grid, *launch.block) < 1:
+            grid, block = (" x ".join(map(str, sizes)) for sizes in (launch.grid, launch.block))
+            raise BadSetting(
+                f"{self.solution.file}: {entry} is launched with {grid} blocks of {block} threads: "
+                "each has at least 1"
+            )
+        pairs = zip(defined.parameters, launch.arguments, strict=True)
+        values = [self._bound(entry, parameter, bits, names) for parameter, bits in pairs]
+        key = entry, launch.shared
+        if key not in self._compiled:
+            taken = tuple(parameter.name for parameter in defined.parameters)
+            self._compiled[key] = self._code(entry, taken, launch.shared)
+        return self._compiled[key], launch.grid, launch.block, values
+
+    def _code(self, entry: str, taken: tuple[str, ...], shared: int) -> Any:
+        """A kernel, compiled. taken: names of its parameters."""
+        solution = self.solution
+        code = prepared(solution.file, solution.source, entry, solution.folders, solution.define)
+        compiled = self.device.compile(replace(code, arguments=taken, shared=shared))
+        for (other, _), known in self._compiled.items():
+            if shared_by_both := {*known.compiled.variables} & {*compiled.compiled.variables}:
+                variable = (
+                    f"{other} and {entry} use {min(shared_by_both)}, of which each has its own"
                 )
-        defined = self.solution.unit.definition(call.function)
-        if defined is None:
-            raise BadSetting(f"{entry} is no kernel of this file: define it as __global__ void")
-        takes, passes = len(defined.parameters), len(call.arguments)
-        if takes != passes:
-            raise BadSetting(f"{entry} takes {takes} parameters, and the launch passes {passes}")
-        pairs = zip(defined.parameters, call.arguments, strict=True)
-        values = [_bound(parameter, text, names, given) for parameter, text in pairs]
-        shared = (
-            evaluate(reduced(call.configuration[2], names), {})
-            if len(call.configuration) > 2
-            else 0
-        )
-        if (entry, shared) not in self._compiled:
-            solution, taken = (
-                self.solution,
-                tuple(parameter.name for parameter in defined.parameters),
-            )
-            code = prepared(
-                solution.file, solution.source, entry, solution.folders, solution.define
-            )
-            program = replace(code, arguments=taken, shared=shared)
-            compiled = self.device.compile(program)
-            for (other, _), known in self._compiled.items():
-                if shared_by_both := {*known.compiled.variables} & {*compiled.compiled.variables}:
-                    variable = (
-                        f"{other} and {entry} use {min(shared_by_both)}, of which each has its own"
-                    )
-                    raise BadSetting(
-                        f"{variable}: pass data in a parameter of {FUNCTION}, or write one kernel"
-                    )
-            self._compiled[entry, shared] = compiled
-        return self._compiled[entry, shared], (*grid, 1, 1)[:3], (*block, 1, 1)[:3], values
+                raise BadSetting(
+                    f"{solution.file}: {variable}: pass data in a parameter of {FUNCTION}, or write one kernel"
+                )
+        return compiled
+
+    def _bound(self, entry: str, parameter: Parameter, bits: int, names: Sequence[str]) -> Any:
+        """What a kernel's parameter gets: the name of a buffer, or a number of the parameter's type."""
+        about = f"{self.solution.file}: {entry}: {parameter.name}"
+        if parameter.pointer:
+            place, offset = divmod(bits - STAND_INS, SPACING)
+            if offset or not 0 <= place < len(names):
+                raise BadSetting(
+                    f"{about} takes an address: pass a parameter of {FUNCTION} as it is"
+                )
+            return names[place]
+        if parameter.dtype in ("", "bfloat16"):
+            raise BadSetting(f"{about} is a {parameter.type}, which can't be passed: take a float")
+        dtype = np.dtype(parameter.dtype)
+        return np.array([bits], np.uint64).view(np.uint8)[: dtype.itemsize].view(dtype)[0]
 
 
-def _bound(
-    parameter: Parameter, text: str, names: Mapping[str, str], given: Mapping[str, Passed]
-) -> Any:
-    """What a kernel's parameter gets: the name of a buffer, or a number of the parameter's type."""
-    bare = re.sub(r"^\((\s*\w+\s*)\)$", r"\1", reduced(text, {})).strip()
-    passed = given.get(bare)
-    if parameter.pointer != (passed is not None and passed.buffer is not None):
-        kind = "an address" if parameter.pointer else "a number"
-        raise BadSetting(f"{parameter.name} takes {kind}: pass a parameter of {FUNCTION} as it is")
-    if parameter.pointer:
-        return bare
-    if parameter.dtype in ("", "bfloat16"):
-        raise BadSetting(
-            f"{parameter.name} is a {parameter.type}, which can't be passed: take a float"
-        )
-    number = np.dtype(parameter.dtype).type
-    if passed is not None:
-        return number(passed.number)
-    return number(
-        float(bare.rstrip("fF")) if _FLOAT.fullmatch(bare) else evaluate(reduced(bare, names), {})
-    )
+def _input(passed: Passed, place: int) -> int:
+    """The number that stands for an argument: as for worklog.kernel.host_slice.whole_program."""
+    if passed.buffer is not None:
+        return stand_in(place)
+    number = passed.number
+    if isinstance(number, float):
+        return int(np.float64(number).view(np.int64))
+    return int(number)
 
 
 class _Python(Solver):

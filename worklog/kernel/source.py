@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -39,16 +39,15 @@ _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\
 _OF_SM_90A = re.compile(r"setmaxnreg|wgmma\.|tensormap\.replace|FEAT_SM90")
 _CASTS = ("static_cast", "reinterpret_cast", "const_cast", *TYPES)
 _OF_FLOATS = re.compile(r"\d\.|\b(?:float|double)\b")
+_INTEGER = re.compile(
+    r"(?:std::)?(?:unsigned|signed|long|short|int|size_t|u?int\d+_t|auto|bool|char|\s)+"
+)
 _CEILING = re.compile(r"ceil|cdiv|div_?up", re.IGNORECASE)
 _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', re.MULTILINE)
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?P<word>\w*)(?:\\\n|[^\n])*", re.MULTILINE)
 LINE = re.compile(rf"(?P<directive>{DIRECTIVE.pattern}\n?)|[^\n]*\n|[^\n]+", re.MULTILINE)
 DEPTH = 8  # of constants that name others
-UNCLEAR = "?"  # the expression of a name that has several, or one that can't be known
-BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
-BY_CONFIG = ("cudaLaunchKernelEx", "cudaLaunchKernelExC")
-CONFIGURED = {"gridDim": UNCLEAR, "blockDim": UNCLEAR, "dynamicSmemBytes": "0"}
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
@@ -179,7 +178,7 @@ def expression(text: str) -> Any:
 
 def reduced(text: str, names: Mapping[str, str]) -> str:
     """The expression with the names' values, and without C++'s casts, suffixes, sizeof, and divisions that round up;
-    as a number if that is all that is left. names: of a function that returns an expression, a lambda.
+    as a number if that is all that is left.
     """
     with suppress(RecursionError):
         text = _folded(_of_text(text, names, DEPTH))
@@ -233,22 +232,8 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
 
 
 def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> str:
-    """A call: of a function that returns an expression, of a cast, or of a division that rounds up, by its name."""
-    values, known = (
-        [_plain(argument, names, depth) for argument in arguments.named_children],
-        names.get(name, ""),
-    )
-    if known.startswith("[") and depth and (function := expression(known)) is not None:
-        listed, returned = (
-            next(nodes(function, kind), None) for kind in ("parameter_list", "return_statement")
-        )
-        if listed is not None and returned is not None:
-            declared = (
-                text_of(parameter.named_children[-1]) for parameter in listed.named_children
-            )
-            own = {name: f"({value})" for name, value in zip(declared, values, strict=False)}
-            inner = {name: text for name, text in names.items() if name not in own}
-            return f"({filled(_plain(returned.named_children[0], inner, depth - 1), own)})"
+    """A call: of a cast, or of a division that rounds up, by its name."""
+    values = [_plain(argument, names, depth) for argument in arguments.named_children]
     if name.partition("<")[0] in _CASTS and len(values) == 1:
         return f"({values[0]})"
     if len(values) == 1 and name in ("ceil", "ceilf"):
@@ -284,13 +269,7 @@ def sizes_in(text: str) -> list[str]:
 def sizes(words: str, names: Mapping[str, str]) -> list[str]:
     """The reduced sizes of a grid or a block: of a dim3 by its name or written out, or numbers."""
     name = words.strip()
-    for _ in range(DEPTH):
-        if f"{name}.x" not in names and names.get(name, "").isidentifier():
-            name = names[name]  # a dim3 that another one is copied to
-    listed = sizes_in(names.get(name, name))
-    if f"{name}.x" in names:
-        listed = [names.get(f"{name}.{axis}", f"{name}.{axis}") for axis in "xyz"]
-    return [reduced(size, names) for size in listed]
+    return [reduced(size, names) for size in sizes_in(names.get(name, name))]
 
 
 def parts(expressions: str) -> list[str]:
@@ -340,79 +319,25 @@ def code_lines(source: str) -> str:
     return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
 
 
-def targets(node: Any) -> set[str]:
-    """What an expression changes: by an assignment, or by a call that gets an address, where it isn't a launch."""
-    if node.type != "call_expression":
-        return {text_of(node.child_by_field_name("left") or node.child_by_field_name("argument"))}
-    function, arguments = (node.child_by_field_name(field) for field in ("function", "arguments"))
-    if arguments is None or text_of(function) in (*BY_CONFIG, *BY_ADDRESSES):
-        return set()
-    return {
-        text_of(given)[1:] for given in arguments.named_children if text_of(given).startswith("&")
-    }
-
-
-def forget(names: dict[str, str], targets: Iterable[str]) -> None:
-    """Names whose value changes, and those that are computed from them."""
-    for target in targets:
-        if target in names or f"{target}.x" in names:
-            of_target = re.compile(
-                rf"{re.escape(target)}(?:\.\w+)?|.*\b{re.escape(target)}\b.*", re.DOTALL
-            )
-            for name, text in names.items():
-                mentions = text != UNCLEAR and (target in text or target in name)
-                if mentions and (of_target.fullmatch(name) or of_target.fullmatch(text)):
-                    names[name] = UNCLEAR
-
-
-def assign(names: dict[str, str], name: str, text: str) -> None:
-    """A name's value: an expression, or the sizes of a dim3, which are its members."""
-    names[name] = text
-    given = sizes_in(text) if f"{name}.x" in names or text.startswith("dim3") else []
-    if f"{text}.x" in names:
-        given = [names.get(member, UNCLEAR) for member in members(text)]
-    for member, size in zip(members(name), [*given, "1", "1"] if given else (), strict=False):
-        names[member] = size
-
-
-def members(name: str) -> tuple[str, ...]:
-    """The names of the sizes of a dim3."""
-    return f"{name}.x", f"{name}.y", f"{name}.z"
-
-
 def declare(node: Any, names: dict[str, str]) -> None:
-    """The names that a declaration gives a value."""
+    """Add the integers that a declaration gives a value, with the expression of each.
+
+    A name that is declared again has no value any more.
+    """
     kind = text_of(node.child_by_field_name("type"))
     for declarator in node.children_by_field_name("declarator"):
-        value, name = declarator.child_by_field_name("value"), declarator
-        if (
-            declarator.type == "function_declarator" and kind == "dim3"
-        ):  # dim3 grid(n, m) may look like one
-            value = declarator.child_by_field_name("parameters")
+        name = declarator
         while name is not None and name.type != "identifier":
-            in_brackets = (
-                name.named_children if name.type == "parenthesized_declarator" else [None]
-            )  # (*function)
-            name = name.child_by_field_name("declarator") or in_brackets[0]
+            inner = name.named_children if name.type == "parenthesized_declarator" else [None]
+            name = name.child_by_field_name("declarator") or inner[0]
         if name is None:
             continue
-        own, text = text_of(name), text_of(value)
-        for member in members(own):
-            names.pop(member, None)
-        if kind == "dim3":
-            bare = re.fullmatch(r"[({].*[)}]|", text, re.DOTALL)
-            assign(names, own, f"dim3{text or '()'}" if bare else text)
-        elif value is None or re.search(r"\b(?:float|double|half)", kind):
-            names[own] = UNCLEAR
-        elif kind == "cudaLaunchConfig_t":
-            for field, given in zip(CONFIGURED, value.named_children, strict=False):
-                pair = given.type == "initializer_pair"
-                names[f"{own}.{text_of(given.named_children[0])[1:] if pair else field}"] = text_of(
-                    given.named_children[-1] if pair else given
-                )
-        else:
-            is_list = (
-                value.type == "initializer_list"
-                and declarator.child_by_field_name("declarator") == name
-            )
-            assign(names, own, text[1:-1] if is_list or value.type == "argument_list" else text)
+        own = text_of(name)
+        value = declarator.child_by_field_name("value")
+        is_again = own in names
+        names.pop(own, None)
+        if value is None or is_again or not _INTEGER.fullmatch(kind):
+            continue
+        text = text_of(value)
+        is_list = value.type in ("initializer_list", "argument_list")
+        names[own] = text[1:-1] if is_list else text

@@ -11,27 +11,17 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 from worklog.kernel.preprocessor import preprocessed
 from worklog.kernel.source import (
-    BY_ADDRESSES,
-    BY_CONFIG,
-    CONFIGURED,
-    UNCLEAR,
-    assign,
     declare,
-    filled,
-    forget,
     included,
-    members,
     nodes,
     parts,
-    targets,
     text_of,
     tree_of,
     uncommented,
@@ -59,11 +49,6 @@ _TYPES = {
 }  # of headers
 _NO_TYPES = ("struct", "const", "volatile", "int", "typename", "__restrict__", "__restrict")
 _RECORDS = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
-_LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
-_SCOPES = (
-    *_LOOPS, "if_statement", "else_clause", "switch_statement", "case_statement", "compound_statement",
-    "lambda_expression", "try_statement", "conditional_expression",
-)  # fmt: skip
 _NAMES = (
     "identifier",
     "type_identifier",
@@ -72,7 +57,6 @@ _NAMES = (
     "operator_name",
     "primitive_type",
 )
-_CHANGES = ("assignment_expression", "update_expression", "call_expression")
 _DEFINITIONS = (
     *_RECORDS, "function_definition", "declaration", "type_definition", "alias_declaration", "using_declaration",
     "namespace_alias_definition", "template_instantiation", "expression_statement", "static_assert_declaration",
@@ -83,55 +67,10 @@ Spans = Sequence[tuple[int, int, str]]  # starts, ends and what is there instead
 
 
 @dataclass(frozen=True)
-class Call:
-    """A launch as a source writes it: function<template><<<configuration>>>(arguments), or by the runtime with the
-    variables in its array of addresses; or without a configuration, a call of a function that launches. names: values
-    of the function's names there. line: of the source. node: of the tree.
-    """
-
-    function: str
-    template: tuple[str, ...]
-    configuration: tuple[str, ...]
-    arguments: tuple[str, ...]
-    names: Mapping[str, str]
-    line: int
-    node: Any
-
-    def by(self, caller: Definition, outer: Call) -> Call:
-        """The launch where another function calls its own, whose parameters have values then. Names of the other
-        function get an underscore.
-        """
-        local = {
-            name: name.replace(".", "_.", 1) if "." in name else f"{name}_" for name in outer.names
-        }
-        parameters = (*caller.template, *(parameter.name for parameter in caller.parameters))
-        # Of template arguments, those may be missing that the compiler finds by itself.
-        values = outer.template if len(outer.template) == len(caller.template) else caller.template
-        given = {
-            name: filled(text, local)
-            for name, text in zip(parameters, (*values, *outer.arguments), strict=False)
-        }
-        types = {name: given[name] for name in caller.template if name in given}
-        own = {name: filled(text, types) for name, text in self.names.items()}  # Settings::BM
-        names = {local[name]: filled(text, local) for name, text in outer.names.items()}
-        called = filled(self.function, given).removeprefix(
-            "&"
-        )  # a parameter may point to the kernel
-        name, _, template = names.get(called, called).partition("<")
-        return replace(
-            self,
-            function=name,
-            template=(*parts(template.rpartition(">")[0]),) if template else self.template,
-            arguments=tuple(filled(text, given) for text in self.arguments),
-            names={**own, **names, **given},
-        )
-
-
-@dataclass(frozen=True)
 class Definition:
     """A function's definition. name: with its namespaces. template: names and default values of its parameters. bounds:
-    threads of __launch_bounds__, "" if it has none. body: its node between braces. names: values of the body's names at
-    its end. line: of the source, from 1, where a byte of the tree is; of a header, 0.
+    threads of __launch_bounds__, "" if it has none. body: its node between braces. constants: expressions of the names
+    that its body declares. line: of the source, from 1, where a byte of the tree is; of a header, 0.
     """
 
     name: str
@@ -140,8 +79,7 @@ class Definition:
     bounds: str
     parameters: tuple[Parameter, ...]
     body: Any
-    names: Mapping[str, str]
-    calls: tuple[Call, ...]
+    constants: Mapping[str, str]
     line: Callable[[int], int]
 
     @property
@@ -175,9 +113,13 @@ class Piece:
         return self.operands is not None and (self.operands & defined) <= names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unit:
-    """What a source and its headers define."""
+    """What a source and its headers define.
+
+    word_at: the name in the source at a byte of the tree, of what a macro expands to the macro's
+    given: the source, macros and headers, as for read()
+    """
 
     functions: tuple[Definition, ...]  # in order
     constants: Mapping[str, str]  # expressions of names that have one value each
@@ -187,6 +129,16 @@ class Unit:
     instances: tuple[str, ...]  # explicit instantiations
     texts: tuple[bool, ...]  # of each header and of the source, whether it stays as it is
     root: Any  # of the tree of all texts, as macros expand them
+    word_at: Callable[[int], str]
+    given: tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]
+
+    def without(self, macros: Set[str]) -> Unit:
+        """Return the unit as if it didn't define these macros."""
+        source, define, headers = self.given
+        names = "|".join(map(re.escape, macros))
+        defined = re.compile(rf"^[ \t]*#[ \t]*define[ \t]+(?:{names})\b[^\n]*", re.MULTILINE)
+        bare = tuple((name, defined.sub("", text)) for name, text in headers)
+        return read(defined.sub("", source), define, bare)
 
     def unneeded(self, entry: str) -> list[Spans]:
         """Return what a kernel doesn't need, for each header and the source.
@@ -261,14 +213,6 @@ class Unit:
         ]
         return named[0] if named else None
 
-    def names(self, scope: Definition | Call) -> dict[str, str]:
-        """The values of the names that a function or a call sees."""
-        return {
-            name: text
-            for name, text in {**self.constants, **scope.names}.items()
-            if text != UNCLEAR
-        }
-
 
 @lru_cache(maxsize=128)
 def read(
@@ -319,12 +263,19 @@ class _Reader:
             tuple(self.instances),
             (*stay, False),
             tree,
+            self._word,
+            (source, tuple(define), tuple(headers)),
         )
 
     def _text(self, piece: Piece) -> str:
         """The code of a piece as it is in its text."""
         start = self.starts[piece.text]
         return self.whole[start + piece.start : start + piece.end]
+
+    def _word(self, at: int) -> str:
+        """The name at a place in the text, in the source; "" for none."""
+        found = re.compile(r"[A-Za-z_]\w*").match(self.whole, self.code.place(at))
+        return found[0] if found else ""
 
     def _line(self, at: int) -> int:
         """The line of the source of a place in the text; of a header, 0."""
@@ -383,7 +334,8 @@ class _Reader:
                 own, value = (
                     text_of(member.child_by_field_name(field)) for field in ("name", "value")
                 )
-                self.constants[own] = value or UNCLEAR
+                if value:
+                    self.constants[own] = value
             fields = (
                 member.children_by_field_name(field) for field in ("declarator", "default_value")
             )
@@ -511,23 +463,11 @@ class _Reader:
             for own, text in self.constants.items()
             if own.startswith(outer)
         }
-        names |= dict.fromkeys((p.name for p in parameters), UNCLEAR)
-        if (
-            "__global__" not in before
-        ):  # a function that launches for elements of any type is taken for floats
-            elements = {p.type for p in parameters if p.pointer} & {*defaults}
-            names |= {
-                element: self._element(name, [*defaults].index(element)) for element in elements
-            }
-        calls = list[Call]()
-        self._changes = [(change.start_byte, targets(change)) for change in nodes(body, *_CHANGES)]
-        with suppress(RecursionError):  # of hundreds of scopes in each other
-            calls += self._inside(body, names)
-        if [child.type for child in body.named_children] == ["return_statement"] and parameters:
-            lambda_ = f"[]({', '.join(p.name for p in parameters)}) {text_of(body)}"
-            self.constants[name] = (
-                lambda_ if self.constants.get(name, lambda_) == lambda_ else UNCLEAR
-            )
+        if "__global__" in before:
+            for declaration in nodes(body, "declaration"):
+                declare(declaration, names)
+        for parameter in parameters:
+            names.pop(parameter.name, None)
         self.functions.append(
             Definition(
                 "::".join((*scope, name)),
@@ -540,20 +480,9 @@ class _Reader:
                 tuple(parameters),
                 body,
                 names,
-                tuple(calls),
                 self._line,
             )
         )
-
-    def _element(self, function: str, position: int) -> str:
-        """What a host function's template is for there: float, unless it is instantiated for other types only."""
-        written = (
-            re.search(rf"\b{re.escape(function)}\s*<(.+?)>\s*\(", text) for text in self.instances
-        )
-        kinds = {
-            kind for match in written if match for kind in parts(match[1])[position : position + 1]
-        }
-        return "float" if not kinds or kinds & {"float", "double"} else min(kinds)
 
     def _parameter(self, node: Any) -> Parameter:
         """A parameter, with its type by typedef and using as the compiler has it: an array is a pointer."""
@@ -583,85 +512,6 @@ class _Reader:
         is_const = any(text_of(child) == "const" for child in node.named_children)
         element = kind + "".join(derived[1:])
         return Parameter(text_of(declarator), element, TYPES.get(kind, ""), bool(derived), is_const)
-
-    def _inside(self, node: Any, names: dict[str, str]) -> Iterator[Call]:
-        """The launches in a function's code, in order. names: values before it, then those behind it."""
-        for child in nodes(node, "declaration", *_CHANGES, inside=_SCOPES):
-            if child.type in _SCOPES:
-                inside = range(child.start_byte, child.end_byte)
-                changed = {target for byte, of in self._changes if byte in inside for target in of}
-                inner = dict(names)
-                if child.type in _LOOPS:
-                    forget(inner, changed)
-                for part in child.named_children if child.type == "if_statement" else [child]:
-                    yield from self._inside(part, dict(inner))
-                forget(names, changed)
-            elif child.type == "declaration":
-                declare(child, names)
-            else:
-                if (call := self._call(child, names)) is not None:
-                    yield call
-                left, right = (
-                    text_of(child.child_by_field_name(side)) for side in ("left", "right")
-                )
-                own = {name: f"({names[name]})" for name in (left, *members(left)) if name in names}
-                forget(names, targets(child))
-                if child.type == "assignment_expression" and child.children[1].type == "=":
-                    assign(names, left, filled(right, own))
-
-    def _call(self, node: Any, names: Mapping[str, str]) -> Call | None:
-        """A launch, or a call of a function that launches."""
-        function, arguments = (
-            node.child_by_field_name(field) for field in ("function", "arguments")
-        )
-        if function is None:
-            return None
-        passed, by = arguments.named_children if arguments is not None else [], text_of(function)
-        configured = next(
-            (child for child in node.named_children if child.type == "kernel_call_syntax"), None
-        )
-        if configured is not None:
-            configuration = [*map(text_of, configured.named_children)]
-        elif by in BY_CONFIG and len(passed) > 1:
-            config = text_of(passed[0]).strip("& ")
-            fields = (
-                names.get(f"{config}.{field}", default) for field, default in CONFIGURED.items()
-            )
-            function, configuration, passed = passed[1], [*fields], passed[2:]
-        elif by in BY_ADDRESSES and len(passed) > 3:
-            function, passed, configuration = (
-                passed[0],
-                passed[3:4],
-                [text_of(passed[n]) for n in (1, 2, 4)],
-            )
-        elif any(
-            f.calls and f.name.rpartition("::")[2] == by.partition("<")[0] for f in self.functions
-        ):
-            configuration = []
-        else:
-            return None
-        values = [*map(text_of, passed)]
-        if by in (
-            *BY_ADDRESSES,
-            "cudaLaunchKernelExC",
-        ):  # an array with the addresses of the arguments
-            values = [
-                part.strip("& ") for part in parts(names.get("".join(values), "").strip("{ }"))
-            ]
-        while function.type in (
-            "cast_expression",
-            "pointer_expression",
-            "parenthesized_expression",
-        ):
-            function = function.named_children[-1]
-        if function.type == "call_expression":  # a cast of C++
-            function = function.child_by_field_name("arguments").named_children[0]
-        written = text_of(function)
-        pointed = names.get(written, UNCLEAR)  # auto kernel = f<32>;
-        name, _, template = (written if pointed == UNCLEAR else pointed).partition("<")
-        given = tuple(parts(template.rpartition(">")[0])) if template else ()
-        function, at = name.strip("& "), self._line(node.start_byte)
-        return Call(function, given, tuple(configuration), tuple(values), dict(names), at, node)
 
 
 def _untemplated(node: Any) -> tuple[Any, str]:

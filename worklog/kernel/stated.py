@@ -1,0 +1,194 @@
+"""The launch and the template's arguments that a source states, in its comments or by its host code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from worklog.errors import BadSetting
+from worklog.kernel.host_launches import HostCode, HostLaunch, host_code
+from worklog.kernel.launch import Launch, from_comments, readable
+from worklog.kernel.signature import named, size_of
+from worklog.kernel.source import filled, parts
+from worklog.kernel.unit import Definition, Unit
+
+# A variable that a launch passes for several sizes: which of them a grid means isn't stated.
+JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")
+UNKNOWN = "?"  # an argument of a template that isn't told
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a source states of a kernel's launch.
+
+    launch: without grid and block if none is stated, or several are
+    origin: where it was found; "" for nowhere
+    unread: why launches of the kernel can't be told
+    rules: of the sizes at which the host code launches it
+    """
+
+    launch: Launch
+    origin: str = ""
+    unread: list[str] = field(default_factory=list)
+    rules: tuple[str, ...] = ()
+
+
+def stated_launch(
+    source: str,
+    unit: Unit,
+    function: str,
+    defined: Definition,
+    values: Sequence[str],
+    instance: str,
+    programs: Iterable[tuple[str, Unit]] = (),
+    *,
+    with_joint: bool = False,
+) -> Stated:
+    """Return the launch that a source states in a comment `grid: …, block: …` or by its host code.
+
+    source: lines whose comments may be about the kernel
+    values: of each parameter, M, N or K, or a text that is no size
+    instance: arguments of the template, as in "32, 8"
+    programs: names and units of files that include the source, whose host code is run if the source's own states no
+        launch
+    with_joint: whether a grid counts, too, in which one variable stands for several sizes: as JOINT
+    """
+    launches, prose = from_comments(
+        source, function, *_names_in_comments(unit, defined, values, instance)
+    )
+    unread = [prose] if prose else []
+    found = {launch: Stated(launch, "a comment") for launch in launches}
+    for file, launching in chain([("", unit)], programs):
+        if found:
+            break
+        code = _host_code(launching, defined, values)
+        host = f"the host code of {file}" if file else "the host code"
+        where = f"{file}, " if file else ""
+        unread += [where + line for line in code.unread]
+        for host_launch in code.launches:
+            if instance and not _is_instance(host_launch, instance):
+                continue
+            try:
+                stated = _labelled(host_launch, function, values, instance, host)
+            except BadSetting as error:
+                unread.append(str(error))
+                continue
+            if JOINT.search(stated.launch.grid) and not with_joint:
+                unread.append(f"{host} passes one variable for several sizes")
+            else:
+                found[stated.launch] = stated
+    if len(found) > 1:
+        differ = " or ".join(
+            f"{launch.function} with grid {launch.grid}, block {launch.block}" for launch in found
+        )
+        return Stated(Launch(function), "", [f"its launches differ: {differ}", *unread])
+    for launch, stated in found.items():
+        is_comment = stated.origin == "a comment"
+        return Stated(launch, stated.origin, [] if is_comment else unread, stated.rules)
+    return Stated(Launch(function), "", unread)
+
+
+def _names_in_comments(
+    unit: Unit, defined: Definition, values: Sequence[str], instance: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the expressions of constants that a comment may name, and M, N or K by the kernel's own names."""
+    template = dict(zip(defined.template, parts(instance), strict=False)) if instance else {}
+    own = dict[str, str]()
+    for parameter, value in zip(defined.parameters, values, strict=False):
+        if size_of(value):
+            own[parameter.name] = size_of(value)
+    defaults = {name: value for name, value in defined.template.items() if value}
+    known = {**unit.constants, **defined.constants, **defaults, **template}
+    free = {name: text for name, text in known.items() if name not in ("M", "N", "K", *own)}
+    return free, own
+
+
+def _host_code(unit: Unit, defined: Definition, values: Sequence[str]) -> HostCode:
+    """Return what a unit's host code launches of a kernel."""
+    for number, function in enumerate(unit.functions):
+        if function.is_kernel and function.name == defined.name:
+            places = tuple(place for place, value in enumerate(values) if size_of(value))
+            return host_code(unit, number, places)
+    return HostCode((), ())
+
+
+def _is_instance(launch: HostLaunch, instance: str) -> bool:
+    """Return whether a launch may be of the template's arguments."""
+    given = parts(instance)
+    told = launch.template
+    return len(given) == len(told) and all(
+        own in (UNKNOWN, other) for own, other in zip(told, given, strict=True)
+    )
+
+
+def _labelled(
+    launch: HostLaunch, function: str, values: Sequence[str], instance: str, host: str
+) -> Stated:
+    """Return a launch in terms of M, N and K. Raises BadSetting for a template's argument that isn't told."""
+    labels = [size_of(value) for value in values]
+    names = launch.names(labels)
+    if UNKNOWN in launch.template and not instance:
+        raise BadSetting(f"{host} launches {function} with a type that isn't known")
+    arguments = instance or ", ".join(launch.template)
+    entry = f"{function}<{arguments}>" if arguments else function
+    joint = {name: "M" for name in names.values() if JOINT.fullmatch(name)}
+    grid = [filled(size, names) for size in launch.grid]
+    block = [str(size) for size in launch.block]
+    readable(entry, [filled(size, joint) for size in grid], block, {})
+    while len(grid) > 1 and grid[-1] == "1":
+        grid.pop()
+    while len(block) > 1 and block[-1] == "1":
+        block.pop()
+    origin = host
+    if launch.shared is None:
+        origin += ", but for its dynamic shared memory, which depends on the sizes: give --shared"
+    rules = list[str]()
+    for rule in launch.rules:
+        variable, _, rest = rule.partition(" ")
+        rules += [f"{size} {rest}" for size in names[variable].split("_or_")]
+    read = Launch(entry, ", ".join(grid), ", ".join(block), launch.shared or 0)
+    return Stated(read, origin, rules=tuple(rules))
+
+
+def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, str]:
+    """Return what host code passes to integers without a label, by their place; not where launches differ.
+
+    labels: of each parameter, M, N, K or ""
+    """
+    texts = dict[int, set[str]]()
+    for launch in _host_code(unit, defined, labels).launches:
+        names = launch.names(labels)
+        for place, text in launch.passed:
+            texts.setdefault(place, set()).add(filled(text, names))
+    only = {place: given.pop() for place, given in texts.items() if len(given) == 1}
+    return {place: text for place, text in only.items() if not JOINT.search(text)}
+
+
+def instances(function: str, defined: Definition, unit: Unit) -> list[str]:
+    """Return the instances of a template that the host code launches, such as gemm<16>."""
+    if not defined.template:
+        return []
+    launches = _host_code(unit, defined, named(defined.parameters)).launches
+    told = [launch.template for launch in launches if UNKNOWN not in launch.template]
+    return list(dict.fromkeys(f"{function}<{', '.join(template)}>" for template in told))
+
+
+def instantiated(defined: Definition, unit: Unit) -> str:
+    """Return the arguments of the only explicit instantiation of a template; "" for none or several."""
+    name = re.escape(defined.name.rpartition("::")[2])
+    found = [re.search(rf"\b{name}\s*<(.+?)>\s*\(", text) for text in unit.instances]
+    arguments = {match[1] for match in found if match}
+    return arguments.pop() if len(arguments) == 1 else ""
+
+
+def unbound(function: str, defined: Definition, unit: Unit) -> str:
+    """Describe a template that is named without its arguments, and what to give."""
+    about = f"{function} is a template of {', '.join(defined.template)}"
+    known = instances(function, defined, unit)
+    if known:
+        others = f" (the host code launches {' and '.join(known)})" if len(known) > 1 else ""
+        return f"{about}: name an instance with --entry '{known[0]}'{others}"
+    example = ", ".join("32" for _ in defined.template)
+    return f"{about}: give a value of each, as in --entry '{function}<{example}>'"
