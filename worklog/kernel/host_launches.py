@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
-from worklog.kernel.device import COMPILE_OPTIONS, Program
+from worklog.kernel.device import Program
 from worklog.kernel.host_slice import (
     ENTRY,
     LINES,
     Call,
     HostProgram,
+    How,
     Way,
     launches_in,
     program,
@@ -49,7 +51,11 @@ RECORD = np.dtype(
         ("arguments", f"{MOST_ARGUMENTS}u8"),
     ]
 )
-TYPES = {1: "float", 2: "double", 3: "int", 4: "unsigned", 5: "long long", 6: "float2", 7: "float4"}
+TYPES = {
+    1: "float", 2: "double", 3: "int", 4: "unsigned", 5: "long long", 6: "float2", 7: "float4", 8: "__half",
+    9: "__nv_bfloat16",
+}  # fmt: skip
+
 BASE = 15360  # of a size while others vary: a multiple of usual tiles
 NEAR = np.arange(1, 258)  # sizes at which a grid tells how it rounds
 FAR = np.array(
@@ -103,13 +109,19 @@ class HostCode:
 
 
 @lru_cache(maxsize=64)
-def _compiled(source: str, headers: tuple[tuple[str, str], ...]) -> Any:
+def _compiled(source: str, headers: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """Return a loaded program; or None, and why it can't be compiled."""
     from worklog.emulator import load  # here: most commands need none of it
 
-    options = (*COMPILE_OPTIONS, HOST_AS_DEVICE)
-    code = Program("host code", source, ENTRY, options, headers=headers)
-    built = compile_cuda(code)
-    return load(built.ptx, built.symbol)
+    options = (
+        "-std=c++20",
+        HOST_AS_DEVICE,
+    )  # names of fields in lists, which hosts' compilers take
+    try:
+        built = compile_cuda(Program("host code", source, ENTRY, options, headers=headers))
+        return load(built.ptx, built.symbol), ""
+    except WorklogError as error:
+        return None, str(error)
 
 
 def run(
@@ -119,7 +131,7 @@ def run(
 
     inputs: rows by inputs
     most: launches that are recorded
-    Raises CompileFailed, NvrtcMissing, and LaunchFailed for a run that fails.
+    Raises WorklogError for what can't be compiled, and LaunchFailed for a run that fails.
     """
     from worklog.emulator import launch  # here: most commands need none of it
     from worklog.emulator.program import load_variables
@@ -127,7 +139,9 @@ def run(
     headers = {HEADER.name: HEADER.read_text(encoding="utf-8")}
     headers[HOST.name] = host_header(host.text, unit)
     text = "".join(f'#include "{name}"\n' for name in headers) + host.text
-    kernel = _compiled(text, tuple(headers.items()))
+    kernel, why = _compiled(text, tuple(headers.items()))
+    if why:
+        raise WorklogError(why)
     rows = len(inputs)
     records = np.zeros(rows * most, RECORD)
     counts = np.zeros(rows, np.uint32)
@@ -154,7 +168,7 @@ def run(
 
 def sizes_to_try(inputs: int) -> Integers:
     """Return the sizes of each run: those where one input varies, and others where all do."""
-    rows = [np.full((1, inputs), BASE)]
+    rows: list[Integers] = [np.full((1, inputs), BASE)]
     values = np.concatenate((NEAR, FAR))
     for place in range(inputs):
         part = np.full((len(values), inputs), BASE)
@@ -199,19 +213,25 @@ def _of_call(
         calls = [other for other in launches_in(bare) if other.line == call.line]
         if len(calls) == 1 and place:
             return _of_call(bare, number, calls[0], places)
+    ways = ways_to(unit, call, places)
     reasons = list[str]()
-    tried = set[str]()
-    for has_conditions in (True, False):
-        for way in ways_to(unit, call, places):
-            host, why = program(unit, way, unit.functions[number], has_conditions=has_conditions)
-            if host is not None and host.text not in tried:
-                tried.add(host.text)
+    for how in (How(), How(has_conditions=False), How(has_conditions=False, has_shared=False)):
+        for _, alike in groupby(ways, lambda way: len(way.calls)):
+            found = list[HostLaunch]()
+            for way in alike:
+                host, why = program(unit, way, unit.functions[number], how)
+                if host is None:
+                    reasons.append(why)
+                    continue
                 try:
-                    return _launches(host, unit, number, way), ""
+                    found += _launches(host, unit, number, way)
                 except BadSetting as error:
-                    why = str(error)
-            reasons.append(why)
-    return [], next(filter(None, reasons), "no function calls it")
+                    reasons.append(str(error))
+            if found and not how.has_shared:
+                found = [replace(launch, shared=None) for launch in found]
+            if found:
+                return found, ""
+    return [], reasons[0] if reasons else ""
 
 
 def _launches(host: HostProgram, unit: Unit, number: int, way: Way) -> list[HostLaunch]:
@@ -231,9 +251,9 @@ def _launches(host: HostProgram, unit: Unit, number: int, way: Way) -> list[Host
     if not is_any:
         raise BadSetting("the host code launches nothing")
     launches = list[HostLaunch]()
-    for values, records in made.items():
-        rows = np.array([row for row, _ in records])
-        fields = np.array([record for _, record in records])
+    for values, of_instance in made.items():
+        rows = np.array([row for row, _ in of_instance])
+        fields = np.array([record for _, record in of_instance])
         launches += _described(unit.functions[number], values, sizes, rows, fields, way)
     return launches
 

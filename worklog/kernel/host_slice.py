@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from worklog.kernel.source import blank, nodes, parts, text_of
-from worklog.kernel.unit import NAMESPACES, Definition, Unit
+from worklog.kernel.unit import NAMESPACES, RECORDS, Definition, Unit
 from worklog.problem import Parameter
 
 LINES = "source"  # the name in messages of what is in the source, and no header
@@ -115,8 +115,22 @@ def _launch(function: Definition, node: Any) -> Call | None:
     if name in BY_CONFIG and len(passed) > 1:
         return Call(function, node, _uncast(passed[1]), (passed[0],), passed[2:], name)
     if name in BY_ADDRESSES and len(passed) > 3:
-        return Call(function, node, _uncast(passed[0]), passed[1:3], passed[3:], name)
+        configuration = (*passed[1:3], *passed[4:5])
+        variables = _variables(function, passed[3])
+        if variables:
+            return Call(function, node, _uncast(passed[0]), configuration, variables, "<<<")
+        rest = (passed[3], *passed[4:5])
+        return Call(function, node, _uncast(passed[0]), passed[1:3], rest, name)
     return None
+
+
+def _variables(function: Definition | None, array: Any) -> tuple[Any, ...]:
+    """Return the variables whose addresses are in an array; none if that isn't clear."""
+    for node in nodes(function.body, "init_declarator") if function is not None else ():
+        value = node.child_by_field_name("value")
+        if _base(node) == text_of(array) and value.type == "initializer_list":
+            return tuple(_uncast(address) for address in value.named_children)
+    return ()
 
 
 def _uncast(node: Any) -> Any:
@@ -124,10 +138,19 @@ def _uncast(node: Any) -> Any:
     while True:
         if node.type in ("cast_expression", "pointer_expression", "parenthesized_expression"):
             node = node.named_children[-1]
-        elif node.type == "call_expression" and text_of(node).startswith(_CASTS):
+        elif node.type == "call_expression" and _is_cast(node):
             node = node.child_by_field_name("arguments").named_children[0]
         else:
             return node
+
+
+def _is_cast(node: Any) -> bool:
+    """Return whether a call is static_cast<int>(n) or int(n)."""
+    called = node.child_by_field_name("function")
+    arguments = node.child_by_field_name("arguments")
+    if called is None or arguments is None or len(arguments.named_children) != 1:
+        return False
+    return called.type == "primitive_type" or text_of(called).startswith(_CASTS)
 
 
 def contains(outer: Any, inner: Any) -> bool:
@@ -151,6 +174,14 @@ class Slice:
     needed: set[str]
 
 
+@dataclass(frozen=True)
+class How:
+    """What is kept of the way to a launch: branches on it, and its dynamic shared memory."""
+
+    has_conditions: bool = True
+    has_shared: bool = True
+
+
 @dataclass
 class _Slicer:
     """Keeps what a call depends on.
@@ -162,7 +193,7 @@ class _Slicer:
     unit: Unit
     call: Call
     inputs: Mapping[str, str]
-    has_conditions: bool
+    how: How
     replaced: Mapping[int, str] = field(default_factory=dict)  # code of arguments, by their place
     needed: set[str] = field(default_factory=set)
 
@@ -211,7 +242,7 @@ class _Slicer:
         if contains(condition, own):
             return self._around(own)
         kept = self._around(own)
-        if not self.has_conditions:
+        if not self.how.has_conditions:
             return kept
         self._use(condition)
         word = "if constexpr" if any(c.type == "constexpr" for c in node.children) else "if"
@@ -237,11 +268,13 @@ class _Slicer:
         for child in node.named_children:
             if child != body:
                 self._use(child)
-        return head + "{ " + kept + " }"
+        return f"{head}{{ {kept} }}"
 
     def _called(self) -> str:
         """Return the call, as code that records a launch."""
         call = self.call
+        if call.form == "<<<" and not self.how.has_shared:
+            call = replace(call, configuration=call.configuration[:2])
         self._use(call.kernel)
         for node in call.configuration:
             self._use(node)
@@ -372,12 +405,13 @@ def ways_to(unit: Unit, launch: Call, places: Sequence[int]) -> list[Way]:
             inputs[name] = (*inputs.get(name, ()), place)
     ways = [Way((launch,), inputs)]
     for way in ways:  # which grows
-        if not way.instance:
-            first = way.calls[0].function
-            ways += [replace(way, instance=given) for given in _instances(unit, first)]
         if len(way.calls) < MOST_CALLERS and len(ways) < MOST_WAYS:
             ways += _longer(unit, way)
-    return ways
+    found = list[Way]()
+    for way in ways:
+        instances = _instances(unit, way.calls[0].function)
+        found += [replace(way, instance=given) for given in instances] or [way]
+    return found
 
 
 def _instances(unit: Unit, function: Definition) -> list[tuple[str, ...]]:
@@ -398,12 +432,16 @@ def _instances(unit: Unit, function: Definition) -> list[tuple[str, ...]]:
             words = {text_of(word) for argument in given for word in nodes(argument, *_USED)}
             if _last(named) == name and words <= known - {*other.template}:
                 found.append(tuple(text_of(argument) for argument in given))
-    return list(dict.fromkeys(found))
+    of_floats = [given for given in found if "float" in given]
+    return list(dict.fromkeys(of_floats or found))
 
 
 def _longer(unit: Unit, way: Way) -> Iterator[Way]:
     """Yield the ways that begin with a call of a way's first function."""
     first = way.calls[0].function
+    local = {parameter.name for parameter in first.parameters}
+    for node in nodes(first.body, "declaration"):
+        local |= {_base(declarator) for declarator in node.children_by_field_name("declarator")}
     for function in unit.functions:
         if function.is_kernel or function is first:
             continue
@@ -416,7 +454,7 @@ def _longer(unit: Unit, way: Way) -> Iterator[Way]:
                 continue
             passed = tuple(arguments.named_children)
             call = Call(function, node, called, (), passed, "")
-            inputs = dict[str, tuple[int, ...]]()
+            inputs = {name: given for name, given in way.inputs.items() if name not in local}
             for argument, parameter in zip(passed, first.parameters, strict=False):
                 name = text_of(_uncast(argument))
                 if parameter.name in way.inputs and _NAME.fullmatch(name):
@@ -426,22 +464,10 @@ def _longer(unit: Unit, way: Way) -> Iterator[Way]:
 
 def _sizes_passed(launch: Call, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
     """Yield the places of a kernel's sizes, and what a launch passes there, without casts."""
-    arguments = launch.arguments
-    if launch.form in BY_ADDRESSES or launch.form == "cudaLaunchKernelExC":
-        arguments = _by_addresses(launch)
-    for place in places:
-        if place < len(arguments):
-            yield place, _uncast(arguments[place])
-
-
-def _by_addresses(launch: Call) -> tuple[Any, ...]:
-    """Return the variables whose addresses are in the array that a launch passes; none if that isn't clear."""
-    name = text_of(launch.arguments[0])
-    for node in nodes(launch.function.body, "init_declarator"):
-        value = node.child_by_field_name("value")
-        if _base(node) == name and value.type == "initializer_list":
-            return tuple(value.named_children)
-    return ()
+    if launch.form in ("<<<", "cudaLaunchKernelEx"):
+        for place in places:
+            if place < len(launch.arguments):
+                yield place, _uncast(launch.arguments[place])
 
 
 def size_macros(unit: Unit, launch: Call, places: Sequence[int]) -> set[str]:
@@ -467,13 +493,10 @@ class HostProgram:
     inputs: tuple[str, ...]
 
 
-def program(
-    unit: Unit, way: Way, target: Definition, *, has_conditions: bool
-) -> tuple[HostProgram | None, str]:
+def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostProgram | None, str]:
     """Return the program that follows a way to a launch; or None, and why it can't be made.
 
     target: the kernel that is launched
-    has_conditions: whether branches on the way are kept
     """
     numbers = {name: number for number, name in enumerate(way.inputs)}
     first = way.calls[0].function
@@ -483,8 +506,9 @@ def program(
     beginning = ""
     for place, call in enumerate(way.calls):
         callee = target if call is way.launch else way.calls[place + 1].function
-        inputs = codes if place == 0 else {}
-        slicer = _Slicer(unit, call, inputs, has_conditions, _stand_ins(unit, call, callee))
+        own = {parameter.name for parameter in call.function.parameters} if place else set()
+        inputs = {name: code for name, code in codes.items() if name not in own}
+        slicer = _Slicer(unit, call, inputs, how, _stand_ins(unit, call, callee))
         kept = slicer.sliced()
         if place == 0:
             beginning, why = _beginning(first, kept, way)
@@ -493,9 +517,9 @@ def program(
         else:
             bodies[call.function.body.start_byte] = kept.text
         needed |= kept.needed
-    text = _assembled(unit, needed, bodies, codes)
-    code = "\n".join((text, _first_function(first, beginning), ENTRY_CODE))
-    return HostProgram(code, tuple(numbers)), ""
+    code, own = _first_function(first, beginning)
+    text = _assembled(unit, needed | own, bodies, codes)
+    return HostProgram("\n".join((text, code, ENTRY_CODE)), tuple(numbers)), ""
 
 
 def whole_program(unit: Unit, function: Definition) -> HostProgram:
@@ -523,8 +547,13 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
     declared = list[str]()
     template = dict(function.template)
     template |= dict(zip(template, way.instance, strict=False))
+    template |= {name: "float" for name, text in template.items() if text == "double"}
+    needed = {*kept.needed}
+    for parameter in function.parameters:
+        if parameter.name in kept.needed:
+            needed |= {*re.findall(r"\w+", parameter.type)}
     for name, default in template.items():
-        if name not in kept.needed:
+        if name not in needed:
             continue
         if not way.instance and any(
             parameter.type == name for parameter in function.parameters if parameter.pointer
@@ -539,8 +568,11 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
     for place, parameter in enumerate(function.parameters):
         if parameter.name not in kept.needed or parameter.name in way.inputs:
             continue
+        if parameter.name in _launched_by(function):
+            return "", f"the launch depends on {parameter.declaration}, of {function.name}"
         if parameter.pointer:
-            declared.append(f"auto {parameter.name} = {_address(parameter, function, place)};")
+            kind = parameter.type.rstrip("&")
+            declared.append(f"auto {parameter.name} = ({kind}*){stand_in(place)}ull;")
         elif parameter.dtype in _FLOATS:
             declared.append(f"{parameter.type.rstrip('&')} {parameter.name} = 1;")
         else:
@@ -549,19 +581,30 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
     return body, ""
 
 
-def _first_function(function: Definition, body: str) -> str:
-    """Return the code that defines FIRST, in the namespaces of the function that it stands for."""
-    scopes = list[str]()
+def _first_function(function: Definition, body: str) -> tuple[str, set[str]]:
+    """Return the code that defines FIRST where the function is that it stands for, and names that it needs.
+
+    A method's stands in a class that inherits from the method's: it can use what is static.
+    """
+    namespaces = list[str]()
+    record = ""
     outer = _head(function)
     while outer is not None:
+        name = text_of(outer.child_by_field_name("name"))
         if outer.type == "namespace_definition":
-            scopes.insert(0, text_of(outer.child_by_field_name("name")))
+            namespaces.insert(0, name)
+        elif outer.type in RECORDS:
+            record = f"{name}::{record}" if record else name
         outer = outer.parent
     code = f"inline void {FIRST}() {body}"
-    for scope in reversed(scopes):
-        code = f"namespace {scope} {{\n{code}\n}}"
-    named = "::".join(filter(None, scopes))
-    return code + (f"\nusing {named}::{FIRST};" if named else "")
+    if record:
+        method = f"struct {FIRST}_scope : {record} {{ static void run() {body} }};"
+        code = f"{method}\ninline void {FIRST}() {{ {FIRST}_scope::run(); }}"
+    for name in reversed(namespaces):
+        code = f"namespace {name} {{\n{code}\n}}"
+    named = "::".join(filter(None, namespaces))
+    needed = {*record.split("::")} - {""}
+    return code + (f"\nusing {named}::{FIRST};" if named else ""), needed
 
 
 def _is_type(function: Definition, name: str) -> bool:
@@ -588,17 +631,33 @@ def _stand_ins(unit: Unit, call: Call, callee: Definition) -> dict[int, str]:
         return {}
     own = {parameter.name for parameter in call.function.parameters}
     functions = {_last(function.name) for function in unit.functions}
+    launched = _launched_by(callee)
     codes = dict[int, str]()
     for place, parameter in enumerate(callee.parameters):
         if place >= len(call.arguments) or text_of(call.arguments[place]) in own:
             continue
-        if parameter.type == "void" and _base(_uncast(call.arguments[place])) in functions:
+        if parameter.name in launched or _base(_uncast(call.arguments[place])) in functions:
             continue
         if parameter.pointer:
             codes[place] = _address(parameter, callee, place)
         elif parameter.dtype in _FLOATS:
             codes[place] = "1.0f"
     return codes
+
+
+def _launched_by(function: Definition) -> set[str]:
+    """Return the names that a function launches, or passes on with a call: a parameter may be the kernel."""
+    names = set[str]()
+    for node in nodes(function.body, "call_expression"):
+        launch = None if function.is_kernel else _launch(function, node)
+        if launch is not None:
+            names.add(launch.name)
+        elif not function.is_kernel:
+            arguments = node.child_by_field_name("arguments")
+            named = arguments.named_children if arguments is not None else []
+            names |= {text_of(_uncast(argument)) for argument in named}
+    numbers = {p.name for p in function.parameters if p.dtype}
+    return names - numbers
 
 
 def _address(parameter: Parameter, function: Definition, place: int) -> str:
@@ -724,8 +783,8 @@ def _template(function: Definition) -> list[Any]:
 
 def _declared(node: Any) -> str:
     """Return the name of a template's parameter."""
-    text = text_of(node).partition("=")[0]
-    return re.findall(r"\w+", text)[-1]
+    words: list[str] = re.findall(r"\w+", text_of(node).partition("=")[0])
+    return words[-1]
 
 
 def template_types(function: Definition) -> list[str]:

@@ -1,4 +1,4 @@
-// Host code as device code, so that it can be run: a launch is a call of a function that records it.
+// Host code as device code, so that it can be run: a launch is a call that records it.
 #pragma once
 
 // Calls that only wait, ask or set: a launch is recorded, and fails later if it does.
@@ -9,6 +9,16 @@
 #define cudaFuncSetAttribute(...) cudaSuccess
 #define cudaFuncSetCacheConfig(...) cudaSuccess
 #define cudaGetErrorString(error) ""
+
+// The host's functions for integers.
+__device__ inline double ceil(int value) { return value; }
+__device__ inline double ceil(unsigned value) { return value; }
+__device__ inline double ceil(long value) { return value; }
+__device__ inline double ceil(unsigned long value) { return value; }
+__device__ inline double floor(int value) { return value; }
+__device__ inline double floor(unsigned value) { return value; }
+__device__ inline double floor(long value) { return value; }
+__device__ inline double floor(unsigned long value) { return value; }
 
 // Of the standard library, what grids are computed with.
 namespace std {
@@ -30,6 +40,9 @@ __device__ constexpr const T& min(const T& a, const T& b) {
   return b < a ? b : a;
 }
 }  // namespace std
+
+struct __half;
+struct __nv_bfloat16;
 
 namespace worklog {
 
@@ -84,14 +97,16 @@ __device__ unsigned long long word(const T&) {
 }
 
 // The numbers of types, as in launcher.py.
-template <typename T> struct Kind { static constexpr unsigned long long number = 0; };
-template <> struct Kind<float> { static constexpr unsigned long long number = 1; };
-template <> struct Kind<double> { static constexpr unsigned long long number = 2; };
-template <> struct Kind<int> { static constexpr unsigned long long number = 3; };
-template <> struct Kind<unsigned> { static constexpr unsigned long long number = 4; };
-template <> struct Kind<long long> { static constexpr unsigned long long number = 5; };
-template <> struct Kind<float2> { static constexpr unsigned long long number = 6; };
-template <> struct Kind<float4> { static constexpr unsigned long long number = 7; };
+template <typename T> struct Kind { static constexpr int number = 0; };
+template <> struct Kind<float> { static constexpr int number = 1; };
+template <> struct Kind<double> { static constexpr int number = 2; };
+template <> struct Kind<int> { static constexpr int number = 3; };
+template <> struct Kind<unsigned> { static constexpr int number = 4; };
+template <> struct Kind<long long> { static constexpr int number = 5; };
+template <> struct Kind<float2> { static constexpr int number = 6; };
+template <> struct Kind<float4> { static constexpr int number = 7; };
+template <> struct Kind<::__half> { static constexpr int number = 8; };
+template <> struct Kind<::__nv_bfloat16> { static constexpr int number = 9; };
 
 template <typename T>
 __device__ unsigned long long value(T number) {

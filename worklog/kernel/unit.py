@@ -48,7 +48,7 @@ _TYPES = {
     "ptrdiff_t": "long",
 }  # of headers
 _NO_TYPES = ("struct", "const", "volatile", "int", "typename", "__restrict__", "__restrict")
-_RECORDS = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
+RECORDS = ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier")
 _NAMES = (
     "identifier",
     "type_identifier",
@@ -58,7 +58,7 @@ _NAMES = (
     "primitive_type",
 )
 _DEFINITIONS = (
-    *_RECORDS, "function_definition", "declaration", "type_definition", "alias_declaration", "using_declaration",
+    *RECORDS, "function_definition", "declaration", "type_definition", "alias_declaration", "using_declaration",
     "namespace_alias_definition", "template_instantiation", "expression_statement", "static_assert_declaration",
 )  # fmt: skip
 
@@ -313,7 +313,7 @@ class _Reader:
                         .lstrip("* ")
                     )
                     stars = "*" * (own.type == "pointer_declarator")
-                    self.types[name] = "" if kind.type in _RECORDS else text_of(kind) + stars
+                    self.types[name] = "" if kind.type in RECORDS else text_of(kind) + stars
             if inner.type == "function_definition":
                 self._function(inner, scope, template)
             elif inner.type == "declaration":
@@ -370,7 +370,7 @@ class _Reader:
         )
         is_for_host = self._is_for_the_host(inner)
         names = _defined(inner)
-        if is_for_host and inner.type in ("alias_declaration", "type_definition", *_RECORDS):
+        if is_for_host and inner.type in ("alias_declaration", "type_definition", *RECORDS):
             self.host_types |= _defined(inner)
         function = _function_declarator(inner)
         operands = None
@@ -540,7 +540,7 @@ def _without(text: str, start: int, places: Sequence[tuple[int, int]]) -> str:
 
 def _records(node: Any) -> list[Any]:
     """The structures and enumerations that a declaration has the members of."""
-    found = [child for child in (node, *node.named_children) if child.type in _RECORDS]
+    found = [child for child in (node, *node.named_children) if child.type in RECORDS]
     return [record for record in found if record.child_by_field_name("body") is not None]
 
 
@@ -581,7 +581,7 @@ def _name(node: Any) -> str:
 def _defined(node: Any) -> frozenset[str]:
     """The names that a node defines outside of functions."""
     names = [_name(declarator) for declarator in node.children_by_field_name("declarator")]
-    if node.type in _RECORDS or node.type in ("alias_declaration", "concept_definition"):
+    if node.type in RECORDS or node.type in ("alias_declaration", "concept_definition"):
         names.append(_name(node.child_by_field_name("name")))
     elif node.type == "namespace_alias_definition":
         names.append(text_of(node.named_children[0]))
