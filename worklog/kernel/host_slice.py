@@ -32,6 +32,7 @@ MOST_WAYS = 8  # to the launches of one kernel
 BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
 BY_CONFIG = {"cudaLaunchKernelEx": "by_config", "cudaLaunchKernelExC": "by_config_and_addresses"}
 _LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+_BODIES = ("compound_statement", "else_clause")
 _CHANGES = (
     "declaration", "assignment_expression", "update_expression", "call_expression", "for_range_loop",
 )  # fmt: skip
@@ -208,8 +209,7 @@ class _Slicer:
         kept = [self._around(statements[place])]
         for statement in reversed(statements[:place]):
             if self._is_needed(statement):
-                self._use(statement)
-                kept.insert(0, self.rendered(statement))
+                kept.insert(0, self._kept(statement))
         return "{\n" + "\n".join(kept) + "\n}"
 
     def _is_needed(self, statement: Any) -> bool:
@@ -219,6 +219,25 @@ class _Slicer:
             names = {text_of(node) for node in nodes(statement, "type_identifier", "identifier")}
             return not names.isdisjoint(self.needed)
         return not (self._changed(statement) - {*self.inputs}).isdisjoint(self.needed)
+
+    def _kept(self, statement: Any) -> str:
+        """Return what is kept of a statement that changes what is needed."""
+        if statement.type == "compound_statement":
+            kept = list[str]()
+            for inner in reversed(statement.named_children):
+                if self._is_needed(inner):
+                    kept.insert(0, self._kept(inner))
+            return "{\n" + "\n".join(kept) + "\n}"
+        bodies = [child for child in statement.named_children if child.type in _BODIES]
+        if statement.type not in (*_LOOPS, "if_statement", "else_clause") or not bodies:
+            self._use(statement)
+            return self.rendered(statement)
+        edits = [(body.start_byte, body.end_byte, self._kept(body)) for body in bodies]
+        for child in statement.named_children:
+            if child not in bodies:
+                self._use(child)
+                edits.append((child.start_byte, child.end_byte, self.rendered(child)))
+        return edited(statement.text.decode(), statement.start_byte, edits)
 
     def _around(self, node: Any) -> str:
         """Return what is kept of the statement that has the call."""
@@ -298,7 +317,15 @@ class _Slicer:
             waiting += inner.named_children
 
     def _changed(self, statement: Any) -> set[str]:
-        """Return the names that a statement declares or may change."""
+        """Return the names that a statement declares or may change, without those that it declares inside."""
+        names = self._changed_inside(statement)
+        if statement.type != "declaration":
+            for node in nodes(statement, "declaration"):
+                declarators = node.children_by_field_name("declarator")
+                names -= {_base(declarator) for declarator in declarators}
+        return names
+
+    def _changed_inside(self, statement: Any) -> set[str]:
         names = set[str]()
         for node in nodes(statement, *_CHANGES):
             if node.type == "declaration":
@@ -441,7 +468,9 @@ def _longer(unit: Unit, way: Way) -> Iterator[Way]:
     first = way.calls[0].function
     local = {parameter.name for parameter in first.parameters}
     for node in nodes(first.body, "declaration"):
-        local |= {_base(declarator) for declarator in node.children_by_field_name("declarator")}
+        declared = {_base(declarator) for declarator in node.children_by_field_name("declarator")}
+        if not declared.isdisjoint(way.inputs):
+            return  # what calls the function passes other things
     for function in unit.functions:
         if function.is_kernel or function is first:
             continue

@@ -20,7 +20,7 @@ __device__ inline double floor(unsigned value) { return value; }
 __device__ inline double floor(long value) { return value; }
 __device__ inline double floor(unsigned long value) { return value; }
 
-// Of the standard library, what grids are computed with.
+// Of the standard library, what grids are computed with, and what functions that launch return.
 namespace std {
 using ::abs;
 using ::ceil;
@@ -30,6 +30,16 @@ using ::pow;
 using ::round;
 using ::sqrt;
 using ::size_t;
+
+template <typename First, typename Second>
+struct pair {
+  First first;
+  Second second;
+};
+template <typename First, typename Second>
+__device__ constexpr pair<First, Second> make_pair(First first, Second second) {
+  return {first, second};
+}
 
 template <typename T>
 __device__ constexpr const T& max(const T& a, const T& b) {
