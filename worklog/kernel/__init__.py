@@ -55,6 +55,7 @@ from worklog.kernel.signature import (
     WIDE,
     Launch,
     is_computed,
+    is_ladders,
     launch_text,
     named,
 )
@@ -68,7 +69,7 @@ __all__ = [
     "HostFunction", "Kernel", "LadderCounts", "Launch", "Loaded", "MainLoop", "MemoryCounts",
     "Occupancy", "Passed", "Program", "Runnable", "Solution", "Solver", "Widths", "at_revision",
     "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda", "counters",
-    "evaluate", "find_problem", "is_computed", "kernel_of", "kernels_dir", "kernels_in",
+    "evaluate", "find_problem", "is_computed", "is_ladders", "kernel_of", "kernels_dir", "kernels_in",
     "launch_text", "loop_of", "memory_counts", "moved_from_l2", "named", "new_rung",
     "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version", "occupancy", "parts",
     "rung", "source_changed", "source_folder", "sources_in", "starters", "types_of", "words_of",
