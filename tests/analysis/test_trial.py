@@ -418,3 +418,13 @@ def test_the_users_grid_is_in_the_sizes_of_the_product():
     kernel = found(without_launch(INNER_IS_N), **words)
     assert kernel.arguments[3:] == ("M", "K", "N") and passes(kernel)
     assert (kernel.grid, kernel.block) == (words["grid"], words["block"])
+
+
+def test_a_launch_is_found_for_a_kernel_that_takes_two_sizes():
+    """Its grid covers M, which the kernel doesn't take."""
+    body = """float s = 0; for (int i = 0; i < wA; ++i) s += A[row * wA + i] * B[i * wB + col];
+      C[row * wB + col] = s;"""
+    source = f"__global__ void f(float* C, {NAMED[: NAMED.rindex(',')]}, int wA, int wB) {{ {ROW} {COL} {body} }}"
+    kernel = found(source, domain="M % 32 == 0, N % 32 == 0")
+    assert kernel.arguments == ("C", "A", "B", "K", "N") and passes(kernel)
+    assert kernel.grid == "(N + 31) / 32, (M + 31) / 32"

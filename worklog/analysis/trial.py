@@ -428,7 +428,7 @@ def _roles(sizes: Sequence[str]) -> list[dict[str, str]]:
     """Each way in which labels of sizes may have the roles M, N and K."""
     if len(sizes) == 1:
         return [{sizes[0]: "N"}]
-    return [dict(zip(sizes, roles, strict=True)) for roles in permutations(SIZES)]
+    return [dict(zip(SIZES, roles, strict=True)) for roles in permutations(SIZES)]
 
 
 def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]:
@@ -449,7 +449,8 @@ def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]
     else:
         blocks = list(dict.fromkeys([*own_block, *squares, *BLOCKS]))
     sizes = Candidate(labels, kernel.launch).sizes
-    likely = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*sizes}]
+    named_sizes = SIZES if kernel.arguments and len(sizes) > 1 else sizes
+    likely = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*named_sizes}]
     others = [] if kernel.arguments else permutations(sizes, 2)
     axes = list(dict.fromkeys([*likely, *others])) or [(sizes[0], sizes[0])]
     for block in blocks:
