@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers import typed
+from tests.helpers import TEXTURE, typed
 from worklog.analysis.trial import completed
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
@@ -344,8 +344,9 @@ def test_a_kernel_with_m_and_n_exchanged_stays_wrong():
 
 
 def test_an_order_that_a_user_states_or_that_is_the_ladders_is_not_questioned():
-    stated = found(INNER_IS_N, args="A,B,C,M,N,K")
-    assert stated.arguments == ("A", "B", "C", "M", "N", "K") and not stated.found
+    for source in (INNER_IS_N, without_launch(INNER_IS_N)):
+        stated = found(source, args="A,B,C,M,N,K")
+        assert stated.arguments == ("A", "B", "C", "M", "N", "K") and "order" not in stated.found
     ladder = (
         f"int M, int N, int K, float alpha, {NAMED.replace('float* C', 'float beta, float* C')}"
     )
@@ -391,9 +392,7 @@ def test_the_trial_is_at_lengths_that_the_tile_divides():
 
 def test_without_a_trial_the_order_stays():
     start = "float s = 0;"
-    unsupported = INNER_IS_N.replace(
-        start, f'asm volatile("fence.proxy.tensormap::generic.release.gpu;"); {start}'
-    )
+    unsupported = INNER_IS_N.replace(start, f"{TEXTURE} {start}")
     broken = INNER_IS_N.replace(start, "float s = missing;")
     for source in (unsupported, broken):
         assert source != INNER_IS_N
@@ -411,6 +410,12 @@ def test_a_file_of_another_convention_keeps_what_is_said_of_its_headers(tmp_path
     kernel = completed(Kernel.from_file(tmp_path / "src" / "mine.cu"))
     assert kernel.name == "mine" and kernel.arguments[3:] == ("M", "K", "N")
     assert any(line.startswith("side.h: from ") for line in kernel.adapted)
+
+
+def test_a_launch_that_a_program_has_changed_stays():
+    changed = Kernel.from_source(INNER_IS_N).with_launch(grid="8, 8")
+    kernel = completed(changed)
+    assert kernel.grid == "8, 8" and kernel.arguments == changed.arguments
 
 
 def test_the_users_grid_is_in_the_sizes_of_the_product():
