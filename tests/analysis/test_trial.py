@@ -394,7 +394,8 @@ def test_without_a_trial_the_order_stays():
     start = "float s = 0;"
     unsupported = INNER_IS_N.replace(start, f"{TEXTURE} {start}")
     broken = INNER_IS_N.replace(start, "float s = missing;")
-    for source in (unsupported, broken):
+    large = re.sub(r"g\(\(.*?\) / 16\)", "g(512, 512)", INNER_IS_N)
+    for source in (unsupported, broken, large):
         assert source != INNER_IS_N
         kernel = found(source)
         assert kernel.arguments == ("A", "B", "C", "M", "N", "K") and not kernel.found

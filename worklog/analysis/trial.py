@@ -46,6 +46,7 @@ LEAST_SHARE = 0.2  # of C that must be right for an order to be named
 MOST_LAUNCHES = 60
 MOST_SHORT = 40  # of these, at the SHORT lengths
 MOST_INSTRUCTIONS = 5e7  # of warps, in all launches: some seconds
+MOST_TO_VERIFY = 1e7  # of these, in a launch that verifies an order
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
 FLOAT = "float"  # the label of a float parameter
 COLUMNS = ((False, False), (False, True), (True, False), (True, True))
@@ -539,7 +540,11 @@ class _Trial:
         return best
 
     def orders(self, shape: Shape) -> list[Order]:
-        """Return the products that the kernel's own launch may give at a shape, in the sizes of its order."""
+        """Return the products that the kernel's own launch may give at a shape, in the sizes of its order.
+
+        Raises TooLarge, as for a grid of constants that is for large matrices.
+        """
+        self._device.most_instructions = MOST_TO_VERIFY
         launch = self.kernel.launch
         [labels] = _labelings(self.kernel)
         sides = _sides(shape)
