@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers import typed
+from tests.helpers import TEXTURE, typed
 from worklog.analysis.trial import completed
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
@@ -239,3 +239,198 @@ def test_a_value_that_was_never_set_is_named_where_no_launch_gives_a_product():
     )
     with pytest.raises(BadSetting, match=r"gives 50% of C, and NaN where a value was never set"):
         found(f"{TEXTBOOK} {half}", args="A,B,C,M,N,K")
+
+
+NAMED = "const float* A, const float* B, float* C"
+SIZES = "int M, int N, int K"
+PRODUCT = """if (row >= M || col >= N) return;
+float s = 0; for (int i = 0; i < K; ++i) s += A[row * K + i] * B[i * N + col];
+C[row * N + col] = s;"""
+PRODUCT_NAMED = f"{{ {ROW} {COL} {PRODUCT} }}"
+LAUNCH_NAMED = "dim3 t(16, 16), g((N + 15) / 16, (M + 15) / 16); f<<<g, t>>>(A, B, C, M, N, K);"
+HOST_NAMED = f"void run({NAMED}, {SIZES}) {{ {LAUNCH_NAMED} }}"
+ROW_MAJOR = f"__global__ void f({NAMED}, {SIZES}) {PRODUCT_NAMED} {HOST_NAMED}"
+# A is M x N, B is N x K: the names N and K exchanged everywhere, in the host's code also.
+INNER_IS_N = re.sub(r"\b[NK]\b", lambda name: {"N": "K", "K": "N"}[name[0]], ROW_MAJOR)
+INNER_IS_N = INNER_IS_N.replace("int M, int K, int N", SIZES).replace("M, K, N)", "M, N, K)")
+COLUMN_MAJOR = """
+__global__ void f(int m, int n, int k, const float* dA, int lda, const float* dB, int ldb, float* dC, int ldc) {
+  const int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;
+  if (i >= m || j >= n) return;
+  float sum = 0.0f;
+  for (int p = 0; p < k; ++p) sum += dA[i + p * lda] * dB[p + j * ldb];
+  dC[i + j * ldc] = sum;
+}
+void run(int m, int n, int k, float* A, float* B, float* C) {
+  f<<<dim3((m + 15) / 16, (n + 15) / 16), dim3(16, 16)>>>(m, n, k, A, m, B, k, C, m);
+}"""
+WITHOUT_LEADING = COLUMN_MAJOR.replace(", int ld", ", int no").replace(
+    "A, m, B, k, C, m", "A, B, C"
+)
+WITHOUT_LEADING = re.sub(", int no[abc]", "", WITHOUT_LEADING)
+WITHOUT_LEADING = WITHOUT_LEADING.replace("ldb", "k").replace("lda", "m").replace("ldc", "m")
+
+
+def without_launch(source: str) -> str:
+    return source[: source.index("void run")]
+
+
+@pytest.mark.parametrize(
+    ("source", "order", "meaning"),
+    [
+        (INNER_IS_N, "A,B,C,M,K,N", "A is M x N, B is N x K"),
+        (COLUMN_MAJOR, "N,M,K,B,N,A,K,C,N", "column-major"),
+        (WITHOUT_LEADING, "N,M,K,B,A,C", "column-major"),
+    ],
+)
+def test_names_of_another_convention_are_found_by_their_product(source, order, meaning):
+    for text in (source, without_launch(source)):
+        kernel = found(text)
+        assert ",".join(kernel.arguments) == order and passes(kernel)
+        assert kernel.found["order"] == "by trial"
+        line = f"and only {order} ({meaning}) gives A·B at 64x96x32; --args '{order}' states it"
+        assert line in kernel.adapted[-1] and "order: by trial, the names say" in kernel.adapted[-1]
+        of_columns = "for column-major matrices" in str(kernel.adapted)
+        assert of_columns == (meaning == "column-major")
+        described = [said for said in kernel.adapted if said.startswith("parameters")]
+        assert len(described) == 1, "the order by names isn't described also"
+        assert sum(said.startswith("launch:") for said in kernel.adapted) <= 1
+        assert completed(kernel) is kernel, "one trial is enough"
+    launched = found(source)
+    assert launched.found == {"order": "by trial"} and not launched.warnings
+    stated = found(source, args=order)
+    assert (stated.arguments, stated.grid) == (launched.arguments, launched.grid)
+
+
+def test_the_names_are_right_if_they_give_the_product_and_nothing_is_said():
+    by_rows = COLUMN_MAJOR.replace("i + p * lda", "i * lda + p").replace("p + j", "j + p")
+    by_rows = by_rows.replace("i + j * ldc", "i * ldc + j")
+    by_rows = by_rows.replace("A, m, B, k, C, m", "A, k, B, n, C, n")
+    for source in (ROW_MAJOR, by_rows):
+        read = Kernel.from_source(source)
+        kernel = completed(read)
+        assert (kernel.arguments, kernel.launches) == (read.arguments, read.launches)
+        assert (kernel.adapted, kernel.warnings) == (read.adapted, ())
+        assert not kernel.found and not kernel.stated and passes(kernel)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("row * N + col", "row * M + col"),
+        ("i * N + col", "i * K + col"),
+        ("i < K;", "i < K - 1;"),
+        ("g((N + 15) / 16, (M + 15) / 16)", "g((M + 15) / 16, (N + 15) / 16)"),
+        ("A, B, C, M, N, K);", "A, B, C, N, M, K);"),
+    ],
+)
+def test_a_mistake_in_a_kernel_or_its_launch_is_no_convention(old, new):
+    """Also if another order gives the product, as for sizes that the host exchanges."""
+    source = ROW_MAJOR.replace(old, new)
+    assert source != ROW_MAJOR
+    kernel = found(source)
+    assert kernel.arguments == ("A", "B", "C", "M", "N", "K")
+    assert not kernel.found and not passes(kernel)
+
+
+def test_a_kernel_with_m_and_n_exchanged_stays_wrong():
+    exchanged = re.sub(r"\b[MN]\b", lambda name: {"M": "N", "N": "M"}[name[0]], ROW_MAJOR)
+    exchanged = exchanged.replace("int N, int M, int K", SIZES).replace("N, M, K)", "M, N, K)")
+    assert found(exchanged, args="A,B,C,N,M,K").found == {}
+    assert passes(found(exchanged, args="A,B,C,N,M,K"))
+    kernel = found(exchanged)
+    assert kernel.arguments == ("A", "B", "C", "M", "N", "K")
+    assert not kernel.found and not passes(kernel)
+
+
+def test_an_order_that_a_user_states_or_that_is_the_ladders_is_not_questioned():
+    for source in (INNER_IS_N, without_launch(INNER_IS_N)):
+        stated = found(source, args="A,B,C,M,N,K")
+        assert stated.arguments == ("A", "B", "C", "M", "N", "K") and "order" not in stated.found
+    ladder = (
+        f"int M, int N, int K, float alpha, {NAMED.replace('float* C', 'float beta, float* C')}"
+    )
+    body = PRODUCT_NAMED.replace("= s;", "= alpha * s + beta * C[row * N + col];")
+    body = re.sub(r"\b[NK]\b", lambda name: {"N": "K", "K": "N"}[name[0]], body)
+    kernel = found(f"__global__ void f({ladder}) {body}", grid="64, 64", block="16, 16")
+    assert ",".join(kernel.arguments) == "M,N,K,alpha,A,B,beta,C" and not kernel.found
+
+
+def test_a_convention_is_found_for_a_kernel_that_takes_alpha_and_beta():
+    scaled = INNER_IS_N.replace(
+        "C[row * K + col] = s", "C[row * K + col] = alpha * s + beta * C[row * K + col]"
+    )
+    scaled = scaled.replace(f"f({NAMED}, {SIZES})", f"f({NAMED}, {SIZES}, float beta, float alpha)")
+    scaled = scaled.replace("C, M, N, K);", "C, M, N, K, 0.0f, 1.0f);")
+    kernel = found(scaled)
+    assert ",".join(kernel.arguments) == "A,B,C,M,K,N,beta,alpha" and passes(kernel)
+    ignored = found(scaled.replace("beta * C", "C"))
+    assert ",".join(ignored.arguments) == "A,B,C,M,N,K,beta,alpha" and not passes(ignored)
+
+
+def test_a_square_kernel_has_no_convention_but_its_names():
+    """By columns, its product is B·A by rows, which a mistake also gives."""
+    square = re.sub(r"\b[MNK]\b", "n", PRODUCT_NAMED.replace("A[", "B_[").replace("B[", "A["))
+    square = square.replace("B_[", "B[")
+    source = f"__global__ void f({NAMED}, int n) {square}"
+    kernel = found(source, grid="(N + 15) / 16, (N + 15) / 16", block="16, 16")
+    assert kernel.arguments == ("A", "B", "C", "N") and not kernel.found and not passes(kernel)
+
+
+def test_the_trial_is_at_lengths_that_the_tile_divides():
+    """A grid of whole tiles has no block at short lengths; without guards, a larger grid leaves C."""
+    body = """const int i = blockIdx.x * 128 + threadIdx.x, j = blockIdx.y * 2 + threadIdx.y;
+      float s = 0; for (int p = 0; p < k; ++p) s += a[i + p * m] * b[p + j * k]; c[i + j * m] = s;"""
+    for grid in ("m / 128", "(m + 127) / 128"):
+        source = f"""__global__ void f(const float* a, const float* b, float* c, int m, int n, int k) {{ {body} }}
+          void run(float* a, float* b, float* c, int m, int n, int k) {{
+            f<<<dim3({grid}, n / 2), dim3(128, 2)>>>(a, b, c, m, n, k); }}"""
+        kernel = found(source)
+        assert kernel.arguments == ("B", "A", "C", "N", "M", "K")
+        assert "gives A·B at 256x384x128" in kernel.adapted[-1]
+
+
+def test_without_a_trial_the_order_stays():
+    start = "float s = 0;"
+    unsupported = INNER_IS_N.replace(start, f"{TEXTURE} {start}")
+    broken = INNER_IS_N.replace(start, "float s = missing;")
+    large = re.sub(r"g\(\(.*?\) / 16\)", "g(512, 512)", INNER_IS_N)
+    for source in (unsupported, broken, large):
+        assert source != INNER_IS_N
+        kernel = found(source)
+        assert kernel.arguments == ("A", "B", "C", "M", "N", "K") and not kernel.found
+
+
+def test_a_file_of_another_convention_keeps_what_is_said_of_its_headers(tmp_path):
+    (tmp_path / ".git").mkdir()
+    for folder in ("include", "src"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "include" / "side.h").write_text("#define SIDE 16\n")
+    source = INNER_IS_N.replace("t(16, 16)", "t(SIDE, SIDE)")
+    (tmp_path / "src" / "mine.cu").write_text(f'#include "side.h"\n{source}')
+    kernel = completed(Kernel.from_file(tmp_path / "src" / "mine.cu"))
+    assert kernel.name == "mine" and kernel.arguments[3:] == ("M", "K", "N")
+    assert any(line.startswith("side.h: from ") for line in kernel.adapted)
+
+
+def test_a_launch_that_a_program_has_changed_stays():
+    changed = Kernel.from_source(INNER_IS_N).with_launch(grid="8, 8")
+    kernel = completed(changed)
+    assert kernel.grid == "8, 8" and kernel.arguments == changed.arguments
+
+
+def test_the_users_grid_is_in_the_sizes_of_the_product():
+    words = {"grid": "(N + 15) / 16, (M + 15) / 16", "block": "16, 16"}
+    kernel = found(without_launch(INNER_IS_N), **words)
+    assert kernel.arguments[3:] == ("M", "K", "N") and passes(kernel)
+    assert (kernel.grid, kernel.block) == (words["grid"], words["block"])
+
+
+def test_a_launch_is_found_for_a_kernel_that_takes_two_sizes():
+    """Its grid covers M, which the kernel doesn't take."""
+    body = """float s = 0; for (int i = 0; i < wA; ++i) s += A[row * wA + i] * B[i * wB + col];
+      C[row * wB + col] = s;"""
+    source = f"__global__ void f(float* C, {NAMED[: NAMED.rindex(',')]}, int wA, int wB) {{ {ROW} {COL} {body} }}"
+    kernel = found(source, domain="M % 32 == 0, N % 32 == 0")
+    assert kernel.arguments == ("C", "A", "B", "K", "N") and passes(kernel)
+    assert kernel.grid == "(N + 31) / 32, (M + 31) / 32"

@@ -3,10 +3,14 @@
 A trial fills in what nobody states. What a file states is taken as stated, also where it is wrong. Matrices of small
 integers have exact products, and M, N and K differ, so one launch decides: which buffer changed is C, and what is in it
 is compared with each product that the other two can have.
+
+An order by names is verified. If it doesn't give the product, the names may follow another convention, such as that of
+column-major matrices. Any other order that fits is a mistake of the kernel, which the check reports.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,11 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.errors import BadSetting, LaunchFailed
-from worklog.kernel import EXAMPLE_GRID, JOINT, SIZES, WIDE, Kernel, Launch, named
+from worklog.errors import BadSetting, CompileFailed, LaunchFailed, NvrtcMissing, OutOfMemory
+from worklog.kernel import (
+    EXAMPLE_GRID,
+    JOINT,
+    SIZES,
+    WIDE,
+    Kernel,
+    Launch,
+    is_ladders,
+    named,
+)
 from worklog.kernel import kernel_of as kernel_as_read
 from worklog.kernel.source import evaluate, filled, parts
 from worklog.limits import MAX_THREADS
+from worklog.problem import Shape
 
 # Of the labels M, N and K; each for tiles that the one before is no multiple of.
 SHORT, LONG, LONGEST = (64, 96, 32), (256, 384, 128), (512, 1024, 256)
@@ -32,9 +46,15 @@ LEAST_SHARE = 0.2  # of C that must be right for an order to be named
 MOST_LAUNCHES = 60
 MOST_SHORT = 40  # of these, at the SHORT lengths
 MOST_INSTRUCTIONS = 5e7  # of warps, in all launches: some seconds
+MOST_TO_VERIFY = 1e7  # of these, in a launch that verifies an order
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
 FLOAT = "float"  # the label of a float parameter
 COLUMNS = ((False, False), (False, True), (True, False), (True, True))
+MATRICES = ("A", "B", "C")
+# What a parameter takes in another convention for names: by its name, and else instead of a value.
+INNER_IS_N = {"n": "K", "k": "N"}
+LEADING_BY_COLUMNS = {"lda": "N", "ldb": "K", "ldc": "N"}
+EXCHANGED_BY_COLUMNS = {"M": "N", "N": "M", "A": "B", "B": "A"}  # C^T = B^T A^T
 Labels = tuple[str, ...]
 Matrix = NDArray[np.float32]
 
@@ -120,22 +140,162 @@ def kernel_of(what: str, words: Mapping[str, Any]) -> Kernel:
 
 
 def completed(kernel: Kernel) -> Kernel:
-    """The kernel with the order of its parameters and its launch, those found by trial that its file doesn't state.
+    """Return the kernel with the order of its parameters and its launch, by trial if its file doesn't state them.
 
-    A kernel that lacks nothing stays as it is, and so does one of which a trial can't be made: its require_launch says
-    what to state. Raises BadSetting if no order gives a product, CompileFailed and UnsupportedInstruction.
+    An order by names is verified by one launch. A kernel that lacks nothing stays as it is, and so does one of which a
+    trial can't be made: its require_launch says what to state. Raises BadSetting if no order gives a product; and
+    CompileFailed and UnsupportedInstruction for a kernel that lacks something.
     """
-    lacks_nothing = kernel.arguments and kernel.grid and kernel.block
-    return kernel if lacks_nothing or not kernel.stated else _completed(kernel)
+    return _completed(kernel) if kernel.stated else kernel
 
 
 @lru_cache(maxsize=64)
 def _completed(kernel: Kernel) -> Kernel:
+    from worklog.emulator import UnsupportedInstruction  # here: few commands need it
+
+    conventions = _conventions(kernel)
+    if not conventions:
+        return _filled(kernel)
+    if not _has_launch(kernel):
+        # A host's `lda = m` states a launch for columns; for rows, it is one variable for two sizes.
+        other = _by_convention(kernel, conventions, is_launched=True)
+        if other is not None:
+            return other
+    try:
+        by_names = _filled(kernel)
+    except BadSetting:
+        other = _by_convention(kernel, conventions)
+        if other is None:
+            raise
+        return other
+    try:
+        if _shape_of_product(by_names):
+            return by_names
+        return _by_convention(kernel, conventions) or by_names
+    except (CompileFailed, NvrtcMissing, OutOfMemory, UnsupportedInstruction):
+        return by_names  # the check reports it
+
+
+def _has_launch(kernel: Kernel) -> bool:
+    """Return whether the order, the grid and the block are known."""
+    return bool(kernel.arguments and kernel.grid and kernel.block)
+
+
+def _conventions(kernel: Kernel) -> dict[str, str]:
+    """Return the orders by other conventions for names, and what each convention means.
+
+    A kernel for square matrices has none: one that is written for columns gives B·A, as a mistake does.
+    """
+    values = _plain(kernel.arguments)
+    if kernel.stated["args"] or is_ladders(values) or not {*SIZES} <= {*values}:
+        return {}
+    inner_is_n = list[str]()
+    by_columns = list[str]()
+    for parameter, value in zip(kernel.definition.parameters, values, strict=True):
+        name = parameter.name.lower().replace("_", "")
+        inner_is_n.append(INNER_IS_N.get(name, value))
+        exchanged = EXCHANGED_BY_COLUMNS.get(value, value)
+        by_columns.append(LEADING_BY_COLUMNS.get(name, exchanged))
+    conventions = {",".join(by_columns): "column-major"}
+    if inner_is_n != values:
+        conventions[",".join(inner_is_n)] = "A is M x N, B is N x K"
+    return conventions
+
+
+def _plain(arguments: Sequence[str]) -> list[str]:
+    """Return values without their widths."""
+    return [value.removeprefix(WIDE) for value in arguments]
+
+
+def _by_convention(
+    kernel: Kernel, conventions: Mapping[str, str], *, is_launched: bool = False
+) -> Kernel | None:
+    """Return the kernel with the only one of these orders that gives the product, if exactly one does.
+
+    is_launched: only try orders with which the file states a launch
+    """
+    as_read = Kernel.from_source(**kernel.stated)
+    if (as_read.code, as_read.launches) != (kernel.code, kernel.launches):
+        return None  # a program has changed its text or launch, which would be lost
+    products = dict[str, tuple[Kernel, Shape]]()
+    for order in conventions:
+        other = Kernel.from_source(**{**kernel.stated, "args": order})
+        if is_launched and not _has_launch(other):
+            continue
+        try:
+            made = _filled(other, is_quick=True)
+            shape = _shape_of_product(made)
+        except (BadSetting, OutOfMemory):  # no launch gives a product
+            continue
+        if shape:
+            products[order] = (made, shape)
+    if len(products) != 1:
+        return None
+    [(order, (made, shape))] = products.items()
+    line = (
+        f"order: by trial, the names say {','.join(_plain(kernel.arguments))}, and only {order} "
+        f"({conventions[order]}) gives A·B at {shape}; --args '{order}' states it"
+    )
+    # The source's own lines are read anew in this order; lines about files are kept.
+    kept = [text for text in kernel.adapted if text not in as_read.adapted]
+    return replace(
+        made,
+        name=kernel.name,
+        adapted=(*made.adapted, *kept, line),
+        found={**made.found, "order": "by trial"},
+    )
+
+
+def _shape_of_product(kernel: Kernel) -> Shape | None:
+    """Return the shape at which a kernel's launch gives the product in the kernel's order, if it does."""
+    shapes = [Shape(*lengths) for lengths in LENGTHS]
+    shape = next((shape for shape in shapes if _is_whole(kernel, shape)), None)
+    if shape is None:
+        return None
+    values = _plain(kernel.arguments)
+    matrices = tuple(value for value in values if value in MATRICES)
+    scalars = tuple(value for value in values if value in ("alpha", "beta"))
+    for order in _Trial(kernel).orders(shape):
+        is_own = order.matrices == matrices and order.scalars == scalars
+        if is_own and order.share == 1 and not any(order.by_columns):
+            return shape
+    return None
+
+
+def _is_whole(kernel: Kernel, shape: Shape) -> bool:
+    """Return whether a shape is in the domain, and a multiple of the tile that the grid implies."""
+    if shape not in kernel.domain:
+        return False
+    sides = _sides(shape)
+    lengths = np.arange(1, max(LONGEST) + 1)
+    for part in parts(kernel.grid):
+        axes = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
+        if len(axes) == 1:
+            [size] = axes
+            blocks = evaluate(part, {**kernel.template, size: lengths})
+            tile = np.count_nonzero(blocks == 1)  # whether the grid rounds up or down
+            if tile and sides[size] % tile:
+                return False
+    return True
+
+
+def _sides(shape: Shape) -> dict[str, int]:
+    """Return the lengths by their names."""
+    return {"M": shape.m, "N": shape.n, "K": shape.k}
+
+
+def _filled(kernel: Kernel, *, is_quick: bool = False) -> Kernel:
+    """Return the kernel with what its file doesn't state, by trial. Raises BadSetting.
+
+    is_quick: end a search for a launch that finds none at short lengths
+    """
+    if _has_launch(kernel):
+        return replace(kernel, stated={})
     trial = _Trial(kernel)
     labelings = [*_labelings(kernel)]
     stated = [*chain.from_iterable(_stated_candidates(kernel, labels) for labels in labelings)]
     if stated:
-        found = trial.search(stated, is_stated=True)
+        found = trial.search(stated, LENGTHS[:1] if is_quick else LENGTHS, is_stated=True)
         if found is None:
             raise BadSetting(
                 f"{kernel.file}: {kernel.function}: none of {trial.compared} orders of its parameters gives a "
@@ -143,7 +303,7 @@ def _completed(kernel: Kernel) -> Kernel:
                 "give the order, as in --args 'A,B,C,M,N,K'"
             )
         return _with_found(kernel, found, is_launch_stated=True)
-    found = _search_launch(kernel, trial, labelings)
+    found = _search_launch(kernel, trial, labelings, is_quick=is_quick)
     if found is None or not found.is_product:
         nearest = ""
         if found is not None:
@@ -159,14 +319,16 @@ def _completed(kernel: Kernel) -> Kernel:
     return _with_found(kernel, found, is_launch_stated=False)
 
 
-def _search_launch(kernel: Kernel, trial: _Trial, labelings: Sequence[Labels]) -> Found | None:
+def _search_launch(
+    kernel: Kernel, trial: _Trial, labelings: Sequence[Labels], *, is_quick: bool
+) -> Found | None:
     """A launch that gives a product, else the nearest to one, if any is near."""
     short, long = list[Candidate](), list[Candidate]()
     for tile, candidate in chain.from_iterable(_searched(kernel, way) for way in labelings):
         (short if tile <= SHORT[-1] else long).append(candidate)
     found = trial.search(short, [SHORT], MOST_SHORT)
     if found is None or not found.is_product:
-        return trial.search(long, [LONG]) or found
+        return found if is_quick else trial.search(long, [LONG]) or found
     # A kernel with guards takes more blocks than it needs: its tile may be larger.
     block = found.candidate.launch.block
     larger = trial.search([c for c in long if c.launch.block == block], [LONG])
@@ -267,7 +429,7 @@ def _roles(sizes: Sequence[str]) -> list[dict[str, str]]:
     """Each way in which labels of sizes may have the roles M, N and K."""
     if len(sizes) == 1:
         return [{sizes[0]: "N"}]
-    return [dict(zip(sizes, roles, strict=True)) for roles in permutations(SIZES)]
+    return [dict(zip(SIZES, roles, strict=True)) for roles in permutations(SIZES)]
 
 
 def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]:
@@ -288,7 +450,8 @@ def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]
     else:
         blocks = list(dict.fromkeys([*own_block, *squares, *BLOCKS]))
     sizes = Candidate(labels, kernel.launch).sizes
-    likely = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*sizes}]
+    named_sizes = SIZES if kernel.arguments and len(sizes) > 1 else sizes
+    likely = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*named_sizes}]
     others = [] if kernel.arguments else permutations(sizes, 2)
     axes = list(dict.fromkeys([*likely, *others])) or [(sizes[0], sizes[0])]
     for block in blocks:
@@ -332,7 +495,7 @@ class _Trial:
         self._too_large = TooLarge
         self._device = EmulatedDevice(races=False)
         self._device.most_instructions = MOST_INSTRUCTIONS
-        self._compiled = self._device.compile(replace(kernel.program, arguments=()))
+        self._compiled = self._device.compile(kernel.program)  # as a check does: compiled once
 
     def search(
         self,
@@ -377,6 +540,23 @@ class _Trial:
                 return best
         return best
 
+    def orders(self, shape: Shape) -> list[Order]:
+        """Return the products that the kernel's own launch may give at a shape, in the sizes of its order.
+
+        Raises TooLarge, as for a grid of constants that is for large matrices.
+        """
+        self._device.most_instructions = MOST_TO_VERIFY
+        launch = self.kernel.launch
+        [labels] = _labelings(self.kernel)
+        sides = _sides(shape)
+        candidate = Candidate(labels, launch, roles={size: size for size in SIZES})
+        grid = launch.blocks({**sides, **self.kernel.template})
+        if min(grid) < 1:
+            return []
+        threads = launch.threads(self.kernel.template)
+        before, after, _ = self._launched(candidate, grid, threads, sides)
+        return fitting(before, after, candidate, sides)
+
     def _launched(
         self, candidate: Candidate, grid: tuple[int, ...], threads: Any, lengths: Mapping[str, int]
     ) -> tuple[list[Matrix], list[Matrix], bool]:
@@ -401,7 +581,8 @@ class _Trial:
                 arguments.append(np.dtype(parameter.dtype).type(value))
         self.launches += 1
         is_clean = True
-        program = replace(self._compiled.program, shared=candidate.launch.shared)
+        shared = candidate.launch.shared
+        program = replace(self._compiled.program, arguments=(), shared=shared)
         try:
             self._device.launch(replace(self._compiled, program=program), grid, threads, arguments)
             self._device.synchronize()
@@ -507,6 +688,7 @@ def _with_found(kernel: Kernel, found: Found, *, is_launch_stated: bool) -> Kern
         name=kernel.name,
         adapted=(*made.adapted, *kept, *lines),
         warnings=(*warnings, *made.warnings),
+        stated={},
         found=known,
     )
 

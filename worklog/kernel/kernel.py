@@ -99,8 +99,8 @@ class Kernel:
     workspace: bytes of memory for intermediate results, an expression as for grid, whose address is the argument
     "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape. number,
     idea: of a rung. adapted: what was read from the source, for the user. warnings: what its source leaves open.
-    stated: the arguments of from_source, where the source doesn't state an order or a launch that a trial may find
-    (worklog.analysis.trial). found: what was found so, "order" and "launch".
+    stated: the arguments of from_source, where a trial may find an order or a launch that the source doesn't state, or
+    verify an order by names (worklog.analysis.trial). found: what was found so, "order" and "launch".
     """
 
     name: str
@@ -327,7 +327,9 @@ class Kernel:
             name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
         )
         has_no_launch = bool(arguments) and not (launch.grid and launch.block)
-        if is_unclear or (has_no_launch and signature.WORKSPACE not in arguments):
+        is_by_name = bool(arguments) and not args and not signature.is_ladders(arguments)
+        has_trial = has_no_launch or is_by_name
+        if is_unclear or (has_trial and signature.WORKSPACE not in arguments):
             kernel = replace(kernel, stated=words)
         kernel = replace(kernel, adapted=tuple(adapted))._readable()
         covered, uneven = launches.covered(launch.grid, template)

@@ -8,11 +8,10 @@ wrong guess fails and never gives a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from worklog.errors import BadSetting, meant
-from worklog.kernel.source import evaluate, nodes, parts, text_of
+from worklog.kernel.source import evaluate, parts
 from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, Parameter
 
@@ -56,9 +55,9 @@ def order(words: str, file: str, function: str, defined: Definition) -> tuple[st
     if words:
         values = _given(words, file, declared)
     elif declared and (declared[-1].type, declared[-1].name) == ("void", WORKSPACE):
-        values = [*_by_name(declared[:-1], file, function, defined.body), WORKSPACE]
+        values = [*_by_name(declared[:-1], file, function), WORKSPACE]
     else:
-        values = _by_name(declared, file, function, defined.body)
+        values = _by_name(declared, file, function)
     wide = {
         n
         for n, parameter in enumerate(declared)
@@ -89,6 +88,11 @@ def is_computed(value: str) -> bool:
     return value.removeprefix(WIDE) not in (*LADDER, WORKSPACE)
 
 
+def is_ladders(values: Sequence[str]) -> bool:
+    """Return whether the values are the ladder's in its order, which a kernel takes by position."""
+    return tuple(value.removeprefix(WIDE) for value in values) == LADDER
+
+
 def _given(words: str, file: str, declared: Sequence[Parameter]) -> list[str]:
     """The values of --args. A number, or an expression of sizes, is for an integer that is no size of the product."""
     names = parts(words)
@@ -114,7 +118,7 @@ def _given(words: str, file: str, declared: Sequence[Parameter]) -> list[str]:
     return names
 
 
-def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any) -> list[str]:
+def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[str]:
     """The values of parameters by their names: A, B and C once each, and at least one size."""
     kinds = [
         "pointer" if p.pointer else "integer" if "int" in p.dtype else "float" for p in declared
@@ -138,8 +142,6 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str, body: Any)
             f"{file}: {function}({', '.join(p.name for p in declared)}): the names don't say which parameter is which: "
             f"give one of {', '.join(LADDER)} for each ?: --args '{','.join(value or '?' for value in values)}'"
         )
-    if _is_m_n_k(body, {value: p.name for p, value in zip(declared, values, strict=True)}):
-        values = [{"N": "K", "K": "N"}.get(value, value) for value in values]
     return values
 
 
@@ -159,48 +161,18 @@ def named(declared: Sequence[Parameter]) -> list[str]:
     return values
 
 
-def _is_m_n_k(body: Any, names: Mapping[str, str]) -> bool:
-    """Whether the product is A (M x N) times B (N x K), as on LeetGPU: rows of A have length N, those of B and C K."""
-    lengths: dict[str, set[str]] = {names[matrix]: set() for matrix in MATRICES}
-    for element in nodes(body, "subscript_expression"):
-        factors = set().union(*_products(element.named_children[1]))
-        matrix = text_of(element.named_children[0])
-        lengths.get(matrix, set()).update(size for size in SIZES if names.get(size) in factors)
-    a, b, c = lengths.values()
-    return a == {"N"} and b == {"K"} and c <= {"K"}
-
-
-def _products(node: Any) -> list[set[str]]:
-    """The factors of each product in a tree."""
-
-    def factors(node: Any) -> set[str]:
-        if node.type == "binary_expression" and node.children[1].type == "*":
-            return set().union(*map(factors, node.named_children))
-        return (
-            factors(node.named_children[0])
-            if node.type == "parenthesized_expression"
-            else {text_of(node)}
-        )
-
-    return [
-        found for product in nodes(node, "binary_expression") if len(found := factors(product)) > 1
-    ]
-
-
 def described(defined: Definition, values: Sequence[str]) -> list[str]:
     """What is said of an order that isn't the ladder's."""
-    plain = [value.removeprefix(WIDE) for value in values]
-    if tuple(plain) == LADDER:
+    if is_ladders(values):
         return []
+    plain = [value.removeprefix(WIDE) for value in values]
     names = [parameter.name for parameter in defined.parameters]
     said = f"parameters ({', '.join(names)})" + (
         "" if names == plain else f": passed as ({', '.join(plain)})"
     )
-    said += (
-        " for column-major matrices"
-        if dict(zip(names, plain, strict=True)).get("lda") == "N"
-        else ""
-    )
+    exchanged = {("A", "B"), ("B", "A"), ("M", "N"), ("N", "M")}  # C^T = B^T A^T
+    if exchanged <= {*zip(named(defined.parameters), plain, strict=True)}:
+        said += " for column-major matrices"
     said += ", with M = N = K" if len({value for value in plain if value in SIZES}) == 1 else ""
     return [said + (f"; {fixed(plain)}, which it doesn't take" if fixed(plain) else "")]
 
