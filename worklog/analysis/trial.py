@@ -34,6 +34,7 @@ MOST_INSTRUCTIONS = 5e7  # of warps, in all launches: some seconds
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
 FLOAT = "float"  # the label of a float parameter
 COLUMNS = ((False, False), (False, True), (True, False), (True, True))
+BY_NAME = dict(zip(SIZES, SIZES, strict=True))  # roles, where the order of the parameters is stated
 Labels = tuple[str, ...]
 Matrix = NDArray[np.float32]
 
@@ -287,6 +288,11 @@ def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]
     else:
         blocks = list(dict.fromkeys([*own_block, *squares, *BLOCKS]))
     sizes = Candidate(labels, kernel.launch).sizes
+    roles = None
+    if kernel.arguments and len(sizes) == 2:
+        # Such as widths of A and B: the third size is that of the grid.
+        sizes = SIZES
+        roles = BY_NAME
     likely = [pair for pair in (("N", "M"), ("M", "N")) if {*pair} <= {*sizes}]
     others = [] if kernel.arguments else permutations(sizes, 2)
     axes = list(dict.fromkeys([*likely, *others])) or [(sizes[0], sizes[0])]
@@ -303,7 +309,8 @@ def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]
             grid = f"({x} + {wide - 1}) / {wide}, ({y} + {high - 1}) / {high}"
             if kernel.launch.grid:
                 grid = kernel.launch.grid
-            yield max(wide, high), Candidate(labels, replace(kernel.launch, grid=grid, block=block))
+            launch = replace(kernel.launch, grid=grid, block=block)
+            yield max(wide, high), Candidate(labels, launch, roles)
 
 
 def _template(kernel: Kernel) -> dict[str, str]:
