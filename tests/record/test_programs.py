@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -321,20 +322,37 @@ def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_
     not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed"
 )
 def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted():
-    tries = corpus.tries_of(FOLDER, [])
+    files = corpus.files_of(FOLDER)
+    tries = [kernel for file in files for kernel in corpus.tries_of(file, [])]
     rows = {kernel.entry: kernel for kernel in tries}
-    assert rows["matmul"].verdict == "passed as fp32" and "M % 16 == 0" in rows["matmul"].domain
+    # It has no guards: the first message names the domain.
+    product = rows["matmul"].product
+    assert product.verdict == "passed" and "M % 16 == 0" in dict(product.options)["domain"]
+    assert not rows["small"].product.verdict
     # NVRTC compiles no launch from a kernel; what else is in its file is compiled by itself.
     assert [rows[name].apart for name in ("small", "grow", "read")] == [
         "",
         "dynamic parallelism",
         "textures",
     ]
-    (counts,) = corpus.record({FOLDER: tries})["rows"]
-    assert [
-        counts[name]
-        for name in ("kernels", "textures", "device launches", "tried", "covered", "passed")
-    ] == [*(5, 1, 1, 3, 3, 1)]
+    document = corpus.record({FOLDER: tries})
+    (counts,) = document["rows"]
+    names = ("kernels", "textures", "device launches", "tried", "covered", "GEMMs", "passed")
+    assert [counts[name] for name in names] == [*(5, 1, 1, 3, 3, 1, 1)]
+    assert counts["passed without options"] == 0
+    (written,) = document["products"]
+    assert (written["kernel"], written["verdict"]) == ("matmul", "passed")
+
+
+def test_a_product_of_the_corpus_that_never_ends_has_no_verdict(tmp_path, monkeypatch):
+    endless = (
+        "__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {"
+    )
+    path = written(tmp_path / "gemm.cu", f"{endless} for (;;) C[0] += A[0] * B[0]; }}\n")
+    monkeypatch.setattr(corpus, "MOST_S", 1)
+    monkeypatch.setattr(corpus, "check", lambda *_, **__: time.sleep(5))
+    slow = corpus.verdict_of(path, {"grid": "M,N", "block": "32"})
+    assert (slow.verdict, slow.reason) == ("not checked", "took longer than 1 s")
 
 
 POINTS = {
