@@ -5,7 +5,7 @@ notebook 11 shows, in an hour. --clones names a folder with clones as OWNER/NAME
 --only-products, it takes minutes.
 
 A kernel is compiled for sm_90 and translated for the emulator. If its name and its parameters are those of a matrix
-product, it is checked as `worklog check FILE` does it, and once more with the options that the message names.
+product, it is checked as `worklog check FILE` does it, and again with the options that its message names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ MOST_FORMS = 20
 REPOSITORIES = Path(__file__).with_name("repositories.txt")
 RECORDED = Path(__file__).parents[2] / "worklog" / "recordings" / "corpus" / "public_kernels.json"
 MOST_S = 40  # of a check
-FOLLOWED = ("entry", "domain")  # options of a message that are no examples
+MOST_MESSAGES = 2
+# By verdict, the options of a message that are no examples, and that repair no bug.
+FOLLOWED = {NOT_CHECKED: ("entry",), FAILED: ("args", "domain")}
+OTHER_NUMBERS = re.compile(r"takes (?:\d+ pointers?|[^:]*[*&][^:]*): the gate passes")
 # What the compiler misses for a kernel that is counted apart, or for another one in its file.
 LEFT_OUT_BY = {
     "(?:there is|has) no kernel": "left out by #if",
@@ -198,18 +201,21 @@ def checked(public: PublicKernel) -> Checked:
     stated = {} if len(entries) == 1 else {"entry": name}
     if name not in entries and len(entries) > 1:
         stated = {"entry": public.entry}
-    first = verdict_of(path, stated)
-    named = dict(first.advice)
-    if "<" in public.entry and "entry" in named:
-        named["entry"] = public.entry  # the message's is an example
-    more = {option: value for option, value in named.items() if option in FOLLOWED}
-    if first.verdict == PASSED or not more or more.items() <= stated.items():
-        return first
-    second = verdict_of(path, {**stated, **more})
-    if second.verdict == FAILED and "domain" in dict(second.advice) and "domain" not in more:
-        more["domain"] = dict(second.advice)["domain"]
-        second = verdict_of(path, {**stated, **more})
-    return replace(second, options=tuple(more.items()))
+    options: dict[str, str] = {}
+    done = verdict_of(path, stated)
+    for _ in range(MOST_MESSAGES):
+        named = {
+            name: value for name, value in done.advice if name in FOLLOWED.get(done.verdict, ())
+        }
+        if "entry" in named and "<" in public.entry:
+            named["entry"] = public.entry  # the message's is an example
+        if named.keys() <= options.keys():
+            break
+        options |= named
+        done = verdict_of(path, {**stated, **options})
+    if done.verdict == NOT_CHECKED and OTHER_NUMBERS.search(done.reason):
+        return Checked(LEFT_OUT, done.reason)
+    return replace(done, options=tuple(options.items()))
 
 
 def verdict_of(path: Path, stated: Mapping[str, str]) -> Checked:
