@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -325,9 +324,8 @@ def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counte
     files = corpus.files_of(FOLDER)
     tries = [kernel for file in files for kernel in corpus.tries_of(file, [])]
     rows = {kernel.entry: kernel for kernel in tries}
-    # It has no guards: the first message names the domain.
     product = rows["matmul"].product
-    assert product.verdict == "passed" and "M % 16 == 0" in dict(product.options)["domain"]
+    assert product.verdict == "passed" and product.options == ()
     assert not rows["small"].product.verdict
     # NVRTC compiles no launch from a kernel; what else is in its file is compiled by itself.
     assert [rows[name].apart for name in ("small", "grow", "read")] == [
@@ -339,19 +337,39 @@ def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counte
     (counts,) = document["rows"]
     names = ("kernels", "textures", "device launches", "tried", "covered", "GEMMs", "passed")
     assert [counts[name] for name in names] == [*(5, 1, 1, 3, 3, 1, 1)]
-    assert counts["passed without options"] == 0
+    assert counts["passed without options"] == 1
     (written,) = document["products"]
     assert (written["kernel"], written["verdict"]) == ("matmul", "passed")
 
 
-def test_a_product_of_the_corpus_that_never_ends_has_no_verdict(tmp_path, monkeypatch):
-    endless = (
-        "__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {"
-    )
-    path = written(tmp_path / "gemm.cu", f"{endless} for (;;) C[0] += A[0] * B[0]; }}\n")
+def product_in(folder: Path, text: str) -> corpus.Checked:
+    """The verdict of the corpus on the only kernel of a file."""
+    written(folder / "gemm.cu", text)
+    ((kernel,),) = corpus.files_of(folder)
+    return corpus.checked(kernel)
+
+
+def test_a_product_is_checked_again_with_the_domain_that_its_message_names(tmp_path):
+    tiles = (FOLDER / "gemm.cu").read_text(encoding="utf-8")
+    for size in "MN":
+        tiles = tiles.replace(f"{size} / 16", f"({size} + 15) / 16")
+    product = product_in(tmp_path, tiles)
+    assert product.verdict == "passed"
+    assert product.options == (("domain", "M % 16 == 0, N % 16 == 0"),)
+    wrong = product_in(tmp_path, tiles.replace("A[row * K", "A[row * M"))
+    assert (wrong.verdict, wrong.options) == ("failed", ())
+    halves = product_in(tmp_path, tiles.replace("const float*", "const char*"))
+    assert (halves.verdict, halves.reason) == ("left out", "takes const char* A")
+
+
+def test_a_product_whose_check_takes_long_has_no_verdict(tmp_path, monkeypatch):
+    def endless(*_: object, **__: object) -> None:
+        while True:
+            pass
+
     monkeypatch.setattr(corpus, "MOST_S", 1)
-    monkeypatch.setattr(corpus, "check", lambda *_, **__: time.sleep(5))
-    slow = corpus.verdict_of(path, {"grid": "M,N", "block": "32"})
+    monkeypatch.setattr(corpus, "check", endless)
+    slow = product_in(tmp_path, (FOLDER / "gemm.cu").read_text(encoding="utf-8"))
     assert (slow.verdict, slow.reason) == ("not checked", "took longer than 1 s")
 
 
