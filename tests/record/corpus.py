@@ -198,6 +198,8 @@ def checked(public: PublicKernel) -> Checked:
     whys = [why for entry, why in entries.items() if entry.partition("<")[0] == name]
     if not whys or all(whys):
         return Checked(LEFT_OUT, whys[0] if whys else "no such kernel")
+    if "half" in public.entry.partition("<")[2]:
+        return Checked(LEFT_OUT, "launched for half")
     stated = {} if len(entries) == 1 else {"entry": name}
     if name not in entries and len(entries) > 1:
         stated = {"entry": public.entry}
@@ -236,7 +238,11 @@ def verdict_of(path: Path, stated: Mapping[str, str]) -> Checked:
     verdict = done.verdict
     kinds = dict.fromkeys(finding.kind for finding in done.findings if finding.is_error)
     text = "\n".join([*done.notes, *verdict.notes])
-    reason = verdict.result if verdict.accepted else str(verdict.reason)
+    reason = verdict.result
+    if not verdict.accepted:
+        of_instructions = done.compiled.mix.notes if done.compiled else ()
+        causes = [note for note in done.notes if note not in of_instructions]
+        reason = "; ".join([str(verdict.reason).split("\n")[0], *causes])
     result = PASSED if verdict.accepted else FAILED
     return Checked(result, reason, advice=advice_in(text), findings=tuple(kinds))
 

@@ -358,6 +358,7 @@ def test_a_product_is_checked_again_with_the_domain_that_its_message_names(tmp_p
     assert product.options == (("domain", "M % 16 == 0, N % 16 == 0"),)
     wrong = product_in(tmp_path, tiles.replace("A[row * K", "A[row * M"))
     assert (wrong.verdict, wrong.options) == ("failed", ())
+    assert "one of M, N and K in place of another" in wrong.reason
     halves = product_in(tmp_path, tiles.replace("const float*", "const char*"))
     assert (halves.verdict, halves.reason) == ("left out", "takes const char* A")
 
