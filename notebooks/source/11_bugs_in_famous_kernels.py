@@ -44,8 +44,9 @@ plots.bars(title, columns, f"{corpus['label']} · {corpus['utc'][:10]}", written
 #
 # `python -m tests.record.corpus`, in a checkout of this project, clones these repositories and tries each kernel: it
 # compiles the kernel for sm_90, looks whether the emulator has each of its instructions, and checks the matrix products
-# at the gate. With folders, as in `python -m tests.record.corpus FOLDER`, it tries the kernels below these.
-# The recording is put together from several passes of one day: what a later change touches was tried again.
+# as `worklog check FILE` does, and again with the order and the domain that its message names. With folders, as in
+# `python -m tests.record.corpus FOLDER`, it tries the kernels below these. The matrix products were checked again at a
+# later date than the other kernels; the recording has each of them with its verdict and its reason.
 #
 # Not tried are kernels with textures or with launches from the device, those that use intrinsics which CUDA has removed
 # or libraries whose headers aren't installed, and templates whose arguments aren't known. A matrix product that does

@@ -171,6 +171,20 @@ def test_a_launch_that_nobody_states_is_found_and_its_time_says_so(indices, word
     assert "launch: by trial, no file here launches it" in str(kernel.remarks)
 
 
+@pytest.mark.parametrize("widths", [("K", "N"), ("wA", "wB")])
+def test_a_kernel_that_takes_only_the_widths_of_a_and_b_has_its_rows_from_the_grid(widths):
+    of_a, of_b = widths
+    sum_of = SUM.replace("inner", of_a).replace("columns", of_b)
+    body = f"{{ {ROW} {COL} {sum_of} third[row * {of_b} + col] = sum; }}"
+    for old, new in (("first", "A"), ("second", "B"), ("third", "C")):
+        body = body.replace(old, new)
+    source = f"__global__ void f(float* C, float* A, float* B, int {of_a}, int {of_b}) {body}"
+    kernel = found(source, domain="M % 32 == 0, N % 32 == 0")
+    assert kernel.arguments == ("C", "A", "B", "K", "N")
+    assert (kernel.grid, kernel.block) == ("(N + 31) / 32, (M + 31) / 32", "32, 32")
+    assert kernel.found == {"launch": "by trial"} and passes(kernel)
+
+
 def test_a_kernel_without_a_launch_that_never_gives_a_product_asks_for_one(tmp_path):
     wrong = f"{TEXTBOOK} {BODY.replace('+=', '-=')}"
     with pytest.raises(

@@ -204,6 +204,16 @@ def wmma_types() -> Launch:
     )
 
 
+def ignored_copies() -> np.ndarray:
+    """What each thread has at the end: a copy of 16 bytes, then one of 4, or one of 8 that is ignored."""
+    out = np.zeros((32, 4), np.float32)
+    out[:8] = 1 + np.arange(32).reshape(8, 4)
+    odd = T32 % 2 == 1
+    out[odd, 1] = np.where(T32[odd] < 16, 2, 0)
+    out[~odd, 2:] = 0
+    return out
+
+
 SQUARES, FLOATS = T2560.astype(np.int32) ** 2, np.arange(33, dtype=np.float32)
 # By file, and a word more where a file is launched in several ways.
 KERNELS: dict[str, Launch] = {
@@ -278,6 +288,12 @@ KERNELS: dict[str, Launch] = {
     ),
     "short_copies": Launch(
         [np.ones(121, np.float32), floats(128)], [np.arange(4) < ((31 - T32) % 5)[:, None]]
+    ),
+    # 8 threads read 16 bytes, 8 more read 4. The other addresses are outside of the buffer.
+    "ignored_copies": Launch(
+        [1 + np.arange(32, dtype=np.float32), floats(128)],
+        [ignored_copies()],
+        counts={"global_load.bytes": 8 * 16 + 8 * 4},
     ),
     "exchange": Launch([T64.astype(np.int32), zeros(64)], [T64 ^ 3], 64),
     "same_value": Launch([zeros(64)], [[1] * 64], 64),

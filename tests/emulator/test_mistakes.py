@@ -86,6 +86,7 @@ MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [
     ("same_value", ("flag = 1", "flag = threadIdx.x"), r"shared-race: .*\| flag ="),
     ("warp_exits", (f"{SYNC}  // of", "// of"), SHARED),
     ("short_copies", ("in + 4", "in + 1 + 4"), r"global-out-of-bounds: .*\| .*cp\.async\.ca"),
+    ("ignored_copies", ("t >= 8", "t >= 9"), r"global-out-of-bounds: thread 8 .*copy<16>"),
     ("partial_warp", ("if (t + d < 20) v", "v"), r"undefined-shuffle: .*line 10 uses the value.*\| float x ="),
     ("partial_warp", ("if (t + d < 20) v += x;\n  }\n  if (t == 0)", "v += x;\n  }\n  if (t == 19)"), UNDEFINED),
     *(("warp_specialised", bug, says) for bug, says in (

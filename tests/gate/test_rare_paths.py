@@ -14,7 +14,7 @@ import pytest
 from tests.emulator.helpers import HEAD
 from tests.gate.kernels import sequential
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
-from worklog.emulator import load
+from worklog.emulator import launch, load
 from worklog.emulator.coverage import Coverage
 from worklog.errors import LaunchFailed
 from worklog.gate import Memory, exact, search
@@ -389,6 +389,20 @@ def test_the_long_way_of_a_division_is_no_path_of_its_own():
     branches = [i.pc for i in coverage.kernel.instructions if i.parts[0] == "bra" and i.guard]
     divided = [coverage.divides((pc, held)) for pc in branches for held in (False, True)]
     assert len(branches) == 2 and divided.count(True) == 1
+
+
+def test_whether_a_copy_ignores_its_source_is_a_choice():
+    body = """.reg .pred %p; .reg .b32 %m, %s; .reg .b64 %a; .shared .align 4 .b8 s[4];
+ld.param.u32 %m, [M]; ld.param.u64 %a, [A]; mov.u32 %s, s; setp.gt.u32 %p, %m, 7;
+cp.async.ca.shared.global [%s], [%a], 4, %p; ret;"""
+    entry = f".visible .entry k(.param .u32 M, .param .u64 A)\n{{\n{body}\n}}"
+    coverage = Coverage(load(HEAD + entry), ("M", "A"), (32,))
+    buffer = np.zeros(32, np.float32)
+    (pc,) = coverage.deciding
+    coverage.add(launch(coverage.kernel, (1,), 32, [7, buffer]))
+    assert [coverage.lacks((pc, held)) for held in (False, True)] == [False, True]
+    notes, _ = coverage.judged({"M": np.array([7, 8])})
+    assert notes[coverage.judge.places[pc, True]].tolist() == [False, True]
 
 
 @pytest.mark.parametrize(

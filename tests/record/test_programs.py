@@ -321,20 +321,57 @@ def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_
     not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed"
 )
 def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted():
-    tries = corpus.tries_of(FOLDER, [])
+    files = corpus.files_of(FOLDER)
+    tries = [kernel for file in files for kernel in corpus.tries_of(file, [])]
     rows = {kernel.entry: kernel for kernel in tries}
-    assert rows["matmul"].verdict == "passed as fp32" and "M % 16 == 0" in rows["matmul"].domain
+    product = rows["matmul"].product
+    assert product.verdict == "passed" and product.options == ()
+    assert not rows["small"].product.verdict
     # NVRTC compiles no launch from a kernel; what else is in its file is compiled by itself.
     assert [rows[name].apart for name in ("small", "grow", "read")] == [
         "",
         "dynamic parallelism",
         "textures",
     ]
-    (counts,) = corpus.record({FOLDER: tries})["rows"]
-    assert [
-        counts[name]
-        for name in ("kernels", "textures", "device launches", "tried", "covered", "passed")
-    ] == [*(5, 1, 1, 3, 3, 1)]
+    document = corpus.record({FOLDER: tries})
+    (counts,) = document["rows"]
+    names = ("kernels", "textures", "device launches", "tried", "covered", "GEMMs", "passed")
+    assert [counts[name] for name in names] == [*(5, 1, 1, 3, 3, 1, 1)]
+    assert counts["passed without options"] == 1
+    (written,) = document["products"]
+    assert (written["kernel"], written["verdict"]) == ("matmul", "passed")
+
+
+def product_in(folder: Path, text: str) -> corpus.Checked:
+    """The verdict of the corpus on the only kernel of a file."""
+    written(folder / "gemm.cu", text)
+    ((kernel,),) = corpus.files_of(folder)
+    return corpus.checked(kernel)
+
+
+def test_a_product_is_checked_again_with_the_domain_that_its_message_names(tmp_path):
+    tiles = (FOLDER / "gemm.cu").read_text(encoding="utf-8")
+    for size in "MN":
+        tiles = tiles.replace(f"{size} / 16", f"({size} + 15) / 16")
+    product = product_in(tmp_path, tiles)
+    assert product.verdict == "passed"
+    assert product.options == (("domain", "M % 16 == 0, N % 16 == 0"),)
+    wrong = product_in(tmp_path, tiles.replace("A[row * K", "A[row * M"))
+    assert (wrong.verdict, wrong.options) == ("failed", ())
+    assert "one of M, N and K in place of another" in wrong.reason
+    halves = product_in(tmp_path, tiles.replace("const float*", "const char*"))
+    assert (halves.verdict, halves.reason) == ("left out", "takes const char* A")
+
+
+def test_a_product_whose_check_takes_long_has_no_verdict(tmp_path, monkeypatch):
+    def endless(*_: object, **__: object) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(corpus, "MOST_S", 1)
+    monkeypatch.setattr(corpus, "check", endless)
+    slow = product_in(tmp_path, (FOLDER / "gemm.cu").read_text(encoding="utf-8"))
+    assert (slow.verdict, slow.reason) == ("not checked", "took longer than 1 s")
 
 
 POINTS = {

@@ -42,6 +42,13 @@ TILES = PLAIN.replace(
 ON_TILES = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
 TURNED = ("--grid", "(M + 7) // 8, (N + 15) // 16", "--block", "16,8")
 TEXTURED = PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc")
+BY_COLUMNS = (
+    PLAIN.replace("A[row * K + k]", "A[k * M + row]")
+    .replace("B[k * N + col]", "B[col * K + k]")
+    .replace("C[row * N + col]", "C[col * M + row]")
+)
+TILES_BY_COLUMNS = BY_COLUMNS.replace("if (row >= M || col >= N) return;", "")
+COLUMN_MAJOR = "all matrices are column-major: mine is right with --args 'N,M,K,alpha,B,A,beta,C'"
 SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
 
 
@@ -103,6 +110,20 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             (source, TURNED, 1, f"exchanged: .* mine is right with --grid '{re.escape(LAUNCH[1])}'")
             for source in (PLAIN, TILES)
         ),
+        (
+            BY_COLUMNS,
+            LAUNCH,
+            1,
+            rf"{COLUMN_MAJOR} --grid '\(M \+ 15\) // 16, \(N \+ 7\) // 8'$",
+        ),
+        (
+            TILES_BY_COLUMNS,
+            LAUNCH,
+            1,
+            rf"{COLUMN_MAJOR} --grid '.*' --domain 'M % 16 == 0, N % 8 == 0'$",
+        ),
+        # With another mistake, column-major matrices aren't right either.
+        (BY_COLUMNS.replace("acc +=", "acc -="), LAUNCH, 1, r"failed(?!(.|\n)*column-major: mine)"),
         (TILES, (*TURNED, *ON_TILES[4:]), 1, "axes are exchanged: .* mine is right with --grid"),
         (
             PLAIN,

@@ -467,7 +467,8 @@ def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]
             grid = f"({x} + {wide - 1}) / {wide}, ({y} + {high - 1}) / {high}"
             if kernel.launch.grid:
                 grid = kernel.launch.grid
-            yield max(wide, high), Candidate(labels, replace(kernel.launch, grid=grid, block=block))
+            launch = replace(kernel.launch, grid=grid, block=block)
+            yield max(wide, high), Candidate(labels, launch)
 
 
 def _template(kernel: Kernel) -> dict[str, str]:

@@ -292,13 +292,32 @@ class _Body:
         shown = re.sub(r"\s+", " ", text)
         rest = _COORDINATES.sub(r"[\1], \2", match["rest"])
         items = filter(None, map(str.strip, _OPERAND.findall(rest)))
-        operands = tuple(self._operand(item, shown) for item in items)
+        operands = [self._operand(item, shown) for item in items]
+        if re.match(r"cp\.async\.c[ag]\b", match["op"]) and len(operands) > 3:
+            operands[3] = self._source_size(operands[3], operands[2], shown)
         number = len(self.instructions)
         if match["op"].startswith("bra"):
             self.branches.append((number, tuple(self.blocks)))
         self.instructions.append(
-            Instruction(number, match["op"], operands, guard, self.line, shown, self.caller)
+            Instruction(number, match["op"], tuple(operands), guard, self.line, shown, self.caller)
         )
+
+    def _source_size(self, operand: Operand, size: Operand, statement: str) -> Operand:
+        """Return how many bytes a cp.async reads, for the predicate of one that may ignore its source.
+
+        An instruction before it selects them, as compilers do for the other form of cp.async.
+        operand: the fourth, a number of bytes or that predicate
+        size: bytes that are written
+        """
+        if not isinstance(operand, Reg) or operand.type != "pred":
+            return operand
+        number = len(self.instructions)
+        target = Reg(f"{operand.name}@{number}", "b32")
+        selected = (target, Imm(0, 0, "int"), size, operand)
+        self.instructions.append(
+            Instruction(number, "selp.b32", selected, None, self.line, statement, self.caller)
+        )
+        return target
 
     def _operand(self, text: str, statement: str) -> Operand:
         if text.startswith("!"):

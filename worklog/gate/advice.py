@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OUTSIDE_KINDS = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 TILE = "64"  # sides of a block's tile, if the grid states none
 WIDEST_K = 192, 128  # multiples of K to try: one with a factor of 3, and a longer power of two
+EXCHANGED = {"M": "N", "N": "M", "A": "B", "B": "A"}  # for column-major matrices
 ZEROED = (
     "if the host sets C to 0 before the launch, as by cudaMemset, check both together, as a solution: "
     "worklog new sgemm DIR writes one to start from"
@@ -119,6 +120,11 @@ def _advice(
                 f"domain, such as --domain '{rules}'"
             )
         return
+    if is_open and by_shape:
+        options = _by_columns(kernel, checker)
+        if options:
+            yield f"all matrices are column-major: {kernel.entry} is right with {options}"
+            return
     m, n = _tile(kernel)
     domain = kernel.domain
     if is_open and not domain.square:
@@ -138,6 +144,32 @@ def _advice(
     if _is_right_at(_few(replace(domain, square=True)), subject, memory):
         mixed = "an index or the grid uses one of M, N and K in place of another"
         yield f"at a small square shape, {kernel.entry} is right: {mixed}"
+
+
+def _by_columns(kernel: Kernel, checker: SgemmChecker) -> str:
+    """Return the options with which a kernel of column-major matrices is right, or "".
+
+    The memory of a column-major matrix holds the transpose, and C^T = B^T A^T.
+    """
+
+    def exchanged(text: str) -> str:
+        return re.sub(r"\b[MNAB]\b", lambda name: EXCHANGED[name[0]], text)
+
+    arguments = tuple(map(exchanged, kernel.arguments))
+    if arguments == kernel.arguments or kernel.domain.square:
+        return ""
+    grid = exchanged(kernel.grid)
+    other = replace(kernel, arguments=arguments).with_launch(grid=grid)
+    subject = other.load(checker.device)
+    memory = checker.buffers.memory
+    options = f"--args '{','.join(arguments)}'"
+    is_grid_read = any("from the host code" in line for line in kernel.adapted)
+    if not is_grid_read:  # a stated grid stays as it is with another order
+        options += f" --grid '{grid}'"
+    if _is_right_at(edge_shapes(other.domain), subject, memory):
+        return options
+    narrow = _narrower(other, subject, memory)
+    return "" if narrow is None else f"{options} --domain '{narrow}'"
 
 
 def _narrower(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | None:

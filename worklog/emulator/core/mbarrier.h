@@ -77,6 +77,7 @@ static void copy(Launch *l, Block *b, Warp *w, int32_t pc, const Instruction *i,
   Site *s = &l->sites[i->site];
   int warp = number_of_warp(b, w), first = warp * LANES;
   Copied new = {.pc = pc, .width = 4 * s->count};
+  use(l, b, w, pc, given->size, mask);
   mark_first(b, w, i->site);
   read_source(l, b, w, pc, given, mask, &new);
   for (int k = 0; k < LANES; k++)
