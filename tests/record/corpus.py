@@ -39,7 +39,7 @@ from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Compiled, Kernel, kernels_in
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
-from worklog.kernel.host_slice import launches_in
+from worklog.kernel.host_calls import launches_in
 from worklog.kernel.source import parts, reduced, text_of, uncommented
 from worklog.kernel.unit import read
 from worklog.runner.check import check

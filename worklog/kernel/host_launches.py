@@ -1,6 +1,6 @@
 """What a source's host code launches, by running it on the emulator at many sizes.
 
-Each run of the program (worklog.kernel.host_slice) has sizes of its own, and records its launches. A grid is then the
+Each run of the program (worklog.kernel.host_program) has sizes of its own, and records its launches. A grid is then the
 expression of the sizes that gives what was recorded at all of them.
 """
 
@@ -20,20 +20,17 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel.device import Program
-from worklog.kernel.host_slice import (
+from worklog.kernel.host_calls import Call, launches_in, size_macros, ways_to
+from worklog.kernel.host_program import (
     ENTRY,
     LINES,
-    Call,
     HostProgram,
-    How,
-    Way,
-    launches_in,
     program,
-    size_macros,
     template_types,
-    ways_to,
     whole_program,
 )
+from worklog.kernel.host_slice import How
+from worklog.kernel.launch import SIZES
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
 from worklog.kernel.unit import Definition, Unit
 
@@ -51,6 +48,7 @@ RECORD = np.dtype(
         ("arguments", f"{MOST_ARGUMENTS}u8"),
     ]
 )
+OTHER = "another"  # the label of a variable that is no size
 TYPES = {
     1: "float", 2: "double", 3: "int", 4: "unsigned", 5: "long long", 6: "float2", 7: "float4", 8: "__half",
     9: "__nv_bfloat16",
@@ -75,7 +73,8 @@ class HostLaunch:
     grid: of each axis, an expression of the variables
     block: threads along each axis
     shared: bytes of dynamic shared memory; None if they depend on the sizes
-    variables: of each variable, the places of the kernel's parameters that take it
+    variables: of each variable, the places of the kernel's parameters that take it; of a size that only the grid
+        takes, none
     passed: expressions of the variables, for other integers that the kernel takes, by place
     rules: of the sizes at which host code launches the kernel, such as "x0 % 32 == 0"
     """
@@ -89,14 +88,17 @@ class HostLaunch:
     rules: tuple[str, ...]
 
     def names(self, labels: Sequence[str]) -> dict[str, str]:
-        """Return the label of each variable; "M_or_N" for one that is passed for several sizes.
+        """Return the label of each variable; "M_or_N" for one that is passed for several sizes, OTHER for no size.
 
         labels: of each parameter of the kernel
         """
         names = dict[str, str]()
+        missing = [size for size in SIZES if size not in labels]
         for number, places in enumerate(self.variables):
             sizes = dict.fromkeys(labels[place] for place in places)
-            names[f"x{number}"] = "_or_".join(sizes)
+            if not places and len(missing) == 1:
+                sizes = dict.fromkeys(missing)
+            names[f"x{number}"] = "_or_".join(sizes) or OTHER
         return names
 
 
@@ -224,7 +226,7 @@ def _of_call(
                     reasons.append(why)
                     continue
                 try:
-                    found += _launches(host, unit, number, way)
+                    found += _launches(host, unit, number)
                 except BadSetting as error:
                     reasons.append(str(error))
             if found and not how.has_shared:
@@ -234,7 +236,7 @@ def _of_call(
     return [], reasons[0] if reasons else ""
 
 
-def _launches(host: HostProgram, unit: Unit, number: int, way: Way) -> list[HostLaunch]:
+def _launches(host: HostProgram, unit: Unit, number: int) -> list[HostLaunch]:
     """Run host code, and return its launches of a kernel. Raises BadSetting for what can't be told."""
     sizes = sizes_to_try(len(host.inputs))
     try:
@@ -254,7 +256,7 @@ def _launches(host: HostProgram, unit: Unit, number: int, way: Way) -> list[Host
     for values, of_instance in made.items():
         rows = np.array([row for row, _ in of_instance])
         fields = np.array([record for _, record in of_instance])
-        launches += _described(unit.functions[number], values, sizes, rows, fields, way)
+        launches += _described(unit.functions[number], values, sizes, rows, fields, host)
     return launches
 
 
@@ -264,14 +266,14 @@ def _described(
     sizes: Integers,
     rows: Integers,
     records: NDArray[Any],
-    way: Way,
+    host: HostProgram,
 ) -> list[HostLaunch]:
     """Return the launches of one instance of a kernel.
 
     sizes: of all runs
     rows: the run of each record
     """
-    names = [f"x{number}" for number in range(len(way.inputs))]
+    names = [f"x{number}" for number in range(len(host.inputs))]
     is_launched = np.isin(np.arange(len(sizes)), rows)
     rules = guards(sizes, is_launched, names)
     taken = sizes[rows]
@@ -284,12 +286,12 @@ def _described(
         found = list[HostLaunch]()
         for part in parts:
             own = part.all(axis=1)
-            found += _described(target, values, sizes, rows[own], records[own], way)
+            found += _described(target, values, sizes, rows[own], records[own], host)
         return found
     grid = [fitted(taken, records["grid"][:, axis].astype(np.int64), names) for axis in range(3)]
     shared = np.unique(records["shared"])
     passed = list[tuple[int, str]]()
-    in_use = {place for places in way.inputs.values() for place in places}
+    in_use = {place for taken_by in host.places for place in taken_by}
     for place, parameter in enumerate(target.parameters[:MOST_ARGUMENTS]):
         if place in in_use or parameter.pointer or "int" not in parameter.dtype:
             continue
@@ -302,7 +304,7 @@ def _described(
             tuple(grid),
             tuple(int(size) for size in blocks[0]),
             int(shared[0]) if len(shared) == 1 else None,
-            tuple(way.inputs.values()),
+            host.places,
             tuple(passed),
             tuple(rules),
         )

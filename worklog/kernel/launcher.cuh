@@ -10,6 +10,12 @@
 #define cudaFuncSetCacheConfig(...) cudaSuccess
 #define cudaGetErrorString(error) ""
 
+// A program is run without arguments.
+__device__ inline int atoi(const char*) { return 0; }
+__device__ inline long atol(const char*) { return 0; }
+__device__ inline long strtol(const char*, char**, int) { return 0; }
+__device__ inline int strcmp(const char*, const char*) { return 1; }
+
 // The host's functions for integers.
 __device__ inline double ceil(int value) { return value; }
 __device__ inline double ceil(unsigned value) { return value; }
@@ -23,6 +29,7 @@ __device__ inline double floor(unsigned long value) { return value; }
 // Of the standard library, what grids are computed with, and what functions that launch return.
 namespace std {
 using ::abs;
+using ::atoi;
 using ::ceil;
 using ::floor;
 using ::log2;

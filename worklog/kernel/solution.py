@@ -28,7 +28,7 @@ from worklog.errors import BadSetting, LaunchFailed, meant
 from worklog.kernel.device import Buffer, Device, Program, Runnable
 from worklog.kernel.host_function import HostFunction, calling, loan_of, signature_of
 from worklog.kernel.host_launches import Launched, launched_by
-from worklog.kernel.host_slice import SPACING, STAND_INS, stand_in
+from worklog.kernel.host_program import SPACING, STAND_INS, stand_in
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.launch import Launch
 from worklog.kernel.nvrtc import prepared
@@ -276,7 +276,7 @@ class _Kernels(Solver):
 
 
 def _input(passed: Passed, place: int) -> int:
-    """The number that stands for an argument: as for worklog.kernel.host_slice.whole_program."""
+    """The number that stands for an argument: as for worklog.kernel.host_program.whole_program."""
     if passed.buffer is not None:
         return stand_in(place)
     number = passed.number

@@ -1,0 +1,236 @@
+"""Launches in a source's host code, and the functions that lead to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from worklog.kernel.source import nodes, parts, text_of
+from worklog.kernel.unit import Definition, Unit
+
+MOST_CALLERS = 4  # of each other, on the way to a launch
+MOST_WAYS = 8  # to one launch
+BY_ADDRESSES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
+BY_CONFIG = {"cudaLaunchKernelEx": "by_config", "cudaLaunchKernelExC": "by_config_and_addresses"}
+USED = ("identifier", "type_identifier", "namespace_identifier")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_CASTS = ("static_cast", "reinterpret_cast", "const_cast")
+_TYPES = ("float", "double", "int", "unsigned", "half", "__half")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launch in host code, or a call of a function that leads to one.
+
+    kernel: what is called, an expression.
+    configuration: of a launch, the expressions between <<< and >>>.
+    """
+
+    function: Definition  # that it is in
+    node: Any
+    kernel: Any
+    configuration: tuple[Any, ...]
+    arguments: tuple[Any, ...]
+    form: str  # "<<<", "" for a call of a function, or the function of the runtime
+
+    @property
+    def name(self) -> str:
+        """The name of what is called, without template arguments."""
+        return text_of(self.kernel).partition("<")[0].strip("& ")
+
+    @property
+    def line(self) -> int:
+        """The line of the source; of a header, 0."""
+        return self.function.line(self.node.start_byte)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A function that begins a way to a launch, the calls on the way, and the launch.
+
+    inputs: names in the first function, with the places of the kernel's parameters that take each.
+    """
+
+    calls: tuple[Call, ...]
+    inputs: Mapping[str, tuple[int, ...]]
+    instance: tuple[str, ...] = ()  # arguments of the first function's template
+
+    @property
+    def launch(self) -> Call:
+        """The launch at its end."""
+        return self.calls[-1]
+
+
+def launches_in(unit: Unit) -> list[Call]:
+    """Return the launches in a unit's host code, in order."""
+    found = list[Call]()
+    for function in unit.functions:
+        if function.is_kernel:
+            continue
+        for node in nodes(function.body, "call_expression"):
+            call = launch_at(node, function)
+            if call is not None:
+                found.append(call)
+    return found
+
+
+def launch_at(node: Any, function: Definition) -> Call | None:
+    """Return the launch that a call in a function is; None if it is no launch."""
+    called = node.child_by_field_name("function")
+    arguments = node.child_by_field_name("arguments")
+    if called is None or arguments is None:
+        return None
+    passed = tuple(arguments.named_children)
+    for child in node.named_children:
+        if child.type == "kernel_call_syntax":
+            configuration = tuple(child.named_children)[:3]  # without a stream
+            return Call(function, node, called, configuration, passed, "<<<")
+    name = text_of(called)
+    if name in BY_CONFIG and len(passed) > 1:
+        return Call(function, node, uncast(passed[1]), (passed[0],), passed[2:], name)
+    if name in BY_ADDRESSES and len(passed) > 3:
+        configuration = (*passed[1:3], *passed[4:5])
+        variables = _variables(function, passed[3])
+        if variables:
+            return Call(function, node, uncast(passed[0]), configuration, variables, "<<<")
+        rest = (passed[3], *passed[4:5])
+        return Call(function, node, uncast(passed[0]), passed[1:3], rest, name)
+    return None
+
+
+def _variables(function: Definition, array: Any) -> tuple[Any, ...]:
+    """Return the variables whose addresses are in an array; none if that isn't clear."""
+    for node in nodes(function.body, "init_declarator"):
+        value = node.child_by_field_name("value")
+        if base_name(node) == text_of(array) and value.type == "initializer_list":
+            return tuple(uncast(address) for address in value.named_children)
+    return ()
+
+
+def uncast(node: Any) -> Any:
+    """Return an expression without casts, brackets and &."""
+    while True:
+        if node.type in ("cast_expression", "pointer_expression", "parenthesized_expression"):
+            node = node.named_children[-1]
+        elif node.type == "call_expression" and _is_cast(node):
+            node = node.child_by_field_name("arguments").named_children[0]
+        else:
+            return node
+
+
+def _is_cast(node: Any) -> bool:
+    """Return whether a call is static_cast<int>(n) or int(n)."""
+    called = node.child_by_field_name("function")
+    arguments = node.child_by_field_name("arguments")
+    if called is None or arguments is None or len(arguments.named_children) != 1:
+        return False
+    return called.type == "primitive_type" or text_of(called).startswith(_CASTS)
+
+
+def base_name(node: Any) -> str:
+    """Return the name of the variable that an expression or a declarator begins with."""
+    while node is not None and node.type not in ("identifier", "qualified_identifier"):
+        inner = None
+        for name in ("declarator", "argument", "left", "function"):
+            inner = inner or node.child_by_field_name(name)
+        node = inner or next(iter(node.named_children), None)
+    return text_of(node)
+
+
+def last_name(name: str) -> str:
+    """Return a name without its namespaces."""
+    return name.rpartition("::")[2]
+
+
+def ways_to(unit: Unit, launch: Call, places: Sequence[int]) -> list[Way]:
+    """Return the ways to a launch, the shortest first: the functions that may begin it.
+
+    places: of the kernel's parameters that are sizes
+    """
+    inputs = dict[str, tuple[int, ...]]()
+    for place, argument in _sizes_passed(launch, places):
+        name = text_of(argument)
+        if _NAME.fullmatch(name):
+            inputs[name] = (*inputs.get(name, ()), place)
+    ways = [Way((launch,), inputs)]
+    for way in ways:  # which grows
+        if len(way.calls) < MOST_CALLERS and len(ways) < MOST_WAYS:
+            ways += _longer(unit, way)
+    found = list[Way]()
+    for way in ways:
+        instances = _instances(unit, way.calls[0].function)
+        found += [replace(way, instance=given) for given in instances] or [way]
+    return found
+
+
+def _longer(unit: Unit, way: Way) -> Iterator[Way]:
+    """Yield the ways that begin with a call of a way's first function."""
+    first = way.calls[0].function
+    local = {parameter.name for parameter in first.parameters}
+    for node in nodes(first.body, "declaration"):
+        declared = {
+            base_name(declarator) for declarator in node.children_by_field_name("declarator")
+        }
+        if not declared.isdisjoint(way.inputs):
+            return  # what calls the function passes other things
+    for function in unit.functions:
+        if function.is_kernel or function is first:
+            continue
+        for node in nodes(function.body, "call_expression"):
+            called = node.child_by_field_name("function")
+            arguments = node.child_by_field_name("arguments")
+            if called is None or arguments is None or launch_at(node, function) is not None:
+                continue
+            if last_name(text_of(called).partition("<")[0]) != last_name(first.name):
+                continue
+            passed = tuple(arguments.named_children)
+            call = Call(function, node, called, (), passed, "")
+            inputs = {name: given for name, given in way.inputs.items() if name not in local}
+            for argument, parameter in zip(passed, first.parameters, strict=False):
+                name = text_of(uncast(argument))
+                if parameter.name in way.inputs and _NAME.fullmatch(name):
+                    inputs[name] = (*inputs.get(name, ()), *way.inputs[parameter.name])
+            yield Way((call, *way.calls), inputs)
+
+
+def _instances(unit: Unit, function: Definition) -> list[tuple[str, ...]]:
+    """Return the arguments that a source gives to the template of a function."""
+    if not function.template:
+        return []
+    name = last_name(function.name)
+    found = list[tuple[str, ...]]()
+    for text in unit.instances:
+        match = re.search(rf"\b{re.escape(name)}\s*<(.+)>\s*\(", text)
+        if match:
+            found.append(tuple(parts(match[1])))
+    known = {*unit.defined, *unit.constants, *_TYPES}
+    for other in unit.functions:
+        for node in nodes(other.body, "template_function"):
+            named = text_of(node.child_by_field_name("name"))
+            given = node.child_by_field_name("arguments").named_children
+            words = {text_of(word) for argument in given for word in nodes(argument, *USED)}
+            if last_name(named) == name and words <= known - {*other.template}:
+                found.append(tuple(text_of(argument) for argument in given))
+    of_floats = [given for given in found if "float" in given]
+    return list(dict.fromkeys(of_floats or found))
+
+
+def _sizes_passed(launch: Call, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Yield the places of a kernel's sizes, and what a launch passes there, without casts."""
+    if launch.form in ("<<<", "cudaLaunchKernelEx"):
+        for place in places:
+            if place < len(launch.arguments):
+                yield place, uncast(launch.arguments[place])
+
+
+def size_macros(unit: Unit, launch: Call, places: Sequence[int]) -> set[str]:
+    """Return the macros that a launch passes for sizes: `#define N 1024`."""
+    names = set[str]()
+    for _, argument in _sizes_passed(launch, places):
+        if argument.type == "number_literal":
+            name = unit.word_at(argument.start_byte)
+            if unit.constants.get(name) == text_of(argument):
+                names.add(name)
+    return names

@@ -1,0 +1,380 @@
+"""A program that runs host code as far as its launches: compiled for the emulator's device, it records them.
+
+The functions on the way to a launch are there as slices (worklog.kernel.host_slice), and each kernel's body records
+what it got. Sizes that the kernel takes are inputs: variables of the function that begins the way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from worklog.kernel.host_calls import Call, Way, base_name, last_name, launch_at, uncast
+from worklog.kernel.host_slice import How, Slice, Slicer, edited, rendered
+from worklog.kernel.source import blank, nodes, text_of
+from worklog.kernel.unit import NAMESPACES, RECORDS, Definition, Unit
+from worklog.problem import Parameter
+
+LINES = "source"  # the name in messages of what is in the source, and no header
+FIRST = "worklog_first"  # the name of the function that begins the way
+ENTRY = "worklog_host"
+ENTRY_CODE = f"""extern "C" __global__ void {ENTRY}(
+    const long long* inputs, int count, worklog::Record* records, unsigned* launches, int most) {{
+  worklog::begin(inputs, count, records, launches, most);
+  {FIRST}();
+}}
+"""
+STAND_INS = 1 << 60  # addresses of no memory
+SPACING = 1 << 40  # between them
+_FLOATS = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """Code to compile and run.
+
+    text: defines the kernel ENTRY
+    inputs: names in the first function, in the order of the inputs' numbers
+    places: of the kernel's parameters that take each input
+    """
+
+    text: str
+    inputs: tuple[str, ...]
+    places: tuple[tuple[int, ...], ...] = ()
+
+
+def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostProgram | None, str]:
+    """Return the program that follows a way to a launch; or None, and why it can't be made.
+
+    target: the kernel that is launched
+    """
+    numbers = {name: number for number, name in enumerate(way.inputs)}
+    first = way.calls[0].function
+    codes = {name: f"worklog::input<{_type(first, name)}>({n})" for name, n in numbers.items()}
+    bodies = dict[int, str]()
+    needed = set[str]()
+    beginning = ""
+    for place, call in enumerate(way.calls):
+        callee = target if call is way.launch else way.calls[place + 1].function
+        own = {parameter.name for parameter in call.function.parameters} if place else set()
+        inputs = {name: code for name, code in codes.items() if name not in own}
+        slicer = Slicer(unit, call, inputs, how, place == 0, _stand_ins(unit, call, callee))
+        kept = slicer.sliced()
+        if place == 0:
+            free = _free_variables(first, kept, way)
+            if len(free) == 1 and () not in way.inputs.values():
+                # A size that only the grid takes.
+                return program(unit, replace(way, inputs={**way.inputs, free[0]: ()}), target, how)
+            beginning, why = _beginning(first, kept, way)
+            if why:
+                return None, why
+        else:
+            bodies[call.function.body.start_byte] = kept.text
+        needed |= kept.needed
+    code, own = _first_function(first, beginning)
+    text = _assembled(unit, needed | own, bodies, codes)
+    whole = "\n".join((text, code, ENTRY_CODE))
+    return HostProgram(whole, tuple(way.inputs), tuple(way.inputs.values())), ""
+
+
+def whole_program(unit: Unit, function: Definition) -> HostProgram:
+    """Return the program that runs a function as it is, with its arguments as inputs.
+
+    A pointer's input is a number that stands for its memory; a float's are its bits as a double.
+    """
+    passed = list[str]()
+    for number, parameter in enumerate(function.parameters):
+        bits = f"worklog::input<long long>({number})"
+        if parameter.pointer:
+            passed.append(f"({'const ' * parameter.const}{parameter.type}*){bits}")
+        elif parameter.dtype in _FLOATS:
+            passed.append(f"({parameter.type})__longlong_as_double({bits})")
+        else:
+            passed.append(f"({parameter.type}){bits}")
+    text = _assembled(unit, {last_name(function.name)}, {}, {})
+    call = f"inline void {FIRST}() {{ {function.name}({', '.join(passed)}); }}"
+    inputs = tuple(parameter.name for parameter in function.parameters)
+    return HostProgram("\n".join((text, call, ENTRY_CODE)), inputs)
+
+
+def _free_variables(function: Definition, kept: Slice, way: Way) -> list[str]:
+    """Return the integers that a way's first function takes and that aren't known: parameters, or fields of these."""
+    free = list[str]()
+    for parameter in function.parameters:
+        if parameter.name not in kept.needed or parameter.name in way.inputs or parameter.pointer:
+            continue
+        if "int" in parameter.dtype and not _default(function, parameter.name):
+            free.append(parameter.name)
+        elif not parameter.dtype:
+            free += sorted(text for text in kept.fields if text.startswith(f"{parameter.name}."))
+    return free
+
+
+def _default(function: Definition, name: str) -> str:
+    """Return the code of a parameter that nobody passes: its default value, and 1 for the argc of main."""
+    if (function.name, name) == ("main", "argc"):
+        return "1"
+    for node in nodes(_head(function), "optional_parameter_declaration"):
+        if base_name(node.child_by_field_name("declarator")) == name:
+            return text_of(node.child_by_field_name("default_value"))
+    return ""
+
+
+def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
+    """Return the code of a way's first function without parameters; or why it can't be the first."""
+    declared = list[str]()
+    template = dict(function.template)
+    template |= dict(zip(template, way.instance, strict=False))
+    template |= {name: "float" for name, text in template.items() if text == "double"}
+    needed = {*kept.needed}
+    for parameter in function.parameters:
+        if parameter.name in kept.needed:
+            needed |= {*re.findall(r"\w+", parameter.type)}
+    for name, default in template.items():
+        if name not in needed:
+            continue
+        if not way.instance and any(
+            parameter.type == name for parameter in function.parameters if parameter.pointer
+        ):
+            declared.append(f"using {name} = float;")
+        elif default and _is_type(function, name):
+            declared.append(f"using {name} = {default};")
+        elif default:
+            declared.append(f"constexpr auto {name} = {default};")
+        else:
+            return "", f"the launch depends on {name}, of the template {function.name}"
+    for place, parameter in enumerate(function.parameters):
+        if parameter.name not in kept.needed or parameter.name in way.inputs:
+            continue
+        if parameter.name in _launched_by(function):
+            return "", f"the launch depends on {parameter.declaration}, of {function.name}"
+        if parameter.pointer:
+            kind = parameter.type.rstrip("&")
+            declared.append(f"auto {parameter.name} = ({kind}*){stand_in(place)}ull;")
+        elif _default(function, parameter.name):
+            default = _default(function, parameter.name)
+            declared.append(f"auto {parameter.name} = {default};")
+        elif parameter.dtype in _FLOATS:
+            declared.append(f"{parameter.type.rstrip('&')} {parameter.name} = 1;")
+        else:
+            return "", f"the launch depends on {parameter.declaration}, of {function.name}"
+    body = f"{{\n{' '.join(declared)}\n{kept.text}\n}}"
+    return body, ""
+
+
+def _first_function(function: Definition, body: str) -> tuple[str, set[str]]:
+    """Return the code that defines FIRST where the function is that it stands for, and names that it needs.
+
+    A method's stands in a class that inherits from the method's: it can use what is static.
+    """
+    namespaces = list[str]()
+    record = ""
+    outer = _head(function)
+    while outer is not None:
+        name = text_of(outer.child_by_field_name("name"))
+        if outer.type == "namespace_definition":
+            namespaces.insert(0, name)
+        elif outer.type in RECORDS:
+            record = f"{name}::{record}" if record else name
+        outer = outer.parent
+    code = f"inline void {FIRST}() {body}"
+    if record:
+        method = f"struct {FIRST}_scope : {record} {{ static void run() {body} }};"
+        code = f"{method}\ninline void {FIRST}() {{ {FIRST}_scope::run(); }}"
+    for name in reversed(namespaces):
+        code = f"namespace {name} {{\n{code}\n}}"
+    named = "::".join(filter(None, namespaces))
+    needed = {*record.split("::")} - {""}
+    return code + (f"\nusing {named}::{FIRST};" if named else ""), needed
+
+
+def _is_type(function: Definition, name: str) -> bool:
+    """Return whether a template's parameter is a type."""
+    return any(_declared(node) == name and "type" in node.type for node in _template(function))
+
+
+def _type(function: Definition, name: str) -> str:
+    """Return the type of a function's variable, for code."""
+    for parameter in function.parameters:
+        if parameter.name == name and parameter.dtype:
+            return parameter.type
+    for node in nodes(function.body, "declaration"):
+        for declarator in node.children_by_field_name("declarator"):
+            kind = text_of(node.child_by_field_name("type"))
+            if base_name(declarator) == name and kind not in ("auto", ""):
+                return kind
+    return "int"
+
+
+def _stand_ins(unit: Unit, call: Call, callee: Definition) -> dict[int, str]:
+    """Return code for addresses of memory and for floats, which a launch doesn't depend on, by their place."""
+    if call.form not in ("", "<<<", "cudaLaunchKernelEx"):
+        return {}
+    own = {parameter.name for parameter in call.function.parameters}
+    functions = {last_name(function.name) for function in unit.functions}
+    launched = _launched_by(callee)
+    codes = dict[int, str]()
+    for place, parameter in enumerate(callee.parameters):
+        if place >= len(call.arguments) or text_of(call.arguments[place]) in own:
+            continue
+        if parameter.name in launched or base_name(uncast(call.arguments[place])) in functions:
+            continue
+        if parameter.pointer:
+            codes[place] = _address(parameter, callee, place)
+        elif parameter.dtype in _FLOATS:
+            codes[place] = "1.0f"
+    return codes
+
+
+def _launched_by(function: Definition) -> set[str]:
+    """Return the names that a function launches, or passes on with a call: a parameter may be the kernel."""
+    names = set[str]()
+    for node in nodes(function.body, "call_expression"):
+        launch = None if function.is_kernel else launch_at(node, function)
+        if launch is not None:
+            names.add(launch.name)
+        elif not function.is_kernel:
+            arguments = node.child_by_field_name("arguments")
+            named = arguments.named_children if arguments is not None else []
+            names |= {text_of(uncast(argument)) for argument in named}
+    numbers = {p.name for p in function.parameters if p.dtype}
+    return names - numbers
+
+
+def _address(parameter: Parameter, function: Definition, place: int) -> str:
+    """Return code for an address that a function may get."""
+    words = {*re.findall(r"\w+", parameter.type)}
+    kind = "float" if not words.isdisjoint(function.template) else parameter.type.rstrip("&")
+    return f"({kind}*){stand_in(place)}ull"
+
+
+def stand_in(place: int) -> int:
+    """Return the address that stands for the memory of a function's parameter; host code can't read it."""
+    return STAND_INS + place * SPACING
+
+
+def _assembled(
+    unit: Unit,
+    needed: Set[str],
+    bodies: Mapping[int, str],
+    codes: Mapping[str, str],
+) -> str:
+    """Return the unit's text with what is needed, and with kernels that record their launch.
+
+    bodies: code of functions, by the place of their body
+    codes: of global names that are inputs
+    """
+    text = " " * unit.root.start_byte + unit.root.text.decode()
+    kernels = {
+        function.body.start_byte: (number, function)
+        for number, function in enumerate(unit.functions)
+        if function.is_kernel
+    }
+    functions = {function.body.start_byte: function for function in unit.functions}
+    edits = list[tuple[int, int, str]]()
+    own_words = dict[int, set[str]]()
+    pieces = dict[int, Any]()
+    for piece in unit.pieces:
+        inner = [start for start in functions if piece.span[0] <= start < piece.span[1]]
+        pieces[piece.span[0]] = piece
+        words = {*piece.mentions}
+        if (len(inner) == 1 and inner[0] in kernels) or (len(inner) == 1 and inner[0] in bodies):
+            words = {*re.findall(r"\w+", text[piece.span[0] : inner[0]])}
+        own_words[piece.span[0]] = words
+    kept = set[int]()
+    waiting = {*needed}
+    names = set[str]()
+    while waiting:
+        name = waiting.pop()
+        names.add(name)
+        for start, piece in pieces.items():
+            is_using = piece.operands is not None and not piece.names
+            is_of_device = not piece.mentions.isdisjoint(NAMESPACES)
+            if start not in kept and (name in piece.names or (is_using and not is_of_device)):
+                kept.add(start)
+                waiting |= own_words[start] - names
+    for start, piece in pieces.items():
+        first, last = piece.span
+        if start not in kept or (piece.names and piece.names <= {*codes}):
+            edits.append((first, last, blank(text[first:last])))
+            continue
+        edits += [(*place, "") for place in piece.host_members]
+    for start, function in functions.items():
+        if any(first <= start < last for first, last, _ in edits):
+            continue
+        body = function.body
+        if start in kernels:
+            number, _ = kernels[start]
+            edits.append((start, body.end_byte, _recording(function, number)))
+            edits += _without_bounds(function)
+        elif start in bodies:
+            edits.append((start, body.end_byte, _returning(function, bodies[start])))
+        else:
+            edits.append((start, body.end_byte, _with_lines(function, codes)))
+    return re.sub(r"\b__global__\b", "__device__", edited(text, 0, edits))
+
+
+def _with_lines(function: Definition, codes: Mapping[str, str]) -> str:
+    """Return a function's body in which each statement has its line in the source, for messages."""
+    statements = list[str]()
+    for node in function.body.named_children:
+        line = function.line(node.start_byte)
+        place = f'\n#line {line} "{LINES}"\n' if line else "\n"
+        statements.append(place + rendered(node, function, codes))
+    return "{" + "".join(statements) + "\n}"
+
+
+def _head(function: Definition) -> Any:
+    """Return the node of a function's definition."""
+    return function.body.parent
+
+
+def _without_bounds(function: Definition) -> list[tuple[int, int, str]]:
+    bounds = [node for node in _head(function).named_children if node.type == "launch_bounds"]
+    return [(node.start_byte, node.end_byte, "") for node in bounds]
+
+
+def _returning(function: Definition, body: str) -> str:
+    """Return a function's body with a value to return, if it returns one."""
+    kind = text_of(_head(function).child_by_field_name("type"))
+    return body if kind in ("void", "auto") else body[:-1] + "return {};\n}"
+
+
+def _recording(function: Definition, number: int) -> str:
+    """Return the body of a kernel that records its launch."""
+    values = list[str]()
+    template = _template(function)
+    for node in template:
+        name = _declared(node)
+        values.append(
+            f"worklog::Kind<{name}>::number" if "type" in node.type else f"worklog::value({name})"
+        )
+    passed = [parameter.name or "0" for parameter in function.parameters]
+    arguments = ", ".join([str(number), f"worklog::Values{{{{{', '.join(values)}}}}}", *passed])
+    return f"{{ worklog::launched({arguments}); }}"
+
+
+def _template(function: Definition) -> list[Any]:
+    """Return the nodes of a template's parameters."""
+    outer = _head(function).parent
+    if outer is None or outer.type != "template_declaration":
+        return []
+    return list(outer.child_by_field_name("parameters").named_children)
+
+
+def _declared(node: Any) -> str:
+    """Return the name of a template's parameter."""
+    words: list[str] = re.findall(r"\w+", text_of(node).partition("=")[0])
+    return words[-1]
+
+
+def template_types(function: Definition) -> list[str]:
+    """Return the type of each parameter of a template; "typename" for one that is a type."""
+    kinds = list[str]()
+    for node in _template(function):
+        text = text_of(node).partition("=")[0].strip()
+        kind = text.rpartition(" ")[0]
+        kinds.append("typename" if kind in ("typename", "class") else kind)
+    return kinds
