@@ -48,14 +48,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Way:
-    """A function that begins a way to a launch, the calls on the way, and the launch.
+    """The calls on a way to a launch, the last of which is the launch.
 
-    inputs: names in the first function, with the places of the kernel's parameters that take each.
+    inputs: of the function of each call, variables with the number of the input that they are
+    places: of each input, those of the kernel's parameters that take it; none for a size that only the grid takes
+    instance: arguments of the first function's template
     """
 
     calls: tuple[Call, ...]
-    inputs: Mapping[str, tuple[int, ...]]
-    instance: tuple[str, ...] = ()  # arguments of the first function's template
+    inputs: tuple[Mapping[str, int], ...]
+    places: tuple[tuple[int, ...], ...]
+    instance: tuple[str, ...] = ()
 
     @property
     def launch(self) -> Call:
@@ -144,17 +147,21 @@ def last_name(name: str) -> str:
     return name.rpartition("::")[2]
 
 
-def ways_to(unit: Unit, launch: Call, places: Sequence[int]) -> list[Way]:
+def ways_to(unit: Unit, launch: Call, places: Sequence[int], extra: str = "") -> list[Way]:
     """Return the ways to a launch, the shortest first: the functions that may begin it.
 
     places: of the kernel's parameters that are sizes
+    extra: a variable of the launch's function that is an input, too
     """
-    inputs = dict[str, tuple[int, ...]]()
+    taken = dict[str, tuple[int, ...]]()
     for place, argument in _sizes_passed(launch, places):
         name = text_of(argument)
         if _NAME.fullmatch(name):
-            inputs[name] = (*inputs.get(name, ()), place)
-    ways = [Way((launch,), inputs)]
+            taken[name] = (*taken.get(name, ()), place)
+    if extra:
+        taken[extra] = ()
+    numbers = {name: number for number, name in enumerate(taken)}
+    ways = [Way((launch,), (numbers,), tuple(taken.values()))]
     for way in ways:  # which grows
         if len(way.calls) < MOST_CALLERS and len(ways) < MOST_WAYS:
             ways += _longer(unit, way)
@@ -168,13 +175,6 @@ def ways_to(unit: Unit, launch: Call, places: Sequence[int]) -> list[Way]:
 def _longer(unit: Unit, way: Way) -> Iterator[Way]:
     """Yield the ways that begin with a call of a way's first function."""
     first = way.calls[0].function
-    local = {parameter.name for parameter in first.parameters}
-    for node in nodes(first.body, "declaration"):
-        declared = {
-            base_name(declarator) for declarator in node.children_by_field_name("declarator")
-        }
-        if not declared.isdisjoint(way.inputs):
-            return  # what calls the function passes other things
     for function in unit.functions:
         if function.is_kernel or function is first:
             continue
@@ -183,16 +183,38 @@ def _longer(unit: Unit, way: Way) -> Iterator[Way]:
             arguments = node.child_by_field_name("arguments")
             if called is None or arguments is None or launch_at(node, function) is not None:
                 continue
-            if last_name(text_of(called).partition("<")[0]) != last_name(first.name):
-                continue
-            passed = tuple(arguments.named_children)
-            call = Call(function, node, called, (), passed, "")
-            inputs = {name: given for name, given in way.inputs.items() if name not in local}
-            for argument, parameter in zip(passed, first.parameters, strict=False):
-                name = text_of(uncast(argument))
-                if parameter.name in way.inputs and _NAME.fullmatch(name):
-                    inputs[name] = (*inputs.get(name, ()), *way.inputs[parameter.name])
-            yield Way((call, *way.calls), inputs)
+            if last_name(text_of(called).partition("<")[0]) == last_name(first.name):
+                passed = tuple(arguments.named_children)
+                yield _begun_by(Call(function, node, called, (), passed, ""), way)
+
+
+def _begun_by(call: Call, way: Way) -> Way:
+    """Return the way that begins with a call of a way's first function."""
+    first = way.calls[0].function
+    arguments = dict(zip((p.name for p in first.parameters), call.arguments, strict=False))
+    local = {parameter.name for parameter in first.parameters}
+    for node in nodes(first.body, "declaration"):
+        local |= {base_name(declarator) for declarator in node.children_by_field_name("declarator")}
+    inputs = dict[str, int]()
+    same = dict[int, int]()  # inputs that are one variable of the caller
+    for name, number in way.inputs[0].items():
+        base, dot, member = name.partition(".")
+        if base in arguments:
+            variable = text_of(uncast(arguments[base])) + dot + member
+        elif base in local:
+            continue
+        else:
+            variable = name
+        if _NAME.fullmatch(variable):
+            same[number] = inputs.setdefault(variable, number)
+    places = list(way.places)
+    for number, other in same.items():
+        if number != other:
+            places[other] = (*places[other], *places[number])
+    callees = [
+        {name: same.get(number, number) for name, number in names.items()} for names in way.inputs
+    ]
+    return Way((call, *way.calls), (inputs, *callees), tuple(places))
 
 
 def _instances(unit: Unit, function: Definition) -> list[tuple[str, ...]]:

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel.device import Program
-from worklog.kernel.host_calls import Call, launches_in, size_macros, ways_to
+from worklog.kernel.host_calls import Call, Way, launches_in, size_macros, ways_to
 from worklog.kernel.host_program import (
     ENTRY,
     LINES,
     HostProgram,
+    free_variables,
     program,
     template_types,
     whole_program,
@@ -215,8 +216,23 @@ def _of_call(
         calls = [other for other in launches_in(bare) if other.line == call.line]
         if len(calls) == 1 and place:
             return _of_call(bare, number, calls[0], places)
-    ways = ways_to(unit, call, places)
     reasons = list[str]()
+    if len(places) == len(SIZES) - 1:
+        names = [*ways_to(unit, call, places)[0].inputs[-1]]
+        for extra in free_variables(unit, call, unit.functions[number], names):
+            launches = _on_ways(ways_to(unit, call, places, extra), unit, number, reasons)
+            if any(f"x{len(names)}" in size for launch in launches for size in launch.grid):
+                return launches, ""
+        reasons.clear()
+    launches = _on_ways(ways_to(unit, call, places), unit, number, reasons)
+    return launches, reasons[0] if reasons and not launches else ""
+
+
+def _on_ways(ways: Sequence[Way], unit: Unit, number: int, reasons: list[str]) -> list[HostLaunch]:
+    """Return the launches of a kernel on the shortest ways that can be run.
+
+    reasons: gets why others can't
+    """
     for how in (How(), How(has_conditions=False), How(has_conditions=False, has_shared=False)):
         for _, alike in groupby(ways, lambda way: len(way.calls)):
             found = list[HostLaunch]()
@@ -232,13 +248,13 @@ def _of_call(
             if found and not how.has_shared:
                 found = [replace(launch, shared=None) for launch in found]
             if found:
-                return found, ""
-    return [], reasons[0] if reasons else ""
+                return found
+    return []
 
 
 def _launches(host: HostProgram, unit: Unit, number: int) -> list[HostLaunch]:
     """Run host code, and return its launches of a kernel. Raises BadSetting for what can't be told."""
-    sizes = sizes_to_try(len(host.inputs))
+    sizes = sizes_to_try(len(host.places))
     try:
         by_row = run(host, unit, sizes)
     except WorklogError as error:
@@ -273,7 +289,7 @@ def _described(
     sizes: of all runs
     rows: the run of each record
     """
-    names = [f"x{number}" for number in range(len(host.inputs))]
+    names = [f"x{number}" for number in range(len(host.places))]
     is_launched = np.isin(np.arange(len(sizes)), rows)
     rules = guards(sizes, is_launched, names)
     taken = sizes[rows]
@@ -425,7 +441,8 @@ def _forms(
     steps = [at for at in NEAR[1:].tolist() if known.get(at) != known.get(at - 1, known.get(at))]
     if len(steps) > 1:
         tile = steps[1] - steps[0]
-        pairs += [(-steps[0] % tile, tile), (-steps[0] % tile + tile, tile)]
+        # At multiples of the tile alone, both ways to round fit: then it is the plain division.
+        pairs += [(0, tile), (-steps[0] % tile, tile), (-steps[0] % tile + tile, tile)]
     for tile in range(len(NEAR) // 2, MOST_TILE + 1):
         pairs += [(tile - 1, tile), (0, tile)]
     varied = size[alone]

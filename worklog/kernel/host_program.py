@@ -7,8 +7,8 @@ what it got. Sizes that the kernel takes are inputs: variables of the function t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 from worklog.kernel.host_calls import Call, Way, base_name, last_name, launch_at, uncast
@@ -36,12 +36,10 @@ class HostProgram:
     """Code to compile and run.
 
     text: defines the kernel ENTRY
-    inputs: names in the first function, in the order of the inputs' numbers
-    places: of the kernel's parameters that take each input
+    places: of each input, those of the kernel's parameters that take it
     """
 
     text: str
-    inputs: tuple[str, ...]
     places: tuple[tuple[int, ...], ...] = ()
 
 
@@ -50,23 +48,14 @@ def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostPro
 
     target: the kernel that is launched
     """
-    numbers = {name: number for number, name in enumerate(way.inputs)}
     first = way.calls[0].function
-    codes = {name: f"worklog::input<{_type(first, name)}>({n})" for name, n in numbers.items()}
     bodies = dict[int, str]()
     needed = set[str]()
     beginning = ""
     for place, call in enumerate(way.calls):
         callee = target if call is way.launch else way.calls[place + 1].function
-        own = {parameter.name for parameter in call.function.parameters} if place else set()
-        inputs = {name: code for name, code in codes.items() if name not in own}
-        slicer = Slicer(unit, call, inputs, how, place == 0, _stand_ins(unit, call, callee))
-        kept = slicer.sliced()
+        kept = _sliced(unit, call, callee, way.inputs[place], how, is_first=place == 0)
         if place == 0:
-            free = _free_variables(first, kept, way)
-            if len(free) == 1 and () not in way.inputs.values():
-                # A size that only the grid takes.
-                return program(unit, replace(way, inputs={**way.inputs, free[0]: ()}), target, how)
             beginning, why = _beginning(first, kept, way)
             if why:
                 return None, why
@@ -74,9 +63,45 @@ def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostPro
             bodies[call.function.body.start_byte] = kept.text
         needed |= kept.needed
     code, own = _first_function(first, beginning)
-    text = _assembled(unit, needed | own, bodies, codes)
-    whole = "\n".join((text, code, ENTRY_CODE))
-    return HostProgram(whole, tuple(way.inputs), tuple(way.inputs.values())), ""
+    text = _assembled(unit, needed | own, bodies, _codes(way.launch.function, way.inputs[-1]))
+    return HostProgram("\n".join((text, code, ENTRY_CODE)), way.places), ""
+
+
+def _sliced(
+    unit: Unit,
+    call: Call,
+    callee: Definition,
+    inputs: Mapping[str, int],
+    how: How,
+    *,
+    is_first: bool,
+) -> Slice:
+    """Return what is kept of the function of a call.
+
+    inputs: variables of the function with the number of the input that they are
+    """
+    codes = _codes(call.function, inputs)
+    return Slicer(unit, call, codes, how, is_first, _stand_ins(unit, call, callee)).sliced()
+
+
+def _codes(function: Definition, inputs: Mapping[str, int]) -> dict[str, str]:
+    """Return the code that stands for each input of a function."""
+    return {name: f"worklog::input<{_type(function, name)}>({n})" for name, n in inputs.items()}
+
+
+def free_variables(unit: Unit, launch: Call, target: Definition, names: Sequence[str]) -> list[str]:
+    """Return what a launch depends on beside some names: integers that its function takes, or fields of these."""
+    inputs = {name: number for number, name in enumerate(names)}
+    kept = _sliced(unit, launch, target, inputs, How(has_conditions=False), is_first=True)
+    free = list[str]()
+    for parameter in launch.function.parameters:
+        if parameter.name not in kept.needed or parameter.name in names or parameter.pointer:
+            continue
+        if "int" in parameter.dtype:
+            free.append(parameter.name)
+        elif not parameter.dtype:
+            free += sorted(text for text in kept.fields if text.startswith(f"{parameter.name}."))
+    return free
 
 
 def whole_program(unit: Unit, function: Definition) -> HostProgram:
@@ -95,21 +120,7 @@ def whole_program(unit: Unit, function: Definition) -> HostProgram:
             passed.append(f"({parameter.type}){bits}")
     text = _assembled(unit, {last_name(function.name)}, {}, {})
     call = f"inline void {FIRST}() {{ {function.name}({', '.join(passed)}); }}"
-    inputs = tuple(parameter.name for parameter in function.parameters)
-    return HostProgram("\n".join((text, call, ENTRY_CODE)), inputs)
-
-
-def _free_variables(function: Definition, kept: Slice, way: Way) -> list[str]:
-    """Return the integers that a way's first function takes and that aren't known: parameters, or fields of these."""
-    free = list[str]()
-    for parameter in function.parameters:
-        if parameter.name not in kept.needed or parameter.name in way.inputs or parameter.pointer:
-            continue
-        if "int" in parameter.dtype and not _default(function, parameter.name):
-            free.append(parameter.name)
-        elif not parameter.dtype:
-            free += sorted(text for text in kept.fields if text.startswith(f"{parameter.name}."))
-    return free
+    return HostProgram("\n".join((text, call, ENTRY_CODE)))
 
 
 def _default(function: Definition, name: str) -> str:
@@ -146,7 +157,7 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
         else:
             return "", f"the launch depends on {name}, of the template {function.name}"
     for place, parameter in enumerate(function.parameters):
-        if parameter.name not in kept.needed or parameter.name in way.inputs:
+        if parameter.name not in kept.needed or parameter.name in way.inputs[0]:
             continue
         if parameter.name in _launched_by(function):
             return "", f"the launch depends on {parameter.declaration}, of {function.name}"

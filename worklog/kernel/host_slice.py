@@ -61,9 +61,13 @@ class Slicer:
     replaced: Mapping[int, str] = field(default_factory=dict)  # code of arguments, by their place
     needed: set[str] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
+    needed_without: set[str] = field(default_factory=set)  # needed, if no branch is kept
 
     def sliced(self) -> Slice:
         """Return what is kept of the function that the call is in."""
+        if not self.how.has_conditions:
+            self._block(self.call.function.body)
+            self.needed_without = {*self.needed}
         text = self._block(self.call.function.body)
         return Slice(text, self.needed, self.fields)
 
@@ -151,7 +155,9 @@ class Slicer:
         if contains(condition, own):
             return self._around(own)
         kept = self._around(own)
-        if not self.how.has_conditions:
+        names = {text_of(name) for name in nodes(condition, "identifier")}
+        # What a condition and the launch share, such as a tile, goes together.
+        if not self.how.has_conditions and names.isdisjoint(self.needed_without):
             return kept
         self._use(condition)
         word = "if constexpr" if any(c.type == "constexpr" for c in node.children) else "if"
@@ -227,7 +233,8 @@ class Slicer:
                 names |= self._changed_by_call(node)
             else:
                 target = node.child_by_field_name("left") or node.child_by_field_name("argument")
-                names.add(base_name(target))
+                if text_of(target) not in self.inputs:
+                    names.add(base_name(target))
         return names - {""}
 
     def _changed_by_call(self, node: Any) -> set[str]:
@@ -267,7 +274,7 @@ def rendered(node: Any, function: Definition, inputs: Mapping[str, str]) -> str:
     while waiting:
         inner = waiting.pop()
         text = text_of(inner) if inner.type in _VARIABLES else ""
-        if text in inputs:
+        if text in inputs and not _is_declared(inner):
             edits.append((inner.start_byte, inner.end_byte, inputs[text]))
             continue
         launch = launch_at(inner, function) if inner.type == "call_expression" else None
@@ -278,6 +285,15 @@ def rendered(node: Any, function: Definition, inputs: Mapping[str, str]) -> str:
             continue
         waiting += inner.named_children
     return edited(node.text.decode(), node.start_byte, edits)
+
+
+def _is_declared(node: Any) -> bool:
+    """Return whether a name is where it is declared."""
+    outer = node.parent
+    return bool(
+        outer.type in ("init_declarator", "declaration", "pointer_declarator")
+        and outer.child_by_field_name("declarator") == node
+    )
 
 
 def edited(text: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:

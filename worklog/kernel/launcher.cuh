@@ -16,6 +16,15 @@ __device__ inline long atol(const char*) { return 0; }
 __device__ inline long strtol(const char*, char**, int) { return 0; }
 __device__ inline int strcmp(const char*, const char*) { return 1; }
 
+template <typename... Words>
+__device__ bool checkCmdLineFlag(Words...) {
+  return false;
+}
+template <typename... Words>
+__device__ int getCmdLineArgumentInt(Words...) {
+  return 0;
+}
+
 // The host's functions for integers.
 __device__ inline double ceil(int value) { return value; }
 __device__ inline double ceil(unsigned value) { return value; }

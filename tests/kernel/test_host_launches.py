@@ -1,0 +1,221 @@
+"""Host code is run as far as its launches: what a file's main and launchers state, whatever is around it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worklog.errors import BadSetting
+from worklog.kernel import Kernel
+from worklog.kernel.host_launches import BASE, fitted, guards, sizes_to_try
+
+KERNEL = """
+__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= M || column >= N) return;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + column];
+  C[row * N + column] = sum;
+}
+"""
+TILED = "template <int T> " + KERNEL.strip() + "\n"
+BY_16 = ("(N + 15) / 16, (M + 15) / 16", "16, 16")
+MAIN = """
+#include <cstdio>
+#include <vector>
+#include <cuda_runtime.h>
+#define CHECK(x) do { cudaError_t e = (x); if (e != cudaSuccess) { fprintf(stderr, "%d", e); exit(1); } } while (0)
+int main(int argc, char** argv) {
+  int M = 1024, N = 512, K = 256;
+  if (argc > 3) { M = atoi(argv[1]); N = atoi(argv[2]); K = std::stoi(argv[3]); }
+  std::vector<float> a(M * K), b(K * N);
+  for (auto& x : a) x = rand() / (float)RAND_MAX;
+  float *dA, *dB, *dC;
+  CHECK(cudaMalloc(&dA, M * K * sizeof(float)));
+  CHECK(cudaMemcpy(dA, a.data(), M * K * sizeof(float), cudaMemcpyHostToDevice));
+  cudaEvent_t start;
+  cudaEventCreate(&start);
+  dim3 block(16, 16);
+  dim3 grid;
+  grid.x = (N + block.x - 1) / block.x;
+  grid.y = (M + block.y - 1) / block.y;
+  for (int run = 0; run < 10; ++run) {
+    cudaEventRecord(start);
+    gemm<<<grid, block>>>(dA, dB, dC, M, N, K);
+    CHECK(cudaGetLastError());
+  }
+  printf("done\\n");
+}
+"""
+SAMPLE = """
+int run(int argc, char** argv, int tile, const dim3& a, const dim3& b) {
+  float *dA, *dB, *dC;
+  dim3 threads(tile, tile), grid(b.x / threads.x, a.y / threads.y);
+  if (tile == 16) gemm<16><<<grid, threads>>>(dC, dA, dB, a.x, b.x);
+  else gemm<32><<<grid, threads>>>(dC, dA, dB, a.x, b.x);
+  return 0;
+}
+int main(int argc, char** argv) {
+  int tile = 32;
+  dim3 a(5 * tile, 6 * tile, 1), b(7 * tile, 5 * tile, 1);
+  if (checkCmdLineFlag(argc, (const char**)argv, "wA")) a.x = getCmdLineArgumentInt(argc, argv, "wA");
+  exit(run(argc, argv, tile, a, b));
+}
+"""
+WITHOUT_M = "template <int T> __global__ void gemm(float* C, float* A, float* B, int wA, int wB) { C[0] = T; }"
+
+
+def launch(source: str, **words: str) -> tuple[str, str]:
+    """Return grid and block that a source states."""
+    found = Kernel.from_source(source, **words)
+    return found.grid, found.block
+
+
+def test_of_a_main_only_what_leads_to_the_launch_is_run():
+    assert launch(KERNEL + MAIN) == BY_16
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        # a launcher whose memory, messages and return value don't matter
+        """float* f(Matrix& a, int M, int N, int K) { Timer t("x"); a.load();
+        gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(a.x, a.y, a.z, M, N, K); return t.end(); }""",
+        # in a lambda
+        """void f(int M, int N, int K) { auto run = [&]() {
+        gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(A, B, C, M, N, K); }; time(run); }""",
+        # with members of a structure
+        """void f(const Sizes& s) { dim3 t(16, 16), g((s.n + 15) / 16, (s.m + 15) / 16);
+        gemm<<<g, t>>>(A, B, C, s.m, s.n, s.k); }""",
+        # for each of some sizes
+        """int main() { int sizes[] = {256, 512}; for (int n : sizes) { int m = n, M = n, N = m, K = 64;
+        gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(A, B, C, M, N, K); } }""",
+        # a macro for each size
+        """#define M 1024
+        #define N 512
+        #define K 64
+        int main() { gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(A, B, C, M, N, K); }""",
+        # a tile that nobody passes, and one of the command line
+        """void f(int M, int N, int K, int tile = 16) { dim3 t(tile, tile);
+        gemm<<<dim3((N + tile - 1) / tile, (M + tile - 1) / tile), t>>>(A, B, C, M, N, K); }""",
+        """int main(int argc, char** argv) { int M = 3, N = 4, K = 5, tile = argc > 1 ? atoi(argv[1]) : 16;
+        gemm<<<dim3((N + tile - 1) / tile, (M + tile - 1) / tile), dim3(tile, tile)>>>(A, B, C, M, N, K); }""",
+        # sizes that a loop finds
+        """void f(int M, int N, int K) { int x = 0, y = 0; while (x * 16 < N) ++x; while (y * 16 < M) y += 1;
+        gemm<<<dim3(x, y), dim3(16, 16)>>>(A, B, C, M, N, K); }""",
+        # one of several kernels, by a number of the command line
+        """void f(int which, int M, int N, int K) { switch (which) { case 1: other(M); break; case 2:
+        gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(A, B, C, M, N, K); break; } }""",
+        # through the runtime
+        """void f(int M, int N, int K) { void* all[] = {&A, &B, &C, &M, &N, &K}; dim3 t(16, 16);
+        cudaLaunchKernel((const void*)gemm, dim3((N + 15) / 16, (M + 15) / 16), t, all, 0, 0); }""",
+    ],
+)
+def test_a_launch_is_found_whatever_is_around_it(host):
+    assert launch(f"{KERNEL.replace(' M,', ' m,').replace('M)', 'm)')}\n{host}") == BY_16
+
+
+def test_a_guard_of_the_host_is_the_domain():
+    host = """void f(int M, int N, int K) {
+      if (M % 64 != 0 || N % 32) { fprintf(stderr, "no"); return; }
+      gemm<<<dim3(N / 32, M / 64), 256>>>(A, B, C, M, N, K); }"""
+    found = Kernel.from_source(KERNEL + host)
+    assert (found.grid, str(found.domain)) == ("N / 32, M / 64", "M % 64 == 0, N % 32 == 0")
+    assert "the host code launches it at no other size" in str(found.adapted)
+
+
+def test_a_size_that_only_the_grid_takes_is_the_one_that_the_kernel_lacks():
+    found = Kernel.from_source(WITHOUT_M + SAMPLE)
+    assert (found.entry, found.grid, found.block) == ("gemm<32>", "N / 32, M / 32", "32, 32")
+    passed = WITHOUT_M + SAMPLE.replace("int tile = 32", "int tile = 16")
+    assert Kernel.from_source(passed).entry == "gemm<16>"
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("void f(int n) { gemm<<<n, cells(n)>>>(A, B, C, n, 4, 5); }", '"cells" is undefined'),
+        (
+            "void f(int b, int M, int N, int K) { gemm<<<N / b, b>>>(A, B, C, M, N, K); }",
+            "depends on int b, of f",
+        ),
+        (
+            "void f(int M, int N, int K) { gemm<<<N, M>>>(A, B, C, M, N, K); }",
+            "its block depends on the sizes",
+        ),
+        (
+            "void f(int M, int N, int K) { gemm<<<N * N + M, 64>>>(A, B, C, M, N, K); }",
+            "no expression of M, N and K",
+        ),
+        (
+            """void f(int M, int N, int K) { cudaDeviceProp p; cudaGetDeviceProperties(&p, 0);
+            gemm<<<p.multiProcessorCount, 64>>>(A, B, C, M, N, K); }""",
+            '"cudaGetDeviceProperties" is undefined',
+        ),
+        (
+            """void g(int b, int M, int N, int K) { gemm<<<N / b, b>>>(A, B, C, M, N, K); }
+            int main() { g(32, 1, 2, 3); g(64, 1, 2, 3); }""",
+            "launches differ: gemm with grid N / 32, block 32 or gemm with grid N / 64, block 64",
+        ),
+    ],
+)
+def test_a_launch_that_cannot_be_told_says_why(host, why):
+    with pytest.raises(BadSetting, match=why):
+        Kernel.from_source(KERNEL + host).require_launch()
+
+
+def test_a_launch_at_some_sizes_only_is_that_of_all_where_the_sizes_are_no_rule():
+    host = """void f(int M, int N, int K) { if (M > 4096) return;
+      gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(A, B, C, M, N, K); }"""
+    found = Kernel.from_source(KERNEL + host)
+    assert (found.grid, found.block) == BY_16 and found.rules == "any"
+
+
+def test_an_instance_is_found_by_the_functions_that_lead_to_it():
+    host = """template <int S> void run(int M, int N, int K) {
+      gemm<S><<<dim3(N / S, M / S), dim3(S, S)>>>(A, B, C, M, N, K); }
+    void compare(void (*f)(int, int, int)) { f(1, 2, 3); }
+    """
+    called = Kernel.from_source(TILED + host + "int main() { run<8>(1, 2, 3); }")
+    assert (called.entry, called.block) == ("gemm<8>", "8, 8")
+    passed = Kernel.from_source(TILED + host + "int main() { compare(run<4>); }")
+    assert (passed.entry, passed.block) == ("gemm<4>", "4, 4")
+    given = Kernel.from_source(TILED + host + "template void run<32>(int, int, int);")
+    assert (given.entry, given.block) == ("gemm<32>", "32, 32")
+
+
+@given(
+    st.sampled_from([(0, 1), (0, 2)]),
+    st.tuples(*2 * [st.tuples(st.integers(0, 63), st.integers(32, 64))]),
+    st.integers(1, 4),
+)
+def test_the_grid_of_any_division_is_found(places, divisions, factor):
+    sizes = sizes_to_try(3)
+    names = ("x", "y", "z")
+    counts = np.full(len(sizes), factor)
+    for place, (added, tile) in zip(places, divisions, strict=True):
+        counts = counts * ((sizes[:, place] + added) // tile)
+    text = fitted(sizes, counts, names)
+    rows = dict(zip(names, sizes.T, strict=True))
+    assert np.array_equal(eval(text.replace("/", "//"), {}, rows), counts)
+
+
+def test_a_grid_with_a_least_or_a_largest_size_is_found():
+    sizes = sizes_to_try(1)
+    x = sizes[:, 0]
+    assert fitted(sizes, np.minimum((x + 31) // 32, 132), ["N"]) == "min((N + 31) / 32, 132)"
+    assert fitted(sizes, np.maximum(x // 64, 1), ["N"]) == "max(N / 64, 1)"
+    for counts in (x * x, x % 7 + 1, np.where(x > BASE, 3, 2)):
+        with pytest.raises(BadSetting, match="no expression"):
+            fitted(sizes, counts, ["N"])
+
+
+def test_rules_of_sizes_are_those_that_hold_at_all_of_them():
+    sizes = sizes_to_try(2)
+    names = ["M", "N"]
+    assert guards(sizes, np.ones(len(sizes), bool), names) == []
+    is_launched = (sizes[:, 0] % 64 == 0) & (sizes[:, 1] % 8 == 0)
+    assert guards(sizes, is_launched, names) == ["M % 64 == 0", "N % 8 == 0"]
+    for other in (sizes[:, 0] > 100, sizes[:, 0] % 64 == 3):
+        with pytest.raises(BadSetting, match="at some sizes only"):
+            guards(sizes, other, names)
