@@ -12,10 +12,10 @@ import pytest
 
 from tests.cli.conftest import one_line, worklog
 from tests.helpers import PLAIN
-from worklog.cli import options
+from worklog.cli import options, several
 from worklog.errors import Interrupted
 from worklog.gpu import device
-from worklog.kernel import folder, kernels_in
+from worklog.kernel import DEFAULTS, folder, kernels_dir, kernels_in
 from worklog.runner import check as checks
 
 LAUNCH = "// grid: (N + 15) / 16, (M + 7) / 8   block: 16, 8\n"
@@ -297,7 +297,50 @@ def test_on_a_gpu_each_kernel_is_checked_in_a_child(monkeypatch):
     assert taken == [("mine", True), ("other", True), ("mine", False), ("other", False)]
 
 
+def test_a_rung_of_several_launches_is_checked_as_the_rung_and_its_other_kernels_are_helpers():
+    rung = (kernels_dir() / "18_equal_shares.cu").read_text(encoding="utf-8")
+    Path("mine.cu").write_text(rung, encoding="utf-8")
+    result = worklog("check", "mine.cu", "--quick")
+    assert result.exit_code == 0, result.output
+    assert verdicts(result.stdout) == [("sgemm_equal_shares", "passed"), ("add_parts", "left out")]
+    assert "no matrix product: adds parts for another kernel" in result.stdout
+    wrong = rung.replace("alpha * sum.x + beta", "alpha * sum.x - beta")
+    assert wrong != rung
+    Path("mine.cu").write_text(wrong, encoding="utf-8")
+    result = worklog("check", "mine.cu", "--quick")
+    assert result.exit_code == 1, result.output
+    assert verdicts(result.stdout) == [("sgemm_equal_shares", "failed"), ("add_parts", "left out")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("BM=128 BN=256", "BM=64 BN=256"), ("add_parts(", "add_all(")]
+)
+def test_a_changed_rung_of_several_launches_says_how_to_check_it(old, new):
+    rung = (kernels_dir() / "18_equal_shares.cu").read_text(encoding="utf-8")
+    Path("mine.cu").write_text(rung.replace(old, new), encoding="utf-8")
+    result = worklog("check", "mine.cu")
+    assert result.exit_code == 2, result.output
+    assert verdicts(result.stdout)[0] == ("sgemm_equal_shares", "not checked")
+    assert "its passes can't be checked one by one. Make the change in" in result.stdout
+    assert "type: worklog check equal_shares\n" in result.stdout
+
+
+def test_each_kernel_of_the_ladder_is_checked_or_is_a_helper():
+    helpers = dict[str, str]()
+    for row in several.find([str(kernels_dir())], DEFAULTS)[0]:
+        if row.verdict:
+            assert row.verdict == several.LEFT_OUT
+            helpers[f"{row.file.name} {row.kernel}"] = row.reason.removeprefix(
+                "no matrix product: "
+            )
+    adds = "adds parts for another kernel"
+    assert helpers["18_equal_shares.cu add_parts"] == helpers["26_split.cu add_parts"] == adds
+    assert helpers["30_best.cu sgemm_best_sum"] == adds
+    assert helpers["19_ragged.cu add_parts"] == "launched with sgemm_ragged, for it"
+
+
 PRODUCT = "(float* A, float* B, float* C, int n)"
+WORK = "(float* A, float* B, float* C, int n, void* workspace)"
 LOOP = "for (int k = 0; k < n; k++)"
 
 
@@ -316,6 +359,15 @@ LOOP = "for (int k = 0; k < n; k++)"
         (f"__global__ void k{PRODUCT} {{ C[n] += A[n] + B[n]; }}", "no sum in a loop"),
         ("__global__ void k(float* A, float* B, int n) {}", "takes 2 pointers"),
         ("__global__ void k(int n) {}", "takes 0 pointers"),
+        (f"__global__ void k{WORK} {{ {LOOP} C[n] += A[k] * B[k]; }}", ""),
+        (
+            f"__global__ void k{WORK} {{ {LOOP} C[n] += ((float*)workspace)[k]; }}",
+            "adds parts for another kernel",
+        ),
+        (
+            f"__global__ void k{WORK} {{ {LOOP} *(float*)workspace += A[k] * B[k]; }}",
+            "prepares the factors for another kernel",
+        ),
         ("__global__ void k(float* A, int* B, float* C, int n) {}", "takes int* B"),
         ("struct V { float* p; };\n__global__ void k(V A, V B, V C, int n) {}", ""),
     ],

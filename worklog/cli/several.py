@@ -17,7 +17,15 @@ from click.core import ParameterSource
 from worklog.analysis.trial import kernel_of
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
-from worklog.kernel import DEFAULTS, OPTIONS, RUNGS, Kernel, kernels_in, sources_in
+from worklog.kernel import (
+    DEFAULTS,
+    OPTIONS,
+    RUNGS,
+    Kernel,
+    kernels_in,
+    product_of_rung,
+    sources_in,
+)
 from worklog.runner.check import Checked
 from worklog.runs import Progress, Table, a_few
 
@@ -142,6 +150,7 @@ def find(what: Sequence[str], launch: Mapping[str, Any]) -> tuple[list[Row], lis
     for path in files.values():
         try:
             kernels = kernels_in(path, launch["include"] or (), launch["define"] or ())
+            product = product_of_rung(path)
         except WorklogError as error:
             rows.append(Row(path, verdict=NOT_CHECKED, reason=str(error)))
             continue
@@ -149,7 +158,9 @@ def find(what: Sequence[str], launch: Mapping[str, Any]) -> tuple[list[Row], lis
             without.append(path)
         for kernel, why in kernels.items():
             row = Row(path, kernel)
-            if why:
+            if product and kernel != product:
+                why = why or f"launched with {product}, for it"
+            if why and kernel != product:
                 row = replace(row, verdict=LEFT_OUT, reason=f"no matrix product: {why}")
             rows.append(row)
     if not rows:

@@ -29,6 +29,7 @@ from worklog.kernel.ladder import (
     memory_counts,
     moved_from_l2,
     new_rung,
+    product_of_rung,
     rung,
     source_changed,
 )
@@ -51,5 +52,5 @@ __all__ = [
     "evaluate", "find_problem", "is_computed", "is_ladders", "kernel_of", "kernels_dir", "kernels_in",
     "launch_text", "loop_of", "memory_counts", "moved_from_l2", "named", "new_rung",
     "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version",  "parts",
-    "rung", "source_changed", "source_folder", "sources_in", "starters",  "words_of",
+    "product_of_rung", "rung", "source_changed", "source_folder", "sources_in", "starters",  "words_of",
 ]  # fmt: skip

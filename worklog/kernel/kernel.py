@@ -508,7 +508,7 @@ class Kernel:
         if self.choose is None:
             return self
         chosen = self.choose(shape, arch=arch)
-        return chosen.with_text(self.source) if chosen.file == self.file else chosen
+        return replace(chosen, code=self.code) if chosen.file == self.file else chosen
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:
