@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from worklog.kernel.nvrtc import is_of_a_library
+from worklog.kernel.nvrtc import Missing, is_of_a_library
 from worklog.kernel.source import INCLUDE, included, uncommented
 
 MOST_FOLDERS = 200  # to look for a header in
@@ -19,16 +19,24 @@ _LIKELY = ("include", "inc", "common", "src")  # folders to look into first
 _SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".c", ".cc", ".cpp", ".cxx")
 
 
-def folders_of_headers(
-    path: Path, source: str, folders: Sequence[Path]
-) -> tuple[list[Path], list[str]]:
-    """Return folders near a file that have headers which it needs, and what to say about them.
+@dataclass(frozen=True)
+class Headers:
+    """What is known of the headers that a file needs."""
+
+    folders: list[Path]  # that have them
+    remarks: list[str]  # where a header was found
+    ambiguous: list[Missing]  # that several folders have, none of them nearer than another
+
+
+def folders_of_headers(path: Path, source: str, folders: Sequence[Path]) -> Headers:
+    """Return folders near a file that have headers which it needs.
 
     source: the text of the file
     folders: where headers are looked for already
     """
     near: list[Path] = []
     remarks: list[str] = []
+    ambiguous: list[Missing] = []
     done = set[str]()
     waiting = [(source, path.parent)]
     for text, beside in waiting:  # which grows
@@ -39,13 +47,16 @@ def folders_of_headers(
             places = (beside, *folders, *near)
             known = next((place for place in places if (place / header).is_file()), None)
             holders = [known] if known else _holders(path, header)
-            if holders and not known:
-                remarks.append(_remark(header, holders))
-            if len(holders) == 1:
-                near += [] if known else holders
-                found = holders[0] / header
-                waiting.append((_text(found), found.parent))
-    return near, remarks
+            if len(holders) > 1:
+                ambiguous.append(Missing(header, tuple(map(str, holders))))
+            if len(holders) != 1:
+                continue
+            [folder] = holders
+            if known is None:
+                near.append(folder)
+                remarks.append(f"{header}: from {folder}, as by -I {folder}")
+            waiting.append((_text(folder / header), (folder / header).parent))
+    return Headers(near, remarks, ambiguous)
 
 
 @dataclass(frozen=True)
@@ -112,13 +123,6 @@ def _before(
 def _is_a_users(header: str) -> bool:
     """Whether a header in <…> may be one of the user's."""
     return header.endswith(_SUFFIXES) and not is_of_a_library(header)
-
-
-def _remark(header: str, places: Sequence[Path]) -> str:
-    """Describe where a header is."""
-    if len(places) == 1:
-        return f"{header}: from {places[0]}, as by -I {places[0]}"
-    return f"{header} is in {' and in '.join(map(str, places))}: give one with -I"
 
 
 def _holders(path: Path, header: str) -> list[Path]:
