@@ -239,8 +239,8 @@ def compile_error(program: Program, log: str) -> CompileFailed:
             wheels = "nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
             install = install_command("headers")
             text = f"{header[1]} is missing: it is in the wheels {wheels}; install them with: {install}"
-    for lacking in missing(program):
-        text += f"; {lacking.where}: {lacking.advice}"
+    for absent in missing(program):
+        text += f"; {absent.where}: {absent.advice}"
     lines = program.source.splitlines() if file == name else []
     line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
     shown, _, rest = log[error.end() :].partition("\n\n")
