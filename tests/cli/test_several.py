@@ -15,7 +15,7 @@ from tests.helpers import PLAIN
 from worklog.cli import options, several
 from worklog.errors import Interrupted
 from worklog.gpu import device
-from worklog.kernel import DEFAULTS, folder, kernels_dir, kernels_in
+from worklog.kernel import DEFAULTS, Listed, folder, kernels_dir, kernels_in
 from worklog.runner import check as checks
 
 LAUNCH = "// grid: (N + 15) / 16, (M + 7) / 8   block: 16, 8\n"
@@ -171,7 +171,7 @@ def test_json_is_a_list_for_several_kernels_and_one_document_for_one():
     assert alone["kernel"] == "mine" and "file" not in alone
 
 
-def test_a_folder_has_its_files_sorted_and_no_hidden_ones_headers_or_files_without_a_kernel():
+def test_a_folder_has_its_files_sorted_with_its_headers_and_no_hidden_files_or_files_without_a_kernel():
     written("work/b.cu", '#include "parts/used.cuh"\n', PLAIN)
     written("work/a/deep.cu", WRONG)
     written("work/parts/used.cuh", WHOLE)
@@ -181,16 +181,73 @@ def test_a_folder_has_its_files_sorted_and_no_hidden_ones_headers_or_files_witho
     result = worklog("check", "work")
     assert result.exit_code == 1, result.output
     table = result.stdout.partition("\n\n")[0]
-    assert [line.split()[:2] for line in table.splitlines()[2:5]] == [
+    assert [line.split()[:2] for line in table.splitlines()[2:6]] == [
         ["a/deep.cu", "wrong"],
         ["b.cu", "mine"],
         ["parts/free.cuh", "other"],
+        ["parts/used.cuh", "whole"],
     ]
-    assert table.endswith("no kernel in work/main.cu") and "\na/deep.cu: wrong: " in result.stdout
+    assert table.endswith("no kernel: work/main.cu") and "\na/deep.cu: wrong: " in result.stdout
     assert "repeat: worklog check work/a/deep.cu --entry wrong --seed" in result.stdout
     for words, exit_code in ((("work/b.cu", "work/parts"), 0), (("work/main.cu", "work/b.cu"), 0)):
         result = worklog("check", *words)
         assert result.exit_code == exit_code and " work/b.cu  " in result.stdout, result.output
+
+
+BARE = PLAIN.replace("mine", "bare")
+HOST = (
+    "void run(dim3 g, int M, int N, int K, float* A, float* B, float* C) {\n"
+    "  bare<<<dim3((N + 7) / 8, (M + 7) / 8), dim3(8, 8)>>>(M, N, K, 1, A, B, 0, C);\n"
+    "  inner<<<dim3((N + 7) / 8, (M + 7) / 8), dim3(8, 8)>>>(M, N, K, 1, A, B, 0, C);\n}\n"
+)
+
+
+def files_and_kernels(stdout: str) -> list[tuple[str, ...]]:
+    """The file, the kernel and the verdict of each row."""
+    lines = stdout.partition("\n\n")[0].splitlines()[2:]
+    return [tuple(line.split()[:2] + line.split()[3:4]) for line in lines if line[:1] == " "]
+
+
+def test_a_kernel_of_a_header_is_checked_once_with_the_launch_of_a_program_that_includes_it():
+    Path("work/kernels").mkdir(parents=True)
+    Path("work/kernels/bare.cuh").write_text(BARE, encoding="utf-8")
+    Path("work/kernels/inner.h").write_text(WRONG.replace("wrong", "inner"), encoding="utf-8")
+    include = '#include "kernels/bare.cuh"\n#include "kernels/inner.h"\n'
+    Path("work/run.cu").write_text(f"{include}{FILL}{HOST}", encoding="utf-8")
+    Path("work/again.cu").write_text(f"{include}int main() {{}}\n", encoding="utf-8")
+    result = worklog("check", "work", "--quick")
+    assert files_and_kernels(result.stdout) == [
+        ("kernels/bare.cuh", "bare", "passed"),
+        ("kernels/inner.h", "inner", "failed"),
+        ("run.cu", "fill", "left"),
+    ]
+    assert "launch: by trial" not in result.stdout.partition("inner.h: ")[0]
+    assert (
+        "\nkernels in headers only, which have lines of their own: work/again.cu" in result.stdout
+    )
+    # Without the header's folder, its kernel belongs to the first file that includes it.
+    result = worklog("check", "work/again.cu", "work/run.cu", "--quick")
+    assert [row[:2] for row in files_and_kernels(result.stdout)] == [
+        ("work/again.cu", "bare"),
+        ("work/again.cu", "inner"),
+        ("work/run.cu", "fill"),
+    ]
+
+
+def test_instances_that_a_program_launches_of_a_header_are_a_line_each():
+    template = "template <int ROWS> " + BARE.replace("blockDim.y", "ROWS")
+    Path("mine.cuh").write_text(template, encoding="utf-8")
+    host = '#include "mine.cuh"\n'
+    host += "void run(dim3 g, int M, int N, int K, float* A, float* B, float* C) {\n"
+    for rows in (8, 4):
+        grid = f"dim3((N + 15) / 16, (M + {rows - 1}) / {rows})"
+        host += f"bare<{rows}><<<{grid}, dim3(16, {rows})>>>(M, N, K, 1, A, B, 0, C);\n"
+    Path("run.cu").write_text(f"{host}}}", encoding="utf-8")
+    result = worklog("check", "mine.cuh", "run.cu", "--quick")
+    assert [row[:2] for row in files_and_kernels(result.stdout)] == [
+        ("mine.cuh", "bare<8>"),
+        ("mine.cuh", "bare<4>"),
+    ]
 
 
 def test_a_file_of_which_nothing_was_checked_exits_with_2_beside_right_ones():
@@ -327,7 +384,7 @@ def test_a_changed_rung_of_several_launches_says_how_to_check_it(old, new):
 
 def test_each_kernel_of_the_ladder_is_checked_or_is_a_helper():
     helpers = dict[str, str]()
-    for row in several.find([str(kernels_dir())], DEFAULTS)[0]:
+    for row in several.find([str(kernels_dir())], DEFAULTS):
         if row.verdict:
             assert row.verdict == several.LEFT_OUT
             helpers[f"{row.file.name} {row.kernel}"] = row.reason.removeprefix(
@@ -374,4 +431,4 @@ LOOP = "for (int k = 0; k < n; k++)"
 )
 def test_a_kernel_is_no_product_by_its_parameters_or_without_a_sum(kernel, why):
     Path("mine.cu").write_text(kernel)
-    assert kernels_in("mine.cu") == {"k": why}
+    assert kernels_in("mine.cu") == [Listed("k", why, "")]

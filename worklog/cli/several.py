@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ from worklog.kernel import (
     OPTIONS,
     RUNGS,
     Kernel,
+    Listed,
     kernels_in,
+    own_kernels,
     product_of_rung,
     sources_in,
+    text_of_header,
 )
 from worklog.runner.check import Checked
 from worklog.runs import Progress, Table, a_few
@@ -32,6 +35,10 @@ from worklog.runs import Progress, Table, a_few
 MOST_LINES = 6  # below the table, about a kernel
 OF_ONE_KERNEL = ("grid", "block", "entry", "args", "domain", "shared")
 PASSED, FAILED, NOT_CHECKED, LEFT_OUT = "passed", "failed", "not checked", "left out"
+NO_KERNEL, ONLY_IN_HEADERS = (
+    "no kernel",
+    "kernels in headers only, which have lines of their own",
+)
 MARKS = {PASSED: "✓", FAILED: "✗", NOT_CHECKED: "?", LEFT_OUT: "·"}
 NOT_REPEATED = ("as_json", "seed")  # options: of all kernels, and stated by each verdict
 # What an error says to give: --args 'M,N,?,A,B,C', or --grid X --block 32,32.
@@ -48,6 +55,11 @@ class Row:
     reason: str = ""
     checked: Checked | None = None
     subject: Kernel | None = None  # what was checked
+
+    @property
+    def is_file_without_kernel(self) -> bool:
+        """Whether it stands for a file that has no kernel."""
+        return self.verdict == LEFT_OUT and not self.kernel
 
     @property
     def whole_reason(self) -> str:
@@ -96,7 +108,12 @@ def has_several(what: Sequence[str], launch: Mapping[str, Any]) -> bool:
     path = Path(what[0])
     if given or not path.is_file() or _is_rung(what[0]) or path.suffix in (".py", ".so"):
         return False
-    return len(kernels_in(path, launch["include"] or (), launch["define"] or ())) > 1
+    return len(own_kernels(_kernels_in(path, launch))) > 1
+
+
+def _kernels_in(path: Path, launch: Mapping[str, Any]) -> list[Listed]:
+    """Return the kernels of a file and its headers."""
+    return kernels_in(path, launch["include"] or (), launch["define"] or ())
 
 
 def check_all(
@@ -113,7 +130,7 @@ def check_all(
     check: checks a kernel
     document: what --json has of a kernel that was checked
     """
-    rows, without = find(what, launch)
+    rows = find(what, launch)
     finished = list[Row]()
 
     def show() -> None:
@@ -121,12 +138,13 @@ def check_all(
             documents = [_document(row, document) for row in finished]
             click.echo(json.dumps(documents, indent=1))
         else:
-            click.echo("\n".join(_report(what, finished, without)))
+            click.echo("\n".join(_report(what, finished)))
 
     try:
         with options.progress_bar() as progress:
+            count = sum(not row.is_file_without_kernel for row in rows)
             for number, row in enumerate(rows, 1):
-                name = f"kernel {number} of {len(rows)}, {row.kernel}"
+                name = f"kernel {number} of {count}, {row.kernel}"
                 finished.append(_checked(row, launch, check, _with_name(progress, name)))
     except (KeyboardInterrupt, Interrupted):
         if finished and not as_json:
@@ -136,38 +154,61 @@ def check_all(
     return _exit_code(finished)
 
 
-def find(what: Sequence[str], launch: Mapping[str, Any]) -> tuple[list[Row], list[Path]]:
+def find(what: Sequence[str], launch: Mapping[str, Any]) -> list[Row]:
     """Return the kernels of files and folders in order, and the .cu files without a kernel.
 
+    A kernel of a header has its line with the header if that is among the files, else with the first file that
+    includes it.
     launch: the options of a user kernel
     Raises BadSetting for what is no file and no folder.
     """
-    rows, without = list[Row](), list[Path]()
     files = dict[Path, Path]()
     for word in what:
         for path in sources_in(Path(word)) if is_folder(word) else [_source(word)]:
             files.setdefault(path.resolve(), path)
+    has_one = len(files) == 1
+    elsewhere = {text_of_header(path) for path in files.values() if path.suffix != ".cu"}
+    rows = list[Row]()
     for path in files.values():
         try:
-            kernels = kernels_in(path, launch["include"] or (), launch["define"] or ())
+            kernels = _kernels_in(path, launch)
             product = product_of_rung(path)
         except WorklogError as error:
             rows.append(Row(path, verdict=NOT_CHECKED, reason=str(error)))
             continue
-        if not kernels and path.suffix == ".cu":
-            without.append(path)
-        for kernel, why in kernels.items():
-            row = Row(path, kernel)
-            if product and kernel != product:
-                why = why or f"launched with {product}, for it"
-            if why and kernel != product:
-                row = replace(row, verdict=LEFT_OUT, reason=f"no matrix product: {why}")
-            rows.append(row)
-    if not rows:
+        listed = own_kernels(kernels) if has_one else _without(kernels, elsewhere)
+        elsewhere |= {kernel.header for kernel in listed}
+        rows += [_row(path, kernel, product) for kernel in listed]
+        if not listed and path.suffix == ".cu":
+            reason = ONLY_IN_HEADERS if kernels else NO_KERNEL
+            rows.append(Row(path, verdict=LEFT_OUT, reason=reason))
+    if all(row.is_file_without_kernel for row in rows):
         raise BadSetting(
             f"{a_few(what)}: no file has a __global__ function: name another file or folder"
         )
-    return rows, without
+    return rows
+
+
+def _without(kernels: Sequence[Listed], headers: Set[str]) -> list[Listed]:
+    """Return the kernels without those of headers that have lines elsewhere.
+
+    headers: texts
+    """
+    return [kernel for kernel in kernels if not kernel.header or kernel.header not in headers]
+
+
+def _row(path: Path, kernel: Listed, product: str) -> Row:
+    """Return a kernel's row before the check.
+
+    product: the kernel of the file that is checked as a rung of several launches
+    """
+    row = Row(path, kernel.name)
+    why = kernel.why_no_product
+    if product and not why:
+        why = f"launched with {product}, for it"
+    if not why or kernel.name == product:
+        return row
+    return replace(row, verdict=LEFT_OUT, reason=f"no matrix product: {why}")
 
 
 def _source(word: str) -> Path:
@@ -219,8 +260,9 @@ def _document(row: Row, document: Document) -> dict[str, Any]:
     return {**about, **document(row.subject, row.checked)}
 
 
-def _report(what: Sequence[str], rows: Sequence[Row], without: Sequence[Path]) -> Iterator[str]:
+def _report(what: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
     """Yield the table, and below it what is wrong and what to type."""
+    rows = [row for row in finished if not row.is_file_without_kernel]
     counts = Counter(row.verdict for row in rows)
     kinds = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
     labels = dict.fromkeys(row.checked.label for row in rows if row.checked is not None)
@@ -228,8 +270,10 @@ def _report(what: Sequence[str], rows: Sequence[Row], without: Sequence[Path]) -
     files = _shown_files(what, rows)
     table = _table(" · ".join([title, *labels]), files, rows)
     yield table
-    if without:
-        yield f"no kernel in {a_few(map(str, without))}"
+    for reason in (ONLY_IN_HEADERS, NO_KERNEL):
+        without = [str(row.file) for row in finished if not row.kernel and row.reason == reason]
+        if without:
+            yield f"{reason}: {a_few(without)}"
     for file, row in zip(files, rows, strict=True):
         lines = _below(row, is_cut=row.short_reason not in table)
         if lines:

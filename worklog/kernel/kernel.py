@@ -32,12 +32,23 @@ TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start fro
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A kernel that a file or one of its headers defines."""
+
+    name: str  # of a template, an instance that host code launches, if there are several
+    why_no_product: str  # "" if it may compute a product
+    header: str  # the text of the header that has it; "" for the file
+
+
 def kernels_in(
     path: str | Path, include: Sequence[str | Path] = (), define: Sequence[str] = ()
-) -> dict[str, str]:
-    """Return the kernels of a .cu file in order, each with why it computes no product, or "".
+) -> list[Listed]:
+    """Return the kernels of a .cu file and of its headers in order.
 
-    A template of which the host code launches several instances is there as these instances.
+    A template of which the host code launches several instances is there as these instances. The host code is the
+    file's, or that of a program which includes the file.
+
     include: folders of headers
     define: macros, as "NAME=VALUE"
     Raises WorklogError for a file that can't be read, and BadSetting.
@@ -45,15 +56,40 @@ def kernels_in(
     source = read_source(path := Path(path))
     folders = _near_headers(path, source, include).folders
     unit = read_unit(source, folders, define)
-    kernels = dict[str, str]()
-    for name in unit.kernels:
+    kernels = dict[str, Listed]()
+    for name in dict.fromkeys(each.name for each in unit.functions if each.is_kernel):
         defined = unit.definition(name)
         if defined is None:
             continue
-        instances = stated.instances(name, defined, unit)
+        instances = _instances(path, defined, unit, include, define)
         for entry in instances if len(instances) > 1 else [name]:
-            kernels[entry] = why_no_product(defined, unit)
-    return kernels
+            kernels[entry] = Listed(entry, why_no_product(defined, unit), defined.header)
+    return [*kernels.values()]
+
+
+def own_kernels(kernels: Sequence[Listed]) -> list[Listed]:
+    """Return the kernels that a file has itself; if it has none, those of its headers."""
+    return [kernel for kernel in kernels if not kernel.header] or [*kernels]
+
+
+def _instances(
+    path: Path,
+    defined: Definition,
+    unit: Unit,
+    include: Sequence[str | Path],
+    define: Sequence[str],
+) -> list[str]:
+    """Return the instances of a template that a file launches, else those of a program that includes the file."""
+    if not defined.template:
+        return []
+    instances = stated.instances(defined.name, defined, unit)
+    if instances:
+        return instances
+    for _, launching in _units_of(near.programs(path), include, define):
+        instances = stated.instances(defined.name, defined, launching)
+        if instances:
+            return instances
+    return []
 
 
 def _near_headers(path: Path, source: str, include: Sequence[str | Path]) -> near.Headers:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from worklog.kernel.folder import text_of_header
 from worklog.kernel.nvrtc import Missing, is_of_a_library
 from worklog.kernel.source import INCLUDE, included, uncommented
 
@@ -55,7 +56,7 @@ def folders_of_headers(path: Path, source: str, folders: Sequence[Path]) -> Head
             if known is None:
                 near.append(folder)
                 remarks.append(f"{header}: from {folder}, as by -I {folder}")
-            waiting.append((_text(folder / header), (folder / header).parent))
+            waiting.append((text_of_header(folder / header), (folder / header).parent))
     return Headers(near, remarks, ambiguous)
 
 
@@ -90,7 +91,7 @@ def programs(path: Path) -> list[Includer]:
 def _includes(file: Path, named: Mapping[str, Sequence[Path]]) -> dict[Path, int]:
     """Return the files that a file includes, and the places where it does."""
     found: dict[Path, int] = {}
-    for match in INCLUDE.finditer(_text(file)):
+    for match in INCLUDE.finditer(text_of_header(file)):
         header = _included_file(file, match[1], named.get(Path(match[1]).name, ()))
         if header is not None:
             found.setdefault(header, match.start())
@@ -110,7 +111,7 @@ def _before(
     while file != target and file not in begun:
         begun.add(file)
         header, place = next((h, at) for h, at in includes[file].items() if h in inside)
-        text = _text(file)[:place]
+        text = text_of_header(file)[:place]
         opened = len(re.findall(r"^[ \t]*#[ \t]*if", text, re.MULTILINE))
         closed = len(re.findall(r"^[ \t]*#[ \t]*endif", text, re.MULTILINE))
         code += text + "#endif\n" * (opened - closed)
@@ -179,7 +180,9 @@ def _sources(target: Path) -> list[Path]:
     """Return the files of the repository that may include a file, nearest first."""
     start = target.parent
     found: list[Path] = []
-    for folder in _around(start) if _repository(start) else [start]:
+    # A header's programs are in other folders, also outside of a repository.
+    is_wide = _repository(start) is not None or target.suffix != ".cu"
+    for folder in _around(start) if is_wide else [start]:
         try:
             files = sorted(entry for entry in folder.iterdir() if entry.suffix in _SUFFIXES)
             found += [file for file in files if file.stat().st_size <= MOST_BYTES]
@@ -201,11 +204,3 @@ def _included_file(file: Path, header: str, named: Sequence[Path]) -> Path | Non
     steps = {other: len(Path(os.path.relpath(other, file.parent)).parts) for other in ending}
     nearest = [other for other in ending if steps[other] == min(steps.values())]
     return nearest[0] if len(nearest) == 1 else None
-
-
-def _text(path: Path) -> str:
-    """The text of a header or a source; "" if a user may not read it."""
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError:
-        return ""
