@@ -49,7 +49,8 @@ def test_right_kernels_and_a_helper_are_a_line_each_in_the_files_order():
     assert result.exit_code == 0, result.output
     title, head, *lines = result.stdout.splitlines()
     assert title.startswith("mine.cu: 3 kernels, 2 passed, 1 left out · emulated")
-    assert head.split() == ["kernel", "verdict", "reason"] and len(lines) == 3
+    assert head.split() == ["kernel", "verdict", "reason"] and len(lines) == 4
+    assert lines[3].endswith("is checked if it is named: worklog check mine.cu --entry fill")
     assert verdicts(result.stdout) == [
         ("mine", "passed"),
         ("fill", "left out"),
@@ -84,7 +85,8 @@ def test_a_kernel_that_is_unclear_says_what_to_give_and_exits_with_2_if_none_was
     assert result.exit_code == exit_code, result.output
     assert ("unclear", "not checked") in verdicts(result.stdout)
     assert f"{TOLD.removeprefix('unclear ')}\n" in result.stdout and f"\n{TOLD}\n" in result.stdout
-    assert result.stdout.endswith("next: worklog check mine.cu --entry 'unclear<32>'\n")
+    command = "worklog check mine.cu --entry 'unclear<32>'"
+    assert result.stdout.endswith(f"next, with your values: {command}\n")
 
 
 def test_a_kernel_without_a_launch_does_not_stop_the_one_beside_it():
@@ -99,7 +101,8 @@ def test_a_kernel_without_a_launch_does_not_stop_the_one_beside_it():
     assert verdicts(result.stdout) == [("mine", "passed"), ("flat", "not checked")]
     assert "\nflat needs a launch, and mine.cu doesn't state one: give --grid " in result.stdout
     launch = "--grid '(N + 31) / 32, (M + 31) / 32' --block 32,32"
-    assert result.stdout.endswith(f"next: worklog check mine.cu --entry flat {launch}\n")
+    command = f"worklog check mine.cu --entry flat {launch}"
+    assert result.stdout.endswith(f"next, with your values: {command}\n")
 
 
 def test_a_file_that_does_not_compile_has_the_compilers_line_and_exits_with_2():
@@ -108,6 +111,33 @@ def test_a_file_that_does_not_compile_has_the_compilers_line_and_exits_with_2():
     assert result.exit_code == 2, result.output
     assert verdicts(result.stdout) == [("other", "not checked"), ("fill", "left out")]
     assert '\nother: other.cu:5: identifier "flaot" is undefined\n' in result.stdout
+    assert result.stdout.endswith("\nnext, after a change: worklog check other.cu --entry other\n")
+
+
+def test_a_header_in_two_folders_is_given_in_the_next_command():
+    written("work/a/mine.cu", '#include "side.h"', PLAIN.replace("row >= M", "row >= M * SIDE"))
+    for folder in ("work/inc", "work/include"):
+        Path(folder).mkdir()
+        Path(folder, "side.h").write_text("#define SIDE 1\n", encoding="utf-8")
+    result = worklog("check", "work", "--quick")
+    assert result.exit_code == 2, result.output
+    last = result.stdout.splitlines()[-1]
+    assert last == "next: worklog check work/a/mine.cu --entry mine -I work/inc --quick"
+    given = worklog(*shlex.split(last.removeprefix("next: worklog ")))
+    assert given.exit_code == 0, given.output
+    document, *_ = json.loads(worklog("check", "work", "--quick", "--json").stdout)
+    assert f"next: {document['next']}" == last and "is in work/inc and in" in document["reason"]
+
+
+def test_a_kernel_of_whole_tiles_has_a_command_with_the_domain():
+    tiles = WHOLE.replace("if (row >= M || col >= N) return;", "")
+    written("mine.cu", PLAIN, tiles)
+    result = worklog("check", "mine.cu", "--quick")
+    assert verdicts(result.stdout) == [("mine", "passed"), ("whole", "failed")]
+    last = result.stdout.splitlines()[-1]
+    command = last.removeprefix("with this domain: worklog ")
+    assert command.startswith("check mine.cu --entry whole --domain 'M % 8 == 0, N % 16 == 0'")
+    assert worklog(*shlex.split(command)).exit_code == 0
 
 
 def test_a_launch_and_a_domain_above_each_kernel_are_of_this_one():
@@ -166,6 +196,9 @@ def test_json_is_a_list_for_several_kernels_and_one_document_for_one():
     ]
     assert {d["file"] for d in (right, fill, wrong)} == {"mine.cu"}
     assert right["prediction"] and wrong["prediction"] is None and wrong["seed"] == 7
+    assert wrong["repeat"] == "worklog check mine.cu --entry wrong --seed 7"
+    assert "repeat" not in right and "next" not in right
+    assert fill["next"] == "worklog check mine.cu --entry fill"
     assert (fill["verdict"], fill["reason"]) == ("left out", "no matrix product: takes 1 pointer")
     alone = json.loads(worklog("check", "mine.cu", "--json", "--entry", "mine").stdout)
     assert alone["kernel"] == "mine" and "file" not in alone
@@ -380,6 +413,7 @@ def test_a_changed_rung_of_several_launches_says_how_to_check_it(old, new):
     assert verdicts(result.stdout)[0] == ("sgemm_equal_shares", "not checked")
     assert "its passes can't be checked one by one. Make the change in" in result.stdout
     assert "type: worklog check equal_shares\n" in result.stdout
+    assert result.stdout.endswith("\nnext: worklog check equal_shares\n")
 
 
 def test_each_kernel_of_the_ladder_is_checked_or_is_a_helper():

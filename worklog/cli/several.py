@@ -41,8 +41,13 @@ NO_KERNEL, ONLY_IN_HEADERS = (
 )
 MARKS = {PASSED: "✓", FAILED: "✗", NOT_CHECKED: "?", LEFT_OUT: "·"}
 NOT_REPEATED = ("as_json", "seed")  # options: of all kernels, and stated by each verdict
-# What an error says to give: --args 'M,N,?,A,B,C', or --grid X --block 32,32.
+# What a message says to give: --args 'M,N,?,A,B,C', or --grid X --block 32,32, or -I include.
 ADVISED = re.compile(r"--(args|entry|grid|block|domain|shared) ('[^']+'|[\w,]*\w)")
+ADVISED_FOLDER = re.compile(r"as in -I ('[^']+'|\S+\w)")
+LACKS_FOLDER = re.compile(r"give its folder with -I(?! if)")
+ADVISED_COMMAND = re.compile(r"type: (worklog check [\w.-]+)$")
+EXAMPLE = re.compile(r"as in --|such as --|, or others")  # before or behind what isn't known
+UNKNOWN_FOLDER = "FOLDER"
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Row:
     reason: str = ""
     checked: Checked | None = None
     subject: Kernel | None = None  # what was checked
+    is_helper: bool = False  # whether it works for another kernel, which is checked with it
 
     @property
     def is_file_without_kernel(self) -> bool:
@@ -204,11 +210,13 @@ def _row(path: Path, kernel: Listed, product: str) -> Row:
     """
     row = Row(path, kernel.name)
     why = kernel.why_no_product
+    is_helper = bool(product) or why.endswith("for another kernel")
     if product and not why:
         why = f"launched with {product}, for it"
     if not why or kernel.name == product:
         return row
-    return replace(row, verdict=LEFT_OUT, reason=f"no matrix product: {why}")
+    reason = f"no matrix product: {why}"
+    return replace(row, verdict=LEFT_OUT, reason=reason, is_helper=is_helper)
 
 
 def _source(word: str) -> Path:
@@ -255,8 +263,13 @@ def _exit_code(rows: Sequence[Row]) -> int:
 def _document(row: Row, document: Document) -> dict[str, Any]:
     """Return what --json has of a kernel."""
     about: dict[str, Any] = {"file": str(row.file), "verdict": row.verdict}
+    _, command = _next_command(row)
+    if command:
+        about["next"] = command
     if row.subject is None or row.checked is None:
         return {**about, "kernel": row.kernel, "accepted": None, "reason": row.reason}
+    if row.verdict == FAILED:
+        about["repeat"] = _repeat(row, row.checked)
     return {**about, **document(row.subject, row.checked)}
 
 
@@ -274,6 +287,9 @@ def _report(what: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
         without = [str(row.file) for row in finished if not row.kernel and row.reason == reason]
         if without:
             yield f"{reason}: {a_few(without)}"
+    choices = [row for row in rows if row.verdict == LEFT_OUT and not row.is_helper]
+    if choices:
+        yield f"a kernel that is left out is checked if it is named: {_command(choices[0])}"
     for file, row in zip(files, rows, strict=True):
         lines = _below(row, is_cut=row.short_reason not in table)
         if lines:
@@ -291,8 +307,9 @@ def _below(row: Row, *, is_cut: bool) -> list[str]:
     if checked is None:
         return []
     if row.verdict == FAILED:
-        repeated = f"{_command(row)} --seed {checked.verdict.seed}"
-        return [f"{row.kernel}: {checked.brief(MOST_LINES)}", f"repeat: {repeated}"]
+        lines = [f"{row.kernel}: {checked.brief(MOST_LINES)}", f"repeat: {_repeat(row, checked)}"]
+        label, command = _next_command(row)
+        return [*lines, f"{label}: {command}"] if command else lines
     leaves_open = bool(checked.verdict.never_ran or checked.kernel.warnings)
     return [f"{row.kernel}: {checked.result}"] if is_cut and leaves_open else []
 
@@ -302,14 +319,48 @@ def _advice(row: Row, *, is_cut: bool) -> list[str]:
 
     is_cut: as for _below()
     """
-    lines = list[str]()
-    advised = dict(ADVISED.findall(row.reason))
-    if is_cut or advised or "\n" in row.whole_reason:
-        lines.append(row.whole_reason)
-    if advised:
-        named = {"entry": shlex.quote(row.kernel), **advised}
-        lines.append(f"next: {_command(row, **named)}")
-    return lines
+    label, command = _next_command(row)
+    has_reason = is_cut or "\n" in row.whole_reason or bool(_advised(row.reason))
+    return [*([row.whole_reason] if has_reason else []), f"{label}: {command}"]
+
+
+def _next_command(row: Row) -> tuple[str, str]:
+    """Return what a command is for, and the command to type next; "" if there is none."""
+    if row.verdict == FAILED and row.checked is not None:
+        domain = _advised(row.checked.brief(MOST_LINES)).get("domain")
+        if domain is None:
+            return "", ""
+        return "with this domain", _command(row, entry=shlex.quote(row.kernel), domain=domain)
+    if row.verdict == LEFT_OUT and row.kernel and not row.is_helper:
+        return "named", _command(row)
+    if row.verdict != NOT_CHECKED:
+        return "", ""
+    stated = ADVISED_COMMAND.search(row.reason)
+    if stated is not None:
+        return "next", stated[1]
+    advised = _advised(row.reason)
+    if not advised:
+        return "next, after a change", _command(row)
+    values = "".join(advised.values())
+    has_unknown = EXAMPLE.search(row.reason) or "?" in values or UNKNOWN_FOLDER in values
+    named = {"entry": shlex.quote(row.kernel), **advised}
+    return "next, with your values" if has_unknown else "next", _command(row, **named)
+
+
+def _advised(message: str) -> dict[str, str]:
+    """Return the options that a message says to give, with their values, quoted."""
+    advised = dict(ADVISED.findall(message))
+    folder = ADVISED_FOLDER.search(message)
+    if folder is not None:
+        advised["include"] = folder[1]
+    elif LACKS_FOLDER.search(message):
+        advised["include"] = UNKNOWN_FOLDER
+    return advised
+
+
+def _repeat(row: Row, checked: Checked) -> str:
+    """Return the command that repeats a verdict."""
+    return f"{_command(row)} --seed {checked.verdict.seed}"
 
 
 def _shown_files(what: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -362,7 +413,7 @@ def _command(row: Row, **launch: str) -> str:
     launch: options of the kernel, quoted (default: its name)
     """
     given = launch or {"entry": shlex.quote(row.kernel)}
-    own = [f"{OPTIONS[name].flags[-1]} {value}" for name, value in given.items()]
+    own = [f"{OPTIONS[name].flags[0]} {value}" for name, value in given.items() if row.kernel]
     words = [word for word in _typed_options() if word]
     return " ".join(["worklog check", shlex.quote(str(row.file)), *own, *map(shlex.quote, words)])
 
