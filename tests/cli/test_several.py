@@ -12,10 +12,10 @@ import pytest
 
 from tests.cli.conftest import one_line, worklog
 from tests.helpers import PLAIN
-from worklog.cli import options
+from worklog.cli import options, several
 from worklog.errors import Interrupted
 from worklog.gpu import device
-from worklog.kernel import folder, kernels_in
+from worklog.kernel import DEFAULTS, Listed, folder, kernels_dir, kernels_in
 from worklog.runner import check as checks
 
 LAUNCH = "// grid: (N + 15) / 16, (M + 7) / 8   block: 16, 8\n"
@@ -49,7 +49,8 @@ def test_right_kernels_and_a_helper_are_a_line_each_in_the_files_order():
     assert result.exit_code == 0, result.output
     title, head, *lines = result.stdout.splitlines()
     assert title.startswith("mine.cu: 3 kernels, 2 passed, 1 left out · emulated")
-    assert head.split() == ["kernel", "verdict", "reason"] and len(lines) == 3
+    assert head.split() == ["kernel", "verdict", "reason"] and len(lines) == 4
+    assert lines[3].endswith("is checked if it is named: worklog check mine.cu --entry fill")
     assert verdicts(result.stdout) == [
         ("mine", "passed"),
         ("fill", "left out"),
@@ -84,7 +85,8 @@ def test_a_kernel_that_is_unclear_says_what_to_give_and_exits_with_2_if_none_was
     assert result.exit_code == exit_code, result.output
     assert ("unclear", "not checked") in verdicts(result.stdout)
     assert f"{TOLD.removeprefix('unclear ')}\n" in result.stdout and f"\n{TOLD}\n" in result.stdout
-    assert result.stdout.endswith("next: worklog check mine.cu --entry 'unclear<32>'\n")
+    command = "worklog check mine.cu --entry 'unclear<32>'"
+    assert result.stdout.endswith(f"next, with your values: {command}\n")
 
 
 def test_a_kernel_without_a_launch_does_not_stop_the_one_beside_it():
@@ -99,7 +101,8 @@ def test_a_kernel_without_a_launch_does_not_stop_the_one_beside_it():
     assert verdicts(result.stdout) == [("mine", "passed"), ("flat", "not checked")]
     assert "\nflat needs a launch, and mine.cu doesn't state one: give --grid " in result.stdout
     launch = "--grid '(N + 31) / 32, (M + 31) / 32' --block 32,32"
-    assert result.stdout.endswith(f"next: worklog check mine.cu --entry flat {launch}\n")
+    command = f"worklog check mine.cu --entry flat {launch}"
+    assert result.stdout.endswith(f"next, with your values: {command}\n")
 
 
 def test_a_file_that_does_not_compile_has_the_compilers_line_and_exits_with_2():
@@ -108,6 +111,33 @@ def test_a_file_that_does_not_compile_has_the_compilers_line_and_exits_with_2():
     assert result.exit_code == 2, result.output
     assert verdicts(result.stdout) == [("other", "not checked"), ("fill", "left out")]
     assert '\nother: other.cu:5: identifier "flaot" is undefined\n' in result.stdout
+    assert result.stdout.endswith("\nnext, after a change: worklog check other.cu --entry other\n")
+
+
+def test_a_header_in_two_folders_is_given_in_the_next_command():
+    written("work/a/mine.cu", '#include "side.h"', PLAIN.replace("row >= M", "row >= M * SIDE"))
+    for folder in ("work/inc", "work/include"):
+        Path(folder).mkdir()
+        Path(folder, "side.h").write_text("#define SIDE 1\n", encoding="utf-8")
+    result = worklog("check", "work", "--quick")
+    assert result.exit_code == 2, result.output
+    last = result.stdout.splitlines()[-1]
+    assert last == "next: worklog check work/a/mine.cu --entry mine -I work/inc --quick"
+    given = worklog(*shlex.split(last.removeprefix("next: worklog ")))
+    assert given.exit_code == 0, given.output
+    document, *_ = json.loads(worklog("check", "work", "--quick", "--json").stdout)
+    assert f"next: {document['next']}" == last and "is in work/inc and in" in document["reason"]
+
+
+def test_a_kernel_of_whole_tiles_has_a_command_with_the_domain():
+    tiles = WHOLE.replace("if (row >= M || col >= N) return;", "")
+    written("mine.cu", PLAIN, tiles)
+    result = worklog("check", "mine.cu", "--quick")
+    assert verdicts(result.stdout) == [("mine", "passed"), ("whole", "failed")]
+    last = result.stdout.splitlines()[-1]
+    command = last.removeprefix("with this domain: worklog ")
+    assert command.startswith("check mine.cu --entry whole --domain 'M % 8 == 0, N % 16 == 0'")
+    assert worklog(*shlex.split(command)).exit_code == 0
 
 
 def test_a_launch_and_a_domain_above_each_kernel_are_of_this_one():
@@ -166,12 +196,15 @@ def test_json_is_a_list_for_several_kernels_and_one_document_for_one():
     ]
     assert {d["file"] for d in (right, fill, wrong)} == {"mine.cu"}
     assert right["prediction"] and wrong["prediction"] is None and wrong["seed"] == 7
+    assert wrong["repeat"] == "worklog check mine.cu --entry wrong --seed 7"
+    assert "repeat" not in right and "next" not in right
+    assert fill["next"] == "worklog check mine.cu --entry fill"
     assert (fill["verdict"], fill["reason"]) == ("left out", "no matrix product: takes 1 pointer")
     alone = json.loads(worklog("check", "mine.cu", "--json", "--entry", "mine").stdout)
     assert alone["kernel"] == "mine" and "file" not in alone
 
 
-def test_a_folder_has_its_files_sorted_and_no_hidden_ones_headers_or_files_without_a_kernel():
+def test_a_folder_has_its_files_sorted_with_its_headers_and_no_hidden_files_or_files_without_a_kernel():
     written("work/b.cu", '#include "parts/used.cuh"\n', PLAIN)
     written("work/a/deep.cu", WRONG)
     written("work/parts/used.cuh", WHOLE)
@@ -181,16 +214,73 @@ def test_a_folder_has_its_files_sorted_and_no_hidden_ones_headers_or_files_witho
     result = worklog("check", "work")
     assert result.exit_code == 1, result.output
     table = result.stdout.partition("\n\n")[0]
-    assert [line.split()[:2] for line in table.splitlines()[2:5]] == [
+    assert [line.split()[:2] for line in table.splitlines()[2:6]] == [
         ["a/deep.cu", "wrong"],
         ["b.cu", "mine"],
         ["parts/free.cuh", "other"],
+        ["parts/used.cuh", "whole"],
     ]
-    assert table.endswith("no kernel in work/main.cu") and "\na/deep.cu: wrong: " in result.stdout
+    assert table.endswith("no kernel: work/main.cu") and "\na/deep.cu: wrong: " in result.stdout
     assert "repeat: worklog check work/a/deep.cu --entry wrong --seed" in result.stdout
     for words, exit_code in ((("work/b.cu", "work/parts"), 0), (("work/main.cu", "work/b.cu"), 0)):
         result = worklog("check", *words)
         assert result.exit_code == exit_code and " work/b.cu  " in result.stdout, result.output
+
+
+BARE = PLAIN.replace("mine", "bare")
+HOST = (
+    "void run(dim3 g, int M, int N, int K, float* A, float* B, float* C) {\n"
+    "  bare<<<dim3((N + 7) / 8, (M + 7) / 8), dim3(8, 8)>>>(M, N, K, 1, A, B, 0, C);\n"
+    "  inner<<<dim3((N + 7) / 8, (M + 7) / 8), dim3(8, 8)>>>(M, N, K, 1, A, B, 0, C);\n}\n"
+)
+
+
+def files_and_kernels(stdout: str) -> list[tuple[str, ...]]:
+    """The file, the kernel and the verdict of each row."""
+    lines = stdout.partition("\n\n")[0].splitlines()[2:]
+    return [tuple(line.split()[:2] + line.split()[3:4]) for line in lines if line[:1] == " "]
+
+
+def test_a_kernel_of_a_header_is_checked_once_with_the_launch_of_a_program_that_includes_it():
+    Path("work/kernels").mkdir(parents=True)
+    Path("work/kernels/bare.cuh").write_text(BARE, encoding="utf-8")
+    Path("work/kernels/inner.h").write_text(WRONG.replace("wrong", "inner"), encoding="utf-8")
+    include = '#include "kernels/bare.cuh"\n#include "kernels/inner.h"\n'
+    Path("work/run.cu").write_text(f"{include}{FILL}{HOST}", encoding="utf-8")
+    Path("work/again.cu").write_text(f"{include}int main() {{}}\n", encoding="utf-8")
+    result = worklog("check", "work", "--quick")
+    assert files_and_kernels(result.stdout) == [
+        ("kernels/bare.cuh", "bare", "passed"),
+        ("kernels/inner.h", "inner", "failed"),
+        ("run.cu", "fill", "left"),
+    ]
+    assert "launch: by trial" not in result.stdout.partition("inner.h: ")[0]
+    assert (
+        "\nkernels in headers only, which have lines of their own: work/again.cu" in result.stdout
+    )
+    # Without the header's folder, its kernel belongs to the first file that includes it.
+    result = worklog("check", "work/again.cu", "work/run.cu", "--quick")
+    assert [row[:2] for row in files_and_kernels(result.stdout)] == [
+        ("work/again.cu", "bare"),
+        ("work/again.cu", "inner"),
+        ("work/run.cu", "fill"),
+    ]
+
+
+def test_instances_that_a_program_launches_of_a_header_are_a_line_each():
+    template = "template <int ROWS> " + BARE.replace("blockDim.y", "ROWS")
+    Path("mine.cuh").write_text(template, encoding="utf-8")
+    host = '#include "mine.cuh"\n'
+    host += "void run(dim3 g, int M, int N, int K, float* A, float* B, float* C) {\n"
+    for rows in (8, 4):
+        grid = f"dim3((N + 15) / 16, (M + {rows - 1}) / {rows})"
+        host += f"bare<{rows}><<<{grid}, dim3(16, {rows})>>>(M, N, K, 1, A, B, 0, C);\n"
+    Path("run.cu").write_text(f"{host}}}", encoding="utf-8")
+    result = worklog("check", "mine.cuh", "run.cu", "--quick")
+    assert [row[:2] for row in files_and_kernels(result.stdout)] == [
+        ("mine.cuh", "bare<8>"),
+        ("mine.cuh", "bare<4>"),
+    ]
 
 
 def test_a_file_of_which_nothing_was_checked_exits_with_2_beside_right_ones():
@@ -297,7 +387,51 @@ def test_on_a_gpu_each_kernel_is_checked_in_a_child(monkeypatch):
     assert taken == [("mine", True), ("other", True), ("mine", False), ("other", False)]
 
 
+def test_a_rung_of_several_launches_is_checked_as_the_rung_and_its_other_kernels_are_helpers():
+    rung = (kernels_dir() / "18_equal_shares.cu").read_text(encoding="utf-8")
+    Path("mine.cu").write_text(rung, encoding="utf-8")
+    result = worklog("check", "mine.cu", "--quick")
+    assert result.exit_code == 0, result.output
+    assert verdicts(result.stdout) == [("sgemm_equal_shares", "passed"), ("add_parts", "left out")]
+    assert "no matrix product: adds parts for another kernel" in result.stdout
+    wrong = rung.replace("alpha * sum.x + beta", "alpha * sum.x - beta")
+    assert wrong != rung
+    Path("mine.cu").write_text(wrong, encoding="utf-8")
+    result = worklog("check", "mine.cu", "--quick")
+    assert result.exit_code == 1, result.output
+    assert verdicts(result.stdout) == [("sgemm_equal_shares", "failed"), ("add_parts", "left out")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("BM=128 BN=256", "BM=64 BN=256"), ("add_parts(", "add_all(")]
+)
+def test_a_changed_rung_of_several_launches_says_how_to_check_it(old, new):
+    rung = (kernels_dir() / "18_equal_shares.cu").read_text(encoding="utf-8")
+    Path("mine.cu").write_text(rung.replace(old, new), encoding="utf-8")
+    result = worklog("check", "mine.cu")
+    assert result.exit_code == 2, result.output
+    assert verdicts(result.stdout)[0] == ("sgemm_equal_shares", "not checked")
+    assert "its passes can't be checked one by one. Make the change in" in result.stdout
+    assert "type: worklog check equal_shares\n" in result.stdout
+    assert result.stdout.endswith("\nnext: worklog check equal_shares\n")
+
+
+def test_each_kernel_of_the_ladder_is_checked_or_is_a_helper():
+    helpers = dict[str, str]()
+    for row in several.find([str(kernels_dir())], DEFAULTS):
+        if row.verdict:
+            assert row.verdict == several.LEFT_OUT
+            helpers[f"{row.file.name} {row.kernel}"] = row.reason.removeprefix(
+                "no matrix product: "
+            )
+    adds = "adds parts for another kernel"
+    assert helpers["18_equal_shares.cu add_parts"] == helpers["26_split.cu add_parts"] == adds
+    assert helpers["30_best.cu sgemm_best_sum"] == adds
+    assert helpers["19_ragged.cu add_parts"] == "launched with sgemm_ragged, for it"
+
+
 PRODUCT = "(float* A, float* B, float* C, int n)"
+WORK = "(float* A, float* B, float* C, int n, void* workspace)"
 LOOP = "for (int k = 0; k < n; k++)"
 
 
@@ -316,10 +450,19 @@ LOOP = "for (int k = 0; k < n; k++)"
         (f"__global__ void k{PRODUCT} {{ C[n] += A[n] + B[n]; }}", "no sum in a loop"),
         ("__global__ void k(float* A, float* B, int n) {}", "takes 2 pointers"),
         ("__global__ void k(int n) {}", "takes 0 pointers"),
+        (f"__global__ void k{WORK} {{ {LOOP} C[n] += A[k] * B[k]; }}", ""),
+        (
+            f"__global__ void k{WORK} {{ {LOOP} C[n] += ((float*)workspace)[k]; }}",
+            "adds parts for another kernel",
+        ),
+        (
+            f"__global__ void k{WORK} {{ {LOOP} *(float*)workspace += A[k] * B[k]; }}",
+            "prepares the factors for another kernel",
+        ),
         ("__global__ void k(float* A, int* B, float* C, int n) {}", "takes int* B"),
         ("struct V { float* p; };\n__global__ void k(V A, V B, V C, int n) {}", ""),
     ],
 )
 def test_a_kernel_is_no_product_by_its_parameters_or_without_a_sum(kernel, why):
     Path("mine.cu").write_text(kernel)
-    assert kernels_in("mine.cu") == {"k": why}
+    assert kernels_in("mine.cu") == [Listed("k", why, "")]

@@ -64,8 +64,16 @@ def test_the_nearest_header_is_taken_and_of_two_at_one_distance_none():
     assert "#define SIDE 1" in Kernel.from_file("a/mine.cu").program.whole
     write({"inc/side.h": "#define SIDE 3\n"})
     kernel = Kernel.from_file("a/mine.cu")
-    assert "side.h is in inc and in include: give one with -I" in kernel.adapted
+    remark = (
+        "side.h is in inc and in include, and is left out: "
+        "give one of them, as in -I inc, if the kernel needs it"
+    )
+    assert [line for line in kernel.adapted if "side.h" in line] == [remark]
     assert not kernel.program.headers
+    advice = "side.h is in inc and in include: give one of them, as in -I inc"
+    with pytest.raises(CompileFailed) as failure:
+        build(kernel.program)
+    assert str(failure.value).count("side.h") == 1 and advice in str(failure.value)
     assert "#define SIDE 3" in Kernel.from_file("a/mine.cu", include="inc").program.whole
 
 

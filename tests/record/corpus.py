@@ -36,7 +36,7 @@ from worklog.emulator.core import enum
 from worklog.emulator.core.decode import decoded
 from worklog.emulator.program import program_of
 from worklog.errors import BadSetting, CompileFailed, WorklogError
-from worklog.kernel import Compiled, Kernel, kernels_in
+from worklog.kernel import Compiled, Kernel, kernels_in, own_kernels
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
 from worklog.kernel.host_calls import launches_in
@@ -194,7 +194,7 @@ def checked(public: PublicKernel) -> Checked:
     """Return the verdict on a matrix product that a user gets, with the options that a first message names."""
     path = public.folder / public.path
     name = public.entry.partition("<")[0]
-    entries = kernels_in(path)
+    entries = {kernel.name: kernel.why_no_product for kernel in own_kernels(kernels_in(path))}
     whys = [why for entry, why in entries.items() if entry.partition("<")[0] == name]
     if not whys or all(whys):
         return Checked(LEFT_OUT, whys[0] if whys else "no such kernel")

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,37 @@ from click.core import ParameterSource
 from worklog.analysis.trial import kernel_of
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
-from worklog.kernel import DEFAULTS, OPTIONS, RUNGS, Kernel, kernels_in, sources_in
+from worklog.kernel import (
+    DEFAULTS,
+    OPTIONS,
+    RUNGS,
+    Kernel,
+    Listed,
+    kernels_in,
+    own_kernels,
+    product_of_rung,
+    sources_in,
+    text_of_header,
+)
 from worklog.runner.check import Checked
 from worklog.runs import Progress, Table, a_few
 
 MOST_LINES = 6  # below the table, about a kernel
 OF_ONE_KERNEL = ("grid", "block", "entry", "args", "domain", "shared")
 PASSED, FAILED, NOT_CHECKED, LEFT_OUT = "passed", "failed", "not checked", "left out"
+NO_KERNEL, ONLY_IN_HEADERS = (
+    "no kernel",
+    "kernels in headers only, which have lines of their own",
+)
 MARKS = {PASSED: "✓", FAILED: "✗", NOT_CHECKED: "?", LEFT_OUT: "·"}
 NOT_REPEATED = ("as_json", "seed")  # options: of all kernels, and stated by each verdict
-# What an error says to give: --args 'M,N,?,A,B,C', or --grid X --block 32,32.
+# What a message says to give: --args 'M,N,?,A,B,C', or --grid X --block 32,32, or -I include.
 ADVISED = re.compile(r"--(args|entry|grid|block|domain|shared) ('[^']+'|[\w,]*\w)")
+ADVISED_FOLDER = re.compile(r"as in -I ('[^']+'|\S+\w)")
+LACKS_FOLDER = re.compile(r"give its folder with -I(?! if)")
+ADVISED_COMMAND = re.compile(r"type: (worklog check [\w.-]+)$")
+EXAMPLE = re.compile(r"as in --|such as --|, or others")  # before or behind what isn't known
+UNKNOWN_FOLDER = "FOLDER"
 
 
 @dataclass(frozen=True)
@@ -40,6 +60,12 @@ class Row:
     reason: str = ""
     checked: Checked | None = None
     subject: Kernel | None = None  # what was checked
+    is_helper: bool = False  # whether it works for another kernel, which is checked with it
+
+    @property
+    def is_file_without_kernel(self) -> bool:
+        """Whether it stands for a file that has no kernel."""
+        return self.verdict == LEFT_OUT and not self.kernel
 
     @property
     def whole_reason(self) -> str:
@@ -88,7 +114,12 @@ def has_several(what: Sequence[str], launch: Mapping[str, Any]) -> bool:
     path = Path(what[0])
     if given or not path.is_file() or _is_rung(what[0]) or path.suffix in (".py", ".so"):
         return False
-    return len(kernels_in(path, launch["include"] or (), launch["define"] or ())) > 1
+    return len(own_kernels(_kernels_in(path, launch))) > 1
+
+
+def _kernels_in(path: Path, launch: Mapping[str, Any]) -> list[Listed]:
+    """Return the kernels of a file and its headers."""
+    return kernels_in(path, launch["include"] or (), launch["define"] or ())
 
 
 def check_all(
@@ -105,7 +136,7 @@ def check_all(
     check: checks a kernel
     document: what --json has of a kernel that was checked
     """
-    rows, without = find(what, launch)
+    rows = find(what, launch)
     finished = list[Row]()
 
     def show() -> None:
@@ -113,12 +144,13 @@ def check_all(
             documents = [_document(row, document) for row in finished]
             click.echo(json.dumps(documents, indent=1))
         else:
-            click.echo("\n".join(_report(what, finished, without)))
+            click.echo("\n".join(_report(what, finished)))
 
     try:
         with options.progress_bar() as progress:
+            count = sum(not row.is_file_without_kernel for row in rows)
             for number, row in enumerate(rows, 1):
-                name = f"kernel {number} of {len(rows)}, {row.kernel}"
+                name = f"kernel {number} of {count}, {row.kernel}"
                 finished.append(_checked(row, launch, check, _with_name(progress, name)))
     except (KeyboardInterrupt, Interrupted):
         if finished and not as_json:
@@ -128,35 +160,63 @@ def check_all(
     return _exit_code(finished)
 
 
-def find(what: Sequence[str], launch: Mapping[str, Any]) -> tuple[list[Row], list[Path]]:
+def find(what: Sequence[str], launch: Mapping[str, Any]) -> list[Row]:
     """Return the kernels of files and folders in order, and the .cu files without a kernel.
 
+    A kernel of a header has its line with the header if that is among the files, else with the first file that
+    includes it.
     launch: the options of a user kernel
     Raises BadSetting for what is no file and no folder.
     """
-    rows, without = list[Row](), list[Path]()
     files = dict[Path, Path]()
     for word in what:
         for path in sources_in(Path(word)) if is_folder(word) else [_source(word)]:
             files.setdefault(path.resolve(), path)
+    has_one = len(files) == 1
+    elsewhere = {text_of_header(path) for path in files.values() if path.suffix != ".cu"}
+    rows = list[Row]()
     for path in files.values():
         try:
-            kernels = kernels_in(path, launch["include"] or (), launch["define"] or ())
+            kernels = _kernels_in(path, launch)
+            product = product_of_rung(path)
         except WorklogError as error:
             rows.append(Row(path, verdict=NOT_CHECKED, reason=str(error)))
             continue
-        if not kernels and path.suffix == ".cu":
-            without.append(path)
-        for kernel, why in kernels.items():
-            row = Row(path, kernel)
-            if why:
-                row = replace(row, verdict=LEFT_OUT, reason=f"no matrix product: {why}")
-            rows.append(row)
-    if not rows:
+        listed = own_kernels(kernels) if has_one else _without(kernels, elsewhere)
+        elsewhere |= {kernel.header for kernel in listed}
+        rows += [_row(path, kernel, product) for kernel in listed]
+        if not listed and path.suffix == ".cu":
+            reason = ONLY_IN_HEADERS if kernels else NO_KERNEL
+            rows.append(Row(path, verdict=LEFT_OUT, reason=reason))
+    if all(row.is_file_without_kernel for row in rows):
         raise BadSetting(
             f"{a_few(what)}: no file has a __global__ function: name another file or folder"
         )
-    return rows, without
+    return rows
+
+
+def _without(kernels: Sequence[Listed], headers: Set[str]) -> list[Listed]:
+    """Return the kernels without those of headers that have lines elsewhere.
+
+    headers: texts
+    """
+    return [kernel for kernel in kernels if not kernel.header or kernel.header not in headers]
+
+
+def _row(path: Path, kernel: Listed, product: str) -> Row:
+    """Return a kernel's row before the check.
+
+    product: the kernel of the file that is checked as a rung of several launches
+    """
+    row = Row(path, kernel.name)
+    why = kernel.why_no_product
+    is_helper = bool(product) or why.endswith("for another kernel")
+    if product and not why:
+        why = f"launched with {product}, for it"
+    if not why or kernel.name == product:
+        return row
+    reason = f"no matrix product: {why}"
+    return replace(row, verdict=LEFT_OUT, reason=reason, is_helper=is_helper)
 
 
 def _source(word: str) -> Path:
@@ -203,13 +263,19 @@ def _exit_code(rows: Sequence[Row]) -> int:
 def _document(row: Row, document: Document) -> dict[str, Any]:
     """Return what --json has of a kernel."""
     about: dict[str, Any] = {"file": str(row.file), "verdict": row.verdict}
+    _, command = _next_command(row)
+    if command:
+        about["next"] = command
     if row.subject is None or row.checked is None:
         return {**about, "kernel": row.kernel, "accepted": None, "reason": row.reason}
+    if row.verdict == FAILED:
+        about["repeat"] = _repeat(row, row.checked)
     return {**about, **document(row.subject, row.checked)}
 
 
-def _report(what: Sequence[str], rows: Sequence[Row], without: Sequence[Path]) -> Iterator[str]:
+def _report(what: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
     """Yield the table, and below it what is wrong and what to type."""
+    rows = [row for row in finished if not row.is_file_without_kernel]
     counts = Counter(row.verdict for row in rows)
     kinds = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
     labels = dict.fromkeys(row.checked.label for row in rows if row.checked is not None)
@@ -217,8 +283,13 @@ def _report(what: Sequence[str], rows: Sequence[Row], without: Sequence[Path]) -
     files = _shown_files(what, rows)
     table = _table(" · ".join([title, *labels]), files, rows)
     yield table
-    if without:
-        yield f"no kernel in {a_few(map(str, without))}"
+    for reason in (ONLY_IN_HEADERS, NO_KERNEL):
+        without = [str(row.file) for row in finished if not row.kernel and row.reason == reason]
+        if without:
+            yield f"{reason}: {a_few(without)}"
+    choices = [row for row in rows if row.verdict == LEFT_OUT and not row.is_helper]
+    if choices:
+        yield f"a kernel that is left out is checked if it is named: {_command(choices[0])}"
     for file, row in zip(files, rows, strict=True):
         lines = _below(row, is_cut=row.short_reason not in table)
         if lines:
@@ -236,8 +307,9 @@ def _below(row: Row, *, is_cut: bool) -> list[str]:
     if checked is None:
         return []
     if row.verdict == FAILED:
-        repeated = f"{_command(row)} --seed {checked.verdict.seed}"
-        return [f"{row.kernel}: {checked.brief(MOST_LINES)}", f"repeat: {repeated}"]
+        lines = [f"{row.kernel}: {checked.brief(MOST_LINES)}", f"repeat: {_repeat(row, checked)}"]
+        label, command = _next_command(row)
+        return [*lines, f"{label}: {command}"] if command else lines
     leaves_open = bool(checked.verdict.never_ran or checked.kernel.warnings)
     return [f"{row.kernel}: {checked.result}"] if is_cut and leaves_open else []
 
@@ -247,14 +319,48 @@ def _advice(row: Row, *, is_cut: bool) -> list[str]:
 
     is_cut: as for _below()
     """
-    lines = list[str]()
-    advised = dict(ADVISED.findall(row.reason))
-    if is_cut or advised or "\n" in row.whole_reason:
-        lines.append(row.whole_reason)
-    if advised:
-        named = {"entry": shlex.quote(row.kernel), **advised}
-        lines.append(f"next: {_command(row, **named)}")
-    return lines
+    label, command = _next_command(row)
+    has_reason = is_cut or "\n" in row.whole_reason or bool(_advised(row.reason))
+    return [*([row.whole_reason] if has_reason else []), f"{label}: {command}"]
+
+
+def _next_command(row: Row) -> tuple[str, str]:
+    """Return what a command is for, and the command to type next; "" if there is none."""
+    if row.verdict == FAILED and row.checked is not None:
+        domain = _advised(row.checked.brief(MOST_LINES)).get("domain")
+        if domain is None:
+            return "", ""
+        return "with this domain", _command(row, entry=shlex.quote(row.kernel), domain=domain)
+    if row.verdict == LEFT_OUT and row.kernel and not row.is_helper:
+        return "named", _command(row)
+    if row.verdict != NOT_CHECKED:
+        return "", ""
+    stated = ADVISED_COMMAND.search(row.reason)
+    if stated is not None:
+        return "next", stated[1]
+    advised = _advised(row.reason)
+    if not advised:
+        return "next, after a change", _command(row)
+    values = "".join(advised.values())
+    has_unknown = EXAMPLE.search(row.reason) or "?" in values or UNKNOWN_FOLDER in values
+    named = {"entry": shlex.quote(row.kernel), **advised}
+    return "next, with your values" if has_unknown else "next", _command(row, **named)
+
+
+def _advised(message: str) -> dict[str, str]:
+    """Return the options that a message says to give, with their values, quoted."""
+    advised = dict(ADVISED.findall(message))
+    folder = ADVISED_FOLDER.search(message)
+    if folder is not None:
+        advised["include"] = folder[1]
+    elif LACKS_FOLDER.search(message):
+        advised["include"] = UNKNOWN_FOLDER
+    return advised
+
+
+def _repeat(row: Row, checked: Checked) -> str:
+    """Return the command that repeats a verdict."""
+    return f"{_command(row)} --seed {checked.verdict.seed}"
 
 
 def _shown_files(what: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -307,7 +413,7 @@ def _command(row: Row, **launch: str) -> str:
     launch: options of the kernel, quoted (default: its name)
     """
     given = launch or {"entry": shlex.quote(row.kernel)}
-    own = [f"{OPTIONS[name].flags[-1]} {value}" for name, value in given.items()]
+    own = [f"{OPTIONS[name].flags[0]} {value}" for name, value in given.items() if row.kernel]
     words = [word for word in _typed_options() if word]
     return " ".join(["worklog check", shlex.quote(str(row.file)), *own, *map(shlex.quote, words)])
 

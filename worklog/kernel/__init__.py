@@ -11,9 +11,9 @@ from worklog.kernel.device import (
     Runnable,
 )
 from worklog.kernel.disk_cache import cache_folder, cached_files
-from worklog.kernel.folder import sources_in
+from worklog.kernel.folder import sources_in, text_of_header
 from worklog.kernel.host_function import LABEL, HostFunction, words_of
-from worklog.kernel.kernel import TEMPLATE, Kernel, kernels_in
+from worklog.kernel.kernel import TEMPLATE, Kernel, Listed, kernels_in, own_kernels
 from worklog.kernel.ladder import (
     DEFAULTS,
     OPTIONS,
@@ -29,6 +29,7 @@ from worklog.kernel.ladder import (
     memory_counts,
     moved_from_l2,
     new_rung,
+    product_of_rung,
     rung,
     source_changed,
 )
@@ -45,11 +46,12 @@ __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "JOINT", "LABEL", "LADDER",
      "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR",
     "UNKNOWN_KERNELS", "UNREAD_DOMAIN",  "WIDE", "Block", "Buffer", "Compiled", "Device",
-    "HostFunction", "Kernel", "LadderCounts", "Launch", "Loaded", "MainLoop", "MemoryCounts",
+    "HostFunction", "Kernel", "LadderCounts", "Launch", "Listed", "Loaded", "MainLoop", "MemoryCounts",
      "Passed", "Program", "Runnable", "Solution", "Solver",  "at_revision",
     "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda", "counters",
     "evaluate", "find_problem", "is_computed", "is_ladders", "kernel_of", "kernels_dir", "kernels_in",
     "launch_text", "loop_of", "memory_counts", "moved_from_l2", "named", "new_rung",
-    "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version",  "parts",
-    "rung", "source_changed", "source_folder", "sources_in", "starters",  "words_of",
+    "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version", "own_kernels", "parts",
+    "product_of_rung", "rung", "source_changed", "source_folder", "sources_in", "starters",
+    "text_of_header", "words_of",
 ]  # fmt: skip

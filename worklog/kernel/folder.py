@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
-from worklog.errors import BadSetting, WorklogError
-from worklog.kernel.source import included, read_source
+from worklog.errors import BadSetting
 
 MOST_FILES = 200
+HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inl")  # which rarely have a kernel
 
 
 def sources_in(folder: Path) -> list[Path]:
-    """Return the .cu files in a folder and its subfolders, and the .cuh files that none of them includes, sorted.
+    """Return the .cu and .cuh files in a folder and its subfolders, and the headers with a kernel, sorted.
 
     Raises BadSetting for a folder without sources, and for more than MOST_FILES.
     """
@@ -21,29 +20,28 @@ def sources_in(folder: Path) -> list[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if name.endswith((".cu", ".cuh")) and not name.startswith("."):
-                found.append(Path(place, name))
+            path = Path(place, name)
+            if not name.startswith(".") and _is_source(path):
+                found.append(path)
         if len(found) > MOST_FILES:
             raise BadSetting(
                 f"{folder} has more than {MOST_FILES} .cu and .cuh files: name a folder in it"
             )
     if not found:
         raise BadSetting(f"{folder} has no .cu file: name another folder, or a file")
-    headers = {path for path in found if path.suffix == ".cuh"}
-    waiting = [path for path in found if path.suffix == ".cu"]
-    while waiting:
-        for name in _included(waiting.pop()):
-            ending = "/" + re.sub(r"^(?:\.\.?/)+", "", name)
-            for header in sorted(headers):
-                if f"/{header.as_posix()}".endswith(ending):
-                    headers.remove(header)  # it is checked with the file that includes it
-                    found.remove(header)
-                    waiting.append(header)
     return sorted(found)
 
 
-def _included(path: Path) -> list[str]:
+def _is_source(path: Path) -> bool:
+    """Return whether a file may have a kernel."""
+    if path.suffix in HEADERS:
+        return "__global__" in text_of_header(path)
+    return path.suffix in (".cu", ".cuh")
+
+
+def text_of_header(path: Path) -> str:
+    """Return the text of a header; "" if a user may not read it."""
     try:
-        return included(read_source(path))
-    except WorklogError:  # which the check of this file raises again
-        return []
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError:
+        return ""

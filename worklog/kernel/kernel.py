@@ -22,7 +22,7 @@ from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
 from worklog.kernel.launch import EXAMPLE_GRID, Launch
-from worklog.kernel.nvrtc import missing, prepared, read_unit
+from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.product import why_no_product
 from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
@@ -32,39 +32,73 @@ TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start fro
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A kernel that a file or one of its headers defines."""
+
+    name: str  # of a template, an instance that host code launches, if there are several
+    why_no_product: str  # "" if it may compute a product
+    header: str  # the text of the header that has it; "" for the file
+
+
 def kernels_in(
     path: str | Path, include: Sequence[str | Path] = (), define: Sequence[str] = ()
-) -> dict[str, str]:
-    """Return the kernels of a .cu file in order, each with why it computes no product, or "".
+) -> list[Listed]:
+    """Return the kernels of a .cu file and of its headers in order.
 
-    A template of which the host code launches several instances is there as these instances.
+    A template of which the host code launches several instances is there as these instances. The host code is the
+    file's, or that of a program which includes the file.
+
     include: folders of headers
     define: macros, as "NAME=VALUE"
     Raises WorklogError for a file that can't be read, and BadSetting.
     """
     source = read_source(path := Path(path))
-    folders, _ = _header_folders(path, source, include)
+    folders = _near_headers(path, source, include).folders
     unit = read_unit(source, folders, define)
-    kernels = dict[str, str]()
-    for name in unit.kernels:
+    kernels = dict[str, Listed]()
+    for name in dict.fromkeys(each.name for each in unit.functions if each.is_kernel):
         defined = unit.definition(name)
         if defined is None:
             continue
-        instances = stated.instances(name, defined, unit)
+        instances = _instances(path, defined, unit, include, define)
         for entry in instances if len(instances) > 1 else [name]:
-            kernels[entry] = why_no_product(defined, unit)
-    return kernels
+            kernels[entry] = Listed(entry, why_no_product(defined, unit), defined.header)
+    return [*kernels.values()]
 
 
-def _header_folders(
-    path: Path, source: str, include: Sequence[str | Path]
-) -> tuple[list[Path], list[str]]:
-    """Return the folders of a file's headers: the given ones, its own and near ones; and remarks about them."""
+def own_kernels(kernels: Sequence[Listed]) -> list[Listed]:
+    """Return the kernels that a file has itself; if it has none, those of its headers."""
+    return [kernel for kernel in kernels if not kernel.header] or [*kernels]
+
+
+def _instances(
+    path: Path,
+    defined: Definition,
+    unit: Unit,
+    include: Sequence[str | Path],
+    define: Sequence[str],
+) -> list[str]:
+    """Return the instances of a template that a file launches, else those of a program that includes the file."""
+    if not defined.template:
+        return []
+    instances = stated.instances(defined.name, defined, unit)
+    if instances:
+        return instances
+    for _, launching in _units_of(near.programs(path), include, define):
+        instances = stated.instances(defined.name, defined, launching)
+        if instances:
+            return instances
+    return []
+
+
+def _near_headers(path: Path, source: str, include: Sequence[str | Path]) -> near.Headers:
+    """Return what is known of a file's headers. The folders are the given ones, its own and near ones."""
     folders = [Path(folder) for folder in listed("include", include)]
     if any((path.parent / header).is_file() for header in included(source)):
         folders.append(path.parent)
-    found, remarks = near.folders_of_headers(path, source, folders)
-    return [*folders, *found], remarks
+    found = near.folders_of_headers(path, source, folders)
+    return replace(found, folders=[*folders, *found.folders])
 
 
 def _unit_of(
@@ -75,8 +109,8 @@ def _unit_of(
     text: the file's text, or its beginning
     """
     folders = [*program.folders, *map(Path, include)]
-    found, _ = near.folders_of_headers(program.path, text, folders)
-    return read_unit(text, [*folders, *found], define)
+    found = near.folders_of_headers(program.path, text, folders)
+    return read_unit(text, [*folders, *found.folders], define)
 
 
 def _units_of(
@@ -130,12 +164,13 @@ class Kernel:
         if not isinstance(path, str | Path):
             raise BadSetting(f"path: give the name of a .cu file, not {path!r:.60}")
         source = read_source(path := Path(path))
-        folders, remarks = _header_folders(path, source, words.get("include", ()))
-        if folders:
-            words["include"] = folders
+        headers = _near_headers(path, source, words.get("include", ()))
+        if headers.folders:
+            words["include"] = headers.folders
+        words["ambiguous"] = headers.ambiguous
         words["programs"] = near.programs(path)
         kernel = cls.from_source(source, file=path.name, name=name or path.stem, **words)
-        return replace(kernel, adapted=(*kernel.adapted, *remarks))
+        return replace(kernel, adapted=(*kernel.adapted, *headers.remarks))
 
     @classmethod
     def from_source(
@@ -154,6 +189,7 @@ class Kernel:
         define: Sequence[str] | str = (),
         shared: int = 0,
         programs: Sequence[near.Includer] = (),
+        ambiguous: Sequence[Missing] = (),
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
@@ -165,7 +201,8 @@ class Kernel:
         domain: default, what a comment states; a grid that rounds down is then taken to cover whole blocks only, which
         `warnings` states. claimed: a precision class (default: fp32). include: folders of headers. define: macros, as
         "NAME=VALUE". shared: bytes of dynamic shared memory. programs: files that include the source, nearest first:
-        they count if the source states no launch. Raises BadSetting.
+        they count if the source states no launch. ambiguous: headers that several folders near the source have. Raises
+        BadSetting.
         """
         texts: Any = dict(
             source=source,
@@ -202,6 +239,7 @@ class Kernel:
             define=define,
             shared=shared,
             programs=programs,
+            ambiguous=ambiguous,
         )
         unit = read_unit(source, include, define)
         tile, claims, own_launch = launches.header(source)
@@ -319,10 +357,11 @@ class Kernel:
                 f"launch: grid {launch.grid}; block {launch.block}{dynamic}; from {own}{origin}"
             )
         code = prepared(file, source, filled(launch.function, template), include, define, front)
-        adapted += [
-            f"{header} isn't found, and is left out: give its folder with -I if the kernel needs it"
-            for header in missing(code)
-        ]
+        code = with_folders(code, ambiguous)
+        for header in missing(code):
+            comma = "," if header.folders else ""
+            advice = f"{header.advice}{comma} if the kernel needs it"
+            adapted.append(f"{header.where}, and is left out: {advice}")
         kernel = cls(
             name or function, code, (launch,), 0, template, rules, claimed or claims, arguments
         )
@@ -508,7 +547,7 @@ class Kernel:
         if self.choose is None:
             return self
         chosen = self.choose(shape, arch=arch)
-        return chosen.with_text(self.source) if chosen.file == self.file else chosen
+        return replace(chosen, code=self.code) if chosen.file == self.file else chosen
 
     @cached_property
     def passes(self) -> tuple[Kernel, ...]:

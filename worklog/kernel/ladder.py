@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import shlex
 import tarfile
@@ -23,8 +24,11 @@ from typing import Any, NamedTuple
 from worklog.errors import BadSetting, WorklogError, meant
 from worklog.kernel.best import choose
 from worklog.kernel.kernel import Kernel
+from worklog.kernel.launch import header
+from worklog.kernel.nvrtc import own_headers
+from worklog.kernel.product import takes_workspace
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
-from worklog.kernel.source import kernels_dir
+from worklog.kernel.source import kernels_dir, read_source
 from worklog.limits import WARP
 from worklog.problem import Shape
 from worklog.runs import BadRunFile, Bar, Table, git, recordings
@@ -279,7 +283,59 @@ def kernel_of(what: str, words: Words) -> Kernel:
                 f"{what} has no CUDA source here: `worklog run {what}` times it; name a rung or a .cu file"
             )
         return rung(what, "name a .cu file, or ")
+    if not given.keys() - {"entry", "claimed"}:
+        as_rung = rung_of_file(Path(what))
+        if as_rung is not None and given.get("entry", as_rung.function) == as_rung.function:
+            return replace(as_rung, claimed=given.get("claimed", as_rung.claimed))
     return Kernel.from_file(what, **given)
+
+
+def product_of_rung(path: Path) -> str:
+    """Return the kernel of a file that computes the product of a rung of several launches; "" for other files."""
+    found = _several_launches(path)
+    return "" if found is None else found[0].function
+
+
+def rung_of_file(path: Path) -> Kernel | None:
+    """Return a rung of several launches with the text of a file that has the rung's kernels; None for other files.
+
+    Raises BadSetting for a file with other kernels than the rung's, another tile or another launch.
+    """
+    found = _several_launches(path)
+    if found is None:
+        return None
+    packaged, own = found
+    if _passes(packaged) != _passes(own):
+        place = Path(os.path.relpath(kernels_dir() / packaged.file))
+        raise BadSetting(
+            f"{own.function} is rung {packaged.name} with other kernels, another tile or another launch: "
+            "its launches share a workspace, so its passes can't be checked one by one. "
+            f"Make the change in {place} and type: worklog check {packaged.name}"
+        )
+    return own
+
+
+def _several_launches(path: Path) -> tuple[Kernel, Kernel] | None:
+    """Return the rung of several launches whose product a file computes, and the rung with this file's text."""
+    source = read_source(path)
+    for packaged in RUNGS:
+        is_named = re.search(rf"\b{packaged.function}\b", source) is not None
+        if not is_named or (packaged.choose is None and len(packaged.launches) == 1):
+            continue
+        headers = tuple(own_headers(source, [str(path.parent), str(kernels_dir())]).items())
+        code = replace(packaged.program, source=source, headers=headers)
+        own = replace(packaged, name=path.stem, code=code, number=None, idea="")
+        defined = own.unit.definition(packaged.function)
+        if defined is not None and defined.is_own and takes_workspace(defined):
+            return packaged, own
+    return None
+
+
+def _passes(kernel: Kernel) -> dict[str, Any]:
+    """Return what the launches of a rung rely on: its kernels with their parameters, and what its header states."""
+    kernels = [function for function in kernel.unit.functions if function.is_kernel]
+    declared = {each.name: ([*each.template], each.parameters) for each in kernels}
+    return {**declared, "": header(kernel.source)}
 
 
 def _in_a_string(file: Path) -> str:
@@ -317,6 +373,10 @@ def at_revision(what: str, revision: str, words: Mapping[str, Any]) -> Kernel:
         if not Path(copy, path.name).exists():
             raise BadSetting(f"{path} isn't in {revision}: give a revision that holds it")
         then = kernel_of(str(Path(copy, path.name)), words)
+    if then.choose is not None or len(then.launches) > 1:
+        raise BadSetting(
+            f"{what} takes several launches: compare two saved runs of it with `worklog compare`"
+        )
     return replace(then, name=f"{path.stem if kernel is None else what}@{revision}")
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from worklog.kernel.nvrtc import is_of_a_library
+from worklog.kernel.folder import text_of_header
+from worklog.kernel.nvrtc import Missing, is_of_a_library
 from worklog.kernel.source import INCLUDE, included, uncommented
 
 MOST_FOLDERS = 200  # to look for a header in
@@ -19,16 +20,24 @@ _LIKELY = ("include", "inc", "common", "src")  # folders to look into first
 _SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".c", ".cc", ".cpp", ".cxx")
 
 
-def folders_of_headers(
-    path: Path, source: str, folders: Sequence[Path]
-) -> tuple[list[Path], list[str]]:
-    """Return folders near a file that have headers which it needs, and what to say about them.
+@dataclass(frozen=True)
+class Headers:
+    """What is known of the headers that a file needs."""
+
+    folders: list[Path]  # that have them
+    remarks: list[str]  # where a header was found
+    ambiguous: list[Missing]  # that several folders have, none of them nearer than another
+
+
+def folders_of_headers(path: Path, source: str, folders: Sequence[Path]) -> Headers:
+    """Return folders near a file that have headers which it needs.
 
     source: the text of the file
     folders: where headers are looked for already
     """
     near: list[Path] = []
     remarks: list[str] = []
+    ambiguous: list[Missing] = []
     done = set[str]()
     waiting = [(source, path.parent)]
     for text, beside in waiting:  # which grows
@@ -39,13 +48,16 @@ def folders_of_headers(
             places = (beside, *folders, *near)
             known = next((place for place in places if (place / header).is_file()), None)
             holders = [known] if known else _holders(path, header)
-            if holders and not known:
-                remarks.append(_remark(header, holders))
-            if len(holders) == 1:
-                near += [] if known else holders
-                found = holders[0] / header
-                waiting.append((_text(found), found.parent))
-    return near, remarks
+            if len(holders) > 1:
+                ambiguous.append(Missing(header, tuple(map(str, holders))))
+            if len(holders) != 1:
+                continue
+            [folder] = holders
+            if known is None:
+                near.append(folder)
+                remarks.append(f"{header}: from {folder}, as by -I {folder}")
+            waiting.append((text_of_header(folder / header), (folder / header).parent))
+    return Headers(near, remarks, ambiguous)
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,7 @@ def programs(path: Path) -> list[Includer]:
 def _includes(file: Path, named: Mapping[str, Sequence[Path]]) -> dict[Path, int]:
     """Return the files that a file includes, and the places where it does."""
     found: dict[Path, int] = {}
-    for match in INCLUDE.finditer(_text(file)):
+    for match in INCLUDE.finditer(text_of_header(file)):
         header = _included_file(file, match[1], named.get(Path(match[1]).name, ()))
         if header is not None:
             found.setdefault(header, match.start())
@@ -99,7 +111,7 @@ def _before(
     while file != target and file not in begun:
         begun.add(file)
         header, place = next((h, at) for h, at in includes[file].items() if h in inside)
-        text = _text(file)[:place]
+        text = text_of_header(file)[:place]
         opened = len(re.findall(r"^[ \t]*#[ \t]*if", text, re.MULTILINE))
         closed = len(re.findall(r"^[ \t]*#[ \t]*endif", text, re.MULTILINE))
         code += text + "#endif\n" * (opened - closed)
@@ -112,13 +124,6 @@ def _before(
 def _is_a_users(header: str) -> bool:
     """Whether a header in <…> may be one of the user's."""
     return header.endswith(_SUFFIXES) and not is_of_a_library(header)
-
-
-def _remark(header: str, places: Sequence[Path]) -> str:
-    """Describe where a header is."""
-    if len(places) == 1:
-        return f"{header}: from {places[0]}, as by -I {places[0]}"
-    return f"{header} is in {' and in '.join(map(str, places))}: give one with -I"
 
 
 def _holders(path: Path, header: str) -> list[Path]:
@@ -175,7 +180,9 @@ def _sources(target: Path) -> list[Path]:
     """Return the files of the repository that may include a file, nearest first."""
     start = target.parent
     found: list[Path] = []
-    for folder in _around(start) if _repository(start) else [start]:
+    # A header's programs are in other folders, also outside of a repository.
+    is_wide = _repository(start) is not None or target.suffix != ".cu"
+    for folder in _around(start) if is_wide else [start]:
         try:
             files = sorted(entry for entry in folder.iterdir() if entry.suffix in _SUFFIXES)
             found += [file for file in files if file.stat().st_size <= MOST_BYTES]
@@ -197,11 +204,3 @@ def _included_file(file: Path, header: str, named: Sequence[Path]) -> Path | Non
     steps = {other: len(Path(os.path.relpath(other, file.parent)).parts) for other in ending}
     nearest = [other for other in ending if steps[other] == min(steps.values())]
     return nearest[0] if len(nearest) == 1 else None
-
-
-def _text(path: Path) -> str:
-    """The text of a header or a source; "" if a user may not read it."""
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError:
-        return ""

@@ -12,9 +12,11 @@ import ctypes
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -237,8 +239,8 @@ def compile_error(program: Program, log: str) -> CompileFailed:
             wheels = "nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
             install = install_command("headers")
             text = f"{header[1]} is missing: it is in the wheels {wheels}; install them with: {install}"
-    if headers := missing(program):
-        text += f"; {' and '.join(headers)} isn't found: give its folder with -I"
+    for absent in missing(program):
+        text += f"; {absent.where}: {absent.advice}"
     lines = program.source.splitlines() if file == name else []
     line = f"    {lines[number - 1].strip()}\n" if 0 < number <= len(lines) else ""
     shown, _, rest = log[error.end() :].partition("\n\n")
@@ -387,10 +389,55 @@ def host_header(text: str, unit: Unit) -> str:
     return _prelude(text, (), unit, standard=False)
 
 
-def missing(program: Program) -> list[str]:
-    """Return the headers that a program was compiled without, because no folder has them."""
-    found = re.findall(rf"^[ \t]*{_MISSING}(.+)$", program.whole, re.MULTILINE)
-    return list(dict.fromkeys(found))
+@dataclass(frozen=True)
+class Missing:
+    """A header that a program is compiled without."""
+
+    name: str  # in #include
+    folders: tuple[str, ...] = ()  # that have it, if it isn't clear which of them is meant
+
+    @property
+    def where(self) -> str:
+        """Where it is."""
+        if self.folders:
+            return f"{self.name} is in {' and in '.join(self.folders)}"
+        return f"{self.name} isn't found"
+
+    @property
+    def advice(self) -> str:
+        """What to give."""
+        if self.folders:
+            return f"give one of them, as in -I {shlex.quote(self.folders[0])}"
+        return "give its folder with -I"
+
+
+def missing(program: Program) -> list[Missing]:
+    """Return the headers that a program was compiled without, because no folder has them, or several do."""
+    lines = re.findall(rf"^[ \t]*{_MISSING}(.+)$", program.whole, re.MULTILINE)
+    found = list[Missing]()
+    for line in dict.fromkeys(lines):
+        name, *folders = line.split("\t")
+        found.append(Missing(name, tuple(folders)))
+    return found
+
+
+def with_folders(program: Program, ambiguous: Sequence[Missing]) -> Program:
+    """Return a program whose messages name the folders of headers that several folders have."""
+    if not ambiguous:
+        return program
+    headers = tuple((name, _with_folders(text, ambiguous)) for name, text in program.headers)
+    return replace(program, source=_with_folders(program.source, ambiguous), headers=headers)
+
+
+def _with_folders(text: str, ambiguous: Sequence[Missing]) -> str:
+    """Return a text with the folders behind the names of missing headers."""
+    known = {_MISSING + header.name: header for header in ambiguous}
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        header = known.get(line.strip())
+        if header is not None:
+            lines[number] = "\t".join((line, *header.folders))
+    return "\n".join(lines)
 
 
 def is_of_nvidia(header: str) -> bool:

@@ -30,7 +30,8 @@ OTHER_NUMBERS = (
 def why_no_product(defined: Definition, unit: Unit) -> str:
     """Return why a kernel computes no product of float matrices, such as "takes 2 pointers"; "" if it may."""
     matrices = list(defined.parameters)
-    if matrices and (matrices[-1].type, matrices[-1].name) == ("void", WORKSPACE):
+    has_workspace = takes_workspace(defined)
+    if has_workspace:
         matrices.pop()
     pointers = [parameter for parameter in matrices if parameter.pointer]
     others = [parameter for parameter in matrices if not parameter.pointer]
@@ -46,6 +47,25 @@ def why_no_product(defined: Definition, unit: Unit) -> str:
             return f"takes {parameter.declaration}"
     if not _adds_up(defined, unit):
         return "no sum in a loop"
+    if has_workspace and not defined.body.has_error:
+        return _part_of_a_product(defined)
+    return ""
+
+
+def takes_workspace(defined: Definition) -> bool:
+    """Return whether the last parameter of a kernel is the address of a workspace."""
+    last = defined.parameters[-1:]
+    return [(parameter.type, parameter.name) for parameter in last] == [("void", WORKSPACE)]
+
+
+def _part_of_a_product(defined: Definition) -> str:
+    """Return what a kernel with a workspace does for another kernel; "" if it may compute a product alone."""
+    *factors, result = [parameter.name for parameter in defined.parameters if parameter.pointer][:3]
+    used = {text_of(name) for name in nodes(defined.body, "identifier")}
+    if result not in used:
+        return "prepares the factors for another kernel"
+    if used.isdisjoint(factors):
+        return "adds parts for another kernel"
     return ""
 
 

@@ -70,7 +70,8 @@ Spans = Sequence[tuple[int, int, str]]  # starts, ends and what is there instead
 class Definition:
     """A function's definition. name: with its namespaces. template: names and default values of its parameters. bounds:
     threads of __launch_bounds__, "" if it has none. body: its node between braces. constants: expressions of the names
-    that its body declares. line: of the source, from 1, where a byte of the tree is; of a header, 0.
+    that its body declares. line: of the source, from 1, where a byte of the tree is; of a header, 0. header: the
+    text of the header that has it; "" for the source.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Definition:
     body: Any
     constants: Mapping[str, str]
     line: Callable[[int], int]
+    header: str
 
     @property
     def is_own(self) -> bool:
@@ -233,6 +235,7 @@ class _Reader:
         self, source: str, define: Sequence[str], headers: Sequence[tuple[str, str]]
     ) -> None:
         texts = [*(text for _, text in headers), source]
+        self.headers = headers
         self.whole, self.starts = "\n".join(texts), [0]
         for text in texts[:-1]:
             self.starts.append(self.starts[-1] + len(text) + 1)
@@ -281,6 +284,11 @@ class _Reader:
         """The line of the source of a place in the text; of a header, 0."""
         place, start = self.code.place(at), self.starts[-1]
         return self.whole.count("\n", start, place) + 1 if place >= start else 0
+
+    def _header(self, at: int) -> str:
+        """The text of the header that has a place in the text; "" for the source."""
+        number = bisect_right(self.starts, self.code.place(at)) - 1
+        return self.headers[number][1] if number < len(self.headers) else ""
 
     def _outside(self, node: Any, scope: tuple[str, ...]) -> None:
         """What a node outside of functions defines."""
@@ -481,6 +489,7 @@ class _Reader:
                 body,
                 names,
                 self._line,
+                self._header(body.start_byte),
             )
         )
 
