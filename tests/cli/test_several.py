@@ -116,9 +116,9 @@ def test_a_file_that_does_not_compile_has_the_compilers_line_and_exits_with_2():
 
 def test_a_header_in_two_folders_is_given_in_the_next_command():
     written("work/a/mine.cu", '#include "side.h"', PLAIN.replace("row >= M", "row >= M * SIDE"))
-    for folder in ("work/inc", "work/include"):
-        Path(folder).mkdir()
-        Path(folder, "side.h").write_text("#define SIDE 1\n", encoding="utf-8")
+    for near in ("work/inc", "work/include"):
+        Path(near).mkdir()
+        Path(near, "side.h").write_text("#define SIDE 1\n", encoding="utf-8")
     result = worklog("check", "work", "--quick")
     assert result.exit_code == 2, result.output
     last = result.stdout.splitlines()[-1]

@@ -40,7 +40,7 @@ from worklog.kernel import Compiled, Kernel, kernels_in, own_kernels
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
 from worklog.kernel.host_calls import launches_in
-from worklog.kernel.source import parts, reduced, text_of, uncommented
+from worklog.kernel.source import declare, nodes, parts, reduced, text_of, uncommented
 from worklog.kernel.unit import read
 from worklog.runner.check import check
 from worklog.runs import documents
@@ -403,6 +403,8 @@ def kernels(folder: Path) -> Iterator[PublicKernel]:
                 host = function_around(bare, len("".join(before))) if other != path else ""
             for other, launch in launches:
                 names = {**units[other].constants, **constants}
+                for declaration in nodes(launch.function.body, "declaration"):
+                    declare(declaration, names)
                 _, _, given = text_of(launch.kernel).partition("<")
                 instance = instance or arguments(
                     reduced(part, names).strip("() ")
