@@ -18,8 +18,8 @@ from worklog.kernel.device import Program
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
-from worklog.limits import LIMITS
 from worklog.problem.gemm import Shape
+from worklog.runs.limits import LIMITS
 
 LAUNCH = (
     "--block",

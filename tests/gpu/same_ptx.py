@@ -15,7 +15,7 @@ import numpy as np
 from worklog.gpu.cuda import CudaKernel
 from worklog.gpu.device import gpu
 from worklog.kernel.device import Program
-from worklog.limits import LIMITS
+from worklog.runs.limits import LIMITS
 
 
 def architecture() -> str:

@@ -17,8 +17,8 @@ from worklog.kernel import source as sources
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.rungs import equal_shares, ragged, ragged_at, split
 from worklog.kernel.source import evaluate
-from worklog.limits import occupancy
 from worklog.problem.gemm import Domain, Shape
+from worklog.runs.limits import occupancy
 
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"
 MOST_CHANGED_LINES = 55

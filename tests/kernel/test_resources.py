@@ -16,7 +16,7 @@ from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import KINDS, Compiled, InstructionMix, shared_widths
-from worklog.limits import LIMITS, occupancy
+from worklog.runs.limits import LIMITS, occupancy
 
 TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE, MASKS = KINDS
 MMA = """float d[4] = {};

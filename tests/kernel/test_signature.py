@@ -698,7 +698,9 @@ def test_launches_through_the_runtime_and_their_shared_memory_are_read():
     unread = bytes_.replace("2 * TILE * sizeof(float)", "n * sizeof(float)").replace(
         "{}", f"{{ {tile} }}", 1
     )
-    with pytest.raises(BadSetting, match=r"give its bytes per block with --shared"):
+    with pytest.raises(
+        BadSetting, match=r"give its bytes .* but for the bytes of its dynamic shared memory: give"
+    ):
         check(Kernel.from_source(unread), Shape.of(8), on="emulated")
 
 

@@ -22,12 +22,12 @@ from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.kernel import memory_counts
 from worklog.lab.readings import Answers, grid_runs
 from worklog.lab.rungs import fetched_ahead
-from worklog.limits import occupancy
 from worklog.peers.exploits import open_exploits
 from worklog.plots import levels_of
 from worklog.runs import CHAPTERS, CUBLAS, Measurement, Run, recorded_run, recordings
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.estimates import median
+from worklog.runs.limits import occupancy
 
 COUNTED, RUN = memory_counts(), recorded_run()
 SIZES = (256, 512, 1024, 2048, 4096)

@@ -17,10 +17,10 @@ from worklog.analysis.inspection import inspect
 from worklog.analysis.prediction import rung_bounds
 from worklog.kernel import Compiled, MainLoop, loop_of, moved_from_l2
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.limits import occupancy
 from worklog.problem import Axis
 from worklog.runner import sweep as tuning
 from worklog.runs import Run, recordings
+from worklog.runs.limits import occupancy
 
 SIZES = (2048, 4096, 8192)
 SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuBLAS")

@@ -300,8 +300,8 @@ def test_a_header_in_a_folder_near_the_file_is_found_and_named(tmp_path, monkeyp
     (tmp_path / "near/other/sides.h").write_text("#define SIDE 8\n", encoding="utf-8")
     several = Kernel.from_file("near/src/mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
     assert (
-        "sides.h is in near/include and in near/other, and is left out: give one of them, as in -I near/include, if the kernel needs it"
-        in several.adapted
+        "sides.h is in near/include and in near/other, and is left out: give one of them, "
+        "as in -I near/include, if the kernel needs it" in several.adapted
     )
 
 

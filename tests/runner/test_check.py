@@ -13,12 +13,12 @@ from click.testing import Result
 from tests.helpers import PLAIN, RACY, TEXTURE, typed
 from tests.lab.waiting import gone
 from tests.runner.conftest import FOREIGN, JOB, mine
+from worklog.emulator.symbols import demangled
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.problem.gemm import Shape
 from worklog.runner.check import Checked, check, check_in_child
-from worklog.symbols import demangled
 
 SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")

@@ -289,6 +289,25 @@ def test_a_solution_may_compute_what_it_launches():
     assert worklog(source, "softmax").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("signed char", -3), ("unsigned char", 200), ("short", -300), ("float", 0.5), ("double", 1e300),
+     ("__half", -2), ("long long", -(2**40)), ("bool", 1)],
+)  # fmt: skip
+def test_a_kernel_gets_the_number_that_the_host_passes(kind, value):
+    """Numbers of all types are recorded with their bits."""
+    launch = SOFTMAX[SOFTMAX.index("  divide<<<") :].partition(";")[0] + ";"
+    right = f"(float)x == (float)({kind})({value})"
+    set_nan = f"__global__ void wrong(float* y, {kind} x) {{ if (!({right})) y[0] = NAN; }}\n"
+    then = f"{launch}\n  wrong<<<1, 1>>>(output, ({kind})({value}));"
+    source = f"#include <cuda_fp16.h>\n{set_nan}" + SOFTMAX.replace(launch, then)
+    assert worklog(source, "softmax").exit_code == 0
+    wrong = source.replace(
+        f"wrong<<<1, 1>>>(output, ({kind})({value}))", f"wrong<<<1, 1>>>(output, ({kind})0)"
+    )
+    assert worklog(wrong, "softmax").exit_code == 1
+
+
 def test_a_variable_of_two_kernels_is_an_error_because_each_has_its_own():
     """Each kernel is loaded by itself."""
     kernels = "".join(

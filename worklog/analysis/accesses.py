@@ -22,8 +22,8 @@ from worklog.emulator import Site
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import ARCH
-from worklog.limits import WARP
 from worklog.problem import Shape
+from worklog.runs.limits import WARP
 
 SECTOR, BANKS = 32, 32  # bytes; of 4 bytes
 MOST = 128  # rows or columns of a matrix that are shown

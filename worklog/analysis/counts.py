@@ -13,8 +13,8 @@ from worklog.emulator import FIRST_ADDRESS, SPACING, Result, Site, launch, plain
 from worklog.emulator import Kernel as Code
 from worklog.kernel import Kernel, Program
 from worklog.kernel.emulated import EmulatedDevice
-from worklog.limits import WARP
 from worklog.problem import Shape
+from worklog.runs.limits import WARP
 
 Lanes = NDArray[np.int64]
 FLOAT = 4  # bytes

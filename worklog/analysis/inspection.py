@@ -17,9 +17,9 @@ from worklog.emulator import Counts, Finding, NotPredictable, load
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import RUNGS, Compiled, Kernel, MainLoop, loop_of, no_sass
 from worklog.kernel.emulated import ARCH, RESOURCES, EmulatedDevice, build
-from worklog.limits import LIMITS, Occupancy, occupancy
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
+from worklog.runs.limits import LIMITS, Occupancy, occupancy
 
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
 TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared with a full run

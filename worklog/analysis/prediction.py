@@ -38,9 +38,9 @@ from worklog.emulator import Kernel as Code
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gpu import device
 from worklog.kernel import LADDER, Kernel, MemoryCounts, emulated, memory_counts
-from worklog.limits import WARP
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu, Run, Table, duration, recorded_run
+from worklog.runs.limits import WARP
 
 SIZE = Shape.of(4096)
 FMA, L1, SHARED, DRAM = "multiply-adds", "L1 lookups", "shared-memory wavefronts", "DRAM reads"

@@ -33,8 +33,8 @@ from worklog.kernel import (
 )
 from worklog.kernel import kernel_of as kernel_as_read
 from worklog.kernel.source import evaluate, filled, parts
-from worklog.limits import MAX_THREADS
 from worklog.problem import Shape
+from worklog.runs.limits import MAX_THREADS
 
 # Of the labels M, N and K; each for tiles that the one before is no multiple of.
 SHORT, LONG, LONGEST = (64, 96, 32), (256, 384, 128), (512, 1024, 256)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from worklog.emulator.ptx import PtxError, UnsupportedInstruction
-from worklog.symbols import demangled
+from worklog.emulator.symbols import demangled
 
 # Functions that the emulator runs itself, and the instruction that stands for a call.
 CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}

@@ -34,7 +34,7 @@ from worklog.emulator.reports import (
     TooLarge,
     total,
 )
-from worklog.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
+from worklog.runs.limits import MAX_THREADS, TOO_MANY_BLOCKS, WARP, occupancy
 
 BUDGET = 1_000_000
 REGISTERS = 65536  # of a multiprocessor
@@ -385,7 +385,9 @@ def _scalar(param: Param, number: int, value: Any) -> bytes:
     if param.type[0] == "f":
         with np.errstate(over="ignore"):
             return bytes(np.float64(value).astype(f"f{param.size}").tobytes())
-    if not isinstance(value, int | np.integer):
+    if param.type == "b8" and isinstance(value, np.floating) and value.nbytes == param.size:
+        return bytes(value.tobytes())  # a structure with the bits of a number, such as __half
+    if not isinstance(value, int | np.integer | np.bool):
         raise BadLaunch(
             f"argument {number} must be an integer (.{param.type}), got {type(value).__name__}"
         )

@@ -25,7 +25,7 @@ from worklog.emulator.ptx import (
 )
 from worklog.emulator.reports import INVALID, BadLaunch
 from worklog.emulator.tensor import fragment
-from worklog.limits import LIMITS
+from worklog.runs.limits import LIMITS
 
 FIRST_PARAM = 1 << 51
 FIRST_FUNCTION = 1 << 50

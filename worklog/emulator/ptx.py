@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from worklog.emulator.isa import HINTS, Row, row_of
 from worklog.emulator.ops import C_TYPES
+from worklog.emulator.symbols import demangled
 from worklog.errors import WorklogError
-from worklog.symbols import demangled
 
 Array = NDArray[Any]
 # What odd operands can raise when code is generated for them, and when it runs.

@@ -37,7 +37,6 @@ from worklog.kernel import (
 )
 from worklog.problem import SGEMM, Domain, Shape, random_inputs
 from worklog.runs import Gpu, Stage, Verdict, failed, passed
-from worklog.symbols import types_of
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
@@ -370,7 +369,9 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
     Raises CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't
     stated.
     """
-    from worklog.kernel import emulated  # here: a measurement doesn't need it
+    # Here: a measurement doesn't need the emulator.
+    from worklog.emulator.symbols import types_of
+    from worklog.kernel import emulated
 
     built: list[tuple[Compiled, str]] = []
     for part in kernel.passes:

@@ -211,10 +211,9 @@ def _of_call(
     """Return the launches that a call makes, and why they can't be told."""
     macros = size_macros(unit, call, places)
     if macros:
-        place = call.node.start_byte
         bare = unit.without(macros)
         calls = [other for other in launches_in(bare) if other.line == call.line]
-        if len(calls) == 1 and place:
+        if len(calls) == 1:
             return _of_call(bare, number, calls[0], places)
     reasons = list[str]()
     if len(places) == len(SIZES) - 1:

@@ -7,6 +7,7 @@ what it got. Sizes that the kernel takes are inputs: variables of the function t
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +15,12 @@ from typing import Any
 from worklog.kernel.host_calls import Call, Way, base_name, last_name, launch_at, uncast
 from worklog.kernel.host_slice import How, Slice, Slicer, edited, rendered
 from worklog.kernel.source import blank, nodes, text_of
-from worklog.kernel.unit import NAMESPACES, RECORDS, Definition, Unit
+from worklog.kernel.unit import NAMESPACES, RECORDS, Definition, Piece, Unit
 from worklog.problem import Parameter
 
 LINES = "source"  # the name in messages of what is in the source, and no header
-FIRST = "worklog_first"  # the name of the function that begins the way
-ENTRY = "worklog_host"
-ENTRY_CODE = f"""extern "C" __global__ void {ENTRY}(
-    const long long* inputs, int count, worklog::Record* records, unsigned* launches, int most) {{
-  worklog::begin(inputs, count, records, launches, most);
-  {FIRST}();
-}}
-"""
+FIRST = "worklog_first"  # the function that begins the way, which launcher.cuh calls
+ENTRY = "worklog_host"  # the kernel of launcher.cuh
 STAND_INS = 1 << 60  # addresses of no memory
 SPACING = 1 << 40  # between them
 _FLOATS = ("float32", "float64")
@@ -35,7 +30,7 @@ _FLOATS = ("float32", "float64")
 class HostProgram:
     """Code to compile and run.
 
-    text: defines the kernel ENTRY
+    text: defines the function FIRST, behind launcher.cuh
     places: of each input, those of the kernel's parameters that take it
     """
 
@@ -64,7 +59,7 @@ def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostPro
         needed |= kept.needed
     code, own = _first_function(first, beginning)
     text = _assembled(unit, needed | own, bodies, _codes(way.launch.function, way.inputs[-1]))
-    return HostProgram("\n".join((text, code, ENTRY_CODE)), way.places), ""
+    return HostProgram(f"{text}\n{code}\n", way.places), ""
 
 
 def _sliced(
@@ -119,8 +114,8 @@ def whole_program(unit: Unit, function: Definition) -> HostProgram:
         else:
             passed.append(f"({parameter.type}){bits}")
     text = _assembled(unit, {last_name(function.name)}, {}, {})
-    call = f"inline void {FIRST}() {{ {function.name}({', '.join(passed)}); }}"
-    return HostProgram("\n".join((text, call, ENTRY_CODE)))
+    call = f"void {FIRST}() {{ {function.name}({', '.join(passed)}); }}"
+    return HostProgram(f"{text}\n{call}\n")
 
 
 def _default(function: Definition, name: str) -> str:
@@ -178,7 +173,8 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
 def _first_function(function: Definition, body: str) -> tuple[str, set[str]]:
     """Return the code that defines FIRST where the function is that it stands for, and names that it needs.
 
-    A method's stands in a class that inherits from the method's: it can use what is static.
+    The code stands in a class; that of a method in one that inherits from the method's, so that it can use what is
+    static there.
     """
     namespaces = list[str]()
     record = ""
@@ -190,15 +186,13 @@ def _first_function(function: Definition, body: str) -> tuple[str, set[str]]:
         elif outer.type in RECORDS:
             record = f"{name}::{record}" if record else name
         outer = outer.parent
-    code = f"inline void {FIRST}() {body}"
-    if record:
-        method = f"struct {FIRST}_scope : {record} {{ static void run() {body} }};"
-        code = f"{method}\ninline void {FIRST}() {{ {FIRST}_scope::run(); }}"
+    outer_class = f" : {record}" if record else ""
+    code = f"struct {FIRST}_scope{outer_class} {{ static void {FIRST}_body() {body} }};"
     for name in reversed(namespaces):
         code = f"namespace {name} {{\n{code}\n}}"
-    named = "::".join(filter(None, namespaces))
+    scope = "".join(f"{name}::" for name in namespaces if name)
     needed = {*record.split("::")} - {""}
-    return code + (f"\nusing {named}::{FIRST};" if named else ""), needed
+    return f"{code}\nvoid {FIRST}() {{ {scope}{FIRST}_scope::{FIRST}_body(); }}", needed
 
 
 def _is_type(function: Definition, name: str) -> bool:
@@ -275,37 +269,16 @@ def _assembled(
     """Return the unit's text with what is needed, and with kernels that record their launch.
 
     bodies: code of functions, by the place of their body
-    codes: of global names that are inputs
+    codes: of variables that are inputs; of these, the global ones are no longer defined
     """
     text = " " * unit.root.start_byte + unit.root.text.decode()
-    kernels = {
-        function.body.start_byte: (number, function)
-        for number, function in enumerate(unit.functions)
-        if function.is_kernel
-    }
     functions = {function.body.start_byte: function for function in unit.functions}
+    numbers = {function.body.start_byte: n for n, function in enumerate(unit.functions)}
+    # Of kernels and of sliced functions, only what is before the body.
+    heads = {start for start in functions if functions[start].is_kernel or start in bodies}
+    pieces = {piece.span[0]: piece for piece in unit.pieces}
+    kept = _needed_pieces(text, pieces, needed, heads)
     edits = list[tuple[int, int, str]]()
-    own_words = dict[int, set[str]]()
-    pieces = dict[int, Any]()
-    for piece in unit.pieces:
-        inner = [start for start in functions if piece.span[0] <= start < piece.span[1]]
-        pieces[piece.span[0]] = piece
-        words = {*piece.mentions}
-        if (len(inner) == 1 and inner[0] in kernels) or (len(inner) == 1 and inner[0] in bodies):
-            words = {*re.findall(r"\w+", text[piece.span[0] : inner[0]])}
-        own_words[piece.span[0]] = words
-    kept = set[int]()
-    waiting = {*needed}
-    names = set[str]()
-    while waiting:
-        name = waiting.pop()
-        names.add(name)
-        for start, piece in pieces.items():
-            is_using = piece.operands is not None and not piece.names
-            is_of_device = not piece.mentions.isdisjoint(NAMESPACES)
-            if start not in kept and (name in piece.names or (is_using and not is_of_device)):
-                kept.add(start)
-                waiting |= own_words[start] - names
     for start, piece in pieces.items():
         first, last = piece.span
         if start not in kept or (piece.names and piece.names <= {*codes}):
@@ -316,15 +289,50 @@ def _assembled(
         if any(first <= start < last for first, last, _ in edits):
             continue
         body = function.body
-        if start in kernels:
-            number, _ = kernels[start]
-            edits.append((start, body.end_byte, _recording(function, number)))
+        if function.is_kernel:
+            edits.append((start, body.end_byte, _recording(function, numbers[start])))
             edits += _without_bounds(function)
         elif start in bodies:
             edits.append((start, body.end_byte, _returning(function, bodies[start])))
         else:
             edits.append((start, body.end_byte, _with_lines(function, codes)))
     return re.sub(r"\b__global__\b", "__device__", edited(text, 0, edits))
+
+
+def _needed_pieces(
+    text: str, pieces: Mapping[int, Piece], needed: Set[str], heads: Set[int]
+) -> set[int]:
+    """Return the places of the pieces that define what is needed, and what these need in turn.
+
+    pieces: by their place in the text
+    needed: names
+    heads: places of bodies that don't count
+    """
+    waiting = {*needed}
+    defining = defaultdict[str, list[int]](list)
+    for start, piece in pieces.items():
+        for name in piece.names:
+            defining[name].append(start)
+    kept = set[int]()
+    for start, piece in pieces.items():
+        is_using = piece.operands is not None and not piece.names
+        if is_using and piece.mentions.isdisjoint(NAMESPACES):
+            kept.add(start)
+            waiting |= piece.mentions
+    names = set[str]()
+    while waiting:
+        name = waiting.pop()
+        names.add(name)
+        for start in defining[name]:
+            if start in kept:
+                continue
+            kept.add(start)
+            inside = [place for place in heads if start <= place < pieces[start].span[1]]
+            words = {*pieces[start].mentions}
+            if len(inside) == 1:
+                words = {*re.findall(r"\w+", text[start : inside[0]])}
+            waiting |= words - names
+    return kept
 
 
 def _with_lines(function: Definition, codes: Mapping[str, str]) -> str:

@@ -32,17 +32,18 @@ class How:
     has_shared: bool = True
 
 
-@dataclass
+@dataclass(frozen=True)
 class Slice:
     """What is kept of a function for one call in it.
 
-    text: of its body, without what stands for inputs
-    needed: names that the text uses and doesn't define
+    text: of its body, with code in place of inputs
+    needed: names that the text uses
+    fields: of these, those of structures, such as dims.y
     """
 
     text: str
     needed: set[str]
-    fields: set[str]  # such as dims.y, of what it uses
+    fields: set[str]
 
 
 @dataclass
@@ -50,18 +51,21 @@ class Slicer:
     """Keeps what a call depends on.
 
     inputs: names, each with the code that stands for it
-    arguments: of the call, those that are kept as they are, and the others' code
+    is_first: whether the call's function begins the way
+    replaced: code of arguments that a launch doesn't depend on, by their place
+    needed, fields: as of a Slice, so far
+    needed_without: what is needed if no branch is kept
     """
 
     unit: Unit
     call: Call
     inputs: Mapping[str, str]
     how: How
-    is_first: bool  # whether the function begins the way
-    replaced: Mapping[int, str] = field(default_factory=dict)  # code of arguments, by their place
+    is_first: bool
+    replaced: Mapping[int, str]
     needed: set[str] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
-    needed_without: set[str] = field(default_factory=set)  # needed, if no branch is kept
+    needed_without: set[str] = field(default_factory=set)
 
     def sliced(self) -> Slice:
         """Return what is kept of the function that the call is in."""

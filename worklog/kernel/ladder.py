@@ -29,9 +29,9 @@ from worklog.kernel.nvrtc import own_headers
 from worklog.kernel.product import takes_workspace
 from worklog.kernel.rungs import ANY_SHAPE, FP32, LADDER, TENSOR, any_shape
 from worklog.kernel.source import kernels_dir, read_source
-from worklog.limits import WARP
 from worklog.problem import Shape
 from worklog.runs import BadRunFile, Bar, Table, git, recordings
+from worklog.runs.limits import WARP
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.
 BEST = replace(any_shape(ANY_SHAPE.template), choose=choose, rules="A, B, C % 16 bytes")

@@ -101,28 +101,16 @@ __device__ T input(int number) {
   return (T)all_inputs[(unsigned long long)blockIdx.x * inputs_of_a_run + number];
 }
 
-__device__ inline unsigned long long word(bool value) { return value; }
-__device__ inline unsigned long long word(char value) { return value; }
-__device__ inline unsigned long long word(short value) { return value; }
-__device__ inline unsigned long long word(unsigned short value) { return value; }
+// The bits of an argument; those of a negative integer are a negative number of 64 bits.
 __device__ inline unsigned long long word(int value) { return (long long)value; }
-__device__ inline unsigned long long word(unsigned value) { return value; }
-__device__ inline unsigned long long word(long value) { return value; }
-__device__ inline unsigned long long word(unsigned long value) { return value; }
-__device__ inline unsigned long long word(long long value) { return value; }
-__device__ inline unsigned long long word(unsigned long long value) { return value; }
-__device__ inline unsigned long long word(float value) { return __float_as_uint(value); }
-__device__ inline unsigned long long word(double value) { return __double_as_longlong(value); }
 template <typename T>
-__device__ unsigned long long word(T* value) {
-  return (unsigned long long)value;
-}
-template <typename T>
-__device__ unsigned long long word(const T&) {
-  return 0;
+__device__ unsigned long long word(const T& value) {
+  unsigned long long bits = 0;
+  if constexpr (sizeof(T) <= sizeof bits) memcpy(&bits, &value, sizeof value);
+  return bits;
 }
 
-// The numbers of types, as in launcher.py.
+// The numbers of types, as in host_launches.py.
 template <typename T> struct Kind { static constexpr int number = 0; };
 template <> struct Kind<float> { static constexpr int number = 1; };
 template <> struct Kind<double> { static constexpr int number = 2; };
@@ -215,3 +203,12 @@ __device__ cudaError_t by_config_and_addresses(const cudaLaunchConfig_t* config,
 }
 
 }  // namespace worklog
+
+// What a program runs: it is defined behind the host code.
+void worklog_first();
+
+extern "C" __global__ void worklog_host(const long long* inputs, int count,
+                                        worklog::Record* records, unsigned* launches, int most) {
+  worklog::begin(inputs, count, records, launches, most);
+  worklog_first();
+}

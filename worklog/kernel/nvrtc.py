@@ -28,7 +28,6 @@ from worklog.kernel.disk_cache import cached
 from worklog.kernel.resources import Compiled, shared_widths
 from worklog.kernel.source import INCLUDE, LINE, blank, included, needs_sm_90a, uncommented
 from worklog.kernel.unit import FOR_NVRTC, Spans, Unit, read
-from worklog.symbols import demangled
 
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
 CACHES_SINCE = (12, 9)  # earlier versions keep nothing, and don't know the option
@@ -103,6 +102,8 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
         re.DOTALL,
     )
     if report is None:
+        from worklog.emulator.symbols import demangled  # here: only messages need the emulator
+
         raise CompileFailed(f"ptxas' report does not describe {demangled(symbol)}:\n{log.strip()}")
     stack, stores, loads, registers, shared = (int(number or 0) for number in report.groups())
     used, widths = (registers, stack, stores, loads, shared), shared_widths(cubin, symbol)
@@ -212,7 +213,11 @@ def compile_error(program: Program, log: str) -> CompileFailed:
 
     NVRTC compiles the entry's name on an extra line after the source; an error there is about the entry.
     """
-    name, entry, log = program.name, program.entry, demangled(log).strip()
+    from worklog.emulator.symbols import demangled  # here: only messages need the emulator
+
+    name = program.name
+    entry = program.entry
+    log = demangled(log).strip()
     error = re.search(
         r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$",
         log,

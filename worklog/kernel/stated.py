@@ -143,7 +143,7 @@ def _labelled(
         block.pop()
     origin = host
     if launch.shared is None:
-        origin += ", but for its dynamic shared memory, which depends on the sizes: give --shared"
+        origin += ", but for the bytes of its dynamic shared memory: give --shared"
     rules = list[str]()
     for rule in launch.rules:
         variable, _, rest = rule.partition(" ")

@@ -30,7 +30,6 @@ from worklog.kernel import (
     rung,
     source_changed,
 )
-from worklog.limits import LIMITS, occupancy
 from worklog.problem import Shape
 from worklog.runner.measure import pairs, results
 from worklog.runs import (
@@ -46,6 +45,7 @@ from worklog.runs import (
     recordings,
     same_card,
 )
+from worklog.runs.limits import LIMITS, occupancy
 
 SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"
