@@ -448,3 +448,28 @@ def test_a_launch_is_found_for_a_kernel_that_takes_two_sizes():
     kernel = found(source, domain="M % 32 == 0, N % 32 == 0")
     assert kernel.arguments == ("C", "A", "B", "K", "N") and passes(kernel)
     assert kernel.grid == "(N + 31) / 32, (M + 31) / 32"
+
+
+FACTORS = """template <typename T, int SIDE>
+__global__ void product(int rows, int columns, int inner, T {0}, const T* A, const T* B, T {1}, T* C) {{
+  int row = blockIdx.y * SIDE + threadIdx.y, col = blockIdx.x * SIDE + threadIdx.x;
+  if (row >= rows || col >= columns) return;
+  T sum = 0;
+  for (int i = 0; i < inner; ++i) sum += A[row * inner + i] * B[i * columns + col];
+  C[row * columns + col] = {0} * sum + {1} * C[row * columns + col];
+}}
+template <typename T>
+void run(int m, int n, int k, const T* {0}, const T* a, const T* b, const T* {1}, T* c) {{
+  dim3 t(16, 16), g((n + 15) / 16, (m + 15) / 16);
+  product<T, 16><<<g, t>>>(m, n, k, *{0}, a, b, *{1}, c);
+}}
+template void run<float>(int, int, int, const float*, const float*, const float*, const float*, float*);
+"""
+
+
+@pytest.mark.parametrize("names", [("alpha", "beta"), ("first", "second")])
+def test_factors_of_a_templates_type_are_found(names):
+    kernel = found(FACTORS.format(*names))
+    assert ",".join(kernel.arguments) == "M,N,K,alpha,A,B,beta,C"
+    assert (kernel.entry, kernel.grid) == ("product<float, 16>", "(N + 15) / 16, (M + 15) / 16")
+    assert passes(kernel)

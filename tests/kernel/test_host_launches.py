@@ -106,6 +106,10 @@ def test_of_a_main_only_what_leads_to_the_launch_is_run():
         # one of several kernels, by a number of the command line
         """void f(int which, int M, int N, int K) { switch (which) { case 1: other(M); break; case 2:
         gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(A, B, C, M, N, K); break; } }""",
+        # a factor by its address, and pointers that nothing else points to
+        """void f(int M, int N, int K, const float* scale, float* __restrict__ a) {
+        if (*scale == 7.0f) return;
+        gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(a, B, C, M, N, K); }""",
         # through the runtime
         """void f(int M, int N, int K) { void* all[] = {&A, &B, &C, &M, &N, &K}; dim3 t(16, 16);
         cudaLaunchKernel((const void*)gemm, dim3((N + 15) / 16, (M + 15) / 16), t, all, 0, 0); }""",

@@ -766,8 +766,8 @@ def test_a_template_without_arguments_names_the_instances_that_the_host_code_lau
             "(the host code launches gemm<16, 1> and gemm<32, 1>)",
         ),
         (
-            template + "void f() { gemm<16><<<1, 2>>>(1); }",
-            "name an instance with --entry 'gemm<16, 1>'",
+            "template <typename T, int SIDE> __global__ void gemm(int M) {}\n",
+            "gemm is a template of T, SIDE: give a value of each, as in --entry 'gemm<float, 32>'",
         ),
     ):
         made = Kernel.from_source(source)
@@ -775,6 +775,12 @@ def test_a_template_without_arguments_names_the_instances_that_the_host_code_lau
             with pytest.raises(BadSetting, match=re.escape(said)):
                 require()
     Kernel.from_source(template, entry="gemm<16>").require_instance()
+
+
+def test_the_only_instance_that_the_host_code_launches_is_the_kernel():
+    template = "template <int SIDE, int N = 1> __global__ void gemm(int M) {}\n"
+    made = Kernel.from_source(template + "void f() { gemm<16><<<1, 2>>>(1); }")
+    assert made.entry == "gemm<16, 1>"
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,8 @@ def checked(public: PublicKernel) -> Checked:
         return Checked(LEFT_OUT, "launched for half")
     stated = {} if len(entries) == 1 else {"entry": name}
     if name not in entries and len(entries) > 1:
-        stated = {"entry": public.entry}
+        launched = next(entry for entry in entries if entry.partition("<")[0] == name)
+        stated = {"entry": public.entry if "<" in public.entry else launched}
     options: dict[str, str] = {}
     done = verdict_of(path, stated)
     for _ in range(MOST_MESSAGES):

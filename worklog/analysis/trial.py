@@ -351,7 +351,11 @@ def _labelings(kernel: Kernel) -> Iterator[Labels]:
         return
     declared = kernel.definition.parameters
     integers = [place for place, p in enumerate(declared) if "int" in p.dtype and not p.pointer]
-    floats = [place for place, p in enumerate(declared) if p.dtype == "float32" and not p.pointer]
+    floats = [
+        place
+        for place, p in enumerate(declared)
+        if not p.pointer and (p.dtype == "float32" or p.type in kernel.definition.template)
+    ]
     labels = [name if place in integers else "" for place, name in enumerate(named(declared))]
     open_places = [place for place in integers if not labels[place]]
     passed = kernel.passed(labels)
@@ -575,7 +579,7 @@ class _Trial:
                 before.append(drawn)
                 buffers.append(buffer)
                 arguments.append(buffer)
-            elif parameter.dtype == "float32":
+            elif label == FLOAT:
                 arguments.append(np.float32(next(scalars)))
             else:
                 value = evaluate(label, lengths)

@@ -224,7 +224,7 @@ def _of_call(
                 return launches, ""
         reasons.clear()
     launches = _on_ways(ways_to(unit, call, places), unit, number, reasons)
-    return launches, reasons[0] if reasons and not launches else ""
+    return launches, reasons[-1] if reasons and not launches else ""
 
 
 def _on_ways(ways: Sequence[Way], unit: Unit, number: int, reasons: list[str]) -> list[HostLaunch]:

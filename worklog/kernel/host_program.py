@@ -157,8 +157,7 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
         if parameter.name in _launched_by(function):
             return "", f"the launch depends on {parameter.declaration}, of {function.name}"
         if parameter.pointer:
-            kind = parameter.type.rstrip("&")
-            declared.append(f"auto {parameter.name} = ({kind}*){stand_in(place)}ull;")
+            declared.append(f"auto {parameter.name} = {_address(parameter, template, place)};")
         elif _default(function, parameter.name):
             default = _default(function, parameter.name)
             declared.append(f"auto {parameter.name} = {default};")
@@ -227,7 +226,7 @@ def _stand_ins(unit: Unit, call: Call, callee: Definition) -> dict[int, str]:
         if parameter.name in launched or base_name(uncast(call.arguments[place])) in functions:
             continue
         if parameter.pointer:
-            codes[place] = _address(parameter, callee, place)
+            codes[place] = _address(parameter, callee.template, place, "float")
         elif parameter.dtype in _FLOATS:
             codes[place] = "1.0f"
     return codes
@@ -248,10 +247,18 @@ def _launched_by(function: Definition) -> set[str]:
     return names - numbers
 
 
-def _address(parameter: Parameter, function: Definition, place: int) -> str:
-    """Return code for an address that a function may get."""
-    words = {*re.findall(r"\w+", parameter.type)}
-    kind = "float" if not words.isdisjoint(function.template) else parameter.type.rstrip("&")
+def _address(parameter: Parameter, template: Mapping[str, str], place: int, other: str = "") -> str:
+    """Return code for an address that a function may get. Floats, such as alpha, can be read there.
+
+    template: parameters of the function's template
+    other: the type that stands for one of these
+    """
+    kind = parameter.type.rstrip("&")
+    is_of_template = not template.keys().isdisjoint(re.findall(r"\w+", kind))
+    if is_of_template and other:
+        kind = other
+    if is_of_template or parameter.dtype in _FLOATS:
+        return f"({kind}*)&worklog::memory"
     return f"({kind}*){stand_in(place)}ull"
 
 

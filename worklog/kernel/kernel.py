@@ -282,8 +282,12 @@ class Kernel:
         pointed = {parameter.type for parameter in defined.parameters if parameter.pointer}
         if not instance and not template and {*defined.template} <= pointed:
             instance = ", ".join("float" for _ in defined.template)  # which the gate passes
-        if not instance and not template and not stated.instances(function, defined, unit):
-            instance = stated.instantiated(defined, unit)
+        if not instance and not template:
+            launched = stated.instances(function, defined, unit)
+            if len(launched) == 1:
+                instance = launched[0].removeprefix(f"{function}<").removesuffix(">")
+            elif not launched:
+                instance = stated.instantiated(defined, unit)
         adapted, unread = [], list[str]()
         is_unclear = False
         if front[0]:

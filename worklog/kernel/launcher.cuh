@@ -87,6 +87,9 @@ __device__ Record* all_records;
 __device__ unsigned* launches;
 __device__ int inputs_of_a_run, most_launches;
 
+// Where a host function's float pointers point: the bits there don't matter for a launch.
+__device__ double memory;
+
 __device__ inline void begin(const long long* inputs, int count, Record* records, unsigned* counts,
                              int most) {
   all_inputs = inputs;
@@ -106,7 +109,7 @@ __device__ inline unsigned long long word(int value) { return (long long)value; 
 template <typename T>
 __device__ unsigned long long word(const T& value) {
   unsigned long long bits = 0;
-  if constexpr (sizeof(T) <= sizeof bits) memcpy(&bits, &value, sizeof value);
+  if constexpr (sizeof(T) <= sizeof bits) memcpy(&bits, (const void*)&value, sizeof value);
   return bits;
 }
 

@@ -9,6 +9,7 @@ from itertools import chain
 
 from worklog.errors import BadSetting
 from worklog.kernel.host_launches import HostCode, HostLaunch, host_code
+from worklog.kernel.host_program import template_types
 from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import named, size_of
 from worklog.kernel.source import filled, parts
@@ -188,7 +189,8 @@ def unbound(function: str, defined: Definition, unit: Unit) -> str:
     about = f"{function} is a template of {', '.join(defined.template)}"
     known = instances(function, defined, unit)
     if known:
-        others = f" (the host code launches {' and '.join(known)})" if len(known) > 1 else ""
-        return f"{about}: name an instance with --entry '{known[0]}'{others}"
-    example = ", ".join("32" for _ in defined.template)
+        others = f"the host code launches {' and '.join(known)}"
+        return f"{about}: name an instance with --entry '{known[0]}' ({others})"
+    kinds = template_types(defined)
+    example = ", ".join("float" if kind == "typename" else "32" for kind in kinds)
     return f"{about}: give a value of each, as in --entry '{function}<{example}>'"
