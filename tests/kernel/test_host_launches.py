@@ -110,6 +110,10 @@ def test_of_a_main_only_what_leads_to_the_launch_is_run():
         """void f(int M, int N, int K, const float* scale, float* __restrict__ a) {
         if (*scale == 7.0f) return;
         gemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(a, B, C, M, N, K); }""",
+        # a constant of a class that is named like a size
+        """struct Tile { static constexpr int M = 16; static constexpr int N = 16; };
+        void f(int M, int N, int K) { dim3 t(Tile::N, Tile::M);
+        gemm<<<dim3((N + Tile::N - 1) / Tile::N, (M + Tile::M - 1) / Tile::M), t>>>(A, B, C, M, N, K); }""",
         # through the runtime
         """void f(int M, int N, int K) { void* all[] = {&A, &B, &C, &M, &N, &K}; dim3 t(16, 16);
         cudaLaunchKernel((const void*)gemm, dim3((N + 15) / 16, (M + 15) / 16), t, all, 0, 0); }""",

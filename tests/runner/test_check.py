@@ -40,6 +40,11 @@ TILES = PLAIN.replace(
     "if (row >= M || col >= N) return;", ""
 )  # outside its domain, it would write past C
 ON_TILES = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
+BY_TILES = """
+void run(int M, int N, int K, float alpha, float* A, float* B, float beta, float* C) {
+  mine<<<dim3(N / 16, M / 8), dim3(16, 8)>>>(M, N, K, alpha, A, B, beta, C);
+}
+"""
 TURNED = ("--grid", "(M + 7) // 8, (N + 15) // 16", "--block", "16,8")
 TEXTURED = PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc")
 BY_COLUMNS = (
@@ -99,6 +104,14 @@ SEVERAL = f"{PLAIN}\ntemplate <int>\n{PLAIN.replace('mine', 'other')}"
             ("--grid", "(M + 31) / 32, (M + 31) / 32", "--block", "32,32"),
             1,
             "· at a small square shape, mine is right",
+        ),
+        # It takes whole tiles along K, and has a mistake for long K: nothing is in place of another.
+        (
+            TILES.replace("k < K;", "k < (K + 15) / 16 * 16;").replace("= 0.0f;", "= K > 60;")
+            + BY_TILES,
+            (),
+            1,
+            r"^failed at launch(?!(.|\n)*(exchanged|square))",
         ),
         (
             TILES.replace("A[row * K", "A[1 + row * K"),

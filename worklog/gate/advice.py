@@ -127,8 +127,8 @@ def _advice(
             return
     m, n = _tile(kernel)
     domain = kernel.domain
-    if is_open and not domain.square:
-        domain = replace(domain, m=m, n=n, k=max(m, n))
+    if not domain.square:  # whole tiles along K, too: a square shape has them
+        domain = replace(domain, m=m, n=n, k=math.lcm(domain.k, m, n))
     if not reaches_outside or _is_right_at(_few(domain), subject, memory):
         return
     axes = parts(kernel.grid)

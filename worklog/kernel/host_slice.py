@@ -277,6 +277,8 @@ def rendered(node: Any, function: Definition, inputs: Mapping[str, str]) -> str:
     waiting = [node]
     while waiting:
         inner = waiting.pop()
+        if inner.type == "qualified_identifier" and not [*nodes(inner, "template_argument_list")]:
+            continue  # a name in a class or a namespace is no variable of the function
         text = text_of(inner) if inner.type in _VARIABLES else ""
         if text in inputs and not _is_declared(inner):
             edits.append((inner.start_byte, inner.end_byte, inputs[text]))
