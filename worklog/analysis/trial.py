@@ -45,6 +45,8 @@ SPREAD = 16  # rows of C that are compared before all of it is
 LEAST_SHARE = 0.2  # of C that must be right for an order to be named
 MOST_LAUNCHES = 60
 MOST_SHORT = 40  # of these, at the SHORT lengths
+MOST_DOUBLINGS = 4  # of a tile, along each axis
+ROUNDED_UP = re.compile(r"\((\w+) \+ \d+\) / (\d+)")
 MOST_INSTRUCTIONS = 5e7  # of warps, in all launches: some seconds
 MOST_TO_VERIFY = 1e7  # of these, in a launch that verifies an order
 BLOCKS = ("32, 32", "16, 16", "256", "128", "32, 8", "8, 32", "64", "1024", "512", "8, 8")
@@ -327,12 +329,39 @@ def _search_launch(
     for tile, candidate in chain.from_iterable(_searched(kernel, way) for way in labelings):
         (short if tile <= SHORT[-1] else long).append(candidate)
     found = trial.search(short, [SHORT], MOST_SHORT)
+    if (found is None or not found.is_product) and not is_quick:
+        found = trial.search(long, [LONG]) or found
     if found is None or not found.is_product:
-        return found if is_quick else trial.search(long, [LONG]) or found
+        return found
     # A kernel with guards takes more blocks than it needs: its tile may be larger.
-    block = found.candidate.launch.block
-    larger = trial.search([c for c in long if c.launch.block == block], [LONG])
-    return larger if larger is not None and larger.is_product else found
+    if kernel.launch.grid:
+        return found
+    return _with_fewest_blocks(found, trial)
+
+
+def _with_fewest_blocks(found: Found, trial: _Trial) -> Found:
+    """Return a launch that was found with the largest tile along each axis that still gives the product."""
+    for axis in (0, 1):
+        for _ in range(MOST_DOUBLINGS):
+            launch = found.candidate.launch
+            grid = parts(launch.grid)
+            size, tile = ROUNDED_UP.fullmatch(grid[axis]).groups()
+            grid[axis] = _rounded_up(size, 2 * int(tile))
+            candidate = replace(
+                found.candidate,
+                launch=replace(launch, grid=", ".join(grid)),
+                roles=found.order.roles,
+            )
+            wider = trial.search([candidate], [LONG])
+            if wider is None or not wider.is_product:
+                break
+            found = replace(found, candidate=replace(candidate, roles=found.candidate.roles))
+    return found
+
+
+def _rounded_up(size: str, tile: int) -> str:
+    """Return the number of tiles that cover a size."""
+    return f"({size} + {tile - 1}) / {tile}"
 
 
 def _text(launch: Launch) -> str:
@@ -468,7 +497,7 @@ def _searched(kernel: Kernel, labels: Labels) -> Iterator[tuple[int, Candidate]]
         # From the largest: a kernel with guards takes more blocks than it needs, too.
         tiles = dict.fromkeys([*usual, *((side, side) for side in sides), own])
         for (wide, high), (x, y) in product(tiles, axes):
-            grid = f"({x} + {wide - 1}) / {wide}, ({y} + {high - 1}) / {high}"
+            grid = f"{_rounded_up(x, wide)}, {_rounded_up(y, high)}"
             if kernel.launch.grid:
                 grid = kernel.launch.grid
             launch = replace(kernel.launch, grid=grid, block=block)

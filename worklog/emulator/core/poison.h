@@ -18,7 +18,7 @@ static void set_poison(Warp *w, int32_t offset, uint32_t lanes, uint32_t bad, in
   if (offset == NONE || (!bad && !w->poisoned)) return;
   Poison *poison = poison_of(w, offset);
   poison->lanes = (poison->lanes & ~lanes) | bad;
-  if (bad) poison->pc = cause, poison->computed = 0, w->poisoned = 1;
+  if (bad) poison->pc = cause, w->poisoned = 1;
 }
 
 /* An instruction uses an operand. */
@@ -41,14 +41,13 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   int computes = i->kind == ALU;
   const int32_t operands[4] = {i->a, i->b, i->c, computes ? i->site : NONE};
   uint32_t passed[4] = {0}, bad = 0;
-  int32_t cause = NONE, computed = i->copies != COPIES && i->copies != SELECTION;
+  int32_t cause = NONE;
   for (int k = 0; k < 4; k++) {
     if (!(poisoned(w, operands[k]) & mask)) continue;
     const Poison *own = poison_of(w, operands[k]);
     if ((i->copies == COPIES && !k) || (computes && l->code[own->pc].kind != WGMMA)) {
       passed[k] = own->lanes & mask;
       cause = own->pc > cause ? own->pc : cause;
-      computed |= own->computed;
     } else {
       use(l, b, w, pc, operands[k], mask);
     }
@@ -65,14 +64,13 @@ static void check_poison(Launch *l, Block *b, Warp *w, int32_t pc, const Instruc
   }
   if (i->kind == ACCESS) {
     const Site *s = &l->sites[i->site];
-    int own = s->op == STORE && (s->space == SHARED || s->space == LOCAL); /* which a copy leaves unwritten */
-    for (int k = 0; k < 4 && s->op != LOAD; k++)
-      if (s->values[k] != NONE && !(own && !poison_of(w, s->values[k])->computed)) use(l, b, w, pc, s->values[k], mask);
+    int own = s->op == STORE && (s->space == SHARED || s->space == LOCAL); /* which it leaves unwritten */
+    for (int k = 0; k < 4 && s->op != LOAD && !own; k++)
+      if (s->values[k] != NONE) use(l, b, w, pc, s->values[k], mask);
     for (int k = 0; k < s->count && s->op != STORE; k++)
       set_poison(w, s->op == LOAD ? s->values[k] : s->results[k], mask, 0, NONE);
   }
   set_poison(w, i->d, mask, bad, cause);
-  if (bad && i->d != NONE) poison_of(w, i->d)->computed = computed;
 }
 
 #endif

@@ -40,7 +40,7 @@ typedef struct Frame Frame; /* of a call: see calls.h */
 
 typedef struct { /* lanes of a register whose values must not be used, and the instruction that gave them */
   uint32_t lanes;
-  int32_t pc, computed; /* 0: a copy of it */
+  int32_t pc;
 } Poison;
 
 typedef struct {

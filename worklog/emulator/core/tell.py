@@ -55,7 +55,7 @@ WORDS = {
     "MISALIGNED global": ("misaligned", "{verb} {width} bytes {name}: the address is not a multiple of {width}"),
     "READ_ONLY": ("read-only", "{verb} {width} bytes {name}, which is read-only"),
     "OUTSIDE_ARRAY": ("{space}-out-of-bounds", "{verb} at byte {value} of {array}, which has {array_size} bytes"),
-    "UNINITIALISED": ("uninitialised-shared", f"reads {{array}} before any thread writes there{USED}"),
+    "UNINITIALISED": ("uninitialised-shared", f"reads {{array}} before any thread writes a defined value there{USED}"),
     "UNINITIALISED local": ("uninitialised-local", f"reads an element of a local array before it is written{USED}"),
     "UNINITIALISED wgmma": ("missing-wait", "uses a result of the wgmma of line {own} before wgmma.wait_group"),
     "AFTER_EXIT": (
