@@ -680,7 +680,7 @@ def test_kernels_in_headers_beside_a_file_are_read_with_its_launches(tmp_path):
         f"{GEMM} {{}}\nvoid f() {{ gemm<<<m, many()>>>(A, B, C, m, n, k); }}"
     )
     with pytest.raises(
-        BadSetting, match=r'a header: .*"many" is undefined; line 2: .*"TILE" is undefined'
+        BadSetting, match=r'an included file: .*"many" is undefined; line 2: .*"TILE" is undefined'
     ):
         Kernel.from_file(file).require_launch()
 

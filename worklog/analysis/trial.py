@@ -302,7 +302,7 @@ def _filled(kernel: Kernel, *, is_quick: bool = False) -> Kernel:
             raise BadSetting(
                 f"{kernel.file}: {kernel.function}: none of {trial.compared} orders of its parameters gives a "
                 f"product with the launch that the file states, {_text(stated[0].launch)}: "
-                "give the order, as in --args 'A,B,C,M,N,K'"
+                f"give the order, as in --args '{_example_order(kernel)}'"
             )
         return _with_found(kernel, found, is_launch_stated=True)
     found = _search_launch(kernel, trial, labelings, is_quick=is_quick)
@@ -345,8 +345,9 @@ def _with_fewest_blocks(found: Found, trial: _Trial) -> Found:
         for _ in range(MOST_DOUBLINGS):
             launch = found.candidate.launch
             grid = parts(launch.grid)
-            size, tile = ROUNDED_UP.fullmatch(grid[axis]).groups()
-            grid[axis] = _rounded_up(size, 2 * int(tile))
+            rounded_up = ROUNDED_UP.fullmatch(grid[axis])
+            assert rounded_up is not None, "as _searched writes it"
+            grid[axis] = _rounded_up(rounded_up[1], 2 * int(rounded_up[2]))
             candidate = replace(
                 found.candidate,
                 launch=replace(launch, grid=", ".join(grid)),
@@ -413,10 +414,28 @@ def _labelings(kernel: Kernel) -> Iterator[Labels]:
         names = ", ".join(p.name for p in declared)
         raise BadSetting(
             f"{kernel.file}: {kernel.function}({names}): the names don't say which parameter is which, and a trial "
-            "finds only M, N and K, or one size: state the order, as in --args 'A,B,C,M,N,K,16', with a number for "
-            "what is no size"
+            f"finds only M, N and K, or one size: state the order, as in --args '{_example_order(kernel)}', with a "
+            "number for what is no size"
         )
     yield from ways
+
+
+def _example_order(kernel: Kernel) -> str:
+    """Return an order of the kernel's parameters, as an example of what to give."""
+    declared = kernel.definition.parameters
+    integers = sum("int" in parameter.dtype and not parameter.pointer for parameter in declared)
+    sizes = iter(("N",) if integers == 1 else ("K", "N") if integers == 2 else SIZES)
+    matrices = iter(MATRICES)
+    scalars = iter(("alpha", "beta"))
+    values = list[str]()
+    for parameter in declared:
+        if parameter.pointer:
+            values.append(next(matrices, "?"))
+        elif "int" in parameter.dtype:
+            values.append(next(sizes, "16"))
+        else:
+            values.append(next(scalars, "?"))
+    return ",".join(values)
 
 
 def _stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
@@ -699,8 +718,10 @@ def _with_found(kernel: Kernel, found: Found, *, is_launch_stated: bool) -> Kern
     if not is_launch_stated:
         words["grid"] = filled(launch.grid, {} if kernel.arguments else found.order.roles)
         words["block"] = launch.block
+        is_unread = any("a launch isn't read" in line for line in kernel.adapted)
+        reason = "what launches it isn't read" if is_unread else "no file here launches it"
         warnings.append(
-            "launch: by trial, no file here launches it, and the author's may differ: "
+            f"launch: by trial, {reason}, and the author's may differ: "
             f"grid {words['grid']}; block {launch.block}"
         )
         known["launch"] = "by trial"

@@ -19,6 +19,7 @@ from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
 from worklog.kernel import (
     DEFAULTS,
+    NO_SUM,
     OPTIONS,
     RUNGS,
     Kernel,
@@ -60,7 +61,7 @@ class Row:
     reason: str = ""
     checked: Checked | None = None
     subject: Kernel | None = None  # what was checked
-    is_helper: bool = False  # whether it works for another kernel, which is checked with it
+    may_be_named: bool = False  # whether a kernel that is left out can be checked alone
 
     @property
     def is_file_without_kernel(self) -> bool:
@@ -210,13 +211,14 @@ def _row(path: Path, kernel: Listed, product: str) -> Row:
     """
     row = Row(path, kernel.name)
     why = kernel.why_no_product
-    is_helper = bool(product) or why.endswith("for another kernel")
+    # Other parameters can't be passed, and a helper is checked with the kernel that it works for.
+    may_be_named = not product and why == NO_SUM
     if product and not why:
         why = f"launched with {product}, for it"
     if not why or kernel.name == product:
         return row
-    reason = f"no matrix product: {why}"
-    return replace(row, verdict=LEFT_OUT, reason=reason, is_helper=is_helper)
+    reason = f"no product of float matrices: {why}"
+    return replace(row, verdict=LEFT_OUT, reason=reason, may_be_named=may_be_named)
 
 
 def _source(word: str) -> Path:
@@ -287,7 +289,7 @@ def _report(what: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
         without = [str(row.file) for row in finished if not row.kernel and row.reason == reason]
         if without:
             yield f"{reason}: {a_few(without)}"
-    choices = [row for row in rows if row.verdict == LEFT_OUT and not row.is_helper]
+    choices = [row for row in rows if row.verdict == LEFT_OUT and row.may_be_named]
     if choices:
         yield f"a kernel that is left out is checked if it is named: {_command(choices[0])}"
     for file, row in zip(files, rows, strict=True):
@@ -331,7 +333,7 @@ def _next_command(row: Row) -> tuple[str, str]:
         if domain is None:
             return "", ""
         return "with this domain", _command(row, entry=shlex.quote(row.kernel), domain=domain)
-    if row.verdict == LEFT_OUT and row.kernel and not row.is_helper:
+    if row.verdict == LEFT_OUT and row.may_be_named:
         return "named", _command(row)
     if row.verdict != NOT_CHECKED:
         return "", ""

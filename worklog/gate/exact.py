@@ -439,10 +439,8 @@ def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str
     for indices, total, name in ((rows, m, "row"), (columns, n, "column")):
         if len(indices) < total and indices[-1] == total - 1 and _step(indices) == 1:
             if len(indices) == 1:
-                return f"Only the last {name}: a bound is off by one."
-            return (
-                f"Only {name}s from {indices[0]} to the end: the grid or a bound is rounded down."
-            )
+                return f"Only the last {name}: a bound may be off by one."
+            return f"Only {name}s from {indices[0]} to the end: the grid or a bound ends there."
     if len(rows) == m and len(columns) == n:
         return ""
     if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:

@@ -35,6 +35,7 @@ from worklog.kernel.ladder import (
 )
 from worklog.kernel.launch import EXAMPLE_GRID, UNREAD_DOMAIN, Launch, launch_text
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
+from worklog.kernel.product import NO_SUM
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.signature import SIZES, WIDE, is_computed, is_ladders, named
@@ -43,7 +44,7 @@ from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder
 from worklog.kernel.stated import JOINT
 
 __all__ = [
-    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "JOINT", "LABEL", "LADDER",
+    "COMPILE_OPTIONS", "DEFAULTS", "EXAMPLE_GRID", "FP32", "JOINT", "LABEL", "LADDER", "NO_SUM",
      "OPTIONS", "RUNGS", "SECTOR", "SIZES", "TEMPLATE", "TENSOR",
     "UNKNOWN_KERNELS", "UNREAD_DOMAIN",  "WIDE", "Block", "Buffer", "Compiled", "Device",
     "HostFunction", "Kernel", "LadderCounts", "Launch", "Listed", "Loaded", "MainLoop", "MemoryCounts",

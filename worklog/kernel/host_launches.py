@@ -34,6 +34,7 @@ from worklog.kernel.host_slice import How
 from worklog.kernel.launch import SIZES
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
 from worklog.kernel.unit import Definition, Unit
+from worklog.runs import a_few
 
 HEADER = Path(__file__).with_name("launcher.cuh")
 MOST_LAUNCHES = 16  # of a run that tells a launch of a kernel
@@ -192,7 +193,7 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
     """
     target = unit.functions[number]
     found = dict[HostLaunch, None]()
-    unread = list[str]()
+    unread = dict[str, list[str]]()
     for call in launches_in(unit):
         named = unit.definition(call.name)
         if named is not target and (named or len(call.arguments) != len(target.parameters)):
@@ -200,9 +201,12 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
         launches, why = _of_call(unit, number, call, places)
         found |= dict.fromkeys(launches)
         if why:
-            line = f"line {call.line}" if call.line else "a header"
-            unread.append(f"{line}: a launch isn't read: {why}")
-    return HostCode(tuple(found), tuple(unread))
+            place = f"line {call.line}" if call.line else "an included file"
+            unread.setdefault(why, []).append(place)
+    lines = [
+        f"{a_few(dict.fromkeys(at))}: a launch isn't read: {why}" for why, at in unread.items()
+    ]
+    return HostCode(tuple(found), tuple(lines))
 
 
 def _of_call(

@@ -14,6 +14,7 @@ from worklog.kernel.unit import Definition, Unit
 
 LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 MULTIPLY_ADDS = ("fma", "mma", "gemm", "dot")  # in names of functions
+NO_SUM = "no sum in a loop"
 BY_VALUE = ("float32", "float64", "int32", "uint32", "int64", "uint64", "bool")
 OTHER_NUMBERS = (
     "half",
@@ -46,7 +47,7 @@ def why_no_product(defined: Definition, unit: Unit) -> str:
         if is_of_other_numbers:
             return f"takes {parameter.declaration}"
     if not _adds_up(defined, unit):
-        return "no sum in a loop"
+        return NO_SUM
     if has_workspace and not defined.body.has_error:
         return _part_of_a_product(defined)
     return ""
