@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel.device import Program
-from worklog.kernel.host_calls import Call, Way, launches_in, size_macros, ways_to
+from worklog.kernel.host_calls import BY_ADDRESSES, Call, Way, launches_in, size_macros, ways_to
 from worklog.kernel.host_program import (
     ENTRY,
     LINES,
@@ -213,6 +213,8 @@ def _of_call(
     unit: Unit, number: int, call: Call, places: Sequence[int]
 ) -> tuple[list[HostLaunch], str]:
     """Return the launches that a call makes, and why they can't be told."""
+    if places and call.form in (*BY_ADDRESSES, "cudaLaunchKernelExC"):
+        return [], "it isn't clear whose addresses its arguments are"
     macros = size_macros(unit, call, places)
     if macros:
         bare = unit.without(macros)

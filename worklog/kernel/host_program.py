@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worklog.kernel.host_calls import Call, Way, base_name, last_name, launch_at, uncast
+from worklog.kernel.host_doubts import declared_in, is_instantiated, is_passed
 from worklog.kernel.host_slice import How, Slice, Slicer, edited, rendered
 from worklog.kernel.source import blank, nodes, text_of
 from worklog.kernel.unit import NAMESPACES, RECORDS, Definition, Piece, Unit
@@ -50,15 +51,22 @@ def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostPro
     for place, call in enumerate(way.calls):
         callee = target if call is way.launch else way.calls[place + 1].function
         kept = _sliced(unit, call, callee, way.inputs[place], how, is_first=place == 0)
+        if kept.doubt:
+            return None, kept.doubt
         if place == 0:
-            beginning, why = _beginning(first, kept, way)
+            beginning, why = _beginning(unit, first, kept, way)
             if why:
                 return None, why
         else:
             bodies[call.function.body.start_byte] = kept.text
         needed |= kept.needed
     code, own = _first_function(first, beginning)
-    text = _assembled(unit, needed | own, bodies, _codes(way.launch.function, way.inputs[-1]))
+    codes = _codes(way.launch.function, way.inputs[-1])
+    variables = declared_in(way.launch.function)
+    outside = {
+        name: code for name, code in codes.items() if name.partition(".")[0] not in variables
+    }
+    text = _assembled(unit, needed | own, bodies, outside)
     return HostProgram(f"{text}\n{code}\n", way.places), ""
 
 
@@ -128,7 +136,7 @@ def _default(function: Definition, name: str) -> str:
     return ""
 
 
-def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
+def _beginning(unit: Unit, function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
     """Return the code of a way's first function without parameters; or why it can't be the first."""
     declared = list[str]()
     template = dict(function.template)
@@ -138,9 +146,12 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
     for parameter in function.parameters:
         if parameter.name in kept.needed:
             needed |= {*re.findall(r"\w+", parameter.type)}
+    is_given = not way.instance and is_instantiated(unit, function)
     for name, default in template.items():
         if name not in needed:
             continue
+        if is_given:
+            return "", f"the launch depends on {name}, of the template {function.name}"
         if not way.instance and any(
             parameter.type == name for parameter in function.parameters if parameter.pointer
         ):
@@ -158,7 +169,7 @@ def _beginning(function: Definition, kept: Slice, way: Way) -> tuple[str, str]:
             return "", f"the launch depends on {parameter.declaration}, of {function.name}"
         if parameter.pointer:
             declared.append(f"auto {parameter.name} = {_address(parameter, template, place)};")
-        elif _default(function, parameter.name):
+        elif _default(function, parameter.name) and not is_passed(unit, function, place):
             default = _default(function, parameter.name)
             declared.append(f"auto {parameter.name} = {default};")
         elif parameter.dtype in _FLOATS:
@@ -276,7 +287,7 @@ def _assembled(
     """Return the unit's text with what is needed, and with kernels that record their launch.
 
     bodies: code of functions, by the place of their body
-    codes: of variables that are inputs; of these, the global ones are no longer defined
+    codes: of variables outside of functions that are inputs, and are no longer defined
     """
     text = " " * unit.root.start_byte + unit.root.text.decode()
     functions = {function.body.start_byte: function for function in unit.functions}
@@ -302,7 +313,9 @@ def _assembled(
         elif start in bodies:
             edits.append((start, body.end_byte, _returning(function, bodies[start])))
         else:
-            edits.append((start, body.end_byte, _with_lines(function, codes)))
+            own = declared_in(function)
+            others = {name: code for name, code in codes.items() if name not in own}
+            edits.append((start, body.end_byte, _with_lines(function, others)))
     return re.sub(r"\b__global__\b", "__device__", edited(text, 0, edits))
 
 

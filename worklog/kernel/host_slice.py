@@ -11,15 +11,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from worklog.kernel.host_calls import BY_CONFIG, USED, Call, base_name, last_name, launch_at
+from worklog.kernel.host_doubts import LOOPS, doubt
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
-_LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _BODIES = ("compound_statement", "else_clause")
 _CHANGES = (
     "declaration", "assignment_expression", "update_expression", "call_expression", "for_range_loop",
+    "binary_expression",
 )  # fmt: skip
 _EXITS = ("exit", "abort", "_exit", "quick_exit")
+_JUMPS = ("break_statement", "continue_statement", "return_statement", "goto_statement")
+_MUTATORS = (
+    "swap",
+    "tie",
+    "exchange",
+    "memcpy",
+)  # of the standard library: they change any argument
 _VARIABLES = ("identifier", "field_expression")
 _NAMES = ("using_declaration", "alias_declaration", "type_definition", "namespace_alias_definition")
 
@@ -39,11 +47,13 @@ class Slice:
     text: of its body, with code in place of inputs
     needed: names that the text uses
     fields: of these, those of structures, such as dims.y
+    doubt: why the text may lack a change, or ""
     """
 
     text: str
     needed: set[str]
     fields: set[str]
+    doubt: str
 
 
 @dataclass
@@ -55,6 +65,7 @@ class Slicer:
     replaced: code of arguments that a launch doesn't depend on, by their place
     needed, fields: as of a Slice, so far
     needed_without: what is needed if no branch is kept
+    used_at: of each input, the place of its first use
     """
 
     unit: Unit
@@ -66,14 +77,24 @@ class Slicer:
     needed: set[str] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
     needed_without: set[str] = field(default_factory=set)
+    used_at: dict[str, int] = field(default_factory=dict)
 
     def sliced(self) -> Slice:
         """Return what is kept of the function that the call is in."""
         if not self.how.has_conditions:
-            self._block(self.call.function.body)
+            self._body()
             self.needed_without = {*self.needed}
-        text = self._block(self.call.function.body)
-        return Slice(text, self.needed, self.fields)
+        text = self._body()
+        about = doubt(self.unit, self.call, self.needed, self.used_at)
+        return Slice(text, self.needed, self.fields, about)
+
+    def _body(self) -> str:
+        """Return what is kept of the function's body, with what a loop's next turn needs, too."""
+        while True:
+            count = len(self.needed)
+            text = self._block(self.call.function.body)
+            if len(self.needed) == count:
+                return text
 
     def _block(self, block: Any) -> str:
         """Return the statements of a block that the call depends on."""
@@ -123,11 +144,11 @@ class Slicer:
         if statement.type == "compound_statement":
             kept = list[str]()
             for inner in reversed(statement.named_children):
-                if self._is_needed(inner):
+                if self._is_needed(inner) or next(nodes(inner, *_JUMPS), None) is not None:
                     kept.insert(0, self._kept(inner))
             return "{\n" + "\n".join(kept) + "\n}"
         bodies = [child for child in statement.named_children if child.type in _BODIES]
-        if statement.type not in (*_LOOPS, "if_statement", "else_clause") or not bodies:
+        if statement.type not in (*LOOPS, "if_statement", "else_clause") or not bodies:
             self._use(statement)
             return self.rendered(statement)
         edits = [(body.start_byte, body.end_byte, self._kept(body)) for body in bodies]
@@ -148,7 +169,7 @@ class Slicer:
             return self._block(own)
         if node.type == "if_statement":
             return self._branch(node, own)
-        if node.type in _LOOPS:
+        if node.type in LOOPS:
             return self._loop(node, own)
         if node.type == "case_statement":
             return self._block(node)
@@ -211,6 +232,8 @@ class Slicer:
         while waiting:
             inner = waiting.pop()
             if inner.type in _VARIABLES and text_of(inner) in self.inputs:
+                first = self.used_at.get(text_of(inner), inner.start_byte)
+                self.used_at[text_of(inner)] = min(first, inner.start_byte)
                 continue
             if inner.type == "field_expression":
                 self.fields.add(text_of(inner))
@@ -235,6 +258,9 @@ class Slicer:
                 names |= {base_name(declarator) for declarator in declarators}
             elif node.type == "call_expression":
                 names |= self._changed_by_call(node)
+            elif node.type == "binary_expression":
+                is_input = text_of(node).startswith(("std::cin", "cin"))
+                names |= {text_of(name) for name in nodes(node, "identifier") if is_input}
             else:
                 target = node.child_by_field_name("left") or node.child_by_field_name("argument")
                 if text_of(target) not in self.inputs:
@@ -250,18 +276,34 @@ class Slicer:
         names = set[str]()
         if called.type == "field_expression":
             names.add(base_name(called))
-        functions = [
-            f for f in self.unit.functions if last_name(f.name) == last_name(text_of(called))
-        ]
+        name = last_name(text_of(called.child_by_field_name("field") or called)).partition("<")[0]
+        functions = [f for f in self.unit.functions if last_name(f.name) == name]
         for place, argument in enumerate(arguments.named_children):
-            is_reference = any(
-                f.parameters[place].type.endswith("&")
-                for f in functions
-                if place < len(f.parameters)
-            )
-            if text_of(argument).startswith("&") or is_reference:
+            taken = [f.parameters[place] for f in functions if place < len(f.parameters)]
+            is_reference = any(p.pointer or p.type.endswith("&") for p in taken)
+            is_by_name = argument.type in _VARIABLES
+            may_change = name in _MUTATORS or not (functions or self._is_passed_by_value(argument))
+            is_address = text_of(argument).startswith("&")
+            if is_address or is_reference or (is_by_name and may_change):
                 names.add(base_name(argument))
         return names
+
+    def _is_passed_by_value(self, variable: Any) -> bool:
+        """Return whether a variable is a number or a pointer, which functions get by value."""
+        name = text_of(variable)
+        for parameter in self.call.function.parameters:
+            if parameter.name == name:
+                return bool(parameter.dtype) or parameter.pointer
+        for node in nodes(self.call.function.body, "declaration"):
+            kind = node.child_by_field_name("type")
+            for declarator in node.children_by_field_name("declarator"):
+                if base_name(declarator) != name:
+                    continue
+                if next(nodes(declarator, "array_declarator"), None) is not None:
+                    return False
+                is_pointer = next(nodes(declarator, "pointer_declarator"), None) is not None
+                return is_pointer or kind.type in ("primitive_type", "sized_type_specifier")
+        return True
 
     def rendered(self, node: Any) -> str:
         """Return a node's text with code for inputs, and for the launches in it."""

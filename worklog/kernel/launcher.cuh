@@ -11,10 +11,18 @@
 #define cudaGetErrorString(error) ""
 
 // A program is run without arguments.
-__device__ inline int atoi(const char*) { return 0; }
-__device__ inline long atol(const char*) { return 0; }
-__device__ inline long strtol(const char*, char**, int) { return 0; }
-__device__ inline int strcmp(const char*, const char*) { return 1; }
+// What isn't there can't be read: these fail.
+__device__ inline long atol(const char* text) {
+  long value = 0;
+  for (; *text >= '0' && *text <= '9'; ++text) value = 10 * value + (*text - '0');
+  return value;
+}
+__device__ inline int atoi(const char* text) { return (int)atol(text); }
+__device__ inline long strtol(const char* text, char**, int) { return atol(text); }
+__device__ inline int strcmp(const char* first, const char* second) {
+  while (*first && *first == *second) ++first, ++second;
+  return *first - *second;
+}
 
 template <typename... Words>
 __device__ bool checkCmdLineFlag(Words...) {

@@ -1,0 +1,201 @@
+"""What the slice of a launch can't follow: then nobody says what host code launches.
+
+A slice keeps the statements that change what a launch depends on, by name. A change under another name, or in a
+function beside the way to the launch, isn't among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from functools import lru_cache
+from typing import Any
+
+from worklog.kernel.host_calls import Call, base_name, last_name
+from worklog.kernel.source import nodes, text_of
+from worklog.kernel.unit import Definition, Unit
+
+LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+_CHANGES = ("assignment_expression", "update_expression")
+
+
+def doubt(unit: Unit, call: Call, needed: Set[str], used_at: Mapping[str, int]) -> str:
+    """Return why the slice of a call's function may miss a change, or "".
+
+    needed: names that the call depends on
+    used_at: of each input, the place of its first use in the slice
+    """
+    for about in (
+        _changed_input(call, used_at),
+        _changed_by_another_name(call, {*needed, *used_at}, needed),
+        _changed_elsewhere(unit, call.function, needed),
+        _changed_after(call, needed),
+        _shadowed(call, {*needed, *used_at}),
+    ):
+        if about:
+            return about
+    return ""
+
+
+def is_passed(unit: Unit, function: Definition, place: int) -> bool:
+    """Return whether a call gives a function's parameter a value."""
+    return any(len(arguments) > place for arguments in _calls_of(unit, function))
+
+
+def is_instantiated(unit: Unit, function: Definition) -> bool:
+    """Return whether a call gives arguments to a function's template."""
+    name = last_name(function.name)
+    for other in unit.functions:
+        for node in nodes(other.body, "template_function"):
+            if text_of(node.child_by_field_name("name")) == name:
+                return True
+    return False
+
+
+def changes(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the target of each assignment, increment and decrement in a node, and where it is."""
+    for change in nodes(node, *_CHANGES):
+        target = change.child_by_field_name("left") or change.child_by_field_name("argument")
+        yield text_of(target), change
+
+
+def declared_in(function: Definition) -> set[str]:
+    """Return the parameters and the variables of a function."""
+    names = {parameter.name for parameter in function.parameters}
+    for node in nodes(function.body, "declaration"):
+        names |= {base_name(declarator) for declarator in node.children_by_field_name("declarator")}
+    for node in nodes(function.body, "for_range_loop"):
+        names.add(base_name(node.child_by_field_name("declarator")))
+    return names
+
+
+def _changed_input(call: Call, used_at: Mapping[str, int]) -> str:
+    """Describe an input that changes behind its first use: it stands for one value."""
+    for target, change in changes(call.function.body):
+        is_before = change.start_byte < call.node.start_byte
+        if is_before and used_at.get(target, change.start_byte) < change.start_byte:
+            return f"{target} changes before the launch{_line(call, change)}"
+    return ""
+
+
+def _changed_by_another_name(call: Call, names: Set[str], needed: Set[str]) -> str:
+    """Describe a reference or a pointer to a variable by which it may change."""
+    body = call.function.body
+    end = call.node.start_byte
+    touched = {_base_of(target) for target, change in changes(body) if change.start_byte < end}
+    for node in nodes(body, "argument_list"):
+        if node.start_byte < end:
+            touched |= {base_name(argument) for argument in node.named_children}
+    for other, node, meant in _other_names(body):
+        is_before = node.start_byte < end
+        if is_before and other in touched - needed and not meant.isdisjoint(names):
+            return f"{other} is another name of {min(meant & names)}{_line(call, node)}"
+    return ""
+
+
+def _other_names(body: Any) -> Iterator[tuple[str, Any, set[str]]]:
+    """Yield references and pointers that are declared, each with the variables that it may mean."""
+    for node in nodes(body, "declaration", "for_range_loop"):
+        if any(text_of(child) == "const" for child in node.children):
+            continue
+        if node.type == "for_range_loop":
+            declarators = [
+                (node.child_by_field_name("declarator"), node.child_by_field_name("right"))
+            ]
+        else:
+            declarators = [
+                (part.child_by_field_name("declarator"), part.child_by_field_name("value"))
+                for part in node.children_by_field_name("declarator")
+                if part.type == "init_declarator"
+            ]
+        for declarator, value in declarators:
+            if declarator is None or value is None:
+                continue
+            if declarator.type == "reference_declarator":
+                meant = {text_of(name) for name in nodes(value, "identifier")}
+            else:
+                addresses = [
+                    inner
+                    for inner in nodes(value, "pointer_expression")
+                    if text_of(inner).startswith("&")
+                ]
+                meant = {base_name(address) for address in addresses}
+            yield base_name(declarator), node, meant
+
+
+def _changed_elsewhere(unit: Unit, function: Definition, needed: Set[str]) -> str:
+    """Describe a variable outside of functions that another function changes."""
+    own = declared_in(function)
+    for name in sorted(needed - own):
+        changing = _changed_outside(unit).get(name, set()) - {function.name}
+        if changing:
+            return f"{min(changing)} changes {name}"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _changed_outside(unit: Unit) -> Mapping[str, Set[str]]:
+    """Return the names of the functions that change a variable which isn't theirs, by the variable."""
+    found = dict[str, set[str]]()
+    for function in unit.functions:
+        if function.is_kernel:
+            continue
+        own = declared_in(function)
+        for target, _ in changes(function.body):
+            name = _base_of(target)
+            if name not in own:
+                found.setdefault(name, set()).add(function.name)
+    return found
+
+
+def _changed_after(call: Call, needed: Set[str]) -> str:
+    """Describe a change behind the launch that the next turn of a loop, or of a lambda, sees."""
+    outer = call.node.parent
+    while outer is not None and outer != call.function.body:
+        changed = call.function.body if outer.type == "lambda_expression" else outer
+        if outer.type in (*LOOPS, "lambda_expression"):
+            for target, change in changes(changed):
+                is_after = change.start_byte > call.node.end_byte
+                is_update = outer.type == "for_statement" and change.parent == outer
+                if is_after and not is_update and _base_of(target) in needed:
+                    return f"{target} changes after a launch in a loop{_line(call, change)}"
+        outer = outer.parent
+    return ""
+
+
+def _shadowed(call: Call, names: Set[str]) -> str:
+    """Describe a lambda's parameter that has the name of a variable outside."""
+    outer = call.node.parent
+    while outer is not None and outer != call.function.body:
+        if outer.type == "lambda_expression":
+            for parameter in nodes(outer, "parameter_declaration"):
+                name = base_name(parameter.child_by_field_name("declarator"))
+                if name in names:
+                    return f"{name} is a parameter of a lambda{_line(call, parameter)}"
+        outer = outer.parent
+    return ""
+
+
+def _calls_of(unit: Unit, function: Definition) -> Iterator[list[Any]]:
+    """Yield the arguments of each call of a function."""
+    for other in unit.functions:
+        for node in nodes(other.body, "call_expression"):
+            called = node.child_by_field_name("function")
+            arguments = node.child_by_field_name("arguments")
+            if called is None or arguments is None:
+                continue
+            if last_name(text_of(called).partition("<")[0]) == last_name(function.name):
+                yield list(arguments.named_children)
+
+
+def _base_of(target: str) -> str:
+    """Return the variable that the text of an assignment's target begins with."""
+    word = target.lstrip("*(& ")
+    for mark in (".", "-", "[", ")", " "):
+        word = word.partition(mark)[0]
+    return word
+
+
+def _line(call: Call, node: Any) -> str:
+    """Return the place of a node for a message."""
+    line = call.function.line(node.start_byte)
+    return f", in line {line}" if line else ""
