@@ -227,3 +227,71 @@ def test_rules_of_sizes_are_those_that_hold_at_all_of_them():
     for other in (sizes[:, 0] > 100, sizes[:, 0] % 64 == 3):
         with pytest.raises(BadSetting, match="at some sizes only"):
             guards(sizes, other, names)
+
+
+LAUNCH = "gemm<<<dim3((N + t - 1) / t, (M + t - 1) / t), dim3(t, t)>>>(A, B, C, M, N, K);"
+HEAD = "void f(int M, int N, int K)"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        # a helper whose parameter is named like a size of the launch
+        """int blocks(int N, int tile) { return (N + tile - 1) / tile; }
+        void f(int M, int N, int K) { dim3 grid(blocks(N, 16), blocks(M, 16));
+        gemm<<<grid, dim3(16, 16)>>>(A, B, C, M, N, K); }""",
+        # a search that ends early, or goes on
+        f"{HEAD} {{ int t = 32; while (t > 1) {{ if (t * t <= 256) break; t /= 2; }} {LAUNCH} }}",
+        f"{HEAD} {{ int t = 8; for (int x = 8; x < 64; x *= 2) {{ if (x > 16) continue; t = x; }} {LAUNCH} }}",
+        # a default that the only call doesn't use
+        f"void f(int M, int N, int K, int t = 32) {{ {LAUNCH} }} int main() {{ f(8, 9, 10, 16); }}",
+        # what a pointer or a reference of a function changes
+        f"void half(int* x) {{ *x /= 2; }} {HEAD} {{ int t = 32; half(&t); {LAUNCH} }}",
+        f"void set(int x[2]) {{ x[1] = 16; }} {HEAD} {{ int s[2] = {{1, 1}}; set(s); int t = s[1]; {LAUNCH} }}",
+    ],
+)
+def test_host_code_is_run_as_it_is_written(host):
+    assert launch(KERNEL + host) == BY_16
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        (f"{HEAD} {{ int t = 32; int& u = t; u = 16; {LAUNCH} }}", "u is another name of t"),
+        (f"{HEAD} {{ int t = 32; int* p = &t; *p = 16; {LAUNCH} }}", "p is another name of t"),
+        (
+            f"{HEAD} {{ int t[1] = {{32}}; for (int& x : t) x = 16; {LAUNCH.replace('t', 't[0]')} }}",
+            "x is another name of t",
+        ),
+        (
+            "void f(int M, int N, int K) { dim3 g(N / 32, M / 32); N = (N + 31) / 32 * 32; "
+            "gemm<<<g, 1024>>>(A, B, C, M, N, K); }",
+            "N changes before the launch",
+        ),
+        (f"int t = 32; void set() {{ t = 16; }} {HEAD} {{ {LAUNCH} }}", "set changes t"),
+        (f"{HEAD} {{ int t = 16; while (t > 4) {{ {LAUNCH} t /= 2; }} }}", "t changes after"),
+        (
+            f"{HEAD} {{ int t = 32; auto go = [&] {{ {LAUNCH} }}; t = 16; go(); }}",
+            "t changes after",
+        ),
+        (
+            f"{HEAD} {{ int t = 32; auto go = [&](int t) {{ {LAUNCH} }}; go(16); }}",
+            "t is a parameter of a lambda",
+        ),
+        (f"{HEAD} {{ int t = 16, u = 32; std::swap(t, u); {LAUNCH} }}", "swap"),
+        (f"{HEAD} {{ int t = 32; std::cin >> t; {LAUNCH} }}", "cin"),
+        (
+            f"int main(int argc, char** argv) {{ int M = 1, N = 2, K = 3, t = atoi(argv[4]); {LAUNCH} }}",
+            "the host code fails",
+        ),
+        (
+            f"{HEAD} {{ void* all[6]; all[0] = &A; dim3 g(N / 16, M / 16), b(16, 16); "
+            "cudaLaunchKernel((void*)gemm, g, b, all, 0, 0); }",
+            "whose addresses its arguments are",
+        ),
+    ],
+)
+def test_what_a_slice_can_not_follow_is_not_read(host, reason):
+    found = Kernel.from_source(KERNEL + host)
+    assert (found.grid, found.block) == ("", "")
+    assert reason in str(found.adapted)
