@@ -39,7 +39,9 @@ FILES: dict[str, str | bytes | None] = {
     "two.cu": KERNEL + KERNEL.replace("sgemm", "other"),
     "double.cu": KERNEL.replace("float", "double"),
     "typo.cu": KERNEL.replace("{}", "{ int x = ; }"),
-    "template.cu": TEMPLATE + "void f() { gemm<16><<<1, 16>>>(); gemm<32><<<1, 32>>>(); }\n",
+    "template.cu": f"{TEMPLATE}void f({SIGNATURE}) {{\n"
+    "gemm<16><<<1, 16>>>(M, N, K, alpha, A, B, beta, C);\n"
+    "gemm<32><<<1, 32>>>(M, N, K, alpha, A, B, beta, C); }\n",
     "binary.cu": bytes(range(256)),
     "utf16.cu": KERNEL.encode("utf-16"),
     "mine.py": "def f(*_): pass\n",

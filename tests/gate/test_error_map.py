@@ -40,13 +40,13 @@ def wrong(change: Callable[[Float32], Any]) -> ErrorMap:
             noise(255, ALL),
             "row 255",
             "all 192 columns",
-            "Only the last row: a bound is off by one.",
+            "Only the last row: a bound may be off by one.",
         ),
         (
             noise(ALL, 191),
             "all 256 rows",
             "column 191",
-            "Only the last column: a bound is off by one.",
+            "Only the last column: a bound may be off by one.",
         ),
         (
             noise(slice(240, 256), ALL),
