@@ -272,7 +272,7 @@ def test_host_code_is_run_as_it_is_written(host):
         (f"{HEAD} {{ int t = 16; while (t > 4) {{ {LAUNCH} t /= 2; }} }}", "t changes after"),
         (
             f"{HEAD} {{ int t = 32; auto go = [&] {{ {LAUNCH} }}; t = 16; go(); }}",
-            "t changes after",
+            "t changes after a launch in a lambda",
         ),
         (
             f"{HEAD} {{ int t = 32; auto go = [&](int t) {{ {LAUNCH} }}; go(16); }}",

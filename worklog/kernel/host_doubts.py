@@ -1,7 +1,7 @@
-"""What the slice of a launch can't follow: then nobody says what host code launches.
+"""Changes that the slice of a launch can't follow: a launch that may depend on one isn't read.
 
-A slice keeps the statements that change what a launch depends on, by name. A change under another name, or in a
-function beside the way to the launch, isn't among them.
+A slice finds the statements that change what a launch depends on by the names in them. It misses a change under
+another name, and one in a function that isn't on the way to the launch.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def _changed_after(call: Call, needed: Set[str]) -> str:
                 is_after = change.start_byte > call.node.end_byte
                 is_update = outer.type == "for_statement" and change.parent == outer
                 if is_after and not is_update and _base_of(target) in needed:
-                    return f"{target} changes after a launch in a loop{_line(call, change)}"
+                    where = "lambda" if outer.type == "lambda_expression" else "loop"
+                    return f"{target} changes after a launch in a {where}{_line(call, change)}"
         outer = outer.parent
     return ""
 

@@ -22,12 +22,8 @@ _CHANGES = (
 )  # fmt: skip
 _EXITS = ("exit", "abort", "_exit", "quick_exit")
 _JUMPS = ("break_statement", "continue_statement", "return_statement", "goto_statement")
-_MUTATORS = (
-    "swap",
-    "tie",
-    "exchange",
-    "memcpy",
-)  # of the standard library: they change any argument
+# Functions of the standard library that may change any of their arguments.
+_MUTATORS = ("swap", "tie", "exchange", "memcpy")
 _VARIABLES = ("identifier", "field_expression")
 _NAMES = ("using_declaration", "alias_declaration", "type_definition", "namespace_alias_definition")
 
