@@ -473,3 +473,18 @@ def test_factors_of_a_templates_type_are_found(names):
     assert ",".join(kernel.arguments) == "M,N,K,alpha,A,B,beta,C"
     assert (kernel.entry, kernel.grid) == ("product<float, 16>", "(N + 15) / 16, (M + 15) / 16")
     assert passes(kernel)
+
+
+def test_a_launch_that_is_found_has_no_more_blocks_than_the_kernel_needs():
+    source = """__global__ __launch_bounds__(256) void product(
+    int M, int N, int K, const float* A, const float* B, float* C) {
+  int row = blockIdx.y * 32 + threadIdx.x / 8;
+  for (int j = 0; j < 16; ++j) {
+    int col = blockIdx.x * 128 + threadIdx.x % 8 * 16 + j;
+    float sum = 0;
+    for (int i = 0; row < M && col < N && i < K; ++i) sum += A[row * K + i] * B[i * N + col];
+    if (row < M && col < N) C[row * N + col] = sum;
+  }
+}"""
+    kernel = found(source)
+    assert (kernel.grid, kernel.block) == ("(N + 127) / 128, (M + 31) / 32", "256")
