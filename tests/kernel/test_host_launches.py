@@ -132,6 +132,87 @@ def test_a_guard_of_the_host_is_the_domain():
     assert "the host code launches it at no other size" in str(found.adapted)
 
 
+# Each leaves before LAUNCH if a size is no multiple of 16.
+GUARDED = "void f(int M, int N, int K) {{ {} LAUNCH }}"
+ANY_REST = "M % 16 || N % 16 || K % 16"
+GUARDS = [
+    f"assert(!({ANY_REST}));",
+    f'assert(("whole tiles", !({ANY_REST})));',
+    "assert(M % 16 == 0); assert(N % 16 == 0); assert(K % 16 == 0);",
+    f"bool fits = !({ANY_REST}); if (!fits) return;",
+    "const int rest = M % 16 + N % 16 + K % 16; if (rest != 0) { std::cerr << rest << 1; exit(1); }",
+    """bool fits = true; if (M % 16) fits = false; if (N % 16) fits = false; if (K % 16) fits = false;
+    if (!fits) return;""",
+    f"switch ({ANY_REST}) {{ case 1: return; default: break; }}",
+    f'if ({ANY_REST}) throw std::invalid_argument("sizes");',
+    "if (M % 16) return; else if (N % 16) { return; } else if (K % 16) return;",
+    f'if (!({ANY_REST})) {{ printf("fits"); }} else {{ fprintf(stderr, "%d", M); return; }}',
+    f"if ({ANY_REST}) goto done; done: ;",
+    f"do {{ int rest = {ANY_REST}; if (rest) {{ abort(); }} }} while (0);",
+]
+HELPERS = [
+    ("bool fits(int m) { return m % 16 == 0; }", "if (!fits(M) || !fits(N) || !fits(K)) return;"),
+    ("void require(bool ok) { if (!ok) exit(1); }", f"require(!({ANY_REST}));"),
+    (
+        "void whole(int n, int t) { if (n % t) { perror(0); throw std::runtime_error(0); } }",
+        "whole(M, 16); whole(N, 16); whole(K, 16);",
+    ),
+    (
+        "#define REQUIRE(x) do { if (!(x)) { printf(#x); exit(1); } } while (0)",
+        "REQUIRE(M % 16 == 0); REQUIRE(N % 16 == 0); REQUIRE(K % 16 == 0);",
+    ),
+]
+CALLED = "void f(int M, int N, int K) { LAUNCH }\n"
+CALLERS = [
+    CALLED + f"void g(int M, int N, int K) {{ if (!({ANY_REST})) f(M, N, K); }}",
+    CALLED + f"void g(int M, int N, int K) {{ if ({ANY_REST}) slow(); else {{ f(M, N, K); }} }}",
+    f"""int main() {{ for (int n = 8; n < 64; n += 8) {{
+      int M = n, N = 2 * n, K = 3 * n; if ({ANY_REST}) continue; LAUNCH }} }}""",
+]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(GUARDED.format(guard) for guard in GUARDS),
+        *(f"{helper}\n{GUARDED.format(guard)}" for helper, guard in HELPERS),
+        *CALLERS,
+    ],
+)
+def test_a_guard_is_the_domain_however_it_is_written(host):
+    launched = "gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K);"
+    found = Kernel.from_source(f"{KERNEL}\n{host.replace('LAUNCH', launched)}")
+    assert str(found.domain) == "M % 16 == 0, N % 16 == 0, K % 16 == 0"
+    assert (found.grid, found.block) == ("N / 16, M / 16", "16, 16")
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "float* p = 0; if (cudaMalloc(&p, M) != cudaSuccess) return;",
+        "int devices = 0; cudaGetDeviceCount(&devices); if (devices == 0) return;",
+        "if (A == nullptr) { exit(1); }",
+        'if (getenv("SLOW")) return;',
+        "int n = rand(); if (n % 16) return;",
+        "bool ok = M % 16 == 0; ok = load(M); if (!ok) return;",
+        'if (getenv("STRICT")) { if (M % 16) return; }',
+    ],
+)
+def test_what_sizes_do_not_decide_is_no_guard(guard):
+    launched = "gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K);"
+    host = f"void f(const float* A, int M, int N, int K) {{ {guard} {launched} }}"
+    found = Kernel.from_source(KERNEL + host)
+    assert (found.grid, found.block) == ("N / 16, M / 16", "16, 16")
+    assert "at no other size" not in str(found.adapted)
+
+
+def test_a_guard_of_one_caller_is_no_rule_if_another_has_none():
+    host = """void f(int M, int N, int K) { gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K); }
+      void g(int M, int N, int K) { if (K % 16 == 0) f(M, N, K); }
+      void h(int M, int N, int K) { f(M % 16 ? M + 16 : M, N, K); }"""
+    assert "at no other size" not in str(Kernel.from_source(KERNEL + host).adapted)
+
+
 def test_a_size_that_only_the_grid_takes_is_the_one_that_the_kernel_lacks():
     found = Kernel.from_source(WITHOUT_M + SAMPLE)
     assert (found.entry, found.grid, found.block) == ("gemm<32>", "N / 32, M / 32", "32, 32")

@@ -189,7 +189,8 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
             if kind == "stream" and waiting:
                 waiting.pop()()
 
-        client.execute_interactive(cell, output_hook=keep, timeout=60)
+        # After an error, a kernel drops what is sent within the next moment unless it is told not to.
+        client.execute_interactive(cell, output_hook=keep, timeout=60, stop_on_error=False)
         return kept
 
     def checking() -> list[int]:

@@ -33,6 +33,7 @@ from worklog.kernel.host_program import (
 from worklog.kernel.host_slice import How
 from worklog.kernel.launch import SIZES
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
+from worklog.kernel.source import text_of
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs import a_few
 
@@ -239,22 +240,55 @@ def _on_ways(ways: Sequence[Way], unit: Unit, number: int, reasons: list[str]) -
     reasons: gets why others can't
     """
     for how in (How(), How(has_conditions=False), How(has_conditions=False, has_shared=False)):
-        for _, alike in groupby(ways, lambda way: len(way.calls)):
-            found = list[HostLaunch]()
-            for way in alike:
-                host, why = program(unit, way, unit.functions[number], how)
-                if host is None:
-                    reasons.append(why)
-                    continue
-                try:
-                    found += _launches(host, unit, number)
-                except BadSetting as error:
-                    reasons.append(str(error))
+        for length, alike in groupby(ways, lambda way: len(way.calls)):
+            found = _run_ways([*alike], unit, number, how, reasons)
             if found and not how.has_shared:
-                found = [replace(launch, shared=None) for launch in found]
+                return [replace(launch, shared=None) for launch in found]
             if found:
-                return found
+                callers = [way for way in ways if len(way.calls) == length + 1]
+                return _with_callers_rules(found, callers, unit, number)
     return []
+
+
+def _run_ways(
+    ways: Sequence[Way], unit: Unit, number: int, how: How, reasons: list[str]
+) -> list[HostLaunch]:
+    """Return the launches of a kernel on those of the ways that can be run.
+
+    reasons: gets why others can't
+    """
+    found = list[HostLaunch]()
+    for way in ways:
+        host, why = program(unit, way, unit.functions[number], how)
+        if host is None:
+            reasons.append(why)
+            continue
+        try:
+            found += _launches(host, unit, number)
+        except BadSetting as error:
+            reasons.append(str(error))
+    return found
+
+
+def _with_callers_rules(
+    launches: list[HostLaunch], callers: Sequence[Way], unit: Unit, number: int
+) -> list[HostLaunch]:
+    """Return launches with the rules of the sizes at which every caller of their function calls it.
+
+    callers: the ways that begin with these calls
+    """
+    are_guarded = all("%" in text_of(way.calls[0].function.body) for way in callers)
+    if not callers or not are_guarded or any(launch.rules for launch in launches):
+        return launches
+    reasons = list[str]()
+    guarded = set[HostLaunch]()
+    for way in callers:
+        guarded |= {*_run_ways([way], unit, number, How(), reasons)}
+    rules = {launch.rules for launch in guarded}
+    is_same = {replace(launch, rules=()) for launch in guarded} == {*launches}
+    if reasons or len(rules) != 1 or not is_same:
+        return launches
+    return [replace(launch, rules=(*rules,)[0]) for launch in launches]
 
 
 def _launches(host: HostProgram, unit: Unit, number: int) -> list[HostLaunch]:

@@ -12,6 +12,14 @@ from typing import Any
 
 from worklog.kernel.host_calls import BY_CONFIG, USED, Call, base_name, last_name, launch_at
 from worklog.kernel.host_doubts import LOOPS, doubt
+from worklog.kernel.host_exits import (
+    INNER_JUMPS,
+    JUMPS,
+    is_exit,
+    is_message,
+    is_of_sizes,
+    may_leave,
+)
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
@@ -20,8 +28,6 @@ _CHANGES = (
     "declaration", "assignment_expression", "update_expression", "call_expression", "for_range_loop",
     "binary_expression",
 )  # fmt: skip
-_EXITS = ("exit", "abort", "_exit", "quick_exit")
-_JUMPS = ("break_statement", "continue_statement", "return_statement", "goto_statement")
 # Functions of the standard library that may change any of their arguments.
 _MUTATORS = ("swap", "tie", "exchange", "memcpy")
 _VARIABLES = ("identifier", "field_expression")
@@ -98,12 +104,10 @@ class Slicer:
         place = next(n for n, node in enumerate(statements) if contains(node, self.call.node))
         kept = [self._around(statements[place])]
         for statement in reversed(statements[:place]):
-            guard = self._guard(statement)
-            if guard is not None:
-                self._use(guard)
-                kept.insert(0, f"if ({self.rendered(guard)}) {self._leave()}")
-            elif self._is_needed(statement):
+            if self._is_needed(statement):
                 kept.insert(0, self._kept(statement))
+            else:
+                kept.insert(0, self._exits(statement))
         return "{\n" + "\n".join(kept) + "\n}"
 
     def _is_needed(self, statement: Any) -> bool:
@@ -114,21 +118,70 @@ class Slicer:
             return not names.isdisjoint(self.needed)
         return not (self._changed(statement) - {*self.inputs}).isdisjoint(self.needed)
 
-    def _guard(self, statement: Any) -> Any:
-        """Return the condition on which a statement leaves the function, if it is one of sizes; else None."""
-        if statement.type != "if_statement" or not self.how.has_conditions:
-            return None
+    def _exits(self, statement: Any) -> str:
+        """Return code that leaves where a statement does; "" if it doesn't, or if sizes don't tell whether it does."""
+        if not self.how.has_conditions or not may_leave(self.unit, statement):
+            return ""
+        if statement.type in JUMPS:
+            return self._leave()
+        if statement.type in INNER_JUMPS:
+            return text_of(statement)
+        if statement.type in ("compound_statement", "case_statement"):
+            return self._exits_of_block(statement)
+        if statement.type == "expression_statement":
+            return self._exit_by_call(statement.named_children[0])
+        if statement.type == "do_statement":  # of a macro
+            is_once = text_of(statement.child_by_field_name("condition")) in ("(0)", "(false)")
+            inner = self._exits(statement.child_by_field_name("body")) if is_once else ""
+            return f"do {inner} while (0);" if inner else ""
+        if statement.type not in ("if_statement", "switch_statement"):
+            return ""
         condition = statement.child_by_field_name("condition")
-        known = {*self.inputs, *self.needed, *self.unit.constants, *self.call.function.template}
-        names = {text_of(name) for name in nodes(condition, "identifier")}
-        is_known = names <= known and not [*nodes(condition, "call_expression")]
-        is_exit = any(
-            text_of(call.child_by_field_name("function")).removeprefix("std::") in _EXITS
-            for call in nodes(statement, "call_expression")
-        )
-        leaves = is_exit or [*nodes(statement, "return_statement", "throw_statement")]
-        has_else = statement.child_by_field_name("alternative") is not None
-        return condition if is_known and leaves and not has_else else None
+        if not self._is_of_sizes(condition):
+            return ""
+        self._use(condition)
+        edits = [(condition.start_byte, condition.end_byte, self.rendered(condition))]
+        for name in ("consequence", "alternative", "body"):
+            part = statement.child_by_field_name(name)
+            if part is not None and part.type == "else_clause":
+                part = part.named_children[-1]
+            if part is not None:
+                edits.append((part.start_byte, part.end_byte, self._exits(part) or "{}"))
+        return edited(statement.text.decode(), statement.start_byte, edits)
+
+    def _exits_of_block(self, block: Any) -> str:
+        """Return code that leaves where the statements of a block, or of a case, do."""
+        value = block.child_by_field_name("value")
+        kept = list[str]()
+        for statement in reversed(block.named_children):
+            if statement == value:
+                continue
+            if self._is_needed(statement):
+                kept.insert(0, self._kept(statement))
+            else:
+                kept.insert(0, self._exits(statement))
+        code = "{\n" + "\n".join(kept) + "\n}"
+        if block.type == "compound_statement":
+            return code
+        label = "default" if value is None else f"case {self.rendered(value)}"
+        return f"{label}: {code}"
+
+    def _exit_by_call(self, node: Any) -> str:
+        """Return code that leaves where a call ends the program."""
+        if node.type != "call_expression":
+            return ""
+        if is_exit(node):
+            return self._leave()
+        if not self._is_of_sizes(node.child_by_field_name("arguments")):
+            return ""
+        self._use(node)
+        return self.rendered(node) + ";"
+
+    def _is_of_sizes(self, node: Any) -> bool:
+        """Return whether an expression depends on sizes and constants only."""
+        function = self.call.function
+        known = {*self.inputs, *self.needed, *self.unit.constants, *function.template}
+        return is_of_sizes(self.unit, function, node, known)
 
     def _leave(self) -> str:
         """Return the statement that leaves the function."""
@@ -140,9 +193,11 @@ class Slicer:
         if statement.type == "compound_statement":
             kept = list[str]()
             for inner in reversed(statement.named_children):
-                if self._is_needed(inner) or next(nodes(inner, *_JUMPS), None) is not None:
+                if self._is_needed(inner) or may_leave(self.unit, inner):
                     kept.insert(0, self._kept(inner))
             return "{\n" + "\n".join(kept) + "\n}"
+        if statement.type in JUMPS:
+            return self._leave()
         bodies = [child for child in statement.named_children if child.type in _BODIES]
         if statement.type not in (*LOOPS, "if_statement", "else_clause") or not bodies:
             self._use(statement)
@@ -168,7 +223,7 @@ class Slicer:
         if node.type in LOOPS:
             return self._loop(node, own)
         if node.type == "case_statement":
-            return self._block(node)
+            return f"do {self._block(node)} while (0);"  # which `break` leaves
         return self._around(own)
 
     def _branch(self, node: Any, own: Any) -> str:
@@ -190,8 +245,11 @@ class Slicer:
     def _loop(self, node: Any, own: Any) -> str:
         body = node.child_by_field_name("body")
         kept = self._around(own)
-        if not contains(body, own) or node.type == "do_statement":
+        if not contains(body, own):
             return kept
+        once = f"do {{ {kept} }} while (0);"  # which `continue` and `break` leave
+        if node.type == "do_statement":
+            return once
         head = node.text[: body.start_byte - node.start_byte].decode()
         declared = set[str]()
         for child in node.named_children:
@@ -200,7 +258,7 @@ class Slicer:
         if node.type == "for_range_loop":
             declared.add(base_name(node.child_by_field_name("declarator")))
         if declared.isdisjoint(self.needed) or not declared.isdisjoint(self.inputs):
-            return kept
+            return once
         for child in node.named_children:
             if child != body:
                 self._use(child)
@@ -326,6 +384,12 @@ def rendered(node: Any, function: Definition, inputs: Mapping[str, str]) -> str:
             passed = [rendered(argument, function, inputs) for argument in launch.arguments]
             code = _code(launch, lambda part: rendered(part, function, inputs), passed)
             edits.append((inner.start_byte, inner.end_byte, code))
+            continue
+        if inner.type == "throw_statement":
+            edits.append((inner.start_byte, inner.end_byte, "exit(1);"))
+            continue
+        if is_message(inner):
+            edits.append((inner.start_byte, inner.end_byte, ";"))
             continue
         waiting += inner.named_children
     return edited(node.text.decode(), node.start_byte, edits)
