@@ -488,3 +488,48 @@ def test_a_launch_that_is_found_has_no_more_blocks_than_the_kernel_needs():
 }"""
     kernel = found(source)
     assert (kernel.grid, kernel.block) == ("(N + 127) / 128, (M + 31) / 32", "256")
+
+
+LEADING = """__global__ void sgemm(int M, int N, int K, const float* A, int lda, const float* B, int ldb, float* C, int ldc) {
+  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+  if (row >= M || col >= N) return;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += A[ROW(row, k, lda)] * B[ROW(k, col, ldb)];
+  C[ROW(row, col, ldc)] = sum;
+}
+void f(int M, int N, int K, float* A, float* B, float* C) {
+  int lda = LDA, ldb = LDB, ldc = LDC;
+  sgemm<<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(M, N, K, A, lda, B, ldb, C, ldc);
+}
+"""
+BY_ROWS = "#define ROW(row, column, width) (row) * (width) + (column)\n"
+BY_COLUMNS = "#define ROW(row, column, height) (row) + (column) * (height)\n"
+
+
+@pytest.mark.parametrize(
+    ("indices", "right", "wrong"),
+    [(BY_ROWS, "KNN", ("MNN", "KKN", "KNM")), (BY_COLUMNS, "MKM", ("KNN", "MNM", "MKN"))],
+)
+def test_leading_dimensions_are_what_the_host_passes(indices, right, wrong):
+    def launched_with(sizes: str) -> Kernel:
+        text = indices + LEADING
+        for name, size in zip(("LDA", "LDB", "LDC"), sizes, strict=True):
+            text = text.replace(name, size)
+        return found(text)
+
+    assert passes(launched_with(right))
+    for sizes in wrong:
+        kernel = launched_with(sizes)
+        is_as_named = sizes == "KNN"
+        assert ("the host code passes" in str(kernel.adapted)) != is_as_named
+        assert not passes(kernel)
+
+
+def test_matrices_that_the_host_exchanges_are_named():
+    named = f"{TEXTBOOK.replace('first', 'A').replace('second', 'B').replace('third', 'C')}"
+    body = BODY.replace("first", "A").replace("second", "B").replace("third", "C")
+    source = f"{named} {body} {HOST}".replace("rows", "M").replace("columns", "N")
+    source = source.replace("inner", "K")
+    assert "passes" not in str(found(source).adapted)
+    exchanged = found(source.replace("(a, b, c,", "(d_b, d_a, c,"))
+    assert "the host code passes d_b for A and d_a for B" in str(exchanged.adapted)

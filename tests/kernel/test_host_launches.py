@@ -213,6 +213,39 @@ def test_a_guard_of_one_caller_is_no_rule_if_another_has_none():
     assert "at no other size" not in str(Kernel.from_source(KERNEL + host).adapted)
 
 
+@pytest.mark.parametrize(("platform", "tile"), [("__linux__", 16), ("_WIN32", 8)])
+def test_host_code_is_that_of_linux(platform, tile):
+    host = f"""void f(int M, int N, int K) {{
+      const int T =
+    #ifdef {platform}
+      16;
+    #else
+      8;
+    #endif
+      gemm<<<dim3(N / T, M / T), dim3(T, T)>>>(A, B, C, M, N, K); }}"""
+    assert launch(KERNEL + host) == (f"N / {tile}, M / {tile}", f"{tile}, {tile}")
+
+
+@pytest.mark.parametrize(
+    ("shared", "before", "is_said"),
+    [
+        ("48 * 1024", "", False),
+        ("48 * 1024 + 4", "", True),
+        (
+            "99000",
+            "cudaFuncSetAttribute(gemm, cudaFuncAttributeMaxDynamicSharedMemorySize, 99000);",
+            False,
+        ),
+    ],
+)
+def test_shared_memory_that_the_host_has_not_asked_for_is_named(shared, before, is_said):
+    host = (
+        f"void f(int M, int N, int K) {{ {before} gemm<<<N, 256, {shared}>>>(A, B, C, M, N, K); }}"
+    )
+    warnings = str(Kernel.from_source(KERNEL + host).warnings)
+    assert ("cudaFuncSetAttribute" in warnings) == is_said
+
+
 def test_a_size_that_only_the_grid_takes_is_the_one_that_the_kernel_lacks():
     found = Kernel.from_source(WITHOUT_M + SAMPLE)
     assert (found.entry, found.grid, found.block) == ("gemm<32>", "N / 32, M / 32", "32, 32")
@@ -369,6 +402,10 @@ def test_host_code_is_run_as_it_is_written(host):
             f"{HEAD} {{ void* all[6]; all[0] = &A; dim3 g(N / 16, M / 16), b(16, 16); "
             "cudaLaunchKernel((void*)gemm, g, b, all, 0, 0); }",
             "whose addresses its arguments are",
+        ),
+        (
+            f"{HEAD} {{ int t = 32;\n#ifdef __CUDA_ARCH__\nt = 16;\n#endif\n{LAUNCH} }}",
+            "f has code that depends on __CUDA_ARCH__",
         ),
     ],
 )

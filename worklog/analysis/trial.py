@@ -29,7 +29,9 @@ from worklog.kernel import (
     Kernel,
     Launch,
     is_ladders,
+    is_leading_dimension,
     named,
+    size_of,
 )
 from worklog.kernel import kernel_of as kernel_as_read
 from worklog.kernel.source import evaluate, filled, parts
@@ -191,13 +193,21 @@ def _conventions(kernel: Kernel) -> dict[str, str]:
     values = _plain(kernel.arguments)
     if kernel.stated["args"] or is_ladders(values) or not {*SIZES} <= {*values}:
         return {}
+    declared = kernel.definition.parameters
+    # What the host code passes for leading dimensions is stated, whatever the order of the matrices.
+    labels = [
+        "" if is_leading_dimension(parameter) else size_of(value)
+        for parameter, value in zip(declared, values, strict=True)
+    ]
+    passed = {} if labels == [size_of(value) for value in values] else kernel.passed(labels)
     inner_is_n = list[str]()
     by_columns = list[str]()
-    for parameter, value in zip(kernel.definition.parameters, values, strict=True):
+    for place, (parameter, value) in enumerate(zip(declared, values, strict=True)):
         name = parameter.name.lower().replace("_", "")
         inner_is_n.append(INNER_IS_N.get(name, value))
         exchanged = EXCHANGED_BY_COLUMNS.get(value, value)
-        by_columns.append(LEADING_BY_COLUMNS.get(name, exchanged))
+        is_stated = place in passed
+        by_columns.append(exchanged if is_stated else LEADING_BY_COLUMNS.get(name, exchanged))
     conventions = {",".join(by_columns): "column-major"}
     if inner_is_n != values:
         conventions[",".join(inner_is_n)] = "A is M x N, B is N x K"

@@ -38,7 +38,15 @@ from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_lib
 from worklog.kernel.product import NO_SUM
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
-from worklog.kernel.signature import SIZES, WIDE, is_computed, is_ladders, named
+from worklog.kernel.signature import (
+    SIZES,
+    WIDE,
+    is_computed,
+    is_ladders,
+    is_leading_dimension,
+    named,
+    size_of,
+)
 from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder
 from worklog.kernel.stated import JOINT
@@ -50,7 +58,7 @@ __all__ = [
     "HostFunction", "Kernel", "LadderCounts", "Launch", "Listed", "Loaded", "MainLoop", "MemoryCounts",
      "Passed", "Program", "Runnable", "Solution", "Solver",  "at_revision",
     "block_traffic_bytes", "busiest", "cache_folder", "cached_files", "compile_cuda", "counters",
-    "evaluate", "find_problem", "is_computed", "is_ladders", "kernel_of", "kernels_dir", "kernels_in",
+    "evaluate", "find_problem", "is_computed", "is_ladders", "is_leading_dimension", "size_of", "kernel_of", "kernels_dir", "kernels_in",
     "launch_text", "loop_of", "memory_counts", "moved_from_l2", "named", "new_rung",
     "newer_than_the_driver", "no_sass", "nvidia_library", "nvrtc_version", "own_kernels", "parts",
     "product_of_rung", "rung", "source_changed", "source_folder", "sources_in", "starters",

@@ -14,6 +14,7 @@ from worklog.kernel.host_calls import Call, base_name, last_name
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
+ARCH = "__CUDA_ARCH__"
 LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _CHANGES = ("assignment_expression", "update_expression")
 
@@ -25,6 +26,7 @@ def doubt(unit: Unit, call: Call, needed: Set[str], used_at: Mapping[str, int]) 
     used_at: of each input, the place of its first use in the slice
     """
     for about in (
+        _code_for_the_device(unit, call.function),
         _changed_input(call, used_at),
         _changed_by_another_name(call, {*needed, *used_at}, needed),
         _changed_elsewhere(unit, call.function, needed),
@@ -66,6 +68,16 @@ def declared_in(function: Definition) -> set[str]:
     for node in nodes(function.body, "for_range_loop"):
         names.add(base_name(node.child_by_field_name("declarator")))
     return names
+
+
+def _code_for_the_device(unit: Unit, function: Definition) -> str:
+    """Describe a condition on __CUDA_ARCH__, which a unit is read with, and host code is compiled without."""
+    source, _, _ = unit.given
+    first = function.line(function.body.start_byte)
+    last = function.line(function.body.end_byte - 1)
+    if first and ARCH in "".join(source.splitlines()[first - 1 : last]):
+        return f"{function.name} has code that depends on {ARCH}"
+    return ""
 
 
 def _changed_input(call: Call, used_at: Mapping[str, int]) -> str:

@@ -27,6 +27,7 @@ from worklog.kernel.product import why_no_product
 from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
 from worklog.kernel.unit import Definition, Unit, read
 from worklog.problem import CLASSES, Domain, Shape
+from worklog.runs.limits import MAX_SHARED_UNASKED
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
@@ -294,7 +295,16 @@ class Kernel:
             adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
         try:
             arguments = signature.order(args or "", file, function, defined)
+            passed = {} if args else stated.leading_dimensions(defined, unit, arguments)
+            arguments = signature.with_sizes(arguments, passed)
             adapted += signature.described(defined, arguments)
+            adapted += [
+                f"{defined.parameters[place].name}: the host code passes {size}"
+                for place, size in passed.items()
+            ]
+            exchanged = "" if args else stated.exchanged_matrices(defined, unit)
+            if exchanged:
+                adapted.append(f"{exchanged}; the kernel is checked as its parameters' names say")
         except BadSetting as error:  # it can still be compiled
             if args or ((grid or block) and not isinstance(error, signature.UnclearOrder)):
                 raise
@@ -374,7 +384,13 @@ class Kernel:
         has_trial = has_no_launch or is_by_name
         if is_unclear or (has_trial and signature.WORKSPACE not in arguments):
             kernel = replace(kernel, stated=words)
-        kernel = replace(kernel, adapted=tuple(adapted))._readable()
+        warnings = list[str]()
+        if origin == "the host code" and not shared and stated.lacks_permission(unit, bytes_):
+            warnings.append(
+                f"the host code launches it with {bytes_:,} bytes of dynamic shared memory, and fails: above "
+                f"{MAX_SHARED_UNASKED:,} it must call cudaFuncSetAttribute"
+            )
+        kernel = replace(kernel, adapted=tuple(adapted), warnings=tuple(warnings))._readable()
         covered, uneven = launches.covered(launch.grid, template)
         whole = replace(kernel, rules=", ".join([rules, *covered])).domain
         if domain or (grid and not uneven) or whole == kernel.domain:
@@ -384,7 +400,7 @@ class Kernel:
             said = f"one rounded axis of two: the grid {launch.grid} rounds one axis down only"
         advice = f"round up, as in (N + 31) / 32, or state the domain: --domain '{whole}'"
         return replace(
-            kernel, rules=rules if uneven else str(whole), warnings=(f"{said}; {advice}",)
+            kernel, rules=rules if uneven else str(whole), warnings=(*warnings, f"{said}; {advice}")
         )
 
     @classmethod

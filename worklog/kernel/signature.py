@@ -8,7 +8,7 @@ wrong guess fails and never gives a number.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.source import evaluate, parts
@@ -88,6 +88,20 @@ def is_computed(value: str) -> bool:
     return value.removeprefix(WIDE) not in (*LADDER, WORKSPACE)
 
 
+def with_sizes(values: Sequence[str], sizes: Mapping[int, str]) -> tuple[str, ...]:
+    """Return values with other sizes at some places, as wide as before."""
+    changed = list(values)
+    for place, size in sizes.items():
+        wide = WIDE if values[place].startswith(WIDE) else ""
+        changed[place] = f"{wide}{size}"
+    return tuple(changed)
+
+
+def is_leading_dimension(parameter: Parameter) -> bool:
+    """Return whether a parameter's name is that of a leading dimension: lda, ldb or ldc."""
+    return parameter.name.lower().replace("_", "") in ("lda", "ldb", "ldc")
+
+
 def is_ladders(values: Sequence[str]) -> bool:
     """Return whether the values are the ladder's in its order, which a kernel takes by position."""
     return tuple(value.removeprefix(WIDE) for value in values) == LADDER
@@ -151,14 +165,19 @@ def named(declared: Sequence[Parameter]) -> list[str]:
     values = []
     for parameter in declared:
         if parameter.pointer:
-            matrix = _MATRIX.fullmatch(parameter.name)
-            values.append(matrix[1].upper() if matrix else "")
+            values.append(matrix_of(parameter.name))
         elif numbers == [parameter]:
             values.append("N")
         else:
             name = re.sub(r"^num|umn", "", parameter.name.lower().replace("_", ""))
             values.append(_MEANING.get(name, ""))
     return values
+
+
+def matrix_of(name: str) -> str:
+    """Return A, B or C for a matrix's name such as d_A, "" for another name."""
+    matrix = _MATRIX.fullmatch(name)
+    return matrix[1].upper() if matrix else ""
 
 
 def described(defined: Definition, values: Sequence[str]) -> list[str]:

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from worklog.errors import BadSetting
+from worklog.kernel.host_calls import launches_in, uncast
 from worklog.kernel.host_launches import HostCode, HostLaunch, host_code
 from worklog.kernel.host_program import template_types
-from worklog.kernel.launch import Launch, from_comments, readable
-from worklog.kernel.signature import named, size_of
-from worklog.kernel.source import filled, parts
+from worklog.kernel.launch import SIZES, Launch, from_comments, readable
+from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
+from worklog.kernel.source import filled, parts, text_of
 from worklog.kernel.unit import Definition, Unit
+from worklog.runs.limits import MAX_SHARED_UNASKED
 
 # A variable that a launch passes for several sizes: which of them a grid means isn't stated.
 JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")
+ASKS_FOR_SHARED = re.compile(r"FuncSetAttribute|MaxDynamicSharedMemorySize")
 UNKNOWN = "?"  # an argument of a template that isn't told
 
 
@@ -165,6 +168,56 @@ def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, 
             texts.setdefault(place, set()).add(filled(text, names))
     only = {place: given.pop() for place, given in texts.items() if len(given) == 1}
     return {place: text for place, text in only.items() if not JOINT.search(text)}
+
+
+def leading_dimensions(defined: Definition, unit: Unit, values: Sequence[str]) -> dict[int, str]:
+    """Return M, N or K for each leading dimension that host code passes otherwise than its name says, by place.
+
+    values: of each parameter, by their names
+    """
+    labels = [size_of(value) for value in values]
+    places = [
+        place
+        for place, parameter in enumerate(defined.parameters)
+        if labels[place] and is_leading_dimension(parameter)
+    ]
+    if not places:
+        return {}
+    bare = ["" if place in places else label for place, label in enumerate(labels)]
+    texts = passed(defined, unit, bare)
+    return {
+        place: texts[place]
+        for place in places
+        if texts.get(place, "") in SIZES and texts[place] != labels[place]
+    }
+
+
+def exchanged_matrices(defined: Definition, unit: Unit) -> str:
+    """Describe the matrices that host code passes for others by their names; "" for none."""
+    own = [matrix_of(parameter.name) for parameter in defined.parameters]
+    for call in launches_in(unit):
+        if unit.definition(call.name) is not defined:
+            continue
+        exchanged = list[str]()
+        for matrix, argument in zip(own, call.arguments, strict=False):
+            passed_name = text_of(uncast(argument))
+            passed_matrix = matrix_of(passed_name)
+            if matrix and passed_matrix not in ("", matrix):
+                exchanged.append(f"{passed_name} for {matrix}")
+        if exchanged:
+            return f"the host code passes {' and '.join(exchanged)}"
+    return ""
+
+
+def lacks_permission(unit: Unit, shared: int) -> bool:
+    """Return whether host code launches with more dynamic shared memory than it has asked for.
+
+    shared: bytes
+    """
+    source, _, headers = unit.given
+    texts = [source, *(text for _, text in headers)]
+    has_asked = any(ASKS_FOR_SHARED.search(text) for text in texts)
+    return shared > MAX_SHARED_UNASKED and not has_asked
 
 
 def instances(function: str, defined: Definition, unit: Unit) -> list[str]:

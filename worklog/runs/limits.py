@@ -15,6 +15,7 @@ REGISTERS = 65536  # per SM, since compute capability 5.0; also the maximum per 
 REGISTER_UNIT = 256  # a warp's registers are allocated in multiples of this
 PARTITIONS = 4  # per SM; each has a quarter of the registers
 MAX_THREADS = 1024  # per block
+MAX_SHARED_UNASKED = 48 * 1024  # bytes per block, dynamic and static, without cudaFuncSetAttribute
 TOO_MANY_BLOCKS = "too many blocks in cooperative launch: {:,}, of which {:,} run together"
 
 
