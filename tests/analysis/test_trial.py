@@ -490,7 +490,9 @@ def test_a_launch_that_is_found_has_no_more_blocks_than_the_kernel_needs():
     assert (kernel.grid, kernel.block) == ("(N + 127) / 128, (M + 31) / 32", "256")
 
 
-LEADING = """__global__ void sgemm(int M, int N, int K, const float* A, int lda, const float* B, int ldb, float* C, int ldc) {
+LEADING = """
+__global__ void sgemm(int M, int N, int K, const float* A, int lda, const float* B, int ldb,
+                      float* C, int ldc) {
   int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
   if (row >= M || col >= N) return;
   float sum = 0;

@@ -193,7 +193,7 @@ MISTAKES = [
     ),
     (
         "check mine.cu",
-        "sgemm needs a launch, and mine.cu doesn't state one: give --grid .* --block 32,32",
+        "sgemm needs a launch, and mine.cu doesn't state one: give .*--grid .* --block 32,32",
     ),
     ("inspect typo.cu", "typo.cu:1: expected an expression"),
     ("check ''", "'' names no kernel: name a rung or a file"),

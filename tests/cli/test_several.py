@@ -98,6 +98,17 @@ def test_a_kernel_that_is_unclear_says_what_to_give_and_exits_with_2_if_none_was
     assert result.stdout.endswith(f"next, with your values: {command}\n")
 
 
+@pytest.mark.parametrize("name", ["sgemv", "mat_vec", "matrixVectorMul", "PMPP::matVecMul"])
+def test_a_product_with_a_vector_is_left_out_by_its_name_and_may_be_named(name):
+    space, _, function = name.rpartition("::")
+    by_vector = PLAIN.replace("mine", function)
+    by_vector = f"namespace {space.strip(':')} {{ {by_vector} }}" if space else by_vector
+    written("mine.cu", PLAIN, by_vector)
+    result = worklog("check", "mine.cu")
+    assert verdicts(result.stdout) == [("mine", "passed"), (name, "left out")]
+    assert f"is checked if it is named: worklog check mine.cu --entry {name}" in result.stdout
+
+
 def test_a_kernel_without_a_launch_does_not_stop_the_one_beside_it():
     flat = re.sub(
         "const int row = .*",
@@ -108,7 +119,10 @@ def test_a_kernel_without_a_launch_does_not_stop_the_one_beside_it():
     result = worklog("check", "mine.cu")
     assert result.exit_code == 0, result.output
     assert verdicts(result.stdout) == [("mine", "passed"), ("flat", "not checked")]
-    assert "\nflat needs a launch, and mine.cu doesn't state one: give --grid " in result.stdout
+    assert (
+        "\nflat needs a launch, and mine.cu doesn't state one: give the kernel's own, as in --grid "
+        in result.stdout
+    )
     launch = "--grid '(N + 31) / 32, (M + 31) / 32' --block 32,32"
     command = f"worklog check mine.cu --entry flat {launch}"
     assert result.stdout.endswith(f"next, with your values: {command}\n")

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, NvrtcMissing, OutOfMemory
 from worklog.kernel import (
-    EXAMPLE_GRID,
     JOINT,
+    LAUNCH_ADVICE,
     SIZES,
+    UNREAD_LAUNCH,
     WIDE,
     Kernel,
     Launch,
@@ -324,8 +325,8 @@ def _filled(kernel: Kernel, *, is_quick: bool = False) -> Kernel:
             if found.has_nan:
                 nearest += ", and NaN where a value was never set"
         raise BadSetting(
-            f"{kernel.function} needs a launch, and {kernel.file} doesn't state one: give --grid {EXAMPLE_GRID} "
-            f"--block 32,32, or others (of {trial.launches} launches that were tried on the emulator, none gives a "
+            f"{kernel.function} needs a launch, and {kernel.file} doesn't state one: {LAUNCH_ADVICE} "
+            f"(of {trial.launches} launches that were tried on the emulator, none gives a "
             f"product{nearest})"
         )
     return _with_found(kernel, found, is_launch_stated=False)
@@ -469,7 +470,7 @@ def _stated_candidates(kernel: Kernel, labels: Labels) -> Iterator[Candidate]:
     elif unread:
         raise BadSetting(
             f"{kernel.function} needs a launch, and {kernel.file} doesn't state one: {'; '.join(unread)}; "
-            f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
+            f"{LAUNCH_ADVICE}"
         )
 
 
@@ -728,7 +729,7 @@ def _with_found(kernel: Kernel, found: Found, *, is_launch_stated: bool) -> Kern
     if not is_launch_stated:
         words["grid"] = filled(launch.grid, {} if kernel.arguments else found.order.roles)
         words["block"] = launch.block
-        is_unread = any("a launch isn't read" in line for line in kernel.adapted)
+        is_unread = any(UNREAD_LAUNCH in line for line in kernel.adapted)
         reason = "what launches it isn't read" if is_unread else "no file here launches it"
         warnings.append(
             f"launch: by trial, {reason}, and the author's may differ: "

@@ -19,7 +19,7 @@ from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
 from worklog.kernel import (
     DEFAULTS,
-    NO_SUM,
+    MAY_BE_NAMED,
     OPTIONS,
     RUNGS,
     Kernel,
@@ -150,7 +150,9 @@ def check_all(
     try:
         with options.progress_bar() as progress:
             count = sum(not row.is_file_without_kernel for row in rows)
-            for number, row in enumerate(rows, 1):
+            number = 0
+            for row in rows:
+                number += not row.is_file_without_kernel
                 name = f"kernel {number} of {count}, {row.kernel}"
                 finished.append(_checked(row, launch, check, _with_name(progress, name)))
     except (KeyboardInterrupt, Interrupted):
@@ -212,7 +214,7 @@ def _row(path: Path, kernel: Listed, product: str) -> Row:
     row = Row(path, kernel.name)
     why = kernel.why_no_product
     # Other parameters can't be passed, and a helper is checked with the kernel that it works for.
-    may_be_named = not product and why == NO_SUM
+    may_be_named = not product and why in MAY_BE_NAMED
     if product and not why:
         why = f"launched with {product}, for it"
     if not why or kernel.name == product:

@@ -164,7 +164,7 @@ def ways_to(unit: Unit, launch: Call, places: Sequence[int], extra: str = "") ->
     ways = [Way((launch,), (numbers,), tuple(taken.values()))]
     for way in ways:  # which grows
         if len(way.calls) < MOST_CALLERS and len(ways) < MOST_WAYS:
-            ways += _longer(unit, way)
+            ways += [_begun_by(call, way) for call in calls_of(unit, way.calls[0].function)]
     found = list[Way]()
     for way in ways:
         instances = _instances(unit, way.calls[0].function)
@@ -172,20 +172,19 @@ def ways_to(unit: Unit, launch: Call, places: Sequence[int], extra: str = "") ->
     return found
 
 
-def _longer(unit: Unit, way: Way) -> Iterator[Way]:
-    """Yield the ways that begin with a call of a way's first function."""
-    first = way.calls[0].function
+def calls_of(unit: Unit, called: Definition) -> Iterator[Call]:
+    """Yield the calls of a host function in others."""
+    name = last_name(called.name)
     for function in unit.functions:
-        if function.is_kernel or function is first:
+        if function.is_kernel or function is called:
             continue
         for node in nodes(function.body, "call_expression"):
-            called = node.child_by_field_name("function")
+            named = node.child_by_field_name("function")
             arguments = node.child_by_field_name("arguments")
-            if called is None or arguments is None or launch_at(node, function) is not None:
+            if named is None or arguments is None or launch_at(node, function) is not None:
                 continue
-            if last_name(text_of(called).partition("<")[0]) == last_name(first.name):
-                passed = tuple(arguments.named_children)
-                yield _begun_by(Call(function, node, called, (), passed, ""), way)
+            if last_name(text_of(named).partition("<")[0]) == name:
+                yield Call(function, node, named, (), tuple(arguments.named_children), "")
 
 
 def _begun_by(call: Call, way: Way) -> Way:

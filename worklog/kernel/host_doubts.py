@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any
 
-from worklog.kernel.host_calls import Call, base_name, last_name
+from worklog.kernel.host_calls import Call, base_name, calls_of, last_name
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
@@ -40,7 +40,7 @@ def doubt(unit: Unit, call: Call, needed: Set[str], used_at: Mapping[str, int]) 
 
 def is_passed(unit: Unit, function: Definition, place: int) -> bool:
     """Return whether a call gives a function's parameter a value."""
-    return any(len(arguments) > place for arguments in _calls_of(unit, function))
+    return any(len(call.arguments) > place for call in calls_of(unit, function))
 
 
 def is_instantiated(unit: Unit, function: Definition) -> bool:
@@ -186,18 +186,6 @@ def _shadowed(call: Call, names: Set[str]) -> str:
                     return f"{name} is a parameter of a lambda{_line(call, parameter)}"
         outer = outer.parent
     return ""
-
-
-def _calls_of(unit: Unit, function: Definition) -> Iterator[list[Any]]:
-    """Yield the arguments of each call of a function."""
-    for other in unit.functions:
-        for node in nodes(other.body, "call_expression"):
-            called = node.child_by_field_name("function")
-            arguments = node.child_by_field_name("arguments")
-            if called is None or arguments is None:
-                continue
-            if last_name(text_of(called).partition("<")[0]) == last_name(function.name):
-                yield list(arguments.named_children)
 
 
 def _base_of(target: str) -> str:

@@ -5,10 +5,10 @@ A guard such as `if (M % 16) return;` tells at which sizes a kernel is launched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from worklog.kernel.host_calls import base_name, launch_at, last_name
+from worklog.kernel.host_calls import base_name, last_name, launch_at
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 
@@ -22,7 +22,7 @@ _MESSAGES = ("printf", "fprintf", "puts", "fputs", "perror", "cout", "cerr", "cl
 
 def is_exit(node: Any) -> bool:
     """Return whether a call ends the program."""
-    return node.type == "call_expression" and _called(node) in _EXITS
+    return node.type == "call_expression" and called_name(node) in _EXITS
 
 
 def is_message(node: Any) -> bool:
@@ -37,64 +37,70 @@ def may_leave(unit: Unit, node: Any) -> bool:
     if next(nodes(node, *JUMPS, *INNER_JUMPS), None) is not None:
         return True
     return any(
-        is_exit(call) or _called(call) == ASSERT or ends_program(unit, call)
+        is_exit(call) or called_name(call) == ASSERT or ends_program(unit, call)
         for call in nodes(node, "call_expression")
     )
 
 
 def ends_program(unit: Unit, call: Any) -> bool:
     """Return whether a call is of a function that may end the program."""
-    name = _called(call)
+    name = called_name(call)
     for function in unit.functions:
         if function.is_kernel or last_name(function.name) != name:
             continue
         if next(nodes(function.body, "throw_statement"), None) is not None:
             return True
         inner = [*nodes(function.body, "call_expression")]
-        if any(is_exit(other) or _called(other) == ASSERT for other in inner):
+        if any(is_exit(other) or called_name(other) == ASSERT for other in inner):
             return True
     return False
 
 
-def is_of_sizes(unit: Unit, function: Definition, node: Any, known: Set[str]) -> bool:
-    """Return whether an expression in a function depends on what is known, and on nothing else.
+def is_of_sizes(
+    node: Any, known: Set[str], values: Mapping[str, Sequence[Any]], functions: Set[str]
+) -> bool:
+    """Return whether an expression depends on what is known, and on nothing else.
 
     known: names of sizes, constants and the template's parameters
+    values: as of values_in, of the function that it is in
+    functions: as of plain_functions
     """
-    functions = {last_name(other.name) for other in unit.functions if _is_plain(other)}
-    called = set[str]()
-    for call in nodes(node, "call_expression"):
-        called.add(_called(call))
+    called = {called_name(call) for call in nodes(node, "call_expression")}
     if not called <= {*functions, *_OF_NUMBERS}:
         return False
     for variable in nodes(node, "identifier"):
         name = text_of(variable)
         if name in known or name in called or name == "std":
             continue
-        values = _values(function, name)
+        own = values.get(name, ())
         rest = known | {name}
-        if not values or not all(is_of_sizes(unit, function, value, rest) for value in values):
+        if not own or not all(is_of_sizes(value, rest, values, functions) for value in own):
             return False
     return True
 
 
-def _values(function: Definition, name: str) -> list[Any]:
-    """Return the expressions that a function gives to a variable of its own; none if it may change otherwise."""
-    values = list[Any]()
-    is_own = False
+def values_in(function: Definition) -> dict[str, list[Any]]:
+    """Return the expressions that a function gives to its variables, but to those that may change otherwise."""
+    values = dict[str, list[Any]]()
     for node in nodes(function.body, "declaration"):
         for declarator in node.children_by_field_name("declarator"):
-            if base_name(declarator) != name:
-                continue
-            is_own = True
+            given = values.setdefault(base_name(declarator), [])
             value = declarator.child_by_field_name("value")
             if value is not None:
-                values.append(value)
+                given.append(value)
     for node in nodes(function.body, "assignment_expression"):
-        if base_name(node.child_by_field_name("left")) == name:
-            values.append(node.child_by_field_name("right"))
-    is_taken = any(name in taken for taken in _addresses(function))
-    return values if is_own and not is_taken else []
+        name = base_name(node.child_by_field_name("left"))
+        if name in values:
+            values[name].append(node.child_by_field_name("right"))
+    for taken in _addresses(function):
+        for name in taken:
+            values.pop(name, None)
+    return values
+
+
+def plain_functions(unit: Unit) -> set[str]:
+    """Return the names of host functions that take numbers by value and launch nothing."""
+    return {last_name(function.name) for function in unit.functions if _is_plain(function)}
 
 
 def _addresses(function: Definition) -> Iterator[set[str]]:
@@ -115,7 +121,7 @@ def _is_plain(function: Definition) -> bool:
     return all(launch_at(call, function) is None for call in calls)
 
 
-def _called(call: Any) -> str:
+def called_name(call: Any) -> str:
     """Return the name of what is called."""
     called = call.child_by_field_name("function")
     return last_name(text_of(called).partition("<")[0]) if called is not None else ""

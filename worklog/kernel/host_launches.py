@@ -31,7 +31,7 @@ from worklog.kernel.host_program import (
     whole_program,
 )
 from worklog.kernel.host_slice import How
-from worklog.kernel.launch import SIZES
+from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
 from worklog.kernel.source import text_of
 from worklog.kernel.unit import Definition, Unit
@@ -204,9 +204,7 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
         if why:
             place = f"line {call.line}" if call.line else "an included file"
             unread.setdefault(why, []).append(place)
-    lines = [
-        f"{a_few(dict.fromkeys(at))}: a launch isn't read: {why}" for why, at in unread.items()
-    ]
+    lines = [f"{a_few(dict.fromkeys(at))}: {UNREAD_LAUNCH}: {why}" for why, at in unread.items()]
     return HostCode(tuple(found), tuple(lines))
 
 
@@ -482,8 +480,9 @@ def _forms(
         tile = steps[1] - steps[0]
         # At multiples of the tile alone, both ways to round fit: then it is the plain division.
         pairs += [(0, tile), (-steps[0] % tile, tile), (-steps[0] % tile + tile, tile)]
-    for tile in range(len(NEAR) // 2, MOST_TILE + 1):
-        pairs += [(tile - 1, tile), (0, tile)]
+    else:
+        for tile in range(len(NEAR) // 2, MOST_TILE + 1):
+            pairs += [(tile - 1, tile), (0, tile)]
     varied = size[alone]
     seen = counts[alone]
     most = int(seen.max())

@@ -6,8 +6,9 @@ statements are kept on which the call depends: a backward slice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from worklog.kernel.host_calls import BY_CONFIG, USED, Call, base_name, last_name, launch_at
@@ -19,6 +20,8 @@ from worklog.kernel.host_exits import (
     is_message,
     is_of_sizes,
     may_leave,
+    plain_functions,
+    values_in,
 )
 from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
@@ -68,6 +71,7 @@ class Slicer:
     needed, fields: as of a Slice, so far
     needed_without: what is needed if no branch is kept
     used_at: of each input, the place of its first use
+    changed: names that a statement changes, by its place
     """
 
     unit: Unit
@@ -80,6 +84,7 @@ class Slicer:
     fields: set[str] = field(default_factory=set)
     needed_without: set[str] = field(default_factory=set)
     used_at: dict[str, int] = field(default_factory=dict)
+    changed: dict[tuple[int, int], Set[str]] = field(default_factory=dict)
 
     def sliced(self) -> Slice:
         """Return what is kept of the function that the call is in."""
@@ -179,9 +184,16 @@ class Slicer:
 
     def _is_of_sizes(self, node: Any) -> bool:
         """Return whether an expression depends on sizes and constants only."""
-        function = self.call.function
-        known = {*self.inputs, *self.needed, *self.unit.constants, *function.template}
-        return is_of_sizes(self.unit, function, node, known)
+        known = {*self.inputs, *self.needed, *self.unit.constants, *self.call.function.template}
+        return is_of_sizes(node, known, self._values, self._plain_functions)
+
+    @cached_property
+    def _values(self) -> dict[str, list[Any]]:
+        return values_in(self.call.function)
+
+    @cached_property
+    def _plain_functions(self) -> set[str]:
+        return plain_functions(self.unit)
 
     def _leave(self) -> str:
         """Return the statement that leaves the function."""
@@ -295,8 +307,14 @@ class Slicer:
                 self.needed.add(text_of(inner))
             waiting += inner.named_children
 
-    def _changed(self, statement: Any) -> set[str]:
+    def _changed(self, statement: Any) -> Set[str]:
         """Return the names that a statement declares or may change, without those that it declares inside."""
+        place = (statement.start_byte, statement.end_byte)
+        if place not in self.changed:
+            self.changed[place] = self._find_changed(statement)
+        return self.changed[place]
+
+    def _find_changed(self, statement: Any) -> set[str]:
         names = self._changed_inside(statement)
         if statement.type != "declaration":
             for node in nodes(statement, "declaration"):
@@ -344,20 +362,26 @@ class Slicer:
 
     def _is_passed_by_value(self, variable: Any) -> bool:
         """Return whether a variable is a number or a pointer, which functions get by value."""
-        name = text_of(variable)
-        for parameter in self.call.function.parameters:
-            if parameter.name == name:
-                return bool(parameter.dtype) or parameter.pointer
+        return text_of(variable) not in self._passed_by_reference
+
+    @cached_property
+    def _passed_by_reference(self) -> set[str]:
+        """The function's parameters and variables that are neither numbers nor pointers."""
+        names = set[str]()
         for node in nodes(self.call.function.body, "declaration"):
             kind = node.child_by_field_name("type")
+            is_number = kind.type in ("primitive_type", "sized_type_specifier")
             for declarator in node.children_by_field_name("declarator"):
-                if base_name(declarator) != name:
-                    continue
-                if next(nodes(declarator, "array_declarator"), None) is not None:
-                    return False
+                is_array = next(nodes(declarator, "array_declarator"), None) is not None
                 is_pointer = next(nodes(declarator, "pointer_declarator"), None) is not None
-                return is_pointer or kind.type in ("primitive_type", "sized_type_specifier")
-        return True
+                if is_array or not (is_number or is_pointer):
+                    names.add(base_name(declarator))
+        for parameter in self.call.function.parameters:
+            if parameter.dtype or parameter.pointer:
+                names.discard(parameter.name)
+            else:
+                names.add(parameter.name)
+        return names
 
     def rendered(self, node: Any) -> str:
         """Return a node's text with code for inputs, and for the launches in it."""

@@ -21,7 +21,7 @@ from worklog.kernel import launch as launches
 from worklog.kernel import near, signature, stated
 from worklog.kernel.device import Block, Device, Loaded, Program, Runnable
 from worklog.kernel.host_function import REMARK, HostFunction, HostSubject
-from worklog.kernel.launch import EXAMPLE_GRID, Launch
+from worklog.kernel.launch import LAUNCH_ADVICE, Launch
 from worklog.kernel.nvrtc import Missing, missing, prepared, read_unit, with_folders
 from worklog.kernel.product import why_no_product
 from worklog.kernel.source import evaluate, filled, included, needs_sm_90a, parts, read_source
@@ -666,8 +666,7 @@ class Kernel:
             raise BadSetting(f"{self.file}: {self.adapted[0]}")
         if self.host is not None or (self.grid and self.block):
             return
-        advice = f"give --grid {EXAMPLE_GRID} --block 32,32, or others"
-        unread = "; ".join((*(said for said in self.adapted if "launch" in said), advice))
+        unread = "; ".join((*(said for said in self.adapted if "launch" in said), LAUNCH_ADVICE))
         raise BadSetting(
             f"{self.function} needs a launch, and {self.file} doesn't state one: {unread}"
         )

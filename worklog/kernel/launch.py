@@ -20,7 +20,9 @@ from worklog.problem import CLASSES, Domain
 
 SIZES = ("M", "N", "K")
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
+LAUNCH_ADVICE = f"give the kernel's own, as in --grid {EXAMPLE_GRID} --block 32,32"
 LENGTHS = np.arange(1, 2049)  # of sizes, at which a grid tells how it rounds
+UNREAD_LAUNCH = "a launch isn't read"
 UNREAD_DOMAIN = "the domain in a comment isn't read"
 
 

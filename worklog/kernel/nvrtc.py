@@ -74,6 +74,13 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     Raises CompileFailed with NVRTC's message, file, line and the source line, after LIMIT_S seconds, and where the
     source has no such kernel; NvrtcMissing.
     """
+    # The order of a kernel's parameters, of which a trial makes several, is not compiled.
+    return replace(_built(replace(program, arguments=(), shared=0), arch), program=program)
+
+
+@lru_cache(maxsize=128)
+def _built(program: Program, arch: str) -> Compiled:
+    """As compile_cuda, of a program without what only a launch needs."""
     library = Path(_nvrtc()._name)
     own = "a" if arch == "sm_90" and needs_sm_90a(program.whole) else ""
     # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.

@@ -10,8 +10,9 @@ from typing import Any
 
 # What the grammar of CUDA doesn't know, and what says nothing of a definition, is nothing.
 _BUILT_IN = (
-    "__CUDACC__ 1", "__NVCC__ 1", "__CUDA_ARCH__ 900", "__cplusplus 201703L", "__grid_constant__ ", "__maxnreg__(n) ",
-    "__linux__ 1", "__unix__ 1", "__cluster_dims__(...) ", "__block_size__(...) ", "__align__(n) ", "__DRIVER_TYPES_H__ 1", "__CUDA_RUNTIME_H__ 1",
+    "__CUDACC__ 1", "__NVCC__ 1", "__CUDA_ARCH__ 900", "__cplusplus 201703L", "__linux__ 1", "__unix__ 1",
+    "__grid_constant__ ", "__maxnreg__(n) ", "__cluster_dims__(...) ", "__block_size__(...) ", "__align__(n) ",
+    "__DRIVER_TYPES_H__ 1", "__CUDA_RUNTIME_H__ 1",
 )  # fmt: skip
 _ATTRIBUTE = re.compile(r"__attribute__\s*\(\(\s*(global|device|host|shared|constant)\s*\)\)")
 

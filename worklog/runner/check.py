@@ -185,7 +185,9 @@ class Checked:
         compiled, verdict, lines = self.compiled, self.verdict, list[str]()
         right = [stage for stage in verdict.stages if stage.passed]
         if right:
-            names = "; ".join(stage.name for stage in right)
+            names = "; ".join(stage.name for stage in right if not stage.note)
+            noted = "; ".join(stage.name for stage in right if stage.note)
+            names += f"; with a remark: {noted}" if noted else ""
             lines.append(f"✓ {len(right)} stage{'s' * (len(right) > 1)} passed: {names}")
         lines += [f"✓ {stage.name}: {stage.detail}" for stage in right if stage.limit]
         is_emulated = self.label.startswith("emulated") or any(
