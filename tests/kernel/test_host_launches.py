@@ -246,6 +246,16 @@ def test_shared_memory_that_the_host_has_not_asked_for_is_named(shared, before, 
     assert ("cudaFuncSetAttribute" in warnings) == is_said
 
 
+def test_a_launch_that_main_does_not_lead_to_is_not_that_of_the_file():
+    old = "void old(int M, int N, int K) { gemm<<<N, 32>>>(A, B, C, M, N, K); }"
+    new = """void f(int M, int N, int K) { dim3 blocks((N + 15) / 16, (M + 15) / 16);
+        gemm<<<blocks, dim3(16, 16)>>>(A, B, C, M, N, K); }
+      struct Bench { void run() { f(1, 2, 3); } };
+      int main() { Bench bench; bench.run(); }"""
+    assert launch(KERNEL + old + new) == BY_16
+    assert launch(KERNEL + old) == ("N", "32")
+
+
 def test_a_size_that_only_the_grid_takes_is_the_one_that_the_kernel_lacks():
     found = Kernel.from_source(WITHOUT_M + SAMPLE)
     assert (found.entry, found.grid, found.block) == ("gemm<32>", "N / 32, M / 32", "32, 32")

@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel.device import Program
-from worklog.kernel.host_calls import BY_ADDRESSES, Call, Way, launches_in, size_macros, ways_to
+from worklog.kernel.host_calls import (
+    BY_ADDRESSES,
+    USED,
+    Call,
+    Way,
+    last_name,
+    launches_in,
+    size_macros,
+    ways_to,
+)
 from worklog.kernel.host_program import (
     ENTRY,
     LINES,
@@ -33,7 +42,7 @@ from worklog.kernel.host_program import (
 from worklog.kernel.host_slice import How
 from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
-from worklog.kernel.source import text_of
+from worklog.kernel.source import nodes, text_of
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs import a_few
 
@@ -195,10 +204,7 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
     target = unit.functions[number]
     found = dict[HostLaunch, None]()
     unread = dict[str, list[str]]()
-    for call in launches_in(unit):
-        named = unit.definition(call.name)
-        if named is not target and (named or len(call.arguments) != len(target.parameters)):
-            continue
+    for call in _calls_in_use(unit, target):
         launches, why = _of_call(unit, number, call, places)
         found |= dict.fromkeys(launches)
         if why:
@@ -206,6 +212,30 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
             unread.setdefault(why, []).append(place)
     lines = [f"{a_few(dict.fromkeys(at))}: {UNREAD_LAUNCH}: {why}" for why, at in unread.items()]
     return HostCode(tuple(found), tuple(lines))
+
+
+def _calls_in_use(unit: Unit, target: Definition) -> list[Call]:
+    """Return the launches of a kernel: those that main leads to, if there are any, else all."""
+    calls = list[Call]()
+    for call in launches_in(unit):
+        named = unit.definition(call.name)
+        if named is target or (not named and len(call.arguments) == len(target.parameters)):
+            calls.append(call)
+    main = unit.definition("main", of_host=True)
+    if main is None:
+        return calls
+    used = {main.name}
+    waiting = [main]
+    while waiting:
+        mentioned = {
+            last_name(text_of(name))
+            for name in nodes(waiting.pop().body, *USED, "field_identifier")
+        }
+        for function in unit.functions:
+            if function.name not in used and last_name(function.name) in mentioned:
+                used.add(function.name)
+                waiting.append(function)
+    return [call for call in calls if call.function.name in used] or calls
 
 
 def _of_call(
