@@ -118,7 +118,9 @@ def take_few_shapes(setting: Callable[[object, str, object], None]) -> None:
     """
     from worklog.gate import edges, sgemm
 
-    every, rare, ragged = edges.edge_shapes, edges.rare_problems, sgemm.ragged_shapes
+    every = edges.edge_shapes
+    rare = edges.rare_problems
+    ragged = sgemm.ragged_shapes
     setting(edges, "edge_shapes", lambda domain: [*every(domain)[:2], every(domain)[-1]])
     setting(edges, "drawn_shapes", lambda domain, rng, live: [])
     setting(sgemm, "ragged_shapes", lambda *given: ragged(*given)[:1])

@@ -29,7 +29,8 @@ def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
 def changed(document: Any, place: str, value: Any) -> Any:
     """The document with another value in one place, such as "rows 1 us", or without it (GONE)."""
     name, _, rest = place.partition(" ")
-    at, whole = int(name) if name.isdigit() else name, document.copy()
+    at = int(name) if name.isdigit() else name
+    whole = document.copy()
     whole[at] = changed(document[at], rest, value) if rest else value
     if value is GONE and not rest:
         del whole[at]

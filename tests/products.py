@@ -31,7 +31,8 @@ class Product:
 
 def drawn(seed: int, shape: Shape) -> Product:
     """A product by a seed, which also chooses the kind: the kinds take turns."""
-    rng, kind = np.random.default_rng(seed), KINDS[seed % len(KINDS)]
+    rng = np.random.default_rng(seed)
+    kind = KINDS[seed % len(KINDS)]
     a, b, c = (
         rng.uniform(-1, 1, sizes)
         for sizes in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
@@ -39,7 +40,8 @@ def drawn(seed: int, shape: Shape) -> Product:
     if kind in ("positive", "offset"):
         a, b = (abs(x) + (1000 if kind == "offset" else 0) for x in (a, b))
     elif kind == "equal":
-        a[...], b[...] = 1 / 3, 0.1
+        a[...] = 1 / 3
+        b[...] = 0.1
     elif kind == "scaled lines":
         a *= 2.0 ** rng.integers(-60, 61, (shape.m, 1))
         b *= 2.0 ** rng.integers(-60, 61, (1, shape.n))
@@ -61,8 +63,10 @@ def drawn(seed: int, shape: Shape) -> Product:
         kind == "large and small"
     ):  # of each small product, a tensor core truncates almost one unit
         a, b = (np.full(x.shape, 2.0**-7 * (1 + 39 / 1024 + 0.9375 * 2.0**-11)) for x in (a, b))
-        a[:, 0], b[0] = 1, 1
-    alpha, beta = rng.choice([1, 1, -0.75, 3]), rng.choice([0, 0, 1, -1.5])
+        a[:, 0] = 1
+        b[0] = 1
+    alpha = rng.choice([1, 1, -0.75, 3])
+    beta = rng.choice([0, 0, 1, -1.5])
     return Product(kind, *(x.astype(np.float32) for x in (a, b, c)), float(alpha), float(beta))
 
 
@@ -74,7 +78,8 @@ def largest_error(product: Product, result: Any, library: Any = np) -> float:
     if library is not np:  # CuPy's conversions take subnormal numbers for zeros
         result = library.asarray(result.get().astype(np.float64))
     with np.errstate(all="ignore"):
-        exact, size = product.alpha * (a @ b), abs(product.alpha) * (abs(a) @ abs(b))
+        exact = product.alpha * (a @ b)
+        size = abs(product.alpha) * (abs(a) @ abs(b))
         if product.beta:
             exact, size = exact + product.beta * c, size + abs(product.beta * c)
         error = abs(result - exact) - (abs(product.alpha) * a.shape[1] + 2) * 2.0**-149

@@ -9,7 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-LIVE, EMULATED, RECORDED = "live · ", "emulated · ", "recorded · "
+LIVE = "live · "
+EMULATED = "emulated · "
+RECORDED = "recorded · "
 
 
 @dataclass(frozen=True)

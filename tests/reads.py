@@ -45,7 +45,8 @@ def audit(event: str, arguments: tuple[object, ...]) -> None:
             if isinstance(word, str | os.PathLike) and os.fspath(word).endswith(".py"):
                 note("read", os.path.abspath(word))
         return
-    path, caller = arguments[0], sys._getframe().f_back
+    path = arguments[0]
+    caller = sys._getframe().f_back
     if not isinstance(path, str | os.PathLike):
         return
     if caller is None or caller.f_code.co_filename.startswith(IMPORTER):

@@ -235,10 +235,12 @@ def changes(name: str) -> list[str]:
 
 def make(name: str) -> None:
     """Make a target's files, and write its record."""
-    target, started = TARGETS[name], time.monotonic()
+    target = TARGETS[name]
+    started = time.monotonic()
     before = {path: path.read_bytes() for path in files_of(target)}
     with tempfile.TemporaryDirectory() as temporary:
-        folder, reads = Path(temporary), Path(temporary, "reads.txt")
+        folder = Path(temporary)
+        reads = Path(temporary, "reads.txt")
         shutil.copy(Path(__file__).with_name("reads.py"), folder / "sitecustomize.py")
         # An empty cache: what is compiled again is noted, too.
         environment = {

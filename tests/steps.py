@@ -80,7 +80,8 @@ class Trace:
 
 def trace_child(report: Path) -> None:
     """The child: tests.virtual.job, traced. It ends by os._exit."""
-    trace, leave = Trace(), os._exit
+    trace = Trace()
+    leave = os._exit
 
     def write_and_leave(code: int) -> None:
         sys.setprofile(None)
@@ -104,11 +105,9 @@ def trace_child(report: Path) -> None:
 def way() -> tuple[list[str], list[str]]:
     """The steps, in their order, and the files."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as patches:
-        kernel, report, start = (
-            Path(folder, "mine.py"),
-            Path(folder, "child.json"),
-            subprocess.Popen,
-        )
+        kernel = Path(folder, "mine.py")
+        report = Path(folder, "child.json")
+        start = subprocess.Popen
         kernel.write_text(KERNEL)
         started: list[list[str]] = []
 
@@ -133,7 +132,8 @@ def way() -> tuple[list[str], list[str]]:
         sys.setprofile(None)
         assert done.exit_code == 0, done.output
         child = json.loads(report.read_text())
-    to_child, to_file = started[0], max(trace.to_write, key=len)
+    to_child = started[0]
+    to_file = max(trace.to_write, key=len)
     begin = to_child.index("cli/run.py:run")
     steps = list(
         dict.fromkeys([*to_child[begin:], *child["timed"], *child["answer"], *to_file[begin:]])

@@ -61,7 +61,8 @@ def fast_cc(tmp_path_factory):
 @pytest.fixture(scope="module")
 def release(tmp_path_factory, fast_cc):
     """A folder with the sdist and the wheel built from it, by the installed hatchling: no network is needed."""
-    folder, cache = tmp_path_factory.mktemp("release"), Path(os.environ["WORKLOG_CACHE"])
+    folder = tmp_path_factory.mktemp("release")
+    cache = Path(os.environ["WORKLOG_CACHE"])
     cache.mkdir(exist_ok=True)
     for core in (ROOT / "worklog/emulator/core").glob(
         "core-*.so"
@@ -136,7 +137,8 @@ def test_wheel_and_sdist_hold_the_package_its_data_the_kernels_and_the_exploits(
 
 
 def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_index(release):
-    wheel, sdist = next(release.glob("*.whl")), next(release.glob("*.tar.gz"))
+    wheel = next(release.glob("*.whl"))
+    sdist = next(release.glob("*.tar.gz"))
     said = run(
         sys.executable, "-m", "twine", "--no-color", "check", "--strict", wheel, sdist, cwd=release
     )
@@ -159,7 +161,8 @@ def sizes(top: Distribution) -> dict[str, int]:
     """Bytes of the files that pip wrote for a distribution and for all that it requires on this machine, extras of a
     requirement included. Raises PackageNotFoundError for a requirement that is not installed.
     """
-    known, waiting = {(top.name, "")}, [(top, "")]
+    known = {(top.name, "")}
+    waiting = [(top, "")]
     for parent, extra in waiting:
         for requirement in map(Requirement, parent.requires or ()):
             if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
@@ -207,13 +210,15 @@ def test_on_an_index_no_link_and_no_picture_leads_nowhere(repository):
 
 
 def test_on_an_index_code_stays_and_a_picture_is_a_sentence():
-    code, picture = "\n```\n[m](n)\n```\n", "*Picture in the repository: {}.*"
+    code = "\n```\n[m](n)\n```\n"
+    picture = "*Picture in the repository: {}.*"
     text = f"`a[0](b)` [c `d`](e.md) [f](https://g) [![h](i.svg)](j) ![k.](l.png){code}"
     assert (
         for_index(text)
         == f"`a[0](b)` c `d` [f](https://g) {picture.format('h')} {picture.format('k')}{code}"
     )
-    blob, raw = "https://o/r/blob/HEAD/", "https://o/r/raw/HEAD/"
+    blob = "https://o/r/blob/HEAD/"
+    raw = "https://o/r/raw/HEAD/"
     there = f"`a[0](b)` [c `d`]({blob}e.md) [f](https://g) [![h]({raw}i.svg)]({blob}j) ![k.]({raw}l.png){code}"
     assert for_index(text, "https://o/r") == there
     assert for_index(
@@ -334,7 +339,8 @@ def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed, release,
         "from worklog.errors import install_command; print(install_command('sass'))",
     )
     by_wheel = run(*ask, cwd=tmp_path, PYTHONPATH=str(installed))
-    inside, outside = run(*ask, cwd=ROOT), run(*ask, cwd=tmp_path)
+    inside = run(*ask, cwd=ROOT)
+    outside = run(*ask, cwd=tmp_path)
     assert (
         shlex.split(by_wheel)[-1] == f"gemm-worklog[sass] @ {next(release.glob('*.whl')).as_uri()}"
     )

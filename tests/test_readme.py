@@ -141,7 +141,8 @@ def test_each_command_and_example_does_what_the_readme_says_without_a_gpu(
     ]
     for line in lines:
         command, about = re.split("  +", line, maxsplit=1)
-        result, gpu = typed(*command.split()[1:]), about.startswith("GPU")
+        result = typed(*command.split()[1:])
+        gpu = about.startswith("GPU")
         assert result.exit_code == (2 if gpu else "once you wrote it" in about), (
             line,
             result.output,
@@ -180,7 +181,8 @@ def test_every_command_is_typed_on_a_gpu():
 
 
 def test_at_256_the_fastest_rung_has_the_most_blocks_that_later_rungs_lack():
-    run, text = recorded_run(), " ".join(README.split())
+    run = recorded_run()
+    text = " ".join(README.split())
     shares = {
         m.kernel: 100 * (m.ratio or 0.0)
         for m in run.select(shape=Shape.of(256))

@@ -110,7 +110,8 @@ class Harness:
         for pitfall in PITFALLS:
             pitfall.check(getattr(self, pitfall.setting))
         for name, (_, limits) in SAMPLING.items():
-            value, kind = getattr(self, name), type(getattr(Harness, name))
+            value = getattr(self, name)
+            kind = type(getattr(Harness, name))
             if type(value) is not kind and not (
                 kind is float and type(value) is int
             ):  # True is no number
@@ -271,7 +272,8 @@ TRUTH = {
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     """Settings for Harness.but() from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting."""
-    defaults, settings = Harness().as_dict(), dict[str, Any]()
+    defaults = Harness().as_dict()
+    settings = dict[str, Any]()
     for pair in pairs:
         name, equals, word = pair.partition("=")
         if not (name and equals):

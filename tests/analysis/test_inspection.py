@@ -47,7 +47,8 @@ def test_a_rung_has_a_report_without_a_time_and_each_line_shows_the_cost_of_its_
     inspected = inspect(record)
     assert inspected.threads == record.threads and inspected.counts.thread_fma >= 4096**3
     assert inspected.label.startswith("emulated · sm_90 PTX · predicted from ")
-    text, source = report(inspected), record.source.splitlines()
+    text = report(inspected)
+    source = record.source.splitlines()
     assert record.entry in text and "sectors/request" in text
     assert not any(word in text for word in (" ms", " µs", "TFLOP", "note:", "// Before:"))
     # Sectors per request of A; wavefronts per request of B, with conflicts.
@@ -125,13 +126,12 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy, mo
 def test_blocks_that_share_the_work_are_all_run_or_the_counts_are_said_not_to_be_predictable(
     monkeypatch,
 ):
-    shape, kernel = Shape(256, 512, 96), rung("ragged")
+    shape = Shape(256, 512, 96)
+    kernel = rung("ragged")
     sizes = 256 * 96, 96 * 512, 256 * 512, kernel.workspace_bytes(shape) // 4
     a, b, c, workspace = (np.ones(size, np.float32) for size in sizes)
-    code, arguments = (
-        EmulatedDevice().compile(kernel.program).kernel,
-        kernel.bind(shape, 1.0, a, b, 0.0, c, workspace),
-    )
+    code = EmulatedDevice().compile(kernel.program).kernel
+    arguments = kernel.bind(shape, 1.0, a, b, 0.0, c, workspace)
     result = launch(
         code, kernel.blocks(shape), kernel.threads, arguments, shared_bytes=kernel.program.shared
     )

@@ -15,11 +15,10 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, recorded_run
 
-WORST, WORST_OF_LARGE, LARGE = (
-    3.1,
-    1.85,
-    2048,
-)  # time over bound; from LARGE on, each SM has several blocks
+# time over bound; from LARGE on, each SM has several blocks
+WORST = 3.1
+WORST_OF_LARGE = 1.85
+LARGE = 2048
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ from worklog.problem import Shape
 from worklog.runs import BadRunFile, Run
 from worklog.runs.records import Counters
 
-FOLDER, SHAPE = Path(__file__).with_name("ncu"), Shape.of(2048)
+FOLDER = Path(__file__).with_name("ncu")
+SHAPE = Shape.of(2048)
 SOURCE = (FOLDER / "shared_source.csv").read_text()
 # In place of ncu, with what it printed of `shared`.
 NCU = f"""#!{sys.executable}

@@ -19,7 +19,8 @@ from worklog.lab.pages import viewer
 
 FIGURES = Path(__file__).parents[2] / "figures"
 CELL = 'from worklog import lab\nlab.panel("vectorized", 1024)'
-FRAME_MS, LAST_MS = 1800, 3500
+FRAME_MS = 1800
+LAST_MS = 3500
 WIDTH = 900  # of the picture; the page is drawn at twice its size
 COLOURS = 64
 ACTIONS: list[tuple[Any, str, Callable[[Locator], None]]] = [
@@ -37,7 +38,9 @@ STEPS = (
     "coalesced/0/9/0",
     "coalesced/0/9/1",
 )
-VIEWPORT, CROPPED = 1180, 552  # pixels: of the page, and of the picture without the buttons
+# pixels: of the page, and of the picture without the buttons
+VIEWPORT = 1180
+CROPPED = 552
 MARK = "element => { element.style.outline = '3px solid #d55e00'; element.style.outlineOffset = '3px'; }"
 UNMARK = "element => { element.style.outline = ''; }"
 
@@ -68,7 +71,8 @@ def of_panel(browser: Browser, lab: Lab) -> list[Image.Image]:
         expect(reading(panel)).to_be_visible()
         pictures = [picture(page, panel)]
         for role, name, act in ACTIONS:
-            before, control = reading(panel).inner_text(), panel.get_by_role(role, name=name)
+            before = reading(panel).inner_text()
+            control = panel.get_by_role(role, name=name)
             control.evaluate(MARK)
             act(control)
             expect(reading(panel)).not_to_have_text(before)
@@ -84,7 +88,8 @@ def save(pictures: list[Image.Image], name: str) -> None:
         canvas = Image.new("RGB", (WIDTH, max(shown.height for shown in pictures)), "white")
         canvas.paste(shown)
         frames.append(canvas.convert("P", palette=Image.Palette.ADAPTIVE, colors=COLOURS))
-    durations, out = [FRAME_MS] * (len(frames) - 1) + [LAST_MS], FIGURES / f"{name}.gif"
+    durations = [FRAME_MS] * (len(frames) - 1) + [LAST_MS]
+    out = FIGURES / f"{name}.gif"
     frames[0].save(
         out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True
     )

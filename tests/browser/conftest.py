@@ -102,7 +102,9 @@ def serving(home: Path) -> Iterator[Lab]:
     }  # for the panel's stand-in job
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port, token, log = free.getsockname()[1], secrets.token_hex(8), home / "server.log"
+        port = free.getsockname()[1]
+        token = secrets.token_hex(8)
+        log = home / "server.log"
     command = [
         sys.executable,
         "-m",

@@ -111,10 +111,8 @@ def test_at_any_width_axe_finds_nothing_and_nothing_is_clipped(panel, page, widt
         assert axe_findings(page, ".worklog") == []
         # A host clock's scatter is larger than this difference, so it isn't stressed.
         expect(panel.locator(".comparison")).to_have_css("color", rgb(palette["ink"]))
-    words, controls = (
-        reading(panel).bounding_box(),
-        panel.get_by_role("combobox", name="rung").bounding_box(),
-    )
+    words = reading(panel).bounding_box()
+    controls = panel.get_by_role("combobox", name="rung").bounding_box()
     assert words and controls
     assert (words["y"] < controls["y"] - 50) == (width == 390), (
         "above the controls only where it is narrow"
@@ -159,9 +157,11 @@ def test_jupyterlab_leaves_the_arrow_keys_to_the_controls(panel, page):
 
 def test_a_measurement_shows_its_progress_and_ends_with_cancel_or_kernel(page, lab):
     """The last test: it restarts the kernel."""
-    pid, panel = lab.folder / "pid", cell(page, 3)
+    pid = lab.folder / "pid"
+    panel = cell(page, 3)
     (lab.folder / "seconds").write_text("60")
-    status, measure = panel.get_by_role("status"), panel.get_by_role("button", name="measure")
+    status = panel.get_by_role("status")
+    measure = panel.get_by_role("button", name="measure")
     box(panel, "l2").check()
     box(panel, "l2").uncheck()
     panel.get_by_text(OTHERS).click()

@@ -89,7 +89,9 @@ def pages(files):
 @pytest.fixture(scope="module")
 def opened(folder, browser):
     """The first page, and what the browser complains about or asks for outside of its folder."""
-    path, noted, inside = folder / "index.html", list[str](), (folder.as_uri(), "data:,")
+    path = folder / "index.html"
+    noted = list[str]()
+    inside = (folder.as_uri(), "data:,")
     shown = browser.new_page(viewport={"width": 1440, "height": 900})
     shown.on("console", lambda message: noted.append(message.text))
     shown.on("pageerror", lambda error: noted.append(str(error)))
@@ -148,7 +150,8 @@ def shows(page: Page, answer: Answer) -> None:
 def test_the_panel_shows_what_python_computes(page, grid):
     page.reload()
     answers = Answers([grid])
-    first, last = answers.kernels[0], answers.kernels[-1]
+    first = answers.kernels[0]
+    last = answers.kernels[-1]
     shows(page, answers.answer(last, answers.shapes[-1], **FOUR))
     page.get_by_text(OTHERS).click()
     biased: list[dict[str, Value]] = [
@@ -168,8 +171,10 @@ def test_the_panel_shows_what_python_computes(page, grid):
 
 def test_what_was_not_recorded_is_disabled_as_in_a_notebook(page, grid):
     page.get_by_text(OTHERS).click()
-    answers, changed = Answers([grid]), {"order": "sequential", "baseline": "tf32"}
-    where, settings = (answers.kernels[-1], answers.shapes[-1]), answers.unbiased | changed
+    answers = Answers([grid])
+    changed = {"order": "sequential", "baseline": "tf32"}
+    where = (answers.kernels[-1], answers.shapes[-1])
+    settings = answers.unbiased | changed
     choose(page, *where, settings)
     shows(page, answers.answer(*where, **changed))
     for g in PITFALLS:
@@ -230,10 +235,8 @@ def test_axe_finds_nothing_in_the_other_pages(browser, folder, width, scheme, ch
 def test_keys_move_the_address_of_the_access_viewer_and_axe_finds_nothing(
     browser, folder, width, scheme
 ):
-    shown, noted = (
-        browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme),
-        list[str](),
-    )
+    shown = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    noted = list[str]()
     shown.on("pageerror", lambda error: noted.append(str(error)))
     shown.goto(f"{(folder / 'access.html').as_uri()}#naive/0/0/1")
     shown.wait_for_selector("html[data-ready]")
@@ -260,7 +263,9 @@ def test_keys_move_the_address_of_the_access_viewer_and_axe_finds_nothing(
 
 def test_the_keyboard_alone_is_enough(page, grid):
     answers = Answers([grid])
-    kernel, shape, settings = answers.kernels[-1], answers.shapes[-2], answers.unbiased | FOUR
+    kernel = answers.kernels[-1]
+    shape = answers.shapes[-2]
+    settings = answers.unbiased | FOUR
     page.get_by_text(OTHERS).click()
     choose(page, kernel, answers.shapes[-1], settings)
     page.get_by_text(OTHERS).click()

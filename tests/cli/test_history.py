@@ -148,7 +148,8 @@ def test_both_builds_take_turns_and_a_slower_one_exits_with_1(
     ratio, code, says, repository, monkeypatch
 ):
     def carry_out(jobs: Sequence[Job], *_: Any, user_kernels: Sequence[Any], **__: Any) -> Run:
-        (job,), (build,) = jobs, user_kernels
+        (job,) = jobs
+        (build,) = user_kernels
         assert job.against == (build.name,) == ("naive@HEAD",)
         m = replace(measured(job.kernel), shape=astuple(job.problem))
         return small_run(

@@ -188,7 +188,8 @@ def article(monkeypatch, tmp_path):
 
 def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, monkeypatch):
     """Each step of the live command, up to the figures and the README's table."""
-    stop, carry_out = threading.Event(), bench.carry_out
+    stop = threading.Event()
+    carry_out = bench.carry_out
     seen: list[int] = []
 
     def interrupted(jobs: Sequence[Job], *given: Any, progress: Any, **how: Any) -> Run:
@@ -212,7 +213,9 @@ def test_an_interrupted_article_goes_on_by_the_command_that_it_prints(article, m
         first.stderr,
     )
     assert said is not None, first.stderr
-    kept, of, path = int(said[1]), int(said[2]), said[3]
+    kept = int(said[1])
+    of = int(said[2])
+    path = said[3]
     assert kept == len(Run.load(path).measurements) in (2, 3)
     monkeypatch.setattr(bench, "carry_out", counting)
     second = worklog(*shlex.split(said[4]))

@@ -374,7 +374,8 @@ def test_the_table_fits_the_terminal_and_long_names_keep_both_ends(columns, monk
 
 def test_progress_names_the_kernel_and_an_interrupt_shows_what_was_checked(monkeypatch):
     written("mine.cu", PLAIN, OTHER)
-    check, heard = checks.check, list[str]()
+    check = checks.check
+    heard = list[str]()
 
     def stopping(subject: Any, *given: Any, progress: Any, **how: Any) -> checks.Checked:
         progress(0, 0, "launch 1")
@@ -399,7 +400,8 @@ def test_progress_names_the_kernel_and_an_interrupt_shows_what_was_checked(monke
 
 def test_on_a_gpu_each_kernel_is_checked_in_a_child(monkeypatch):
     written("mine.cu", PLAIN, OTHER)
-    taken, check = list[tuple[str, bool]](), checks.check
+    taken = list[tuple[str, bool]]()
+    check = checks.check
 
     def in_child(subject: Any, *given: Any, on: Any, emulate: bool, **how: Any) -> checks.Checked:
         taken.append((subject.entry, emulate))

@@ -160,7 +160,8 @@ def test_a_figure_that_fails_is_named_after_everything_else_is_done(command, mon
 
 
 def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
-    files, given = {"index.html": b"page", "data.js": bytes(1_250_000)}, list[tuple[Any, Any]]()
+    files = {"index.html": b"page", "data.js": bytes(1_250_000)}
+    given = list[tuple[Any, Any]]()
     monkeypatch.setattr("worklog.cli.figures.pages.site", lambda *of: given.append(of[:2]) or files)
     said = worklog(
         "site", "--run", str(saved(tmp_path / "r.json")), "--grid", "grid.jsonl", "--out", "made"
@@ -184,7 +185,8 @@ def test_the_site_of_a_run_is_written_into_a_folder(monkeypatch, tmp_path):
 
 
 def test_peers_without_a_gpu_shows_the_recorded_comparison():
-    text, document = worklog("peers").stdout, json.loads(worklog("peers", "--json").stdout)
+    text = worklog("peers").stdout
+    document = json.loads(worklog("peers", "--json").stdout)
     assert (
         text.startswith("recorded · NVIDIA H200 · ") and " spin 1 " in text and "saved" not in text
     )
@@ -242,7 +244,8 @@ def test_a_new_kernel_passes_as_it_is():
 
 
 def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch):
-    taken, check = list[tuple[str | None, bool | None]](), checks.check
+    taken = list[tuple[str | None, bool | None]]()
+    check = checks.check
 
     def briefly(
         *given: Any, on: str | None, emulate: bool | None = None, **how: Any
@@ -262,10 +265,8 @@ def test_a_check_is_in_a_child_on_a_gpu_with_the_emulator_beside_it(monkeypatch)
 
 
 def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch):
-    file, saves = (
-        Path("mine.cu"),
-        iter([PLAIN.replace("acc +=", "acc += 1 +"), "int x = ;", RACY, PLAIN]),
-    )
+    file = Path("mine.cu")
+    saves = iter([PLAIN.replace("acc +=", "acc += 1 +"), "int x = ;", RACY, PLAIN])
     file.write_text(PLAIN)
 
     def save(seconds: float) -> None:
@@ -306,10 +307,8 @@ def test_watch_checks_at_each_save_and_shows_what_changed(monkeypatch):
 
 def test_a_new_rung_passes_as_it_is(tmp_path):
     def typed(*words: str) -> subprocess.CompletedProcess[str]:
-        command, env = (
-            [sys.executable, "-m", "worklog", *words],
-            {**os.environ, "PYTHONPATH": str(tmp_path)},
-        )
+        command = [sys.executable, "-m", "worklog", *words]
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
     for folder in ("worklog", "kernels"):

@@ -138,7 +138,8 @@ def ptx_of(text: str, results: Sequence[str], types: Sequence[str]) -> str:
         lines.append(
             f"st.global.b{size_of(t)} [%a1], {'%q' if is_pred else f'%d{k}'}; add.u64 %a1, %a1, %a2;"
         )
-    body, arch = "\n".join(lines), "sm_90a" if "wgmma" in text else "sm_90"
+    body = "\n".join(lines)
+    arch = "sm_90a" if "wgmma" in text else "sm_90"
     head = f".version 8.2\n.target {arch}\n.address_size 64\n"
     return f"{head}.visible .entry k(.param .u64 p0, .param .u64 p1) {{\n{body}\nret;\n}}\n"
 
@@ -161,10 +162,8 @@ def operands(kind: str, rows: int, rng: np.random.Generator) -> np.ndarray:
         return low | high << np.uint64(16)
     type_ = KINDS.get(kind, kind)
     if kind in KINDS:
-        digits, exponents = (
-            rng.integers(8, 25, rows),
-            rng.integers(-14, 17 if kind == "half" else 34, rows),
-        )
+        digits = rng.integers(8, 25, rows)
+        exponents = rng.integers(-14, 17 if kind == "half" else 34, rows)
         some = np.ldexp(np.round(rng.uniform(-1, 1, rows) * np.exp2(digits)), exponents - digits)
         both = (
             x.astype(f"f{size_of(type_) // 8}").view(f"u{size_of(type_) // 8}")
@@ -180,10 +179,8 @@ def integers(bits: int, rows: int, rng: np.random.Generator) -> np.ndarray:
     edges = np.array(
         [0, 1, 2, top, top - 1, top // 2, top // 2 + 1, top // 2 + 2, top // 4], np.uint64
     )
-    anything, small = (
-        rng.integers(0, top, rows, np.uint64, endpoint=True),
-        rng.integers(-70, 71, rows),
-    )
+    anything = rng.integers(0, top, rows, np.uint64, endpoint=True)
+    small = rng.integers(-70, 71, rows)
     return mixed(rng, anything, rng.choice(edges, rows), small) & np.uint64(top)
 
 
@@ -192,7 +189,8 @@ def floats(format_: str, rows: int, rng: np.random.Generator) -> np.ndarray:
     greatest normal number, of infinity, and of numbers whose product is as small as the least one.
     """
     fraction, width = FORMATS[format_]
-    bias, ones = 2 ** (width - 1) - 1, np.uint64(1)
+    bias = 2 ** (width - 1) - 1
+    ones = np.uint64(1)
     few = mixed(
         rng,
         rng.integers(0, 2**fraction, rows),

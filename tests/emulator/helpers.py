@@ -37,7 +37,8 @@ def compile_rung(name: str, arch: str = "sm_90") -> Compiled:
 
 
 def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, Kernel, str]:
-    out, record = compile_rung(name, arch), rung(name)
+    out = compile_rung(name, arch)
+    record = rung(name)
     return record, load(out.ptx, out.symbol, out.shared_accesses), record.source
 
 
@@ -73,7 +74,8 @@ def gemm(
     """Run on whole numbers; (C from the kernel, the expected C, the result). With beta 0, C holds NaN before."""
     m, n, k = shape
     rng = np.random.default_rng(0)
-    a, b = integers(rng, m, k), integers(rng, k, n)
+    a = integers(rng, m, k)
+    b = integers(rng, k, n)
     c = integers(rng, m, n) if beta else np.full((m, n), np.nan, np.float32)
     right = alpha * (a.astype(np.float64) @ b) + (beta * c.astype(np.float64) if beta else 0.0)
     result = launch(

@@ -67,7 +67,8 @@ def launched(
     """The arguments after a launch, its result, and the source. change: a text that occurs once in the source and the
     one that replaces it, or the name of one of the kernel's bugs. mbarrier: with one that nobody uses.
     """
-    one, source = KERNELS[name], cuda(name.split()[0])
+    one = KERNELS[name]
+    source = cuda(name.split()[0])
     if mbarrier:
         source, _ = edited(source, "int* out) {\n", f"int* out) {{{MBARRIER}\n")
     if isinstance(change, tuple):
@@ -93,7 +94,8 @@ zeros, words, floats = (
 )
 RNG = np.random.default_rng(1)
 T32, T64, T128, T2560 = (np.arange(n) for n in (32, 64, 128, 64 * 40))
-V64, V128 = RNG.integers(0, 9, 64, np.int32), RNG.integers(0, 9, 128, np.int32)
+V64 = RNG.integers(0, 9, 64, np.int32)
+V128 = RNG.integers(0, 9, 128, np.int32)
 
 
 # What kernels/converging write, and kernels/barriers with the findings there.
@@ -143,7 +145,9 @@ def gemm(
     **more: Any,
 ) -> Launch:
     """C = A B of whole numbers. scaled: by alpha = 1, plus beta = 0 times C, which holds `start` before."""
-    a, b, c = integers(RNG, m, k), integers(RNG, k, n), np.full(m * n, start, np.float32)
+    a = integers(RNG, m, k)
+    b = integers(RNG, k, n)
+    c = np.full(m * n, start, np.float32)
     return Launch(
         [m, n, k, 1.0, a, b, 0.0, c] if scaled else [m, n, k, a, b, c], [a @ b], block, grid, **more
     )
@@ -185,18 +189,19 @@ def mma_f16() -> Launch:
 
 def wmma() -> Launch:
     """The counts are those of an ldmatrix, and of the eight generic loads of a matrix in shared memory."""
-    a, b = integers(RNG, 16, 24).astype(np.float16), integers(RNG, 16, 16).astype(np.float16)
-    old, x, y = integers(RNG, 5, 256), integers(RNG, 128), integers(RNG, 128)
+    a = integers(RNG, 16, 24).astype(np.float16)
+    b = integers(RNG, 16, 16).astype(np.float16)
+    old = integers(RNG, 5, 256)
+    x = integers(RNG, 128)
+    y = integers(RNG, 128)
     counts = {"shared_load.requests": 1 + 8, "shared_load.wavefronts": 4 + 16}
     wanted = [Crc(1280, 0x5B5D7B2C), Crc(768, 0x5FE73BBF), None, None]
     return Launch([a, b, old, np.zeros(3 * 256, np.float16), x, y], wanted, counts=counts)
 
 
 def wmma_types() -> Launch:
-    a, b = (
-        RNG.integers(0, 4, 2048).astype(np.float16).view(np.uint8),
-        RNG.integers(0, 256, 4096, np.uint8),
-    )
+    a = RNG.integers(0, 4, 2048).astype(np.float16).view(np.uint8)
+    b = RNG.integers(0, 256, 4096, np.uint8)
     halves = RNG.integers(-4, 4, 3200).astype(np.float16)
     out = [RNG.integers(-99, 99, 5632, np.int32), RNG.uniform(-1, 1, 256), halves]
     return Launch(
@@ -214,7 +219,8 @@ def ignored_copies() -> np.ndarray:
     return out
 
 
-SQUARES, FLOATS = T2560.astype(np.int32) ** 2, np.arange(33, dtype=np.float32)
+SQUARES = T2560.astype(np.int32) ** 2
+FLOATS = np.arange(33, dtype=np.float32)
 # By file, and a word more where a file is launched in several ways.
 KERNELS: dict[str, Launch] = {
     **{

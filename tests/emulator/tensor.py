@@ -44,7 +44,9 @@ def random_words(
         return rng.integers(0, 2**32, (registers, lanes), np.uint32)
     shape = registers, lanes * bits // BITS[type_]
     fraction, width = FORMATS[type_]
-    top, bias, (low, zero, high) = 2**width - 1, 2 ** (width - 1) - 1, KINDS[kind]
+    top = 2**width - 1
+    bias = 2 ** (width - 1) - 1
+    (low, zero, high) = KINDS[kind]
     lowest, highest = {"near": (bias - 3, bias + 4), "tiny": (bias // 2 - 12, bias // 2 + 3)}.get(
         kind, (1, top)
     )
@@ -79,7 +81,8 @@ class Mma:
     """
 
     def __init__(self, op: str) -> None:
-        self.op, self.types = op, [part for part in op.split(".") if part in BITS][1:]
+        self.op = op
+        self.types = [part for part in op.split(".") if part in BITS][1:]
         self.word = 64 if self.types[2] == "f64" else 32
         m, n, k = map(int, re.search(r"m(\d+)n(\d+)k(\d+)", op).groups())
         sizes = zip((m * k, n * k, m * n), self.types, strict=True)
@@ -104,7 +107,8 @@ class Mma:
         return random_words(rng, type_, count, 1024, kind, self.word)
 
     def text(self) -> str:
-        places, (a, b, c) = [f"${k}" for k in range(sum(self.counts))], self.counts
+        places = [f"${k}" for k in range(sum(self.counts))]
+        (a, b, c) = self.counts
         groups = ([f"$d{k}" for k in range(c)], places[:a], places[a : a + b], places[a + b :])
         return f"{self.op} {', '.join('{' + ', '.join(group) + '}' for group in groups)};"
 
@@ -185,7 +189,8 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
     first, descriptor_a = image(64, case.width, case.trans[0], case.step)
     second, descriptor_b = image(case.columns, case.width, case.trans[1], case.step)
     first = -(-first // 1024) * 1024
-    n, results = (first + second + 511) // 512, 64 * case.columns * BITS[case.sum_type] // 32 // 128
+    n = (first + second + 511) // 512
+    results = 64 * case.columns * BITS[case.sum_type] // 32 // 128
     shared = random_words(rng, case.type_, n, 128, kind)
     sums = random_words(rng, case.sum_type, results, 128, kind)
     own = random_words(rng, case.type_, 4 * case.in_registers, 128, kind)
@@ -203,7 +208,8 @@ def wgmma(case: Wgmma, rng: np.random.Generator, kind: str, scaled: bool) -> Lau
     first_operand = (
         f"{{{', '.join(f'${n + results + k}' for k in range(4))}}}" if case.in_registers else "a"
     )
-    short, floats = case.type_ in ("f16", "bf16"), case.sum_type != "s32"
+    short = case.type_ in ("f16", "bf16")
+    floats = case.sum_type != "s32"
     numbers = [*case.signs] * floats + [*case.trans[case.in_registers :]] * short
     head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{case.sum_type}.{case.type_}.{case.type_}"
     given = ", ".join(

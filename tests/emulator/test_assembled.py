@@ -80,7 +80,8 @@ LOOP = ptx("loop")
 
 def run(text: str, factor: int = 1) -> tuple[bytes, Counter[str]] | None:
     """What a launch writes and executes, with the loop unrolled; None where the loop is endless."""
-    kernel, out = load(text, "k"), np.zeros(32, np.float32)
+    kernel = load(text, "k")
+    out = np.zeros(32, np.float32)
     (loop,) = inner_loops(kernel)
     with suppress(BudgetExceeded):
         result = launch(unrolled(kernel, loop, factor), (1,), 32, [out], budget=300)
@@ -91,12 +92,15 @@ def run(text: str, factor: int = 1) -> tuple[bytes, Counter[str]] | None:
 
 def test_an_unrolled_loop_does_and_counts_the_same():
     """With a random start, step, comparison and end."""
-    rng, ended = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    ended = 0
     for _ in range(40):
         start, bound = rng.integers(-20, 21, 2)
-        compare, sign = rng.choice(["ne", "lt", "le", "gt", "ge"]), rng.choice(["s", "u"])
+        compare = rng.choice(["ne", "lt", "le", "gt", "ge"])
+        sign = rng.choice(["s", "u"])
         early, late = rng.permutation([f"setp.{compare}.{sign}32 %p1, %r3, {bound};", ""])
-        step, negated = rng.choice([-3, -2, -1, 1, 2, 3]), rng.choice(["", "!"])
+        step = rng.choice([-3, -2, -1, 1, 2, 3])
+        negated = rng.choice(["", "!"])
         text = HEAD + LOOP.format(start=start, step=step, test=early, late=late, negated=negated)
         right = run(text)
         ended += right is not None

@@ -18,7 +18,8 @@ def test_a_launch_says_which_code_ran():
     source = kernel(
         "  if (threadIdx.x < 5 - out[1]) {\n    __syncwarp(31);\n    out[0] = 1;\n  }", "int* out"
     )
-    result, code = run(source, [np.zeros(2, np.int32)]), compiled_source(source, "k").instructions
+    result = run(source, [np.zeros(2, np.int32)])
+    code = compiled_source(source, "k").instructions
     reached = {i.op: threads for i, threads in zip(code, result.executed, strict=True)}
     assert (reached["bar.warp.sync"], reached["st.global.u32"], reached["ret"]) == (5, 5, 32)
     assert [choices for i, choices in zip(code, result.choices, strict=True) if i.guard] == [3]
@@ -37,7 +38,8 @@ SCATTERED = "  __threadfence();\n  atomicAdd(&c[(blockIdx.x * 37 + threadIdx.x) 
 @pytest.mark.parametrize(("body", "blocks"), [(COUNTED, 100_000), (SCATTERED, 5000)])
 def test_what_blocks_hand_over_takes_bounded_memory(body, blocks, monkeypatch):
     """Without forgetting, these keep 1,500 and 250 times as many times."""
-    core, ended = native.library(), list[np.ndarray]()
+    core = native.library()
+    ended = list[np.ndarray]()
 
     def launch_free(launch: ctypes.c_void_p) -> None:
         ended.append(
@@ -50,7 +52,8 @@ def test_what_blocks_hand_over_takes_bounded_memory(body, blocks, monkeypatch):
         "library",
         lambda: SimpleNamespace(launch_run=core.launch_run, launch_free=launch_free),
     )
-    c, flag = np.zeros(max(blocks, 4096), np.int32), np.zeros(1, np.int32)
+    c = np.zeros(max(blocks, 4096), np.int32)
+    flag = np.zeros(1, np.int32)
     assert (
         run(kernel(body, "int* c, int* flag"), [c, flag], grid=(blocks,), count=False).findings
         == ()

@@ -111,10 +111,8 @@ def test_repeated_launches_take_the_blocks_in_other_orders():
     found = {}
     for _ in range(2):
         device = EmulatedDevice()
-        kernel_, c = (
-            device.compile(Program("k.cu", kernel(body, "float* c"), "k")),
-            device.upload(np.zeros(1)),
-        )
+        kernel_ = device.compile(Program("k.cu", kernel(body, "float* c"), "k"))
+        c = device.upload(np.zeros(1))
         for number in range(5):
             device.launch(kernel_, (8, 1), (32, 1, 1), [c])
             assert device.last is not None and device.last.ok

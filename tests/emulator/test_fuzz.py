@@ -38,7 +38,10 @@ class Program:
     """
 
     def __init__(self, random: Random, threads: int) -> None:
-        self.random, self.threads, self.lines, self.labels = random, threads, list[str](), 0
+        self.random = random
+        self.threads = threads
+        self.lines = list[str]()
+        self.labels = 0
         for _ in range(random.randint(1, 12)):
             self.statement(depth=0)
 
@@ -58,21 +61,24 @@ class Program:
 
     def statement(self, depth: int) -> None:
         """One instruction, a memory access, a branch, a loop, or an exchange between threads."""
-        random, add = self.random, self.lines.append
+        random = self.random
+        add = self.lines.append
         what = random.random()
         if what < 0.6 or (depth and what > 0.9) or (depth == 3 and what > 0.78):
             result, opcode, *kinds = random.choice(ROWS)
             guard = f"@{random.choice(['', '!'])}{self.any('p')} " if random.random() < 0.2 else ""
             add(f"{guard}{opcode} {', '.join([self.any(result), *map(self.any, kinds)])};")
         elif what < 0.66:
-            sign, name = random.choice("us"), random.choice(["div", "rem"])
+            sign = random.choice("us")
+            name = random.choice(["div", "rem"])
             add(f"and.b32 %r6, {self.any('r')}, 32767;\nadd.u32 %r6, %r6, 1;")
             add(f"{name}.{sign}32 {self.any('r')}, {self.any('r')}, %r6;")
         elif what < 0.78:
             self.access()
         elif what < 0.9:
             self.labels += 1
-            end, top = f"END{self.labels}", f"TOP{self.labels}"
+            end = f"END{self.labels}"
+            top = f"TOP{self.labels}"
             counter = f"%r{8 + self.labels % 8}" if depth == 0 else ""
             if (
                 counter and random.random() < 0.5
@@ -89,7 +95,8 @@ class Program:
                 self.statement(depth + 1)
             add(f"{end}:")
         elif what < 0.95:
-            own, other = "%d6", "%d7"
+            own = "%d6"
+            other = "%d7"
             add(f"st.shared.u32 [{own}], {self.any('r')};\nbar.sync 0;")
             add(
                 f"xor.b32 %r6, %r16, {random.randrange(32)};\nmul.wide.u32 {other}, %r6, {4 * OWN};"
@@ -115,7 +122,8 @@ class Program:
 
     def access(self) -> None:
         """A load or a store; %d4 is the input, %d5 the thread's part of the output, %d6 of shared memory."""
-        random, add = self.random, self.lines.append
+        random = self.random
+        add = self.lines.append
         if random.random() < 0.2:
             operation = random.choice(
                 ["add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32"]
@@ -137,10 +145,12 @@ class Program:
             kind, type_ = random.choice(["r u32", "r u8", "h u16", "d u64", "f f32"]).split()
             space, base = random.choice([("global", "%d5"), ("shared", "%d6")])
             if kind == "f":  # apart from numbers, because NaN has many patterns
-                place, offset = "%d5", random.choice([0, 4])
+                place = "%d5"
+                offset = random.choice([0, 4])
                 space = "global"
             else:
-                place, offset = base, random.randrange(0, 4 * OWN, int(type_[1:]) // 8)
+                place = base
+                offset = random.randrange(0, 4 * OWN, int(type_[1:]) // 8)
                 offset += 8 if space == "global" else 0
             if random.random() < 0.5:
                 add(f"st.{space}.{type_} [{place}+{offset}], {self.any(kind)};")
@@ -204,7 +214,8 @@ def inputs(random: Random) -> np.ndarray:
 def program(seed: int) -> tuple[str, list[np.ndarray], int, int]:
     """PTX, arguments, blocks and threads."""
     random = Random(seed)
-    threads, blocks = random.choice([32, 64]), random.choice([1, 2])
+    threads = random.choice([32, 64])
+    blocks = random.choice([1, 2])
     arrays = [inputs(random), np.zeros(blocks * threads * STRIDE, np.uint8), np.zeros(24, np.uint8)]
     return Program(random, threads).text(), arrays, blocks, threads
 
@@ -257,7 +268,8 @@ def damaged(text: str, random: Random) -> str:
     lines = text.splitlines()
     first = next((n for n, line in enumerate(lines) if line.strip() == "{"), 0)
     for _ in range(random.choice([0, 1, 1, 2, 4])):
-        n, fault = random.randrange(first, len(lines)), random.random()
+        n = random.randrange(first, len(lines))
+        fault = random.random()
         if fault < 0.2:
             lines[n] = ""
         elif fault < 0.3:

@@ -37,7 +37,8 @@ def test_an_instruction_gives_the_right_bits(opcode):
 def test_a_row_gives_the_right_word(text):
     """Each row alone: one that is subnormal makes the emulator round all of them in another way."""
     for right, operands, _ in (row for row in WORDS if row[2] == text):
-        (result, word), pairs = right.split(), [operand.split() for operand in operands.split(", ")]
+        (result, word) = right.split()
+        pairs = [operand.split() for operand in operands.split(", ")]
         columns = [np.array([int(pattern, 16)], np.uint64) for _, pattern in pairs]
         (got,), _ = evaluate(text, [result], [type_ for type_, _ in pairs], columns)
         wanted = np.array([int(word, 16)], np.uint64)

@@ -19,7 +19,8 @@ LAUNCHES = [(name, how) for name in KERNELS for how in [{}, *MORE.get(name.split
 
 @pytest.mark.parametrize(("name", "how"), LAUNCHES, ids=str)
 def test_a_kernel_writes_what_it_should(name, how):
-    one, (arguments, result, _) = KERNELS[name], launched(name, **how)
+    one = KERNELS[name]
+    (arguments, result, _) = launched(name, **how)
     one.check(arguments)
     assert result.ok and {finding.kind for finding in result.findings} == {*one.kinds}
     assert {what: attrgetter(what)(result.counts) for what in one.counts} == one.counts

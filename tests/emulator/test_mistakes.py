@@ -13,17 +13,20 @@ CONCERNED = {"copies": r"As\[|Bs\[|cp\.async\.cg"}
 REFILL = r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has released what it reads"
 EXTRA = r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 have been counted"
 TAKES = r"of block .* writes shared byte 0 of the mbarrier that line"
-COPY, ARRIVE, EXPECT = (
-    r'.* \| .*"l"\(from\), "r"\(bytes\)',
-    r".* \| .*mbarrier\.arrive\.shared",
-    r".* \| .*expect_tx",
-)
-WAIT, READ = r'.* \| .*"r"\(parity\)', r".* \| .*const float4 b ="
-GLOBAL, SHARED, ACC = "global-race: ", "shared-race: ", r"shared-race: .*acc\[i\] \+="
+COPY = r'.* \| .*"l"\(from\), "r"\(bytes\)'
+ARRIVE = r".* \| .*mbarrier\.arrive\.shared"
+EXPECT = r".* \| .*expect_tx"
+WAIT = r'.* \| .*"r"\(parity\)'
+READ = r".* \| .*const float4 b ="
+GLOBAL = "global-race: "
+SHARED = "shared-race: "
+ACC = r"shared-race: .*acc\[i\] \+="
 PROXY = '    asm volatile("fence.proxy.async;" ::: "memory");\n'
 WGMMA_FENCE = '    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n'
 UNDEFINED = "undefined-shuffle: "
-FENCE, SYNC, WARP = "__threadfence();", "__syncthreads();", "__syncwarp();"
+FENCE = "__threadfence();"
+SYNC = "__syncthreads();"
+WARP = "__syncwarp();"
 OF_CLUSTER = r"with no barrier of the cluster \(cluster.sync\(\)\) between them"
 # File, the edit or the bug of its enum, and what a finding with its lines must say.
 MISTAKES: list[tuple[str, str | tuple[str, str], str]] = [

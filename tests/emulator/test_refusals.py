@@ -228,7 +228,8 @@ MODULES = {
 @pytest.mark.parametrize("message", MODULES)
 def test_memory_that_this_process_cannot_allocate_is_refused(message):
     """And none of it is."""
-    page, pages = resource.getpagesize(), int(Path("/proc/self/statm").read_text().split()[0])
+    page = resource.getpagesize()
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     limits = resource.getrlimit(resource.RLIMIT_AS)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     resource.setrlimit(resource.RLIMIT_AS, (page * pages + (1 << 30), limits[1]))
@@ -270,7 +271,8 @@ def test_shared_memory_is_limited_by_the_architecture(arch, most):
     source = kernel(
         "  extern __shared__ int tile[];\n  tile[0] = 1;\n  out[0] = tile[0];", "int* out"
     )
-    dynamic, out = compiled(source, "k", arch), np.zeros(1, np.int32)
+    dynamic = compiled(source, "k", arch)
+    out = np.zeros(1, np.int32)
     launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most)
     with pytest.raises(
         BadLaunch, match=rf"^invalid configuration .* more than {arch} has \({1024 * most}\)$"

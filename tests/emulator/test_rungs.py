@@ -42,11 +42,14 @@ def test_a_rung_is_exact_and_clean(name, arch, shape, alpha, beta):
 )
 def test_a_rung_past_the_ladder_is_exact_and_clean(record):
     """With fewer tiles along K than stages, and with so many that mbarriers pass several phases."""
-    device, tile = EmulatedDevice(), record.template
+    device = EmulatedDevice()
+    tile = record.template
     subject = record.load(device)
     for tiles in (1, 11):
-        rng, k = np.random.default_rng(tiles), tiles * tile.get("BK", 8)
-        a, b = integers(rng, tile["BM"], k), integers(rng, k, tile["BN"])
+        rng = np.random.default_rng(tiles)
+        k = tiles * tile.get("BK", 8)
+        a = integers(rng, tile["BM"], k)
+        b = integers(rng, k, tile["BN"])
         np.testing.assert_array_equal(product(device, subject, a, b, 2.0), 2 * (a @ b))
 
 
@@ -66,12 +69,15 @@ def test_a_rung_past_the_ladder_is_exact_and_clean(record):
 def test_ragged_takes_any_shape(shape, blocks, alpha, beta):
     """What it reads beyond a row's end, and what the workspace held, reaches no result."""
     m, n, k = shape
-    device, rng = EmulatedDevice(), np.random.default_rng(0)
+    device = EmulatedDevice()
+    rng = np.random.default_rng(0)
     subject = ragged(k % 4 != 0, n % 4 != 0, blocks).load(device)
     subject.use_workspace(
         device.upload(np.full(subject.workspace_elements(Shape(*shape)), np.nan, np.float32))
     )
-    a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
+    a = integers(rng, m, k)
+    b = integers(rng, k, n)
+    c = integers(rng, m, n)
     given = [
         x if factor else np.full_like(x, np.nan)
         for x, factor in ((a, alpha), (b, alpha), (c, beta))

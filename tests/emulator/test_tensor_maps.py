@@ -72,7 +72,8 @@ def arguments(case: Box, bug: str = "NONE") -> tuple[list[Any], np.ndarray]:
 
 def copied(case: Box, bug: str = "NONE", map_: Any = None) -> tuple[np.ndarray, np.ndarray, Result]:
     """What lies in shared memory, the tensor that is copied to, and the result. map_: for both tensors."""
-    here, there = tensor(case), np.zeros_like(tensor(case))
+    here = tensor(case)
+    there = np.zeros_like(tensor(case))
     maps = [
         tensor_map(x, case.box, steps=case.steps, swizzle=case.swizzle, nan=case.nan)
         for x in (here, there)
@@ -116,7 +117,8 @@ def test_a_box_goes_to_its_places_and_back(case):
     not of_nvidia(Program("", "#include <cuda/barrier>", "")), reason="there are no NVIDIA headers"
 )
 def test_the_barriers_and_copies_of_libcu_do_it_too():
-    matrix, out = np.arange(4096, dtype=np.float32).reshape(64, 64), np.zeros((32, 32), np.float32)
+    matrix = np.arange(4096, dtype=np.float32).reshape(64, 64)
+    out = np.zeros((32, 32), np.float32)
     result = run(cuda("cuda_barrier"), [tensor_map(matrix, (32, 32)), out], block=64)
     assert {finding.kind for finding in result.findings} == {
         "no-time"

@@ -43,7 +43,8 @@ def product(
 
 @pytest.mark.parametrize("name", MODEL)
 def test_the_error_is_that_of_the_class_that_the_rung_claims(name):
-    rng, (k, expected) = np.random.default_rng(0), RMS[name]
+    rng = np.random.default_rng(0)
+    (k, expected) = RMS[name]
     a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((128, k), (k, 128)))
     c = integers(rng, 128, 128)
     with_c = product(name, a, b, 0.5, c)  # alpha = beta = 0.5

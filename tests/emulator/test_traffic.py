@@ -24,7 +24,8 @@ def costs_of(
     addresses: np.ndarray, active: np.ndarray, width: int, *, shared: bool
 ) -> tuple[int, ...]:
     """Requests, sectors, wavefronts, bank conflicts, bytes and lines of a warp: `width` bytes per lane."""
-    out, mask = np.zeros(6, np.int64), sum(1 << int(lane) for lane in np.flatnonzero(active))
+    out = np.zeros(6, np.int64)
+    mask = sum(1 << int(lane) for lane in np.flatnonzero(active))
     if mask:
         given = np.where(active, addresses, addresses[active.argmax()]).astype(np.uint64)
         library().costs_of(
@@ -79,7 +80,8 @@ def test_wavefronts_of_one_warp(addresses, width, expected):
 @pytest.mark.parametrize("stride", [0, 1, 2, 8, 12, 32, 33])
 def test_a_pattern_that_moves_costs_what_each_of_its_places_costs(stride):
     """The core keeps what a pattern cost, until its place in sectors and lines changes that."""
-    data, out = np.zeros(33 * 32 + 40, np.float32), np.zeros(32, np.float32)
+    data = np.zeros(33 * 32 + 40, np.float32)
+    out = np.zeros(32, np.float32)
     body = f"""  float s = 0;
   #pragma unroll 1
   for (int k = 0; k < 40; ++k) s += in[threadIdx.x * {stride} + k];

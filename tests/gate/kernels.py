@@ -20,7 +20,8 @@ from worklog.gate.sgemm import RAGGED
 from worklog.problem.gemm import Domain, Float32
 
 F32 = np.float32
-PRECISION, LAUNCH = "precision", "launch"
+PRECISION = "precision"
+LAUNCH = "launch"
 Where = Callable[[Problem], bool]
 
 
@@ -48,15 +49,26 @@ def sequential(p: Problem) -> None:
 
 def strassens(a: Float32, b: Float32) -> Float32:
     """One level of Strassen's seven products, padded to even sizes."""
-    rows, columns = a.shape[0], b.shape[1]
+    rows = a.shape[0]
+    columns = b.shape[1]
     a, b = (np.pad(x, ((0, x.shape[0] % 2), (0, x.shape[1] % 2))) for x in (a, b))
-    (m, k), n = (size // 2 for size in a.shape), b.shape[1] // 2
-    a11, a12, a21, a22 = a[:m, :k], a[:m, k:], a[m:, :k], a[m:, k:]
-    b11, b12, b21, b22 = b[:k, :n], b[:k, n:], b[k:, :n], b[k:, n:]
+    (m, k) = (size // 2 for size in a.shape)
+    n = b.shape[1] // 2
+    a11 = a[:m, :k]
+    a12 = a[:m, k:]
+    a21 = a[m:, :k]
+    a22 = a[m:, k:]
+    b11 = b[:k, :n]
+    b12 = b[:k, n:]
+    b21 = b[k:, :n]
+    b22 = b[k:, n:]
     m1 = summed(a11 + a22, b11 + b22)
-    m2, m3 = summed(a21 + a22, b11), summed(a11, b12 - b22)
-    m4, m5 = summed(a22, b21 - b11), summed(a11 + a12, b22)
-    m6, m7 = summed(a21 - a11, b11 + b12), summed(a12 - a22, b21 + b22)
+    m2 = summed(a21 + a22, b11)
+    m3 = summed(a11, b12 - b22)
+    m4 = summed(a22, b21 - b11)
+    m5 = summed(a11 + a12, b22)
+    m6 = summed(a21 - a11, b11 + b12)
+    m7 = summed(a12 - a22, b21 + b22)
     c = np.block([[m1 + m4 - m5 + m7, m3 + m5], [m2 + m4, m1 - m2 + m3 + m6]])
     return c[:rows, :columns].astype(F32)
 

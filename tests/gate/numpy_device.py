@@ -155,7 +155,8 @@ def compare(
 
 
 def fold(m: Any, found: Any, record: Any) -> None:
-    new, kept = found.data.view(np.uint32), record.data.view(np.uint32)
+    new = found.data.view(np.uint32)
+    kept = record.data.view(np.uint32)
     kept[[0, 4]] = np.maximum(kept[[0, 4]], new[[0, 4]])
     kept[1:4] += new[1:4]
     squares, along, of_product = found.data[6:12].view(np.float64)
@@ -266,7 +267,8 @@ class NumpySubject(Runnable):
         block: int = 256,
         claimed: str = "fp32",
     ) -> None:
-        self.name, self.claimed = function.__name__, claimed
+        self.name = function.__name__
+        self.claimed = claimed
         self.domain = domain or Domain()
         self.device = device
         self.kernel = NumpyKernel(function)

@@ -64,7 +64,9 @@ class Halves(Doubled):
 
 class Subject(Runnable):
     def __init__(self, device: NumpyDevice, dtype: str, write: Write) -> None:
-        self.device, self.dtype, self.write = device, dtype, write
+        self.device = device
+        self.dtype = dtype
+        self.write = write
 
     def enqueue(self, *arguments: Passed) -> None:
         self.device.synchronize()  # what was enqueued before

@@ -51,7 +51,8 @@ def draws(name: str) -> str:
     its data with what surrounds it.
     """
     shape, domain, claimed, source = CASES[name]
-    device, lines = NumpyDevice(source), list[str]()
+    device = NumpyDevice(source)
+    lines = list[str]()
 
     def noted(p: Problem) -> None:
         words = [f"{p.m} {p.n} {p.k} alpha={float(p.alpha)} beta={float(p.beta)}"]
@@ -73,7 +74,8 @@ def draws(name: str) -> str:
 def searched(name: str) -> str:
     """Of a search in a rung for a few generations: its columns, and the first three problems."""
     device = EmulatedDevice()
-    subject, memory = rung(name).load(device), Memory(device, np.random.default_rng(0))
+    subject = rung(name).load(device)
+    memory = Memory(device, np.random.default_rng(0))
     problem = exact.ExactProblem(
         "E1", *exact.family("E1", subject.domain.padded(Shape(33, 47, 20)), memory.rng)
     )

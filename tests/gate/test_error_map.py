@@ -116,8 +116,10 @@ def test_the_usual_mistakes_are_named(change, rows, columns, guess):
 
 
 def test_a_term_is_named_only_if_no_other_term_explains_the_error():
-    twin, twin_b = A.copy(), B.copy()
-    twin[:, 5], twin_b[5] = twin[:, 4], twin_b[4]
+    twin = A.copy()
+    twin_b = B.copy()
+    twin[:, 5] = twin[:, 4]
+    twin_b[5] = twin_b[4]
     right = twin @ twin_b
     assert (
         error_map(right - twin[:, 4:5] * twin_b[4:5], right, SENTINEL, (twin, twin_b)).guess == ""
@@ -137,7 +139,8 @@ def test_the_map_counts():
 
 @pytest.mark.parametrize("size", [1, 7, 32, 33, 1000, 8192])
 def test_a_map_is_small_at_any_size(size):
-    right, c = np.zeros((size, 3), np.float32), np.zeros((size, 3), np.float32)
+    right = np.zeros((size, 3), np.float32)
+    c = np.zeros((size, 3), np.float32)
     c[-1, 2] = 5
     where = error_map(c, right, SENTINEL)
     assert len(where.tiles) <= MOST_TILES and where.tile[0] * len(where.tiles) >= size

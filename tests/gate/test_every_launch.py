@@ -28,7 +28,9 @@ class Loop:
     def __init__(
         self, device: Any, shape: Shape = SHAPE, claimed: str = "fp32", alpha: float = 1.0
     ) -> None:
-        self.device, self.shape, self.alpha = device, shape, alpha
+        self.device = device
+        self.shape = shape
+        self.alpha = alpha
         self.probe = LaunchProbe(
             device, tuple(map(device.compile, PROGRAMS)), shape, claimed, alpha
         )
@@ -80,7 +82,9 @@ def right_on(device: Any) -> Any:
 
 @pytest.mark.parametrize("alpha", [1.0, -1.0])
 def test_a_right_kernel_passes_with_its_margin_and_on_new_uniform_contents(device, alpha):
-    loop, subject, keys = Loop(device, alpha=alpha), right_on(device), set()
+    loop = Loop(device, alpha=alpha)
+    subject = right_on(device)
+    keys = set()
     for _ in range(3):
         loop.launch(subject)
         keys.add(loop.probe._key)
@@ -110,7 +114,8 @@ def test_a_right_kernel_passes_with_its_margin_and_on_new_uniform_contents(devic
 )
 def test_what_is_wrong_after_one_launch_is_found(device, which, change, words):
     """Changed inputs too, although the result fits the old ones."""
-    loop, subject = Loop(device), right_on(device)
+    loop = Loop(device)
+    subject = right_on(device)
     loop.launch(subject)
     loop.launch(subject, change, which)
     stage = loop.probe.stage()
@@ -186,7 +191,8 @@ def test_chance_fails_no_right_kernel(shape):
 
 def test_a_check_that_did_not_run_fails_and_so_does_a_launch_after_the_end_event():
     device = NumpyDevice()
-    unchecked, loop = Loop(device), Loop(device)
+    unchecked = Loop(device)
+    loop = Loop(device)
     unchecked.probe.prepare(*unchecked.buffers)
     assert "only 0 rows of 1 launches" in unchecked.probe.stage().detail
     a, b, c = loop.buffers
@@ -203,7 +209,8 @@ def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs():
         p.c_buffer.beyond(0, 1)[-1] = 1.0
 
     device = NumpyDevice()
-    checker, loop = SgemmChecker(device, SHAPE, 0), Loop(device)
+    checker = SgemmChecker(device, SHAPE, 0)
+    loop = Loop(device)
     loop.buffers = list(checker.buffers.abc)
     for function, words in ((right, "1 launches"), (spills, "it wrote outside C")):
         checker.buffers.poison()
@@ -231,11 +238,9 @@ def test_repeated_launches_are_compared_bit_by_bit(wrong_at):
     second = first.copy()
     if wrong_at is not None:
         second[wrong_at] = -0.0
-    a, b, differs = (
-        device.upload(first),
-        device.upload(second),
-        device.upload(np.zeros(4, np.float32)),
-    )
+    a = device.upload(first)
+    b = device.upload(second)
+    differs = device.upload(np.zeros(4, np.float32))
     device.launch(
         device.compile(DIFFER), (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), differs)
     )

@@ -68,11 +68,9 @@ def test_integers_of_a_short_format_use_all_of_its_bits(claimed):
 
 
 def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
-    rng, seen, decks = (
-        np.random.default_rng(0),
-        set(),
-        (exponents(np.random.default_rng(1)), cycle([0])),
-    )
+    rng = np.random.default_rng(0)
+    seen = set()
+    decks = (exponents(np.random.default_rng(1)), cycle([0]))
     for _ in range(2 * RANGES):
         a, b = family("E2", Shape(5, 6, 40), rng)
         before = summed(a, b)
@@ -156,14 +154,17 @@ def projected(shape: Shape, seed: int = 0) -> tuple[Float32, Projection]:
 def test_one_wrong_element_is_found_in_its_row(shape, seed, data):
     c, projection = projected(shape, seed)
     assert len(projection.wrong_rows(c)) == 0
-    row, column = data.draw(st.integers(0, shape.m - 1)), data.draw(st.integers(0, shape.n - 1))
+    row = data.draw(st.integers(0, shape.m - 1))
+    column = data.draw(st.integers(0, shape.n - 1))
     c[row, column] += 1
     assert projection.wrong_rows(c).tolist() == [row]
 
 
 def test_a_projection_is_exact_at_a_large_shape():
-    a, b = np.full((4, 1), 4095, np.float32), np.full((1, 2**20), 4097, np.float32)
-    c, projection = a @ b, Projection(ExactProblem("E1", a, b), np.random.default_rng(0))
+    a = np.full((4, 1), 4095, np.float32)
+    b = np.full((1, 2**20), 4097, np.float32)
+    c = a @ b
+    projection = Projection(ExactProblem("E1", a, b), np.random.default_rng(0))
     assert len(projection.wrong_rows(c)) == 0
     c[2, 5000:5002] += 1, -1
     assert projection.wrong_rows(c).tolist() == [2]
@@ -181,7 +182,8 @@ def test_values_that_are_no_integers_small_fractions_and_swapped_columns_are_wro
     rng = np.random.default_rng(0)
     a, b = family("E1", Shape(20, 512, 64), rng)
     b[:, 7] = 0
-    c, projection = summed(a, b), Projection(ExactProblem("E1", a, b), rng)
+    c = summed(a, b)
+    projection = Projection(ExactProblem("E1", a, b), rng)
     c[3, 7] = 1e-12
     assert projection.wrong_rows(c).tolist() == [3] and projection.wrong_columns(c).tolist() == [7]
 
@@ -269,10 +271,8 @@ def test_ragged_shapes_lie_just_below_in_the_domain(domain, size):
     for smaller in ragged:
         assert smaller in domain and smaller != shape
         for name, step in steps.items():
-            most, cut = (
-                getattr(shape, name),
-                max(8, 4 + size // 32, 2 * max(steps.values()) * domain.square, step),
-            )
+            most = getattr(shape, name)
+            cut = max(8, 4 + size // 32, 2 * max(steps.values()) * domain.square, step)
             assert most - cut <= getattr(smaller, name) <= most
     for name, step in steps.items() if not domain.square else ():
         below = getattr(shape, name) - step

@@ -128,5 +128,6 @@ def test_a_kernel_that_flushes_subnormals_keeps_numbers_of_different_size(seed):
 
 def test_only_rows_below_the_least_normal_number_are_called_subnormal():
     for size, kind in ((1.0, MIXED), (0.5, SUBNORMAL), (0.0, MIXED)):
-        a, b = np.full((1, 4), size * 2.0**-126, np.float32), np.full((4, 1), 2.0**60, np.float32)
+        a = np.full((1, 4), size * 2.0**-126, np.float32)
+        b = np.full((4, 1), 2.0**60, np.float32)
         assert not_as_fp32(a, b, np.ones((1, 1), np.float32)) == {kind: 1}

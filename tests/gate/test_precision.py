@@ -99,7 +99,8 @@ def judged(
 ) -> tuple[str, Stage]:
     """A product of changed operands, rounded once and multiplied with the factor, as the gate judges it."""
     rng = np.random.default_rng(k)
-    a, b = DRAWS[draw](rng, (40, k)), DRAWS[draw](rng, (k, 24))
+    a = DRAWS[draw](rng, (40, k))
+    b = DRAWS[draw](rng, (k, 24))
     reference = PrecisionReference(a, b, rng)
     c = np.float32(factor) * (change_a(a).astype(np.float64) @ change_b(b)).astype(np.float32)
     return reference.judge("precision", Result(c, np.float32(0), ""), "bf16")
@@ -142,7 +143,8 @@ def test_the_smallest_factor_that_shows():
 
 def test_too_few_elements_show_no_factor():
     rng = np.random.default_rng(0)
-    a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
+    a = DRAWS["normal"](rng, (1, 64))
+    b = DRAWS["normal"](rng, (64, 7))
     result = Result(np.float32(1.001) * (a @ b), np.float32(0), "")
     assert (
         "no rounding"

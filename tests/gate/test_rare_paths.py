@@ -70,7 +70,9 @@ def test_a_fault_on_a_rare_path_is_found_and_its_launch_named(few_shapes, condit
 def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_launch_in_time(
     few_shapes, monkeypatch
 ):
-    explore, posed, ratios = search.Search.explore, search.Search.problem, list[np.ndarray]()
+    explore = search.Search.explore
+    posed = search.Search.problem
+    ratios = list[np.ndarray]()
     allowed = list[float]()
 
     def explored(self: search.Search, most: float) -> None:
@@ -108,7 +110,8 @@ def edited(name: str, old: str, new: str) -> Checked:
     return check(rung(name).with_text(text.replace(old, new, 1)), on="emulated", seed=3)
 
 
-OF_A, BOUND = "A[(size_t)row * K + k]", "  if (row >= M"
+OF_A = "A[(size_t)row * K + k]"
+BOUND = "  if (row >= M"
 WIDE = "__int_as_float(__float_as_int(A[(size_t)row * K + k]) & (%s ? 0xffffe000 : 0xffffffff))"
 
 
@@ -156,8 +159,10 @@ def test_edge_shapes_show_a_wrong_scalar_and_a_shortened_operand_so_that_the_sea
 
 
 def test_a_line_that_needs_many_steps_is_taken_before_what_is_cheaper():
-    device, kernel = EmulatedDevice(), rung("equal_shares")
-    subject, memory = kernel.load(device), Memory(device, np.random.default_rng(3))
+    device = EmulatedDevice()
+    kernel = rung("equal_shares")
+    subject = kernel.load(device)
+    memory = Memory(device, np.random.default_rng(3))
     problem = exact.ExactProblem("E1", *exact.family("E1", Shape(128, 512, 72), memory.rng))
     assert mistake_in(subject, memory, problem) is None
     line = kernel.source[: kernel.source.index("tile += skipped")].count("\n") + 1
@@ -202,9 +207,11 @@ def test_an_algorithm_that_multiplies_sums_of_elements_is_right_on_rare_paths(fe
 
 
 def test_a_right_result_with_alpha_0_tells_nothing_of_a_and_b():
-    device, told = NumpyDevice(), list[tuple[bool, ...]]()
+    device = NumpyDevice()
+    told = list[tuple[bool, ...]]()
     vars(device)["coverage"] = {"": SimpleNamespace(tell=lambda *shown: told.append(shown))}
-    memory, subject = Memory(device, np.random.default_rng(1)), NumpySubject(device, sequential)
+    memory = Memory(device, np.random.default_rng(1))
+    subject = NumpySubject(device, sequential)
     for alpha in (0.0, 1.0, 2.0):
         problem = exact.ExactProblem(
             "", *exact.family(exact.MIXED, Shape(4, 5, 6), memory.rng), alpha=alpha
@@ -238,7 +245,8 @@ def test_a_right_path_of_a_large_k_may_take_more_instructions_than_small_shapes(
 
 
 def test_a_launch_that_ends_at_a_misaligned_access_shows_no_path():
-    device, shape = EmulatedDevice(), Shape.of(128)
+    device = EmulatedDevice()
+    shape = Shape.of(128)
     a, b, c = (device.upload(np.ones(shape.m * shape.n + 1, np.float32)) for _ in range(3))
     rung("vectorized").load(device).enqueue(
         shape, 2.0, device.view(a, 1, shape.m * shape.k), b, 2.0, c
@@ -372,7 +380,8 @@ def test_a_right_kernel_passes_without_a_clause_and_with_its_range():
 )  # -0 has other bits
 @pytest.mark.parametrize(("rules", "accepted"), [("any", True), ("any M, N, K, any data", False)])
 def test_nan_in_c_at_beta_0_is_told_and_fails_a_domain_of_any_data(condition, rules, accepted):
-    device, kernel = EmulatedDevice(), rung("naive")
+    device = EmulatedDevice()
+    kernel = rung("naive")
     text = kernel.source.replace("beta == 0.0f ? alpha * acc : ", condition)
     loaded = kernel.with_text(text).load(device)
     loaded.domain = Domain.of(rules)

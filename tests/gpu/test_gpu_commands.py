@@ -123,7 +123,8 @@ def check_article(checkout: Path) -> None:
         re.sub(r"[±\d.,]+", "0", page.read_text(encoding="utf-8"))
         for page in (ROOT / "README.md", checkout / "README.md")
     )
-    begin, end = "<!-- worklog table: ", "<!-- worklog table ends"
+    begin = "<!-- worklog table: "
+    end = "<!-- worklog table ends"
     assert before.partition(begin)[0] == after.partition(begin)[0]
     assert before.partition(end)[2] == after.partition(end)[2]
     rows = re.compile(r"^\|.*", re.MULTILINE)

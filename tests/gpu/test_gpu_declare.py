@@ -127,7 +127,8 @@ def test_pytorch_is_a_baseline_beside_cublas(tmp_path):
     )
     (m,) = run.select()
     assert set(m.against) == {"cuBLAS", "torch", "naive"} and m.baseline == "cuBLAS"
-    naive, torch = m.against["naive"], m.against["torch"]
+    naive = m.against["naive"]
+    torch = m.against["torch"]
     assert naive is not None and naive.value > 5, m.degradations
     assert torch is not None and torch.value == approx(m.ratio, rel=0.5), m.degradations
 

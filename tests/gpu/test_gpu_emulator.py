@@ -40,7 +40,8 @@ def test_threads_wait_for_each_other_as_on_the_gpu(name):
 def driver_map(array: Any, case: Box) -> np.void:
     """The driver's own encoding, as a struct that CuPy passes by value. cuda.h, cuTensorMapEncodeTiled."""
     kinds = {"u1": 0, "u2": 1, "u4": 2, "u8": 4, "f2": 6, "f4": 7, "f8": 8}
-    swizzles, rank = {0: 0, 32: 1, 64: 2, 128: 3}, len(case.shape)
+    swizzles = {0: 0, 32: 1, 64: 2, 128: 3}
+    rank = len(case.shape)
     strides = [array.dtype.itemsize * int(np.prod(case.shape[: k + 1])) for k in range(rank - 1)]
     out = np.zeros(256, np.uint8)
     start = -out.ctypes.data % 64
@@ -70,7 +71,8 @@ def driver_map(array: Any, case: Box) -> np.void:
 def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case):
     """A store of a box that begins before its tensor is an illegal instruction there, and a finding on the emulator."""
     middle, out = arguments(case, "NO_STORE" if begins_before(case) else "NONE")
-    here, there = cupy.asarray(tensor(case)), cupy.zeros_like(cupy.asarray(tensor(case)))
+    here = cupy.asarray(tensor(case))
+    there = cupy.zeros_like(cupy.asarray(tensor(case)))
     maps = [driver_map(array, case) for array in (here, there)]
     after = same_ptx.launched(
         SOURCE, [*maps, *map(np.int32, middle), out], block=(64,), shared=out.nbytes

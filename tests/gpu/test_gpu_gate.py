@@ -57,10 +57,8 @@ CLAIMED = {"takes_11_bits_of_tf32": "fp32-emulated"}  # several products in plac
 
 def cheat(folder: Path, name: str, line: str) -> Kernel:
     """cheat.cu with this line."""
-    path, text = (
-        folder / f"{name}.cu",
-        Path(__file__).with_name("cheat.cu").read_text(encoding="utf-8"),
-    )
+    path = folder / f"{name}.cu"
+    text = Path(__file__).with_name("cheat.cu").read_text(encoding="utf-8")
     path.write_text(text.replace("NAME", name).replace("LINE", line))
     return Kernel.from_file(path, grid="(N + 31) // 32, (M + 7) // 8", block="32,8")
 
@@ -68,10 +66,8 @@ def cheat(folder: Path, name: str, line: str) -> Kernel:
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(tmp_path, name, measured):
     """Also one that shortens its operands by less than a largest error shows. Without a cheat it is measured."""
-    shape, claimed = (
-        (Shape(256, 256, 4096) if "bits" in name else Shape.of(256)),
-        CLAIMED.get(name, "fp32"),
-    )
+    shape = Shape(256, 256, 4096) if "bits" in name else Shape.of(256)
+    claimed = CLAIMED.get(name, "fp32")
     kernel = replace(cheat(tmp_path, name, CHEATS[name]), claimed=claimed)
     found = measured(kernel, shape, ENOUGH)
     assert found.status == ("failed" if CHEATS[name] else "measured"), (
@@ -86,7 +82,8 @@ def test_a_kernel_that_goes_wrong_in_the_timed_loop_fails_after_it(tmp_path, nam
 
 @pytest.mark.parametrize(("name", "size"), [(CUBLAS, 256), ("warptiled", 1024)])
 def test_the_checks_add_little_to_the_time_and_never_shorten_it(name, size, measured):
-    shape, us = rung("warptiled").domain.padded(Shape.of(size)), dict[bool, list[float]]()
+    shape = rung("warptiled").domain.padded(Shape.of(size))
+    us = dict[bool, list[float]]()
     for gate in (True, False) * 3:
         us.setdefault(gate, []).append(
             measured(name, shape, QUICK.but(precision=0.005, gate=gate)).us or 0.0

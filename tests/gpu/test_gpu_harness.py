@@ -66,14 +66,17 @@ def test_lengths_between_the_calibrated_ones_are_read_right(session, us):
 
 
 def test_the_kernels_of_a_launch_of_cublas_are_counted_and_it_stays_right(session):
-    cublas, shape = session.baselines["fp32"], Shape.of(256)
+    cublas = session.baselines["fp32"]
+    shape = Shape.of(256)
     assert 1 <= cublas.kernels(shape) <= 3 and cublas.kernels(Shape.of(4096)) == 1
     assert session.checker(shape).check(cublas).accepted
 
 
 @pytest.mark.parametrize("size", [256, 1024])
 def test_a_kernel_is_as_fast_as_itself(size, measured):
-    fine, ratios, holds = Harness().but(budget_s=6.0, most_samples=10_000, precision=0.003), [], []
+    fine = Harness().but(budget_s=6.0, most_samples=10_000, precision=0.003)
+    ratios = []
+    holds = []
     while holds.count(True) < 2 and holds.count(False) < 2:
         found = measured(CUBLAS, Shape.of(size), fine)
         assert found.ratio_low is not None and found.ratio_high is not None, found.reason
@@ -88,8 +91,10 @@ def test_a_kernel_is_as_fast_as_itself(size, measured):
 def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session):
     import cupy
 
-    timeline, found = session.timeline, session.calibration
-    marks, out = cupy.RawKernel(MARKS, "marks"), cupy.zeros(1, cupy.uint32)
+    timeline = session.timeline
+    found = session.calibration
+    marks = cupy.RawKernel(MARKS, "marks")
+    out = cupy.zeros(1, cupy.uint32)
     halfway = (found.warm_cycles + found.cold_cycles) / 2
     warm = {}
     for lifted in (False, True):
@@ -183,7 +188,8 @@ def add():
     import cupy
 
     kernel = cupy.ElementwiseKernel("float32 x", "float32 y", "y = x + 1", "add_one")
-    x, y = cupy.ones(N, cupy.float32), cupy.empty(N, cupy.float32)
+    x = cupy.ones(N, cupy.float32)
+    y = cupy.empty(N, cupy.float32)
     return lambda: kernel(x, y)
 
 
@@ -224,7 +230,8 @@ def test_work_on_a_stream_that_is_not_joined_has_no_time(add):
     import cupy
 
     code = 'extern "C" __global__ void spins() { for (const auto start = clock64(); clock64() - start < 4000000;); }'
-    elsewhere, spins = cupy.cuda.Stream(non_blocking=True), cupy.RawKernel(code, "spins")
+    elsewhere = cupy.cuda.Stream(non_blocking=True)
+    spins = cupy.RawKernel(code, "spins")
     spins((1,), (1,), ())  # compiled before it is timed
 
     def call(joined: bool) -> None:

@@ -25,7 +25,8 @@ def on_gpu(
     text: str, results: Sequence[str], types: Sequence[str], columns: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, None]:
     """As `evaluate`."""
-    module, threads = cupy.cuda.function.Module(), len(columns[0])
+    module = cupy.cuda.function.Module()
+    threads = len(columns[0])
     module.load(ptx_of(text, results, types).encode())
     out = cupy.zeros((len(results), threads), np.uint64)
     module.get_function("k")(

@@ -44,15 +44,15 @@ FOUND = {
 
 @pytest.mark.parametrize("memory", FOUND)
 def test_a_launch_finds_no_number_in_memory_that_it_did_not_write(memory, session):
-    device, blocks, threads = session.device, 2048, 128
+    device = session.device
+    blocks = 2048
+    threads = 128
     body = f"{FOUND[memory]} out[blockIdx.x * blockDim.x + threadIdx.x] = found;"
     kernel = device.compile(
         Program("finds.cu", f"__global__ void finds(float* out) {{ {body} }}", "finds")
     )
-    gate, out = (
-        Memory(device, np.random.default_rng(0)),
-        device.upload(np.zeros(blocks * threads, np.float32)),
-    )
+    gate = Memory(device, np.random.default_rng(0))
+    out = device.upload(np.zeros(blocks * threads, np.float32))
     device.launch(
         kernel, (blocks, 1), threads, (out,)
     )  # what a module's first launch allocates is clean
@@ -77,7 +77,8 @@ def test_cublas_passes_at_any_shape(session):
 
 
 def test_cublas_with_tf32_passes_as_tf32_only(session, monkeypatch):
-    checker, tf32 = SgemmChecker(session.device, SMALL, seed=1), session.baselines["tf32"]
+    checker = SgemmChecker(session.device, SMALL, seed=1)
+    tf32 = session.baselines["tf32"]
     assert checker.check(tf32).precision == "tf32"
     monkeypatch.setattr(tf32, "claimed", "fp32")
     assert not checker.check(tf32).accepted

@@ -57,7 +57,8 @@ def test_every_bit_is_the_gpus(record, least, alpha, beta, device):
         a[0] *= np.float32(2.0**100)
         a[1, 1:] *= np.float32(2.0**-60)
         a[2] *= np.float32(2.0**-140)
-        a[3, 5], a[4, 5] = np.inf, np.nan
+        a[3, 5] = np.inf
+        a[4, 5] = np.nan
     there, here = (
         product(one, record.load(one), a, b, alpha, beta, c if beta else None)
         for one in (device, EmulatedDevice(device.arch))
@@ -76,7 +77,8 @@ def test_a_thousand_launches_give_the_same_bits(record, device):
     subject.enqueue(shape, 1.0, of_a, of_b, 0.0, c)
     first = device.download(c).reshape(shape.m, shape.n)
     assert np.abs(first - a.astype(np.float64) @ b).max() < 0.01 * np.sqrt(shape.k)
-    bits, others = device.upload(first).view(np.int32), 0
+    bits = device.upload(first).view(np.int32)
+    others = 0
     for _ in range(LAUNCHES):
         device.fill(c, np.nan)
         subject.enqueue(shape, 1.0, of_a, of_b, 0.0, c)
@@ -94,7 +96,8 @@ def program(name: str) -> Program:
 
 
 def test_each_compilation_of_one_source_has_variables_of_its_own(device):
-    counts, out = program("counts"), device.upload(np.zeros(4, np.float32))
+    counts = program("counts")
+    out = device.upload(np.zeros(4, np.float32))
 
     def launched(kernel: Any) -> float:
         device.launch(kernel, (1, 1), 1, (out,))
@@ -107,7 +110,8 @@ def test_each_compilation_of_one_source_has_variables_of_its_own(device):
 
 
 def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device):
-    kernel, blocks = device.compile(program("meets")), 64
+    kernel = device.compile(program("meets"))
+    blocks = 64
     out, arrived = (device.upload(np.zeros(size, np.float32)) for size in (blocks, 4))
     device.launch(kernel, (blocks, 1), 32, (out, arrived))
     assert (device.download(out) == blocks).all()
@@ -119,7 +123,8 @@ def test_the_blocks_of_a_cooperative_launch_wait_for_the_grid(device):
 
 
 def test_passes_share_a_guarded_workspace_with_nothing_in_it(device):
-    rng, shape = np.random.default_rng(0), Shape(65, 33, 40)
+    rng = np.random.default_rng(0)
+    shape = Shape(65, 33, 40)
     a, b = (np.round(8 * matrix) for matrix in random_inputs(shape, rng))
     buffers = Buffers(Memory(device, rng), a, b)
 

@@ -103,7 +103,8 @@ def test_a_repeated_call_opens_no_file_and_is_right_on_other_arrays(
     def multiply(seed: int, offset: int = 0, by_columns: bool = False) -> None:
         memory = integers(library, 1, m * k + offset, seed)[0]
         b = integers(library, n, k, seed).T if by_columns else integers(library, k, n, seed)
-        a, c = memory[offset:].reshape(m, k), integers(library, m, n, seed)
+        a = memory[offset:].reshape(m, k)
+        c = integers(library, m, n, seed)
         expected = 2 * (a @ b) + c
         found = worklog.sgemm(a, b, c, alpha=2, beta=1, mode=mode)
         assert bool(abs(found - expected).max() < 0.5), "of integers"
@@ -133,7 +134,8 @@ def test_two_threads_on_two_streams_are_right_together():
 
     def multiply(seed: int) -> bool:
         with torch.cuda.stream(torch.cuda.Stream()):
-            a, b = integers(torch, 128, 4096, seed), integers(torch, 4096, 128, seed)
+            a = integers(torch, 128, 4096, seed)
+            b = integers(torch, 4096, 128, seed)
             expected = a @ b
             return all(same(worklog.sgemm(a, b), expected) for _ in range(200))
 
@@ -147,13 +149,16 @@ def test_it_runs_in_a_graph_of_cupy_after_one_call(shape):
     m, n, k = shape
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
-        a, b, c = integers(cupy, m, k), integers(cupy, k, n), integers(cupy, m, n)
+        a = integers(cupy, m, k)
+        b = integers(cupy, k, n)
+        c = integers(cupy, m, n)
         worklog.sgemm(a, b, c)
         stream.begin_capture()
         worklog.sgemm(a, b, c)
         graph = stream.end_capture()
         for seed in (1, 2):
-            a[...], c[...] = integers(cupy, m, k, seed), 0
+            a[...] = integers(cupy, m, k, seed)
+            c[...] = 0
             graph.launch(stream)
             stream.synchronize()
             assert same(c, a @ b)
@@ -161,7 +166,8 @@ def test_it_runs_in_a_graph_of_cupy_after_one_call(shape):
 
 def test_it_runs_in_a_graph_of_torch_after_one_call():
     torch = pytest.importorskip("torch")
-    a, b = integers(torch, 256, 4096), integers(torch, 4096, 256)
+    a = integers(torch, 256, 4096)
+    b = integers(torch, 4096, 256)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -81,7 +81,8 @@ def test_the_tick_is_the_smallest_step():
 
 def test_a_short_disturbance_shifts_no_length():
     gpu = VirtualGpu(offset_us=2.8)
-    number, spin = iter(range(10**6)), gpu.spin
+    number = iter(range(10**6))
+    spin = gpu.spin
     gpu.spin = lambda ns: spin(ns + 1000 * (300 <= next(number) < 520))
     assert harness.read_known_lengths(gpu)[0] == approx(
         dict.fromkeys(harness.KNOWN_US, 2.8), abs=1e-6

@@ -305,7 +305,8 @@ def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
 
 def test_it_sleeps_while_the_clocks_settle_and_only_so_long(monkeypatch):
     fake_nvml.write(runs_at=1980)
-    now, slept = [0.0], list[float]()
+    now = [0.0]
+    slept = list[float]()
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)

@@ -105,12 +105,10 @@ def test_a_checkout_says_its_commit_and_changes_since_and_a_copy_takes_it_from_t
 
 
 def test_label_peaks_and_clocks_are_of_the_gpu_that_is_current(monkeypatch):
-    current, sessions, runtime, nvml = (
-        [0],
-        list[int](),
-        MagicMock(),
-        MagicMock(NVMLError=fake_nvml.NVMLError),
-    )
+    current = [0]
+    sessions = list[int]()
+    runtime = MagicMock()
+    nvml = MagicMock(NVMLError=fake_nvml.NVMLError)
     runtime.getDevice = lambda: current[0]
     runtime.deviceGetPCIBusId = lambda number: f"{number}"
     runtime.getDeviceProperties = lambda n: defaultdict(

@@ -23,7 +23,8 @@ from worklog.harness.sampling import WINDOW_US
 from worklog.runs.estimates import PILOT, median, paired_ratio, summarize
 from worklog.runs.measurement import Measurement
 
-TRUE_US, OFFSET_US = 50.0, VirtualGpu.offset_us
+TRUE_US = 50.0
+OFFSET_US = VirtualGpu.offset_us
 TRUE_RATIO = BASELINE_US / TRUE_US
 
 
@@ -188,10 +189,8 @@ def test_an_interval_that_is_narrow_by_chance_does_not_end_the_sampling(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_place_in_the_launch_ring_favours_neither_kernel(seed):
     ring = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
-    gpu, harness = (
-        VirtualGpu(ring_us=ring, noise=0.01, seed=seed),
-        Harness().but(most_samples=1000, precision=1e-6),
-    )
+    gpu = VirtualGpu(ring_us=ring, noise=0.01, seed=seed)
+    harness = Harness().but(most_samples=1000, precision=1e-6)
     found = paired_ratio(
         *time_in_turn(gpu, [gpu.kernel(8.0), gpu.kernel(8.0)], harness).samples.comparisons()
     )
@@ -251,7 +250,9 @@ def test_a_throttled_half_is_seen_and_taken_again():
     )
     assert max(biased.reading.samples.counted()) == approx(2500.0 + OFFSET_US)
     assert all(biased.reading.samples.counts)
-    gpu, power_cap = VirtualGpu(), 0x4  # of NVML's reasons
+    # of NVML's reasons
+    gpu = VirtualGpu()
+    power_cap = 0x4
     timed(gpu, longer.but(hot_ms=0.0), us=2000.0)
     late = VirtualGpu(mask=lambda now: power_cap * (now > 0.8 * gpu.machine.host_now))
     samples = timed(late, longer, us=2000.0).reading.samples
@@ -310,7 +311,8 @@ def test_the_host_time_of_a_launch_is_without_that_of_work_before_it(wait):
 
 
 def test_the_gpu_idles_before_each_sample_where_that_is_asked_for():
-    idle, busy = VirtualGpu(), VirtualGpu()
+    idle = VirtualGpu()
+    busy = VirtualGpu()
     few = Harness().but(stopping="count:10", warmup="count:1", placement="fixed", hot_ms=0.0)
     timed(busy, few)
     reading = timed(idle, few.but(sleep_ms=5.0)).reading
@@ -319,7 +321,8 @@ def test_the_gpu_idles_before_each_sample_where_that_is_asked_for():
 
 
 def test_what_may_still_be_running_has_its_output_read_before_anything_else():
-    gpu, steps = VirtualGpu(), list[str]()
+    gpu = VirtualGpu()
+    steps = list[str]()
     for name in ("stamp_clock", "record_event"):
         step = getattr(gpu, name)
         setattr(gpu, name, lambda slot, step=step, name=name: (steps.append(name), step(slot)))

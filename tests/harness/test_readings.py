@@ -22,7 +22,8 @@ from worklog.harness.sampling import WARMUP_LIMIT_US, Window, is_steady
 from worklog.runs.estimates import median
 
 TRUE_US = 50.0
-FAST, SLOW = REFERENCE_MHZ, REFERENCE_MHZ / 1.25
+FAST = REFERENCE_MHZ
+SLOW = REFERENCE_MHZ / 1.25
 AFTER_WARM_UP = launches_of_warm_up(us=2000.0)
 ONE_PLACE = {"placement": "fixed"}
 
@@ -321,7 +322,8 @@ def test_a_criterion_is_met_as_by_the_harness_that_it_is_named_after(word, times
 
 
 MIB = 2**20
-ROTATE, GRAPH = Harness().but(l2="rotate"), Harness().but(timer="graph", l2="warm")
+ROTATE = Harness().but(l2="rotate")
+GRAPH = Harness().but(timer="graph", l2="warm")
 
 
 def rotating(gpu: VirtualGpu, us: float, sets: int, start: int = 0) -> Timed:
@@ -384,7 +386,8 @@ def test_a_graph_goes_whole_rounds():
 
 
 def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch):
-    gpu, recorded = VirtualGpu(), []
+    gpu = VirtualGpu()
+    recorded = []
     capture = gpu.capture
     monkeypatch.setattr(
         gpu, "capture", lambda launches: (recorded.append(gpu.moves), capture(launches))[1]

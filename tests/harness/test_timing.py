@@ -119,10 +119,8 @@ def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(
 
 def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu):
     """The wall clock reads one set of inputs, which stays cached."""
-    array, (fn, *others) = (
-        Array(16 * MIB),
-        (reads_its_argument(gpu, us) for us in (50.0, 80.0, 120.0)),
-    )
+    array = Array(16 * MIB)
+    (fn, *others) = (reads_its_argument(gpu, us) for us in (50.0, 80.0, 120.0))
     result = timed(gpu, fn, array, against=others, harness=Harness().but(l2="rotate"))
     ratios = {name: ratio and ratio.value for name, ratio in result.against.items()}
     assert ratios == {"call (2)": approx(1.6, rel=1e-3), "call (3)": approx(2.4, rel=1e-3)}
@@ -160,7 +158,9 @@ class Pair(NamedTuple):
     ],
 )
 def test_arrays_in_containers_rotate_among_arguments_and_keyword_arguments(gpu, hidden, found):
-    array, shared, seen = Array(64 * MIB), [object()], set()
+    array = Array(64 * MIB)
+    shared = [object()]
+    seen = set()
 
     def call(where: Any, *, other: Any, untouched: Any) -> None:
         assert type(where) is type(hidden(array)) and untouched is shared
@@ -176,7 +176,8 @@ def test_arrays_in_containers_rotate_among_arguments_and_keyword_arguments(gpu, 
 
 def test_gradients_are_dropped_before_each_call(gpu):
     """Also those of the copies that rotate."""
-    array, seen = Array(64 * MIB, grad="old"), []
+    array = Array(64 * MIB, grad="old")
+    seen = []
 
     def step(given: Array) -> None:
         seen.append(given.grad)
@@ -212,7 +213,8 @@ def test_a_cross_check_states_disagreements(gpu):
 
 
 def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu):
-    launch, elsewhere = gpu.kernel(50.0), gpu.machine.stream()
+    launch = gpu.kernel(50.0)
+    elsewhere = gpu.machine.stream()
 
     def forks() -> None:
         launch()
@@ -302,7 +304,8 @@ def test_what_cannot_be_timed_is_refused_with_the_way_out(arguments, says):
 
 def part_of(gpu: VirtualGpu, us: float, wait: bool = False) -> Callable[[Any], None]:
     """A call of which a stopwatch times a part that lasts so long; wait: for the GPU, at its end."""
-    setup, part = gpu.kernel(400.0), gpu.kernel(us, data=f"part of {us}")
+    setup = gpu.kernel(400.0)
+    part = gpu.kernel(us, data=f"part of {us}")
     gpu.machine.enqueue_us = 0.0  # else an unqueued part would wait for its launch
 
     def call(watch: Any) -> None:
@@ -358,7 +361,9 @@ def test_the_stream_of_a_call_that_waits_is_entered_outside_of_its_time_and_agai
     gpu, monkeypatch
 ):
     """The first call may load PyTorch, which has a current stream of its own."""
-    kernel, current, entered = gpu.kernel(50.0), VirtualLoan.current, list[str]()
+    kernel = gpu.kernel(50.0)
+    current = VirtualLoan.current
+    entered = list[str]()
     call = waiting(lambda: (entered.append("called"), kernel()), gpu)
 
     @contextmanager

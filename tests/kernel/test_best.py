@@ -43,10 +43,8 @@ def loaded(index: int, parts: int) -> Any:
 
 def require_exact(subject: Any, shape: Shape, alpha: float, beta: float) -> None:
     """The product of small integers and nothing beside it is written."""
-    rng, sizes = (
-        np.random.default_rng(shape.flops),
-        ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)),
-    )
+    rng = np.random.default_rng(shape.flops)
+    sizes = ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
     a, b, before = (rng.integers(-8, 9, size).astype(np.float32) for size in sizes)
     result = Buffers(Memory(DEVICE, rng), a, b).run(subject, alpha, beta, before)
     assert result.trespass == "" and (result.c == alpha * (a @ b) + beta * before).all()
@@ -62,7 +60,8 @@ def test_every_shape_is_right_with_every_width_and_any_parts(m, n, k, which, dat
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts):
-    shape, nothing = Shape(5, 6, 7), np.full((5, 7), np.nan, np.float32)
+    shape = Shape(5, 6, 7)
+    nothing = np.full((5, 7), np.nan, np.float32)
     buffers = Buffers(
         Memory(DEVICE, np.random.default_rng(0)), nothing, np.full((7, 6), np.nan, np.float32)
     )
@@ -77,7 +76,8 @@ def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts):
 def test_a_sliced_tile_is_offered_for_the_error_of_its_chain_lanes_and_warps(k):
     """A lane adds its products, then 5 steps add those of a warp, then one thread those of the warps."""
     for template in SLICED:
-        kernel, shape = sliced(template), Shape(1, template["BN"], k)
+        kernel = sliced(template)
+        shape = Shape(1, template["BN"], k)
         least = fp32_bound(
             math.ceil(k / template["BK"]) + math.log2(32) + kernel.thread_count // 32
         )
@@ -110,21 +110,21 @@ def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered()
     parsed = load(out.ptx, out.symbol, out.shared_accesses)
     for shape in (Shape(5_000_001, 65, 513), Shape(65, 5_000_001, 513)):
         x, y, z = kernel.blocks(shape)
-        rows, columns = -(-shape.m // 64), -(-shape.n // 32)
+        rows = -(-shape.m // 64)
+        columns = -(-shape.n // 32)
         assert y <= 65535 and z == 1 and x * y >= rows * columns
         last = ((rows - 1) % y) * x + (rows - 1) // y * columns + columns - 1
         counts = predict(parsed, kernel, shape, blocks={last: 1}).counts
-        tall, wide = shape.m - (rows - 1) * 64, shape.n - (columns - 1) * 32
+        tall = shape.m - (rows - 1) * 64
+        wide = shape.n - (columns - 1) * 32
         assert counts.global_store.bytes == 4 * tall * wide
 
 
 def test_best_takes_every_shape_and_resolves_to_ordinary_kernels():
     assert BEST.domain == Domain(bytes_of=(16, 16, 16)) and pickle.loads(pickle.dumps(BEST)) == BEST
-    few, deep, odd = (
-        BEST.at(Shape.of(4096)),
-        BEST.at(Shape(128, 128, 16384)),
-        BEST.at(Shape.of(1021)),
-    )
+    few = BEST.at(Shape.of(4096))
+    deep = BEST.at(Shape(128, 128, 16384))
+    odd = BEST.at(Shape.of(1021))
     assert len(few.launches) == 1 and few.workspace == ""
     assert len(deep.launches) == 2 and deep.workspace_bytes(Shape(128, 128, 16384)) > 128 * 128 * 4
     assert (few.template["WIDTH"], odd.template["WIDTH"]) == (4, 1)
@@ -142,12 +142,11 @@ def test_the_blocks_of_many_shapes_are_those_of_each():
         Shape(256, 128, 16384),
         Shape(128, 128, 16384),
     ]
-    chosen, sizes = (
-        [BEST.at(shape, DEVICE.arch) for shape in shapes],
-        np.transpose([*map(astuple, shapes)]),
-    )
+    chosen = [BEST.at(shape, DEVICE.arch) for shape in shapes]
+    sizes = np.transpose([*map(astuple, shapes)])
     for launched in chosen[0].passes:
-        key, blocks = launched.program.sha256, list[tuple[int, ...]]()
+        key = launched.program.sha256
+        blocks = list[tuple[int, ...]]()
         for kernel, shape in zip(chosen, shapes, strict=True):
             own = [part.blocks(shape)[:2] for part in kernel.passes if part.program.sha256 == key]
             blocks += own or [(0, 0)]
@@ -162,7 +161,8 @@ def test_on_compute_capability_9_0_bulk_copies_is_among_the_tiles(monkeypatch):
     monkeypatch.setattr(
         best, "table", partial(replace, table(), tiles=(*tiles, at_once), read_gbs=math.inf)
     )
-    shape, any_gpu = Shape(128, 256, 24), choose.__wrapped__
+    shape = Shape(128, 256, 24)
+    any_gpu = choose.__wrapped__
     hopper = partial(any_gpu, arch="sm_90")
     assert hopper(shape) == BULK and BULK.missing_on("sm_80")
     others = any_gpu(shape), any_gpu(shape, arch="sm_80"), hopper(Shape(133, 257, 30))
@@ -259,7 +259,8 @@ def test_no_kernel_is_expected_to_read_faster_than_the_memory():
 @pytest.mark.parametrize("size", [1024, 2048, 4096])
 def test_a_choice_by_times_of_an_h200_loses_less_than_3_percent_on_an_h100(size):
     """By the recordings: kernels that are bound by FP32's units take 0.96 to 1.00 of the time."""
-    files, on_h200 = recordings(CHAPTERS), recorded_run()
+    files = recordings(CHAPTERS)
+    on_h200 = recorded_run()
     of_h200 = {
         m.kernel: m.us for m in on_h200.select(shape=Shape.of(size)) if m.us and not m.changed
     }

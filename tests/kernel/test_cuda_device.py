@@ -29,7 +29,8 @@ def cuda(monkeypatch):
         found.images.append(Path(path).read_bytes())
         return SimpleNamespace(get_function=lambda _: found.kernel)
 
-    cupy, libs = MagicMock(RawModule=module), MagicMock(**{"cublas.CUBLASError": KeyError})
+    cupy = MagicMock(RawModule=module)
+    libs = MagicMock(**{"cublas.CUBLASError": KeyError})
     cupy.cuda.configure_mock(**dict.fromkeys(ERRORS, KeyError))
     found.resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     for name, stand_in in (("cupy", cupy), ("cupy_backends.cuda.libs", libs)):
@@ -41,7 +42,8 @@ def cuda(monkeypatch):
     monkeypatch.setattr(module_of_cuda, "gpu", lambda: SimpleNamespace(multiprocessors=132))
     found.device = object.__new__(module_of_cuda.CudaDevice)
     monkeypatch.delitem(sys.modules, "worklog.gpu.cuda")
-    found.device.stream, found.device.arch = nullcontext(), "sm_90"
+    found.device.stream = nullcontext()
+    found.device.arch = "sm_90"
     return found
 
 
@@ -60,10 +62,8 @@ def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda):
         cuda.device.launch(
             cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ()
         )
-    plain, grid = (
-        call((3, 1), (64,), (), shared_mem=16),
-        {"shared_mem": 16, "enable_cooperative_groups": True},
-    )
+    plain = call((3, 1), (64,), (), shared_mem=16)
+    grid = {"shared_mem": 16, "enable_cooperative_groups": True}
     assert cuda.kernel.mock_calls == [plain, call.kernel((3, 1), (64,), (), **grid)]
     with pytest.raises(
         LaunchFailed, match="cooperative launch: 100,000, of which 264 run together"

@@ -36,10 +36,8 @@ def test_buffers():
 
 
 def test_blocks_go_to_one_multiprocessor_after_the_other():
-    device, read = (
-        EmulatedDevice(),
-        'unsigned sm, all;\n  asm("mov.u32 %0, %%smid;\\n mov.u32 %1, %%nsmid;" : "=r"(sm), "=r"(all));',
-    )
+    device = EmulatedDevice()
+    read = 'unsigned sm, all;\n  asm("mov.u32 %0, %%smid;\\n mov.u32 %1, %%nsmid;" : "=r"(sm), "=r"(all));'
     source = kernel(f"  {read}\n  out[blockIdx.x] = sm + all * 1000;", "float* out")
     out = device.upload(np.zeros(134, np.float32))
     device.launch(device.compile(Program("sm.cu", source, "k")), (134, 1), 1, [out])
@@ -52,7 +50,8 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
     program = Program(
         "count.cu", "__device__ float count = 5;\n" + SHIFT.replace("= n;", "= count += n;"), "k"
     )
-    first, second = device.compile(program), device.compile(program)
+    first = device.compile(program)
+    second = device.compile(program)
     out = device.upload(np.zeros(8, np.float32))
     for at, loaded in enumerate((first, first, second, first, device.compile(program))):
         device.launch(loaded, (1, 1), 1, [out, np.int32(1), np.int32(at)])
@@ -60,7 +59,8 @@ def test_device_variables_keep_their_values_until_the_module_is_loaded_again():
 
 
 def test_a_program_that_was_loaded_before_is_read_no_second_time_and_begins_with_the_first_schedule():
-    program, labels = Program("shift.cu", SHIFT, "k"), []
+    program = Program("shift.cu", SHIFT, "k")
+    labels = []
     for device in (EmulatedDevice(), EmulatedDevice()):
         for loaded in (device.compile(program), device.compile(program)):
             for _ in range(2):
@@ -80,10 +80,8 @@ def test_a_program_that_was_loaded_before_is_read_no_second_time_and_begins_with
 )
 def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(right, stage, few_shapes):
     """The gate launches a kernel that keeps a variable some hundred times more."""
-    device, source = (
-        EmulatedDevice(),
-        cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}"),
-    )
+    device = EmulatedDevice()
+    source = cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
     verdict = SgemmChecker(device, Shape(40, 24, 12), 0).check(
         Kernel.from_source(source).load(device)
     )
@@ -111,7 +109,8 @@ def test_an_access_outside_a_view_is_a_fault():
 
 
 def test_registers_that_no_warp_releases_are_an_endless_wait():
-    device, source = EmulatedDevice(), cuda("registers")
+    device = EmulatedDevice()
+    source = cuda("registers")
     arguments = (device.upload(np.zeros(384, np.float32)), np.int32(1), np.int32(0))
     device.launch(device.compile(Program("k.cu", source, "k")), (1, 1), 384, arguments)
     device.synchronize()
@@ -159,7 +158,8 @@ def test_a_kernel_prints_what_c_would_and_most_lines_of_a_loop_are_only_counted(
     out[0] = printf("%d %5.2f|%-4s|%c %x %lld %% %p\\n", -7, x[threadIdx.x], "ab", 'q', 255, 1ll << 40, (void*)0);
   if (threadIdx.x == 0) printf("%*d %u\\n", 4, 5, 4294967295u);
   for (int i = 0; i < 10; i++) printf("%d\\n", i);"""
-    out, x = np.zeros(1, np.int32), np.arange(32, dtype=np.float32)
+    out = np.zeros(1, np.int32)
+    x = np.arange(32, dtype=np.float32)
     result = run(kernel(body, "int* out, const float* x"), [out, x])
     rest = "|ab  |q ff 1099511627776 % 0x0"
     assert result.printed[:3] == (f"-7  3.00{rest}", f"-7 19.00{rest}", "   5 4294967295")

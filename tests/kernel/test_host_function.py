@@ -119,7 +119,8 @@ def test_a_live_function_is_named_by_its_module(monkeypatch, write):
 
     with pytest.raises(BadSetting, match="at the top level of a file"):
         Kernel.from_function(mine)
-    mine.__qualname__, mine.__module__ = "mine", "__main__"
+    mine.__qualname__ = "mine"
+    mine.__module__ = "__main__"
     with pytest.raises(BadSetting, match="at the top level of a file"):  # as in a notebook cell
         monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
         Kernel.from_function(mine)
@@ -245,7 +246,9 @@ def test_check_and_a_description_say_that_it_is_a_host_function(write, monkeypat
     }
     for name, value in there.items():
         monkeypatch.setattr(check_module, name, value)
-    begun, steps, shape = [], [], Shape(48, 40, 32)
+    begun = []
+    steps = []
+    shape = Shape(48, 40, 32)
     checked = check(
         kernel, shape, progress=lambda done, total, doing: steps.append(doing), begun=begun.append
     )

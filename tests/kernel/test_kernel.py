@@ -120,8 +120,10 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file):
 
 
 def test_compiled_code_belongs_to_source_entry_and_options_and_a_measurement_to_the_code_without_comments():
-    kernel, tile = rung("naive"), {"BM": 16, "BN": 16}
-    program, about = kernel.program, kernel.describe()
+    kernel = rung("naive")
+    tile = {"BM": 16, "BN": 16}
+    program = kernel.program
+    about = kernel.describe()
     commented = kernel.with_text(
         "// a line more\n\n" + kernel.source.replace("//", "/* changed */ //")
     ).program

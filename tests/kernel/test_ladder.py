@@ -81,8 +81,10 @@ def test_a_rung_has_one_signature_and_blocks_that_walk_columns_along_x(record):
     for axis, along in (("x", "BN"), ("y", "BM")):
         assert set(re.findall(rf"blockIdx\.{axis} \* (\w+)", source)) == {along}
     # Two buffers from double_buffered on; the rows of As are padded by 4 floats from conflict_free on.
-    tile, number = record.template, int(record.file[:2])
-    buffers, padding = 2 if number >= 8 else 1, 4 if number >= 7 else 0
+    tile = record.template
+    number = int(record.file[:2])
+    buffers = 2 if number >= 8 else 1
+    padding = 4 if number >= 7 else 0
     shared = 4 * buffers * tile.get("BK", 0) * (tile["BM"] + padding + tile["BN"])
     assert compile_cuda(record.program).shared_bytes == shared
 
@@ -101,10 +103,8 @@ def test_the_header_says_what_changed_why_what_it_costs_and_how_it_is_launched(r
         itertools.takewhile(lambda line: line.startswith("//"), record.source.splitlines())
     )
     assert re.fullmatch(rf"// {record.file[:2]} · \S.*", header[0])
-    run, compiled = (
-        f"// Run:     worklog run {record.name}",
-        f"-DRUNG={record.number} main.cu && ./a.out 4096",
-    )
+    run = f"// Run:     worklog run {record.name}"
+    compiled = f"-DRUNG={record.number} main.cu && ./a.out 4096"
     if "workspace" in record.arguments:
         assert header[1] == run and header[2].startswith("//          main.cu launches one kernel")
     elif "setmaxnreg" in record.source:

@@ -270,7 +270,8 @@ def test_kernels_with_nvidia_headers_and_types_of_the_host_compile(preface, body
 
 
 def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_program(tmp_path):
-    header, source = tmp_path / "cuda_own.h", tmp_path / "mine.cu"
+    header = tmp_path / "cuda_own.h"
+    source = tmp_path / "mine.cu"
     host = "#include <vector>\nstatic int calls = 0;\ninline int twice(int n) { return 2 * n; }\n"
     header.write_text(f"{host}#define TWO 2\n")
     body = "a[0] = fmaxf(a[0], INFINITY) * TWO;"
@@ -350,7 +351,8 @@ def test_a_program_that_reads_a_file_and_one_with_a_mistake_are_compiled_each_ti
 
 def test_a_new_tool_begins_anew_and_the_oldest_entries_are_removed(cache, monkeypatch, tmp_path):
     monkeypatch.setattr(disk_cache, "ENTRIES", 2)
-    tool, made = tmp_path / "tool", list[bytes]()
+    tool = tmp_path / "tool"
+    made = list[bytes]()
 
     def make() -> bytes:
         made.append(b"")

@@ -52,7 +52,8 @@ def run(kernel: Kernel, launches: int = 2, beta: float = 0.5) -> list[Any]:
     rng = np.random.default_rng(0)
     device = EmulatedDevice()
     a, b = (np.round(8 * matrix) for matrix in random_inputs(SHAPE, rng))
-    buffers, subject = Buffers(Memory(device, rng), a, b), kernel.load(device)
+    buffers = Buffers(Memory(device, rng), a, b)
+    subject = kernel.load(device)
     results = [buffers.run(subject, 2.0, beta, 3.0) for _ in range(launches)]
     return [(abs(result.c - (2 * (a @ b) + 3 * beta)).max(), result.trespass) for result in results]
 
@@ -70,9 +71,11 @@ def test_a_launch_outside_its_workspace_is_seen():
 
 
 def test_nothing_in_the_workspace_helps_a_launch():
-    device, rng = EmulatedDevice(), np.random.default_rng(0)
+    device = EmulatedDevice()
+    rng = np.random.default_rng(0)
     assert all(not error <= 0 for error, _ in run(mistaken(2)))
-    memory, subject = Memory(device, rng), TWO.load(device)
+    memory = Memory(device, rng)
+    subject = TWO.load(device)
     found = set()
     for _ in range(16):
         memory.lend(subject, SHAPE)
@@ -115,7 +118,8 @@ def test_every_pass_is_described_and_compiled_before_a_check_and_its_parameters_
 
 
 def test_a_bound_counts_all_passes_and_reads_the_inputs_once():
-    shape, gpu = Shape(200, 200, 192), recorded_run().gpu
+    shape = Shape(200, 200, 192)
+    gpu = recorded_run().gpu
     whole, *each = (bound(one, shape, gpu) for one in (TWO, *TWO.passes))
     assert whole.counts.thread_fma == sum(one.counts.thread_fma for one in each)
     assert whole.limits["L1 lookups"] == pytest.approx(
@@ -148,7 +152,8 @@ def test_each_launch_of_a_kernel_that_keeps_variables_has_a_workspace_of_its_sha
 
 def test_a_pool_of_the_least_size_holds_the_sets_and_the_workspace():
     device: Any = NumpyDevice()
-    both, shape = (Owner(device, correct), NumpySubject(device, correct)), Shape(1, 1, 1)
+    both = (Owner(device, correct), NumpySubject(device, correct))
+    shape = Shape(1, 1, 1)
     least = Pool(device, elements(shape, SETS, both))
     Loop(
         SgemmChecker(device, shape, 0), both, ("", ""), in_step=True, sets=SETS, pool=least
@@ -169,7 +174,8 @@ def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_ch
     device: Any = NumpyDevice()
     owner = Owner(device, product)
     pool = Pool(device, 4 * elements(SHAPE, SETS, (owner,)), seed=1)
-    checker, other = SgemmChecker(device, SHAPE, 0), NumpySubject(device, correct)
+    checker = SgemmChecker(device, SHAPE, 0)
+    other = NumpySubject(device, correct)
     loop = Loop(checker, (owner, other), ("owner", "other"), in_step=True, pool=pool, **KINDS[kind])
     places = set()
     with nullcontext() if spilled is None else pytest.raises(Trespass, match=OUTSIDE_WORKSPACE):

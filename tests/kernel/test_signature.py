@@ -17,10 +17,8 @@ from worklog.problem.gemm import Domain, Shape
 from worklog.runner.check import check
 
 SMALL = Shape(24, 40, 16)
-ROW, COL = (
-    "int row = blockIdx.y * blockDim.y + threadIdx.y;",
-    "int col = blockIdx.x * blockDim.x + threadIdx.x;",
-)
+ROW = "int row = blockIdx.y * blockDim.y + threadIdx.y;"
+COL = "int col = blockIdx.x * blockDim.x + threadIdx.x;"
 
 
 def kernel(parameters: str, body: str = "", **words: Any) -> Kernel:

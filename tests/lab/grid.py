@@ -48,7 +48,8 @@ def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
 def part_of_the_recording() -> Run:
     """Of the panel's recording, two rungs at the largest size, and one with few settings at every size."""
     [whole] = grid_runs()
-    largest, names = max(m.problem for m in whole.measurements), Answers([whole]).kernels
+    largest = max(m.problem for m in whole.measurements)
+    names = Answers([whole]).kernels
     few = {"clocks", "timer", "l2", "warmup", "queue"}
     two = [m for m in whole.measurements if m.kernel in (names[0], names[-1])]
     kept = [
@@ -59,7 +60,8 @@ def part_of_the_recording() -> Run:
 
 def measured(task: Job) -> Measurement:
     """Nine samples around the true time, the first one cold without a warm-up, and one that does not count."""
-    biased, shape = task.pitfalls, task.problem
+    biased = task.pitfalls
+    shape = task.problem
     us = true_us(task.kernel, shape.m, biased)
     read = us + (0.0 if biased.get("timer") == "host" else OFFSET)
     samples = [read * (1 + 0.0001 * (i - 4)) for i in range(9)] + [read * 3]

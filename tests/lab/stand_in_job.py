@@ -25,7 +25,8 @@ def main() -> None:
 
 def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
     """The jobs, out of the grid that was made by hand."""
-    grid, said = replace(small_grid(), origin="live"), Path(seconds)
+    grid = replace(small_grid(), origin="live")
+    said = Path(seconds)
     say("ready", head=grid.head_lines())
     for done, job in enumerate(order["jobs"]):
         say("progress", done=done, doing=str(job))

@@ -178,7 +178,8 @@ def test_the_first_answer_is_kept_beside_what_was_measured():
 CELLS = [
     cell for cell in jupytext.read(*sources(["05"])).cells if cell.source.startswith("%%puzzle")
 ]
-STARTS, SOLUTIONS = dict[str, str](), dict[str, str]()
+STARTS = dict[str, str]()
+SOLUTIONS = dict[str, str]()
 for cell in CELLS:
     [(name, code)] = re.findall(r"%%puzzle (\w+)(.*)", cell.source, re.DOTALL)
     (SOLUTIONS if "tags" in cell.metadata else STARTS)[name] = code

@@ -66,7 +66,8 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
     assert changed.endswith("lines against tiles_1d") and gain == "1.34 times as fast as tiles_1d"
     timed, counted = climbed().tables
     assert recorded().label in timed.title and memory_counts().label in counted.title
-    shown, counts = facts(climbed()), memory_counts().rungs["tiles_2d"]
+    shown = facts(climbed())
+    counts = memory_counts().rungs["tiles_2d"]
     for name, cell in {
         "time": ("5.610 ms", "7.510 ms"),
         "registers per thread": ("94", "39"),
@@ -183,10 +184,8 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():
 
 
 def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff():
-    missing, climb = (
-        lab.ladder("tiles_2d", 512, run=recorded()),
-        lab.ladder("vectorized", run=recorded()),
-    )
+    missing = lab.ladder("tiles_2d", 512, run=recorded())
+    climb = lab.ladder("vectorized", run=recorded())
     assert "not in this recorded run, which holds it at 4096, 1024" in missing.sentences[0]
     assert len(missing.sentences) == 3, "no gain"
     assert (facts(missing)["time"], facts(missing)["registers per thread"]) == (

@@ -181,7 +181,8 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         waiting = [begun]
 
         def keep(message: dict[str, Any]) -> None:
-            kind, content = message["msg_type"], message["content"]
+            kind = message["msg_type"]
+            content = message["content"]
             if kind == "clear_output":
                 kept.clear()
             elif kind in ("stream", "display_data", "execute_result", "error"):
@@ -201,7 +202,8 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
     try:
         outputs("%load_ext worklog")
         report, chart = (output["data"] for output in outputs(CELL))
-        text, html = report["text/plain"], report["text/html"]
+        text = report["text/plain"]
+        html = report["text/html"]
         assert "plain at 130x190x70 · emulated · sm_90 PTX" in text and "✓ precision" in text
         bound = r"^at least \S+ µs at 1024(, which the verdict doesn't cover,)? on an NVIDIA H200, bound by L1 lookups"
         assert re.search(bound, text, re.MULTILINE)

@@ -56,7 +56,8 @@ def answer(run: Run = GRID, **biased: Any) -> Answer:
 def test_every_combination_of_the_grid_is_read_as_it_was_made():
     for task in grid_jobs():
         if (task.kernel, task.shape) == ("warptiled", SIZE):
-            made, us = reading(**task.pitfalls), true_us("warptiled", 1024, task.pitfalls)
+            made = reading(**task.pitfalls)
+            us = true_us("warptiled", 1024, task.pitfalls)
             assert made.measurement.changed == task.pitfalls, str(task)
             assert made.timed.time.value == approx(us, rel=1e-3), str(task)
 
@@ -145,7 +146,8 @@ def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded()
 
 
 def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be_chosen_at_once():
-    held, answers = Held(SHIPPED), Answers([SHIPPED])
+    held = Held(SHIPPED)
+    answers = Answers([SHIPPED])
     for m in SHIPPED.measurements:
         made = held.read(m.kernel, m.problem, held.unbiased | m.changed)
         assert made.measurement is m
@@ -215,7 +217,8 @@ def test_what_is_measured_is_the_unbiased_reading_and_the_chosen_launches():
 
 
 def test_a_reading_is_compared_with_the_unbiased_one():
-    unbiased, warm = answer(), answer(l2="warm")
+    unbiased = answer()
+    warm = answer(l2="warm")
     assert (unbiased.whole.difference.off, unbiased.steps, unbiased.same) == (0.0, (), True)
     assert unbiased.whole.after.numbers == ("140 µs", "15.3 TFLOP/s", "35.7 % of cuBLAS")
     assert unbiased.comparison.startswith("this is the unbiased time · ±")
@@ -302,7 +305,8 @@ def test_a_degradation_that_is_no_setting_and_another_clock_are_notes():
     degraded = ("gate: none", "l2: warm", "not converged after 400 samples")
     run = replace(GRID, measurements=[replace(m, degradations=degraded) for m in GRID.measurements])
     assert answer(run).notes == ["not converged after 400 samples"]
-    run, [warm] = small_grid(), GRID.select("warptiled", SIZE, {"l2": "warm"})
+    run = small_grid()
+    [warm] = GRID.select("warptiled", SIZE, {"l2": "warm"})
     kernel, cublas = warm.samples.sides
     slowed = replace(warm.samples, sides=[replace(kernel, sm_mhz=[1900.0] * 10), cublas])
     run.measurements[run.measurements.index(warm)] = replace(warm, samples=slowed)
@@ -333,7 +337,8 @@ def test_what_moves_no_time_is_said_in_words():
 
 
 def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much():
-    near, far = axis([100.0, 101.0], 1.25), axis([0.5, 1000.0], 1.25)
+    near = axis([100.0, 101.0], 1.25)
+    far = axis([0.5, 1000.0], 1.25)
     assert (near["low"], near["high"], near["log"]) == (approx(97.98), approx(103.02), False)
     assert (far["low"], far["high"], far["log"]) == (0.4, 1250.0, True)
     assert [words for _, words in far["ticks"]] == [
@@ -402,7 +407,9 @@ def test_what_was_not_recorded_cannot_be_chosen_without_a_gpu(panel):
 
 def test_events_that_arrive_together_are_answered_one_after_the_other(panel, monkeypatch):
     """JupyterLab gives the events of one page to two threads."""
-    answering, go_on, answered = threading.Event(), threading.Event(), panel.answered
+    answering = threading.Event()
+    go_on = threading.Event()
+    answered = panel.answered
 
     def slowly() -> dict[str, Any]:
         answering.set()

@@ -65,11 +65,13 @@ def paragraphs(*texts: str) -> str:
 
 
 def test_a_belief_and_what_came_at_most_three_paragraphs_later_are_a_story():
-    believed, came = f"{site.BELIEVED}: faster.", f"{site.CAME}: slower."
+    believed = f"{site.BELIEVED}: faster."
+    came = f"{site.CAME}: slower."
     page = paragraphs(
         "Title", believed, "a", "b", came, "c", believed, "d", "e", "f", came, f"{believed} {came}"
     )
-    together, alone = paragraphs(believed, came).replace("\n", ""), paragraphs(f"{believed} {came}")
+    together = paragraphs(believed, came).replace("\n", "")
+    alone = paragraphs(f"{believed} {came}")
     assert site.beliefs(page) == [together, alone]
 
 

@@ -29,7 +29,8 @@ from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.estimates import median
 from worklog.runs.limits import occupancy
 
-COUNTED, RUN = memory_counts(), recorded_run()
+COUNTED = memory_counts()
+RUN = recorded_run()
 SIZES = (256, 512, 1024, 2048, 4096)
 RUNGS = [rung.name for rung in worklog.LADDER]
 COUNTERS = json.loads(recordings("counters")["h200"].read_text(encoding="utf-8"))["kernels"]
@@ -106,7 +107,8 @@ def test_the_panel_gives_the_answers_of_01():
 def test_the_arithmetic_of_02_and_03():
     five, six = (median(list(map(float, range(n)))) for n in (5, 6))
     assert (five.low, five.high) == (0, 4) and 0 < six.low < 1 and 4 < six.high < 5
-    run, shape = worklog.open_run(), COUNTED.shape
+    run = worklog.open_run()
+    shape = COUNTED.shape
     assert 10 < 2 * run.gpu.l2_bytes / run.calibration.copy_gbs / 1e3 < 100, (
         "microseconds of a flush"
     )
@@ -132,7 +134,8 @@ def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds():
         "each rung but pipelined is faster"
     )
     assert 1 <= above.pop("naive") < 1.2 < above["coalesced"] and min(above.values()) > 1
-    slowest, fastest = times["coalesced"], min(times.values())
+    slowest = times["coalesced"]
+    fastest = min(times.values())
     assert max(above.values()) / min(above.values()) < 0.25 * slowest / fastest, (
         "the factor varies less"
     )
@@ -140,7 +143,8 @@ def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds():
 
 def test_the_roofs_of_06():
     run = worklog.results(shapes=[4096])
-    at, fp32 = levels_of(run), run.calibration.fp32_tflops
+    at = levels_of(run)
+    fp32 = run.calibration.fp32_tflops
     assert (
         at["naive"]["sectors"] < at["naive"]["threads"]
         and at["coalesced"]["sectors"] > at["coalesced"]["threads"]
@@ -182,14 +186,16 @@ def test_the_compilers_numbers_and_the_sweeps_answers_of_07():
     x, y = worklog.rung("autotuned").blocks(worklog.Shape.of(1024))
     assert x * y < worklog.open_run().gpu.multiprocessors / 2
     assert all(abs(how) < 0.6 for how in numbers(text, "order:")), "it follows none of them"
-    (without, spilled), (few, _, more, _) = numbers(text, "spill:"), numbers(text, "8 x 8:")
+    (without, spilled) = numbers(text, "spill:")
+    (few, _, more, _) = numbers(text, "8 x 8:")
     assert without > 3 * spilled and 1.05 * few < more < without
     assert numbers(text, "noise:")[-1] < 1 and numbers(text, "best:") == [128, 256, 16, 1]
 
 
 def test_the_groups_of_harnesses_and_their_constants_in_09():
     compared = open_comparison()
-    warm, cublas = {"NVBench batch", "do_bench_cudagraph", "torch Timer"}, compared.us(CUBLAS, 1024)
+    warm = {"NVBench batch", "do_bench_cudagraph", "torch Timer"}
+    cublas = compared.us(CUBLAS, 1024)
     assert max(cublas[name] for name in warm) < min(
         time for name, time in cublas.items() if name not in warm
     )
@@ -260,10 +266,8 @@ def test_the_instruction_caches_carry_what_ran_before_and_the_harness_brings_the
 @pytest.mark.parametrize("size", SIZES)
 def test_a_warm_l2_saves_the_latency_of_each_wait_at_small_sizes_and_nothing_from_2048_on(size):
     latency = RUN.calibration.cold_cycles - RUN.calibration.warm_cycles
-    shape, cold = (
-        worklog.Shape.of(size),
-        {name: measured(name, size) for name in ("naive", "vectorized", "warptiled")},
-    )
+    shape = worklog.Shape.of(size)
+    cold = {name: measured(name, size) for name in ("naive", "vectorized", "warptiled")}
     saved = {name: cycles(m) - cycles(measured(name, size, l2="warm")) for name, m in cold.items()}
     bytes_us = shape.compulsory_bytes / RUN.calibration.copy_gbs / 1e3
     assert (shape.compulsory_bytes < RUN.gpu.l2_bytes) == (size <= 2048)
@@ -312,10 +316,8 @@ def test_a_block_alone_on_its_multiprocessor_is_slower_except_where_it_always_is
 
 def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up():
     for name, size in [(name, size) for name in ("vectorized", "warptiled") for size in SIZES]:
-        cold, warm_us = (
-            measured(name, size, warmup="none").samples.sides[0],
-            measured(name, size).us or 0.0,
-        )
+        cold = measured(name, size, warmup="none").samples.sides[0]
+        warm_us = measured(name, size).us or 0.0
         assert 100 < cold.us[0] - warm_us < 320
         assert np.median(cold.us) - RUN.calibration.offset_us == approx(warm_us, rel=0.01)
         assert (cold.sm_mhz[0] or 0.0) > 0.995 * np.median([mhz or 0.0 for mhz in cold.sm_mhz])
@@ -328,8 +330,10 @@ def test_the_first_launch_costs_a_constant_at_a_clock_that_is_already_up():
 
 @pytest.mark.parametrize(("kernel", "shows"), [("vectorized", True), ("cuBLAS", False)])
 def test_the_placement_of_one_kernel_shows_and_the_noise_of_another_hides_it(kernel, shows):
-    samples, rng = measured(kernel, 256).samples, np.random.default_rng(0)
-    us, places = np.array(samples.counted()), np.array(samples.placements())
+    samples = measured(kernel, 256).samples
+    rng = np.random.default_rng(0)
+    us = np.array(samples.counted())
+    places = np.array(samples.placements())
 
     def spread(places: np.ndarray[Any, Any]) -> float:
         return float(np.std([np.median(us[places == place]) for place in np.unique(places)]))
@@ -358,7 +362,8 @@ def test_two_mistakes_of_01_cancel_in_the_time_and_double_the_share_of_cublas():
         [m] = grid_runs()[0].select("vectorized", worklog.Shape.of(1024), changed)
         return m.us or 0.0, (m.us or 0.0) * (m.ratio or 0.0)
 
-    right, wrong = read(), read(l2="warm", queue=False)
+    right = read()
+    wrong = read(l2="warm", queue=False)
     assert abs(wrong[0] / right[0] - 1) < 0.05 and wrong[1] / wrong[0] > 2 * right[1] / right[0]
     bubble = [off - on for on, off in zip(read(l2="warm"), wrong, strict=True)]
     assert bubble[1] > 1.7 * bubble[0]

@@ -41,7 +41,8 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
     for k in ("64", "256", "1024", "4096"):
         law, limit, fp32, tf32, bf16 = numbers(text, k)
         assert 0.27 < law < 0.34 and 3 < limit / fp32 < 6 and tf32 > 40 * limit < bf16
-    rng, shape = np.random.default_rng(0), worklog.Shape(16, 64, 4096)
+    rng = np.random.default_rng(0)
+    shape = worklog.Shape(16, 64, 4096)
     integers, random = (
         (in_order(a[:, ::-1], b[::-1]) != in_order(a, b)).mean()
         for a, b in (family("E1", shape, rng), random_inputs(shape, rng))
@@ -72,7 +73,9 @@ def test_the_counts_of_05():
         numbers(text, row)
         for row in (" vectorized", " rows of Bs.*?d", " rows of As.*?d", " a .*?apart")
     )
-    (reads, writes), of_a, of_quads = plain[2:4], a[2:4], quads[2:4]
+    (reads, writes) = plain[2:4]
+    of_a = a[2:4]
+    of_quads = quads[2:4]
     assert b == plain and of_a == [reads, 0] and of_quads == [0, writes] and reads > writes > 0
 
 
@@ -92,10 +95,8 @@ def test_the_bugs_of_08_are_found_in_the_cells_lines(few_shapes):
         r"mine:? +skipped", passed
     )
     rounded = "__uint_as_float((__float_as_uint(As[y][k]) + 0x1000u) & 0xffffe000u)"
-    source, launch = (
-        fixed.partition("\n")[2].replace("As[y][k]", rounded),
-        {"grid": "(N + 15) // 16, (M + 15) // 16"},
-    )
+    source = fixed.partition("\n")[2].replace("As[y][k]", rounded)
+    launch = {"grid": "(N + 15) // 16, (M + 15) // 16"}
     for claimed in ("tf32", "fp32"):
         kernel = worklog.Kernel.from_source(
             source, file="cell", block="16,16", claimed=claimed, **launch

@@ -53,7 +53,8 @@ def ahead_of(name: str, **tile: int) -> int:
 
 
 def test_pipelining_gains_at_its_tile_and_bank_conflicts_do_not_explain_why_the_other_tile_is_faster():
-    wide, same = in_conflict("autotuned"), in_conflict("autotuned", BN=128, MIN_BLOCKS=2)
+    wide = in_conflict("autotuned")
+    same = in_conflict("autotuned", BN=128, MIN_BLOCKS=2)
     assert (wide, same, in_conflict("pipelined")) == approx((14.7, 16.7, 14.5), abs=0.2)
     assert in_conflict("register_banks") < 3 < 20 < in_conflict("warptiled")
     assert (ahead_of("pipelined"), ahead_of("register_banks")) == (1, 243), (
@@ -116,7 +117,8 @@ def test_three_counts_explain_the_steps_to_conflict_free_and_none_of_the_five_af
         ("conflict_free", "warptiled", 1.00, 1.39),
         ("vectorized", "conflict_free", 1.34, 1.054),
     ):
-        old, new = floors[first], floors[last]
+        old = floors[first]
+        new = floors[last]
         assert (old.ms / new.ms, times(first, last, 4096)[0]) == approx(
             (predicted, measured), abs=5e-3
         )
@@ -227,10 +229,8 @@ def test_the_counts_in_the_headers():
     assert rates == approx([1.35, 1.44], abs=5e-3)
     held = []
     for name in ("shared", "tiles_1d", "tiles_2d"):
-        compiled, threads = (
-            compile_cuda(worklog.rung(name).program),
-            worklog.rung(name).thread_count,
-        )
+        compiled = compile_cuda(worklog.rung(name).program)
+        threads = worklog.rung(name).thread_count
         held.append(
             32 * occupancy("sm_90", threads, compiled.registers, compiled.shared_bytes).warps
         )

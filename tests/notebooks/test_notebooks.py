@@ -161,10 +161,8 @@ def test_a_notebook_that_is_made_again_has_the_seed_of_before_and_no_seconds():
 
 @NOTEBOOKS
 def test_a_graded_exercise_has_a_folded_solution(source):
-    own, stored = (
-        jupytext.read(source).cells,
-        nbformat.read(notebook_of(source), as_version=4).cells,
-    )
+    own = jupytext.read(source).cells
+    stored = nbformat.read(notebook_of(source), as_version=4).cells
     graded = [number for number, cell in enumerate(own) if "check_answer(" in cell.source]
     asked, solved = (own[number] for number in graded)
     assert re.search(

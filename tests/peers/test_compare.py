@@ -42,7 +42,9 @@ class VirtualCupti:
     ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
 
     def __init__(self) -> None:
-        self.gpu, self.error, self.completed = VirtualGpu(), "", list[Any]().extend
+        self.gpu = VirtualGpu()
+        self.error = ""
+        self.completed = list[Any]().extend
 
     def activity_register_callbacks(
         self, requested: Callable[[], Any], completed: Callable[[Any], None]
@@ -81,12 +83,14 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
     cupti,
 ):
     cupti.gpu = gpu = VirtualGpu(Machine(enqueue_us=9.0), tracer_us=0.6, warm_speedup=1.4)
-    first, second = gpu.kernel(4.0), gpu.kernel(7.5, data="other")
+    first = gpu.kernel(4.0)
+    second = gpu.kernel(7.5, data="other")
     two = Work("two kernels", 1, lambda stream: (first(), second())[0])
     assert cupti.timer()(work(gpu, 512.0, 50.0)) == approx(50.6)
     assert cupti.timer()(two) == approx(11.5 + 0.6), "the GPU doesn't wait for the second"
     assert gpu.traced is None, "switched off"
-    gpu.placement, settled = lambda rng: rng.random(), list[int]()
+    gpu.placement = lambda rng: rng.random()
+    settled = list[int]()
     kernel = gpu.kernel(50.0, sensitivity=1.0)
     moving = Work(
         "cuBLAS", 512, lambda stream: kernel(), gpu.move, lambda: settled.append(gpu.moves)
@@ -158,10 +162,8 @@ def test_the_table_shows_readings_and_what_is_missing():
 
 def test_kernels_of_known_length_are_functions_with_a_name():
     """cupyx's benchmark reads __name__."""
-    machine, seen = (
-        SimpleNamespace(stream="a stream", synchronize=lambda: None),
-        list[tuple[int, str]](),
-    )
+    machine = SimpleNamespace(stream="a stream", synchronize=lambda: None)
+    seen = list[tuple[int, str]]()
     session: Any = SimpleNamespace(
         device=machine, timeline=SimpleNamespace(spin=lambda *spun: seen.append(spun))
     )
@@ -224,7 +226,8 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
     for name, value in replaced.items():
         monkeypatch.setattr(peers, name, value)
     monkeypatch.setattr("worklog.runner.session.Session", lambda: ready)
-    steps, complete = list[tuple[Any, ...]](), list[bool | None]()
+    steps = list[tuple[Any, ...]]()
+    complete = list[bool | None]()
     path = tmp_path / "peers.json"
 
     def progress(*step: Any) -> None:
@@ -297,7 +300,8 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
 
     def on_its_own_stream() -> Timer:
         def timed(work: Work) -> float:
-            stream, before = machine.stream(), session.device.stream.last
+            stream = machine.stream()
+            before = session.device.stream.last
             work.enqueue(stream)
             machine.synchronize(stream)
             assert stream.last is not None and session.device.stream.last is before
@@ -317,7 +321,8 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
     assert kinds == ["scaled · beta=0 · N", "on_a_stream · op=a · N", "on_a_stream · op=b · N"]
     assert compared.works(kinds[0]) == [64, 128]
     for kind, of in ((kinds[0], 64), (kinds[0], 128), (kinds[2], 64)):
-        cold_us, read = 2 * of**3 / machine.flops_per_us, compared.us(kind, of)
+        cold_us = 2 * of**3 / machine.flops_per_us
+        read = compared.us(kind, of)
         assert read[peers.OURS] == approx(cold_us, rel=0.01)
         assert read["foreign"] == approx(cold_us, rel=0.3)
         assert read[peers.HOT] == approx(cold_us / machine.warm_speedup, rel=0.1)

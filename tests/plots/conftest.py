@@ -80,7 +80,8 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
             us = max(1e3 * TIMES_MS[kernel] * (n / 4096) ** 3, 12.0)
             run.add(measurement(kernel, n, us, TIMES_MS["cuBLAS"] / TIMES_MS[kernel]))
         [unbiased] = run.select(kernel, Shape(n, n, n))
-        us, share = unbiased.us or 0.0, unbiased.ratio or 0.0
+        us = unbiased.us or 0.0
+        share = unbiased.ratio or 0.0
         for changed, factor in BIAS_AT_20_US:
             if "timer" in changed:
                 biased_us = us / factor / max(1.0, us / 20)
@@ -218,7 +219,8 @@ def benchmark(sizes: Iterable[int] = (8, 64)) -> Run:
     shown = []
     for name, us in (("fast", 1.0), ("slow", 2.0)):
         for n in sizes:
-            time, ratio = Estimate(us * n, 0.99 * us * n, 1.01 * us * n), Estimate(0.5, 0.49, 0.51)
+            time = Estimate(us * n, 0.99 * us * n, 1.01 * us * n)
+            ratio = Estimate(0.5, 0.49, 0.51)
             m = replace(
                 measured(name, us=us * n), shape=None, axes={"N": n, "dtype": "half"}, time=time
             )

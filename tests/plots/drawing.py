@@ -85,7 +85,8 @@ def _shortened(numbers: list[str]) -> list[str]:
     """Return some numbers; of many, their box and a digest."""
     if len(numbers) <= SHORT:
         return numbers
-    across, down = numbers[::2], numbers[1::2]
+    across = numbers[::2]
+    down = numbers[1::2]
     box = [
         min(across, key=float),
         min(down, key=float),

@@ -415,7 +415,9 @@ def faults_of(
 
 def main(count: int) -> None:
     """Draw that many runs; print each that has a fault, and exit with 1 if one has."""
-    seen, started, counted = dict[str, Drawn](), time.process_time(), 0
+    seen = dict[str, Drawn]()
+    started = time.process_time()
+    counted = 0
 
     @settings(
         max_examples=count,

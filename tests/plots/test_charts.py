@@ -44,8 +44,10 @@ from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
 
 LOOKS = Path(__file__).with_name("looks")
-H200, EMULATED = full_run().label, "emulated · sm_90 PTX"
-COMPARED, LIVE = "recorded · NVIDIA H200", "live · NVIDIA H200"
+H200 = full_run().label
+EMULATED = "emulated · sm_90 PTX"
+COMPARED = "recorded · NVIDIA H200"
+LIVE = "live · NVIDIA H200"
 COUNTED = LadderCounts(
     EMULATED,
     Shape.of(64),
@@ -317,11 +319,13 @@ def boxes(chart: Chart) -> list[tuple[str, Bbox]]:
 
 def collisions(chart: Chart, slack: float = 0.5) -> list[str]:
     """Pairs of texts that share more than a hair, and texts that leave the figure."""
-    found, placed = [], boxes(chart)
+    found = []
+    placed = boxes(chart)
     for (one, a), (other, b) in combinations(placed, 2):
         if min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack:
             found.append(f"{one!r} on {other!r}")
-    width, height = chart.bbox.width, chart.bbox.height
+    width = chart.bbox.width
+    height = chart.bbox.height
     return found + [
         f"{words!r} leaves the page"
         for words, box in placed
@@ -344,7 +348,8 @@ def test_the_overlap_check_finds_overlaps_and_texts_that_leave():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(name):
-    chart, case = drawn(name), CASES[name]
+    chart = drawn(name)
+    case = CASES[name]
     assert collisions(chart) == []
     words = " ".join(said(chart).split())
     assert [

@@ -83,7 +83,8 @@ def lines(
     )  # only the picture of samples has percentages: 100 px high
     for part in [*e] or [e]:
         y += float(part.get("dy", "0em").removesuffix("em")) * SIZES[kind]
-        words, (points, bold) = part.text or "", style.TEXT[kind]
+        words = part.text or ""
+        (points, bold) = style.TEXT[kind]
         long = 100 * style.text_width(words, points, bold)
         left = x + px(e.attrib["x"]) + float(e.get("dx", 0)) - ANCHORS[anchor or "start"] * long
         yield Line(words, left, y - 0.76 * SIZES[kind], left + long, y + 0.2 * SIZES[kind])
@@ -255,7 +256,8 @@ def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes, claim):
         else m
         for m in run.measurements
     ]
-    finding, fits = draw(HIERARCHY, run).headline, run.gpu.l2_bytes >= 3 * 4 * 2048**2
+    finding = draw(HIERARCHY, run).headline
+    fits = run.gpu.l2_bytes >= 3 * 4 * 2048**2
     assert f"nothing {claim}" in finding
     assert ("fit into" in finding) == (2048 in sizes and fits), (
         "fitting alone does not explain an effect"
@@ -265,7 +267,8 @@ def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes, claim):
 def test_the_loop_draws_every_sample_marks_the_repeated_ones_and_shows_the_check_of_every_launch(
     h200,
 ):
-    before, m = DIAGRAMS[LOOP](h200), change(h200)
+    before = DIAGRAMS[LOOP](h200)
+    m = change(h200)
     assert (
         before.svg().count("<circle") == 9
         and "hollow" not in words(before)
@@ -286,7 +289,8 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200):
     stages = verdict.stages if verdict else ()
     numbers = [at[str(number)] for number in range(1, len(stages) + 1)]
     assert numbers == sorted(numbers), "down the left column, then down the right one"
-    before, timed = sum(stage.name not in facts.AFTER for stage in stages), at["2.648 ms"]
+    before = sum(stage.name not in facts.AFTER for stage in stages)
+    timed = at["2.648 ms"]
     assert (
         numbers[before - 1][0] < timed[0] <= numbers[before][0] + 10
         and timed[1] < numbers[before][1]

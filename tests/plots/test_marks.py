@@ -199,9 +199,11 @@ def reference_lines(name: str) -> list[list[list[float]]]:
 
 
 def test_100_percent_and_the_limits_of_errors_are_lines():
-    [whole], [limit] = reference_lines("sizes"), reference_lines("accuracy")
+    [whole] = reference_lines("sizes")
+    [limit] = reference_lines("accuracy")
     assert ([y for _, y in whole], [x for x, _ in limit]) == ([100, 100], [1296, 1296])
-    texts, points = drawn("accuracy").axes[0].texts, drawn("accuracy").axes[0].lines[1:]
+    texts = drawn("accuracy").axes[0].texts
+    points = drawn("accuracy").axes[0].lines[1:]
     assert [point.get_color() for point in points] == [DEFLATES, ACCENT, ACCENT, DEFLATES, MUTED]
     assert [point.get_markerfacecolor() == PAPER for point in points] == [
         False,
@@ -228,7 +230,8 @@ def test_bars_are_as_long_as_their_numbers():
 
 
 def test_a_sweep_is_a_line_per_tile_and_a_share_per_cell_and_a_box_per_measurement():
-    sweep, cells = drawn("sweep"), drawn("heat map").axes[0]
+    sweep = drawn("sweep")
+    cells = drawn("heat map").axes[0]
     *others, fastest = [line for line in sweep.axes[0].lines if len(line.get_xdata()) == 6]
     assert (
         len(others) == 3
@@ -361,7 +364,8 @@ def test_the_roofline_takes_counted_bytes_where_each_rungs_are_recorded(monkeypa
             words.get_text() for words in chart.texts
         )
 
-    counters, path = import_module("worklog.kernel.ladder"), tmp_path / "h200.json"
+    counters = import_module("worklog.kernel.ladder")
+    path = tmp_path / "h200.json"
     monkeypatch.setattr(counters, "recordings", lambda part: {})
     by_tile, words = intensities()
     assert "from the tile" in words and "Nsight" not in words
@@ -481,7 +485,8 @@ def test_an_axis_that_doubles_is_logarithmic_from_1_on():
 
 @pytest.mark.parametrize("bold", [False, True])
 def test_the_width_of_text_is_that_of_the_picture(bold):
-    words, axes = "tiles_2d reaches 68.7 % of cuBLAS", plots.heat_map(tiles(), swept()).axes[0]
+    words = "tiles_2d reaches 68.7 % of cuBLAS"
+    axes = plots.heat_map(tiles(), swept()).axes[0]
     text = axes.text(
         0, 0, words, fontsize=400, weight="bold" if bold else "normal", family="DejaVu Sans"
     )
@@ -527,7 +532,8 @@ def files(tmp_path_factory):
     """All charts of a run made by hand, on a device whose name isn't HTML, in a new folder; one PNG, as in
     the fixture one_png.
     """
-    run, encoded = ladder_run(), Drawing.encoded
+    run = ladder_run()
+    encoded = Drawing.encoded
     ablate(run, "warptiled")
     run.gpu, run.origin = replace(run.gpu, name="<GPU & Co>"), "recorded"
     with pytest.MonkeyPatch.context() as patch:
@@ -547,10 +553,12 @@ def test_all_charts_are_drawn_light_and_dark_with_a_role_a_title_and_a_descripti
     }
     assert files.paths[4].stem == "ladder" and files.paths[5].stat().st_size > 3000
     for path in (path for path in files.paths if path.suffix == ".svg"):
-        svg, name = path.read_text(encoding="utf-8"), path.stem.removesuffix("_dark")
+        svg = path.read_text(encoding="utf-8")
+        name = path.stem.removesuffix("_dark")
         assert not any(trace in svg for trace in ("dc:date", "Matplotlib v", "Software"))
         root = ElementTree.fromstring(svg)
-        title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+        title = root.find(f"{SVG}title")
+        description = root.find(f"{SVG}desc")
         assert title is not None and description is not None and root.get("role") == "img"
         assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
         assert len(title.text or "") > 20 and SOURCES[name] in (description.text or "")
@@ -662,7 +670,8 @@ def test_the_gallery_shows_every_figure_and_replaces_no_other_page(files, tmp_pa
         assert f"### {escape(chart.headline, False)}\n" in page and escape(chart.alt) in page
     assert "<GPU" not in page
     assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
-    own, ladder = tmp_path / "README.md", {"ladder": drawn("ladder")}
+    own = tmp_path / "README.md"
+    ladder = {"ladder": drawn("ladder")}
     assert plots.write_gallery({}, {}, tmp_path) is None and not own.exists()
     own.write_text(page)
     assert plots.write_gallery(ladder, {}, tmp_path) == own and "diagram" not in own.read_text()
@@ -698,7 +707,8 @@ def test_text_and_marks_have_enough_contrast_and_each_role_a_colour_of_its_own(p
 
 def test_a_frame_is_taken_for_a_run():
     run = recorded_run()
-    whole, taken = ladder(run, 4096), ladder(run.frame(), 4096)
+    whole = ladder(run, 4096)
+    taken = ladder(run.frame(), 4096)
     assert whole.headline == taken.headline and run.label in taken.alt
     assert names(taken) == names(whole) and lengths(taken) == lengths(whole)
     assert (

@@ -56,7 +56,8 @@ def test_flops_bytes_and_rate():
     shape = Shape(64, 32, 16)
     assert shape.flops == 2 * 64 * 32 * 16
     assert tflops(shape, 1e3) == pytest.approx(shape.flops / 1e9)
-    elements, written = 64 * 16 + 16 * 32, 4 * 64 * 32
+    elements = 64 * 16 + 16 * 32
+    written = 4 * 64 * 32
     work = {
         "flops": shape.flops,
         "elements": elements,
@@ -92,6 +93,7 @@ def test_the_sampled_reference_is_the_float64_product(columns):
     a, b = random_inputs(Shape(37, columns, 53), np.random.default_rng(1))
     rows = np.array([0, 5, 36])
     reference, gauge = sampled_reference(a, b, rows)
-    a64, b64 = a.astype(np.float64), b.astype(np.float64)
+    a64 = a.astype(np.float64)
+    b64 = b.astype(np.float64)
     np.testing.assert_allclose(reference, (a64 @ b64)[rows], rtol=0, atol=1e-13)
     np.testing.assert_allclose(gauge, np.sqrt((a64**2) @ (b64**2))[rows], rtol=1e-13)

@@ -21,7 +21,9 @@ def lines() -> dict[str, list[str]]:
     """Of each file."""
     import cupy
 
-    instructions, tensor, programs = [], [], []
+    instructions = []
+    tensor = []
+    programs = []
     for case in cases()[0]:
         (got,), _ = on_gpu(case.text, [case.result], case.types, case.columns())
         instructions.append(
@@ -35,7 +37,8 @@ def lines() -> dict[str, list[str]]:
             tensor.append(f"{zlib.crc32(got.astype('<u8').tobytes()):08x} {tensor_case} {kind}")
     for seed in (line.split()[0] for line in RECORDED):
         text, arrays, blocks, threads = program(int(seed))
-        module, buffers = cupy.cuda.function.Module(), [cupy.asarray(array) for array in arrays]
+        module = cupy.cuda.function.Module()
+        buffers = [cupy.asarray(array) for array in arrays]
         module.load(text.encode())
         module.get_function("k")((blocks,), (threads,), tuple(buffers))
         programs.append(f"{seed} {crc([cupy.asnumpy(buffer) for buffer in buffers])}")

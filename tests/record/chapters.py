@@ -27,10 +27,9 @@ TILES = (
     ("autotuned", dict(BN=128, TN=8, MIN_BLOCKS=2)),  # double_buffered's
     ("pipelined", dict(BN=256, MIN_BLOCKS=1)),  # autotuned's
 )
-ROWS, ROW_TILES = (
-    ("1x4096x4096", "1x8192x512", "1x512x8192"),
-    ((8, 512), (32, 128)),
-)  # columns, and k at a time
+# columns, and k at a time
+ROWS = ("1x4096x4096", "1x8192x512", "1x512x8192")
+ROW_TILES = ((8, 512), (32, 128))
 COUNTED = (("best", "1x4096x4096 769x1000x4095 2049x1021x640 4096"), ("split", "4096"))
 
 
@@ -40,10 +39,8 @@ def tiles(out: Path) -> None:
         ["double_buffered", "autotuned", "pipelined", "register_banks", "cuBLAS"]
     )
     for name, tile in TILES:
-        rung, words = (
-            worklog.rung(name),
-            " ".join(f"{axis}={value}" for axis, value in tile.items()),
-        )
+        rung = worklog.rung(name)
+        words = " ".join(f"{axis}={value}" for axis, value in tile.items())
         kernels.append(
             replace(
                 rung,

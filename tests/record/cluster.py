@@ -53,10 +53,8 @@ def against_each_other(
 ) -> list[Measurement]:
     """Tiles in one loop on each card."""
     kernels = {variant.name: variant.kernel for variant in chosen.kept if variant.name in names}
-    job, how = (
-        Job(names[0], chosen.shape, against=tuple(names[1:])),
-        partial(on_card, "finals", Harness(), None),
-    )
+    job = Job(names[0], chosen.shape, against=tuple(names[1:]))
+    how = partial(on_card, "finals", Harness(), None)
     return [
         future.result().measurement
         for future in [card.submit(how, job, kernels) for card in workers.each_card]
@@ -85,7 +83,8 @@ def main(folder: Path, cards: str) -> None:
     many = sweep.variants(
         rung("autotuned"), AXES, where=WHERE, shape=Shape.of(2048)
     )  # at 4096 it takes twice as long
-    runs, walls = list[Run](), list[float]()
+    runs = list[Run]()
+    walls = list[float]()
     for number, some in enumerate((cards.split(",")[:1], cards.split(","))):
         begun = time.monotonic()
         with Cluster(cards=some) as workers:

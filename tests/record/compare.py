@@ -31,11 +31,16 @@ from worklog.runs.changes import FASTER, SLOWER, SOURCE, UNKNOWN, Reading, chang
 from worklog.runs.estimates import NORMAL
 from worklog.settings import Harness
 
-KERNELS, SIZES = ("warptiled", "shared", CUBLAS), (256, 1024, 2048, 4096)
-PROCESSES, LIMIT_S, SLOWDOWN = 40, 380.0, 0.02
+KERNELS = ("warptiled", "shared", CUBLAS)
+SIZES = (256, 1024, 2048, 4096)
+PROCESSES = 40
+LIMIT_S = 380.0
+SLOWDOWN = 0.02
 FIRST = {256: 1400, 1024: 5600, 2048: 13600, 4096: 27000}  # cycles: about 2 % of a block's
 HARNESS = Harness().but(hot_ms=0.0)
-DRAWS, SEED = 2000, 40  # pairs of processes for each rate
+# pairs of processes for each rate
+DRAWS = 2000
+SEED = 40
 MORE = {
     SLOWER: 1,
     FASTER: 1,
@@ -46,10 +51,8 @@ Process = dict[str, Any]  # "card", "wall_s", and readings by "kernel at size"
 
 def slower(size: int, cycles: int) -> Kernel:
     """`warptiled` whose blocks wait for this many cycles at the end."""
-    source, wait = (
-        rung("warptiled"),
-        "  const long long from = clock64();\n  while (clock64() - from < %d) {}\n}\n",
-    )
+    source = rung("warptiled")
+    wait = "  const long long from = clock64();\n  while (clock64() - from < %d) {}\n}\n"
     text = source.source.rstrip()
     assert text.endswith("}")
     return replace(source.with_text(text[:-1] + wait % cycles), name=f"slower_{size}", number=None)
@@ -65,7 +68,8 @@ def measured(jobs: Sequence[Job], kernels: Sequence[Kernel]) -> tuple[Run, float
 
 def calibrated() -> tuple[dict[int, int], dict[int, float]]:
     """Cycles for each size at which the kernel is SLOWDOWN slower, found in two steps, and how much it is then."""
-    cycles, share = dict(FIRST), dict[int, float]()
+    cycles = dict(FIRST)
+    share = dict[int, float]()
     for _ in range(3):
         jobs = [Job("warptiled", Shape.of(size), against=(f"slower_{size}",)) for size in SIZES]
         run, _ = measured(jobs, [slower(size, cycles[size]) for size in SIZES])
@@ -88,7 +92,9 @@ def calibrated() -> tuple[dict[int, int], dict[int, float]]:
 
 def record(count: int) -> dict[str, Any]:
     """What one card gives: at most as many processes, and how much slower the slower kernel is in a paired loop."""
-    began, processes, runs = time.monotonic(), list[Process](), list[Run]()
+    began = time.monotonic()
+    processes = list[Process]()
+    runs = list[Run]()
     cycles, share = calibrated()
     kernels = [slower(size, cycles[size]) for size in SIZES]
     jobs = [Job(name, Shape.of(size)) for size in SIZES for name in (*KERNELS, f"slower_{size}")]
@@ -153,7 +159,8 @@ def on_cards(cards: Sequence[str]) -> dict[str, Any]:
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927)."""
-    share, weight = hits / of, NORMAL**2 / of
+    share = hits / of
+    weight = NORMAL**2 / of
     half = NORMAL * math.sqrt(share * (1 - share) / of + weight / (4 * of))
     return (share + weight / 2 - half) / (1 + weight), (share + weight / 2 + half) / (1 + weight)
 
@@ -187,11 +194,10 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     too, a 95 % interval, low to high, for as many pairs as share no process, and the share of the first verdict, before
     further processes ("at once"). cards: by kernel and size, the largest difference between two cards' mean times.
     """
-    processes, made = (
-        [process for document in documents for process in document["processes"]],
-        dict[str, Any](),
-    )
-    cards, apart = dict.fromkeys(process["card"] for process in processes), dict[str, float]()
+    processes = [process for document in documents for process in document["processes"]]
+    made = dict[str, Any]()
+    cards = dict.fromkeys(process["card"] for process in processes)
+    apart = dict[str, float]()
 
     def readings(name: str, card: str) -> list[Reading]:
         recorded = (
@@ -205,9 +211,11 @@ def rates(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ("false", [(name, name) for name in KERNELS]),
         ("found", [("warptiled", "slower")]),
     ):
-        shares, pairs = dict[str, list[float]](), 0
+        shares = dict[str, list[float]]()
+        pairs = 0
         for (old, new), size in product(names, SIZES):
-            said, means = list[tuple[str, str]](), list[float]()
+            said = list[tuple[str, str]]()
+            means = list[float]()
             for card in cards:
                 sides = readings(f"{old} at {size}", card), readings(f"{new} at {size}", card)
                 if sides[1]:  # an older recording has cards with two kernels

@@ -132,7 +132,8 @@ def translated(public: PublicKernel, include: Sequence[Path]) -> Tried:
 def built(public: PublicKernel, include: tuple[Path, ...]) -> Compiled:
     """Compile with -I and -D for what the compiler's message asks for and the folder has. Raises CompileFailed."""
     define: tuple[str, ...] = ()
-    own, source = public.folder / public.path, f"{public.text}\n{public.host}"
+    own = public.folder / public.path
+    source = f"{public.text}\n{public.host}"
     while True:
         how: dict[str, Any] = {"include": (*include, own.parent), "define": define}
         kernel = Kernel.from_source(source, entry=public.entry, file=str(public.path), **how)

@@ -21,7 +21,8 @@ def tiles(
     total = tl.zeros((TILE, TILE), tl.float32)
     for k in range(0, K, DEPTH):
         at = k + tl.arange(0, DEPTH)
-        of_a, of_b = tl.load(a + rows * K + at[None, :]), tl.load(b + at[:, None] * N + columns)
+        of_a = tl.load(a + rows * K + at[None, :])
+        of_b = tl.load(b + at[:, None] * N + columns)
         total = tl.dot(of_a, of_b, total, input_precision=PRECISION)
     total *= alpha
     if beta != 0:
@@ -30,7 +31,8 @@ def tiles(
 
 
 def _multiply(precision, alpha, a, b, beta, c):
-    (m, n), k = c.shape, a.shape[1]
+    (m, n) = c.shape
+    k = a.shape[1]
     tiles[(n // 128, m // 128)](
         a,
         b,

@@ -19,11 +19,10 @@ import worklog
 from worklog.gpu.device import gpu, nvml_handle
 from worklog.runs import write_text
 
-SIZES, SECONDS, AT_ONCE = (
-    (4096, 8192),
-    2.0,
-    50,
-)  # of launches in a row, which wait for the GPU at their end
+# of launches in a row, which wait for the GPU at their end
+SIZES = (4096, 8192)
+SECONDS = 2.0
+AT_ONCE = 50
 Product = Callable[[], torch.Tensor]
 
 
@@ -50,7 +49,9 @@ def in_a_row(product: Product) -> dict[str, float]:
     import pynvml as nvml
 
     def launch(seconds: float) -> tuple[int, float, list[int]]:
-        count, clocks, start = 0, list[int](), time.perf_counter()
+        count = 0
+        clocks = list[int]()
+        start = time.perf_counter()
         while time.perf_counter() - start < seconds:
             for _ in range(AT_ONCE):
                 product()
@@ -76,7 +77,8 @@ def record() -> dict[str, Any]:
     """The recording: each product alone with a cold L2, and in a row. Raises NVMLError."""
     import pynvml as nvml
 
-    rows, labels = list[dict[str, Any]](), set[str]()
+    rows = list[dict[str, Any]]()
+    labels = set[str]()
     for size in SIZES:
         for name, product in products(size, "cuda").items():
             timed = worklog.time(product, flops=2 * size**3, name=f"cuBLAS {name}")

@@ -25,7 +25,8 @@ from worklog.runs.estimates import NORMAL, Values, fitted_slope, process_half_us
 
 # On an H100, cuBLAS launches 2 kernels at 256, and 1 at the other sizes. The rung is a short launch of 1 kernel.
 WORKS = ((CUBLAS, 256), (CUBLAS, 1024), (CUBLAS, 2048), (CUBLAS, 4096), ("shared", 256))
-PROCESSES, READINGS = 25, 16
+PROCESSES = 25
+READINGS = 16
 DRIFT_SD_US = 0.022  # of a short launch, between measurements of one process: the larger of cuBLAS and `shared` at 256
 Point = dict[
     str, Any
@@ -41,7 +42,8 @@ def readings() -> list[Point]:
     device = CudaDevice()
     timeline = CudaTimeline(device)
     overhead = float(np.median([*read_known_lengths(timeline)[0].values()]))
-    ours, points = compare.OurHarness(timeline, device.stream, overhead), []
+    ours = compare.OurHarness(timeline, device.stream, overhead)
+    points = []
     for name, size in WORKS:
         timed = work_of(size, None if name == CUBLAS else rung(name))
         reads = [ours.read(timed) for _ in range(READINGS)]
@@ -117,7 +119,8 @@ if __name__ == "__main__":
     else:
         from worklog.runner.session import Session
 
-        children, words = [], [sys.executable, "-m", "tests.record.intervals", "--child"]
+        children = []
+        words = [sys.executable, "-m", "tests.record.intervals", "--child"]
         for _ in range(PROCESSES):
             said = subprocess.run(
                 words, stdout=subprocess.PIPE, text=True, timeout=300, check=True

@@ -46,7 +46,10 @@ FOLDER = Path(__file__).parents[2] / "worklog" / "recordings" / "mutants"
 SYNCHRONISES = re.compile(r"__sync|__shfl|__threadfence|atomic|\bmma\b|cp\.async")
 SMALL = Path(__file__).parents[1] / "emulator" / "kernels" / "right"
 ADDS_TO_C = "atomic_halves"
-NOT_COMPILED, EQUAL, TOO_SLOW, SURVIVED = "does not compile", "same code", "time limit", "survived"
+NOT_COMPILED = "does not compile"
+EQUAL = "same code"
+TOO_SLOW = "time limit"
+SURVIVED = "survived"
 ORIGINAL_FAILED = "original failed"
 SEED = 0
 LIMIT_S = 120.0
@@ -83,7 +86,8 @@ def kernels() -> dict[str, Kernel]:
     rungs = {rung.name: rung.at(Shape(130, 190, 700)) for rung in RUNGS}
     rungs |= {"equal_shares": equal_shares(2), "split": split(128).with_launch(grid="2")}
     small = {right.name: right.kernel for right in exploits() if not right.wrong}
-    rules, dynamic = "M % 16 == 0, N % 16 == 0, K % 16 == 0", {"dynamic_tiles": 2048}
+    rules = "M % 16 == 0, N % 16 == 0, K % 16 == 0"
+    dynamic = {"dynamic_tiles": 2048}
     for path in sorted(SMALL.glob("*.cu")):
         words = {
             "grid": "N / 16, M / 16",
@@ -110,13 +114,15 @@ def tried(name: str, edit: Edit, limit_s: float = LIMIT_S) -> Outcome:
     def stop(*_: object) -> None:
         raise TimeLimit
 
-    kernel, started = kernels()[name], time.perf_counter()
+    kernel = kernels()[name]
+    started = time.perf_counter()
     signal.signal(signal.SIGALRM, stop)
     try:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         result, detail = result_of(name, kernel.with_text(edit.applied(kernel.source)))
     except TimeLimit:
-        result, detail = TOO_SLOW, f"{limit_s:g} s"
+        result = TOO_SLOW
+        detail = f"{limit_s:g} s"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     seconds = round(time.perf_counter() - started, 1)
@@ -305,15 +311,14 @@ class Edit:
 def edits(source: str) -> list[Edit]:
     """Every edit of a source."""
     bare = LITERAL.sub(lambda match: blank(match[0]), uncommented(source))
-    listed, lines = list[Edit](), [" ".join(line.split()) for line in source.split("\n")]
+    listed = list[Edit]()
+    lines = [" ".join(line.split()) for line in source.split("\n")]
     for pattern in KEPT:
         bare = re.sub(pattern, lambda match: blank(match[0]), bare, flags=re.MULTILINE)
 
     def add(kind: str, start: int, old: str, *new: str) -> None:
-        number, before = (
-            source.count("\n", 0, start),
-            source[source.rfind("\n", 0, start) + 1 : start],
-        )
+        number = source.count("\n", 0, start)
+        before = source[source.rfind("\n", 0, start) + 1 : start]
         nth = lines[: number + 1].count(lines[number])
         listed.extend(
             Edit(kind, start, lines[number], len(before.lstrip()) + 1, nth, old, text)
@@ -370,7 +375,8 @@ def neighbours(number: str) -> list[str]:
 
 def chosen(every: Sequence[Edit], most: int, seed: int) -> list[Edit]:
     """Up to `most` edits at random, as many of each kind as there are, in the order of the source."""
-    rng, by_kind = Random(seed), {}
+    rng = Random(seed)
+    by_kind = {}
     for edit in rng.sample(every, len(every)):
         by_kind.setdefault(edit.kind, []).append(edit)
     kept: list[Edit] = []

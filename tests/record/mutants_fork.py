@@ -146,7 +146,8 @@ def answer_in_forks(session: pytest.Session, by_code: dict[Key, list[Any]], requ
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
-    requests, by_code = Connection(int(os.environ["MUTANTS"])), functions()
+    requests = Connection(int(os.environ["MUTANTS"]))
+    by_code = functions()
     requests.send(len(session.items))
     while (request := requests.recv()) is not None:
         requests.send(answer_in_forks(session, by_code, request))
@@ -183,7 +184,8 @@ class Copy:
     """A copy of the checkout, and a pytest there that has collected all tests and forks for each mutant."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.changes = copied(folder), 0
+        self.folder = copied(folder)
+        self.changes = 0
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> bool:
@@ -222,7 +224,8 @@ class Copy:
 
     def failing(self, file: str, changed: str, names: list[str], imported: bool) -> Answer:
         """Return the first of these tests that fails with a changed file."""
-        path, before = self.folder / file, (ROOT / file).read_text(encoding="utf-8")
+        path = self.folder / file
+        before = (ROOT / file).read_text(encoding="utf-8")
         forks = not imported and (bool(self.process) or self.start())
         path.write_text(changed, encoding="utf-8")  # for processes that tests start
         self.changes += 1

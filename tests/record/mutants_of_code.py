@@ -90,9 +90,11 @@ def nodes(node: ast.AST, scope: str = "", constant: str = "", depth: int = 0) ->
                 continue
             if isinstance(child, ast.keyword) and child.arg in ASSERTED:
                 continue
-            inner, name = scope, constant
+            inner = scope
+            name = constant
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inner, name = f"{scope}.{child.name}".lstrip("."), ""
+                inner = f"{scope}.{child.name}".lstrip(".")
+                name = ""
             elif isinstance(node, ast.Module | ast.ClassDef):
                 name = assigned(child)
             yield Node(child, node, inner, name, depth)
@@ -256,7 +258,8 @@ def draw(rng: random.Random, count: int) -> list[Mutant]:
 
 def stated() -> list[Mutant]:
     """Return the mutants of equivalents.txt; print entries that name no place, as of code that is gone."""
-    texts, names = sources(), equivalents()
+    texts = sources()
+    names = equivalents()
     mutants = list[Mutant]()
     for path in sorted({name.partition(": ")[0] for name in names} & texts.keys()):
         for place in places(texts[path]):
@@ -318,7 +321,9 @@ class Tests:
         covering = self.run[mutant.name]
         near = {name.partition("::")[0] for name in covering} - {""}
         near.add(f"tests/{mutant.path.split('/')[1].removesuffix('.py')}/")
-        first, second, others = list[str](), list[str](), list[str]()
+        first = list[str]()
+        second = list[str]()
+        others = list[str]()
         for name in sorted(self.seconds.keys() - self.failed, key=lambda name: self.seconds[name]):
             if name in covering:
                 first.append(name)

@@ -27,7 +27,8 @@ from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.kernel.rungs import FP32
 from worklog.problem.gemm import Shape
 
-ALPHA, BETA = 1.5, 0.5
+ALPHA = 1.5
+BETA = 0.5
 REPLAYED = {"shared_store": 0.2, "shared_load": 0.001}  # at most this share of the wavefronts
 FEWER = 0.03  # at most this share of the sectors of global stores
 
@@ -77,7 +78,8 @@ def main(which: str, out: Path) -> None:
     from worklog.gpu.cuda import CudaDevice
     from worklog.gpu.device import gpu
 
-    device, rng = CudaDevice(), np.random.default_rng(0)
+    device = CudaDevice()
+    rng = np.random.default_rng(0)
     a, b, c = (
         device.upload(rng.uniform(-1, 1, (shape.m, shape.n)).astype(np.float32)) for _ in range(3)
     )
@@ -100,7 +102,8 @@ def main(which: str, out: Path) -> None:
         )  # its code is in the disk cache now
         device.synchronize()
         counters = profiled(record, shape, alpha, beta)
-        values, shown = counters.values, dict[str, Any]()
+        values = counters.values
+        shown = dict[str, Any]()
         if which == "bounds":
             shown["percent"] = {unit: values[unit] for unit in UNITS}
         elif which == "bytes":

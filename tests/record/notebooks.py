@@ -125,7 +125,8 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
         "kernelspec": notebook.metadata["kernelspec"],
         "language_info": {"name": "python"},
     }
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.nbformat = 4
+    notebook.nbformat_minor = 5
     nbformat.validate(notebook)
     return notebook
 

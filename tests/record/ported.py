@@ -89,13 +89,15 @@ def prepare(folder: Path) -> tuple[list[Example], Clones]:
     """Clone what ported.toml names into FOLDER/clones, and write the ported files into FOLDER/ours. Raises ValueError
     for a replacement of text that isn't there, and for more than MOST_LINES changed lines.
     """
-    projects, examples = tomllib.loads(DATA.read_text(encoding="utf-8")), []
+    projects = tomllib.loads(DATA.read_text(encoding="utf-8"))
+    examples = []
     clones = {
         name: recording.cloned(*at, folder / "clones")
         for name, at in projects.pop("repository").items()
     }
     for project, file in ((project, file) for project, files in projects.items() for file in files):
-        theirs, ours = clones[project] / file["path"], folder / "ours" / project / file["path"]
+        theirs = clones[project] / file["path"]
+        ours = folder / "ours" / project / file["path"]
         before = after = theirs.read_text(encoding="utf-8")
         for old, new in file["replace"].items():
             if old not in after:
@@ -117,11 +119,9 @@ def prepare(folder: Path) -> tuple[list[Example], Clones]:
 
 def nvbench(example: Example, _: Clones) -> list[Row]:
     """By NVBench and by `worklog bench`. measured: options that both take."""
-    out, theirs, rows = (
-        example.ours.with_suffix(".json"),
-        dict[tuple[str, str], tuple[Any, Any, str]](),
-        list[Row](),
-    )
+    out = example.ours.with_suffix(".json")
+    theirs = dict[tuple[str, str], tuple[Any, Any, str]]()
+    rows = list[Row]()
     options = [
         "--devices",
         "0",
@@ -172,7 +172,8 @@ def point_of(axes: Mapping[str, Any]) -> str:
 
 def tensara(example: Example, clones: Clones) -> list[Row]:
     """The published solution in PyTorch by Tensara's engine and by `worklog run --problem`. measured: cases."""
-    published, engine = example.theirs.with_name("torch.py"), clones["Tensara's engine"] / "engine"
+    published = example.theirs.with_name("torch.py")
+    engine = clones["Tensara's engine"] / "engine"
     solution = Solution.of(f"{published}:solution", arrays="torch", problem=str(example.ours))
     cases = [escape(case) for case in example.measured]
     measured = measure.measure_solutions([solution], cases=cases, harness=HARNESS).measurements
@@ -206,7 +207,8 @@ def read_by_child(row: Row, which: str, function: str, *words: object) -> None:
 
 def run(words: Sequence[str]) -> str:
     """The last line that a Python process prints. Raises RuntimeError with its last words."""
-    command, root = [sys.executable, *words], DATA.parents[2]
+    command = [sys.executable, *words]
+    root = DATA.parents[2]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=root
     )
@@ -292,7 +294,8 @@ def main(folder: Path, out: Path | None) -> None:
         print(f"{example.project} {example.ours}: {example.lines} lines changed")
     if why := gpu_reason():
         sys.exit(f"not measured: {why}")
-    now, rows = datetime.now(UTC).isoformat(timespec="seconds"), list[Row]()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    rows = list[Row]()
     document = {
         "kind": "ported",
         "schema": 1,

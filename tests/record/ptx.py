@@ -34,7 +34,8 @@ def shipped() -> tuple[dict[str, Any], dict[str, str]]:
     """The index, for each program its hash, its symbol and its resources; and PTX by file name, without comments, which
     hold the compiler's build number.
     """
-    entries, modules = [], {}
+    entries = []
+    modules = {}
     for name, program in programs():
         out = compile_cuda(program, ARCH)
         modules[f"{name}.ptx"] = (

@@ -35,7 +35,8 @@ def condition(kernel: Kernel, rng: random.Random) -> str:
     domain = kernel.domain
     steps = {"M": domain.m, "N": domain.n, "K": domain.k}
     (x, sx), (y, sy) = rng.sample(sorted(steps.items()), 2)
-    few, times = rng.randint(2, 12), rng.randint(2, 40)
+    few = rng.randint(2, 12)
+    times = rng.randint(2, 40)
     most = 4 if max(steps.values()) > 64 else 30  # blocks
     tile = {"M": "y", "N": "x"}
     kinds = {
@@ -69,8 +70,10 @@ def condition(kernel: Kernel, rng: random.Random) -> str:
 
 def mutant(rng: random.Random) -> tuple[Kernel, str, int]:
     """A rung with a fault, what was added, and the line."""
-    kernel, fault = rung(rng.choice(RUNGS)), rng.choice(FAULTS)
-    where, text = condition(kernel, rng), kernel.source
+    kernel = rung(rng.choice(RUNGS))
+    fault = rng.choice(FAULTS)
+    where = condition(kernel, rng)
+    text = kernel.source
     start = text.index(BEHIND, re.search(rf"\b{kernel.function}\(", text).start()) + len(BEHIND)
     place = text.find(EPILOGUE, start)
     late = place >= 0 and rng.random() < 0.5
@@ -79,14 +82,16 @@ def mutant(rng: random.Random) -> tuple[Kernel, str, int]:
         text = f"{text[:start]}const bool rare = {where};{text[start:place]}{edit}{text[place:]}"
         place = text.index(edit)
     else:
-        edit, place = f"if ({where}) {fault}\n", start
+        edit = f"if ({where}) {fault}\n"
+        place = start
         text = f"{text[:start]}{edit}{text[start:]}"
     return kernel.with_text(text), f"{where}: {fault}", text[:place].count("\n") + 1
 
 
 def main(count: int) -> None:
     """Print a line per mutant that passes, and the counts."""
-    rng, counts = random.Random(0), Counter[str]()
+    rng = random.Random(0)
+    counts = Counter[str]()
     for number in range(count):
         kernel, added, line = mutant(rng)
         started = time.process_time()
@@ -96,7 +101,8 @@ def main(count: int) -> None:
                 "refused" if not verdict.accepted else "named" if verdict.never_ran else "silent"
             )
         except WorklogError as error:
-            result, verdict = "not checked", error
+            result = "not checked"
+            verdict = error
         counts[result] += 1
         counts["cpu s"] += round(time.process_time() - started)
         if result != "refused":

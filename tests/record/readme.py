@@ -88,12 +88,15 @@ def pictures(run: Run) -> str:
 def chapters(run: Run) -> str:
     """The words on the timed rungs past the article's, and their picture. run: the recorded rungs at 4096."""
     timed = {m.kernel: m for m in run.measurements}
-    named, shares = list[Measurement](), {}
-    first, last = dict[str, int | None](), dict[str, int | None]()
+    named = list[Measurement]()
+    shares = {}
+    first = dict[str, int | None]()
+    last = dict[str, int | None]()
     for kind, rungs in {"fp32": FP32, "tensor": TENSOR}.items():
         measured = [timed[rung.name] for rung in rungs if rung.name in timed]
         numbers = [rung.number for rung in rungs if rung.name in timed]
-        first[kind], last[kind] = numbers[0], numbers[-1]
+        first[kind] = numbers[0]
+        last[kind] = numbers[-1]
         of_fp32 = sorted(
             (m for m in measured if class_of(m) == "fp32"), key=lambda m: m.ratio or 0.0
         )

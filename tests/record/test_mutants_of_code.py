@@ -91,7 +91,8 @@ def test_what_notes_where_mutants_run_changes_nothing_else(capsys):
     numbered = list(enumerate(mutants.places(SOURCE)))
     noted = mutants.noting(SOURCE, [(number, at.node, at.depth) for number, at in numbered])
     assert len(noted.splitlines()) == len(SOURCE.splitlines())
-    seen, names = set[int](), dict[str, Any]()
+    seen = set[int]()
+    names = dict[str, Any]()
     exec(compile(noted, "noted", "exec"), {"mutant_runs": seen.add}, names)
     assert {numbered[number][1].constant for number in seen} == {"LIMIT", "NAMES", "size"}
     assert names["LIMIT"] == 8 and names["Case"].size == 3

@@ -189,7 +189,8 @@ def test_what_a_flashinfer_example_prints_is_read_from_both(tmp_path):
 
 
 def test_a_failed_example_is_a_row_of_the_record(folder, monkeypatch):
-    out, card = folder / "ported.json", replace(GPU, name="a virtual GPU")
+    out = folder / "ported.json"
+    card = replace(GPU, name="a virtual GPU")
     given = dict(
         gpu_reason=lambda: None,
         gpu=lambda: card,
@@ -303,7 +304,8 @@ def test_functions_of_a_process_take_a_mutants_code_unless_a_closure_loses_a_var
     path = written(tmp_path / "work.py", source)
     names: dict[str, Any] = {}
     exec(compile(source, str(path), "exec"), names)
-    earlier, by_code = names["A"]().f(3), mutants_fork.functions()
+    earlier = names["A"]().f(3)
+    by_code = mutants_fork.functions()
     assert mutants_fork.change(by_code, str(path), source, source.replace("n + 1", "n - 1"))
     assert (names["A"]().f(3)(), earlier()) == (2, 2)
     assert not mutants_fork.change(by_code, str(path), source, source.replace("n + 1", "2"))
@@ -404,7 +406,8 @@ def test_what_differs_between_processes_is_as_recorded():
     drifts = []
     for work in (("cuBLAS", 256), ("shared", 256)):
         scaled = at_one_clock(POINTS[work])
-        us, halves = scaled[..., 1], np.ptp(scaled[..., [0, 2]], axis=-1) / 2
+        us = scaled[..., 1]
+        halves = np.ptp(scaled[..., [0, 2]], axis=-1) / 2
         variance = us.var(axis=1, ddof=1).mean()
         process = us.mean(axis=1).var(ddof=1) - variance / us.shape[1]
         drifts.append(variance - ((halves / NORMAL) ** 2).mean())

@@ -37,7 +37,8 @@ def truth_of(before):
 @pytest.fixture
 def known(monkeypatch, tmp_path):
     """The table, and one of the true times, which the virtual GPU measures with an error of about 3 %."""
-    before, rng = table(), Random(1)
+    before = table()
+    rng = Random(1)
     truth = truth_of(before)
     by_entry = {tune.entry_of(tile): tile for tile in truth.tiles}
     monkeypatch.setattr(best, "FILE", tmp_path / "best.json")
@@ -68,7 +69,8 @@ def known(monkeypatch, tmp_path):
 def regrets(of, truth, monkeypatch):
     """Of a table's choices at the shapes of the result, by the true times."""
     monkeypatch.setattr(best, "table", lambda: of)
-    by_entry, found = {tune.entry_of(tile): tile for tile in truth.tiles}, []
+    by_entry = {tune.entry_of(tile): tile for tile in truth.tiles}
+    found = []
     for shape in drawn(48, 42):
         listed = [trial for trial in tune.trials(shape, GPU) if trial.entry != "split"]
         times = [truth.us(by_entry[trial.entry], trial.parts, shape) for trial in listed]
@@ -95,7 +97,8 @@ def test_a_table_that_is_fitted_chooses_well_at_other_shapes(known, tmp_path, mo
         truth.read_gbs, rel=0.1
     )
     assert all(tile.points for tile in after.tiles), "each guess is timed"
-    first, then = regrets(before, truth, monkeypatch), regrets(after, truth, monkeypatch)
+    first = regrets(before, truth, monkeypatch)
+    then = regrets(after, truth, monkeypatch)
     assert fmean(then) < fmean(first) / 2 and fmean(then) < 0.02 and max(then) < 0.15, (first, then)
 
 
@@ -122,7 +125,8 @@ def test_a_table_is_fitted_again_to_what_was_timed(known, tmp_path):
 
 
 def test_few_points_move_a_measured_tile_little_and_a_guess_much():
-    of, shape = table(), Shape.of(1000)
+    of = table()
+    shape = Shape.of(1000)
     tile = next(tile for tile in of.tiles if tile.points)
     twice = [
         tune.Point(shape, "", 1, 2 * (of.us(tile, 1, shape) - of.launch_us) + of.launch_us, None)

@@ -31,9 +31,14 @@ from worklog.runs.documents import Table as Rows
 from worklog.settings import Harness
 
 COUNT = 48  # shapes
-TILES, NEAR = 5, 1.3  # at a shape, the most tiles, and their most time over the fastest one's
-GUESSES, FAR = 4, 2.0  # shapes at least per guess, and the most time there over the fastest one's
-TUNING_S, RESULT_S = 340, 240
+# at a shape, the most tiles, and their most time over the fastest one's
+TILES = 5
+NEAR = 1.3
+# shapes at least per guess, and the most time there over the fastest one's
+GUESSES = 4
+FAR = 2.0
+TUNING_S = 340
+RESULT_S = 240
 # Where best was slower than cuBLAS on an H100.
 SLOW = "1x4096x4096 1x8192x8192 1x8192x512 1x4095x4095 1x513x8193 4096x1x4096 33x4096x8192 769x255x1279 2049x1021x640"
 SLOW += " 1000x1536x3072 769x1000x4095"
@@ -52,7 +57,8 @@ LEAST_BLOCK_US = 0.1  # to begin with: no factor moves 0
 ROUNDS = 4
 # Weights of a tile's earlier times against one point: a measured tile is taken to be off by half as much as a point,
 # and a guess by five times as much.
-PRIOR, PRIOR_OF_GUESS = 4.0, 0.04
+PRIOR = 4.0
+PRIOR_OF_GUESS = 0.04
 STEPS = [1.05**n for n in (-8, -4, -2, -1, 1, 2, 4, 8)]
 
 
@@ -117,7 +123,8 @@ def tried(shapes: Collection[Shape], card: Gpu) -> list[Trial]:
     split, whose kernels differ at each shape and so are compiled there, comes last. Shape by shape, since each needs
     its inputs.
     """
-    rank, of_guesses = dict[Trial, int](), dict[str, list[tuple[float, Trial]]]()
+    rank = dict[Trial, int]()
+    of_guesses = dict[str, list[tuple[float, Trial]]]()
     guesses = {entry_of(tile) for tile in table().tiles if not tile.points}
     for shape in shapes:
         listed = trials(shape, card)
@@ -138,7 +145,8 @@ def tried(shapes: Collection[Shape], card: Gpu) -> list[Trial]:
 def timed_trials(listed: Sequence[Trial], out: Path) -> Run:
     """Of these, as far as there is time for them."""
     kernels = {trial.name: as_users(trial.kernel, trial.name) for trial in listed}
-    jobs, checked = list[Job](), set[str]()
+    jobs = list[Job]()
+    checked = set[str]()
     for trial in listed:
         jobs.append(
             Job(trial.name, trial.shape, SHORT + (UNCHECKED if trial.entry in checked else ()))
@@ -244,21 +252,24 @@ def moved(now: Table | Tile, first: Table | Tile, names: Iterable[str]) -> float
 
 def descended(now: T, names: Sequence[str], loss: Callable[[T], float]) -> T:
     """With the numbers of these names for which the loss is least: steps of each, and of all, as long as one helps."""
-    least, before = loss(now), -1.0
+    least = loss(now)
+    before = -1.0
     while least != before:
         before = least
         for group in (names, *((name,) for name in names)):
             for step in STEPS:
                 new = replace(now, **{name: getattr(now, name) * step for name in group})
                 if (of_new := loss(new)) < least:
-                    now, least = new, of_new
+                    now = new
+                    least = of_new
     return now
 
 
 def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
     """What the table chooses at each shape, what that took where it was timed, and the fastest that was timed."""
     by_entry = {entry_of(tile): tile for tile in table().tiles}
-    rows, ratios = list[dict[str, str]](), dict[Shape, float]()
+    rows = list[dict[str, str]]()
+    ratios = dict[Shape, float]()
     for shape in shapes:
         there = {(p.entry, p.parts): p for p in points if p.shape == shape and p.entry in by_entry}
         chosen = next(trial for trial in trials(shape, card) if trial.entry != "split")
@@ -287,7 +298,8 @@ def report(shapes: Iterable[Shape], card: Gpu, points: Points) -> Rows:
 
 def write_table(run: Run, shapes: Collection[Shape], *paths: Path) -> None:
     """Fits the table to a run of trials, writes it, and says what it chooses."""
-    card, known = run.gpu, {"split", *map(entry_of, table().tiles)}
+    card = run.gpu
+    known = {"split", *map(entry_of, table().tiles)}
     points = [point for point in points_of(run) if point.entry in known]
     label = (
         f"{table().label.partition('; fitted')[0]}; fitted to {len(points)} times on an {card.name}"

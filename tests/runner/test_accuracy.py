@@ -31,14 +31,16 @@ def result(kernel: Kernel, product: Product) -> np.ndarray:
     """C by a kernel on the emulator."""
     device = EmulatedDevice(races=False)
     a, b, c = map(device.upload, (product.a, product.b, product.c))
-    (m, k), n = product.a.shape, product.b.shape[1]
+    (m, k) = product.a.shape
+    n = product.b.shape[1]
     kernel.load(device).enqueue(Shape(m, n, k), product.alpha, a, b, product.beta, c)
     return device.download(c).reshape(m, n)
 
 
 def test_no_drawn_product_misses_max_error() -> None:
     for seed in range(200):
-        product, max_error = drawn(seed, sizes(seed)), LIMITS[seed // len(KINDS) % len(LIMITS)]
+        product = drawn(seed, sizes(seed))
+        max_error = LIMITS[seed // len(KINDS) % len(LIMITS)]
         orders = ("CF"[seed // 5 % 2], "CF"[seed // 7 % 2], "CF"[seed // 11 % 2])
         stored = zip((product.a, product.b, product.c.copy()), orders, strict=True)
         a, b, c = (np.asarray(matrix, order=order) for matrix, order in stored)
@@ -61,7 +63,8 @@ def test_a_chain_is_rounded_per_term_per_further_part_and_for_alpha_beta_and_the
 
 def test_split_keeps_its_bound() -> None:
     for seed in range(SPLIT_CASES):
-        shape, (bn, parts) = sizes(seed), TILES[seed // len(KINDS) % len(TILES)]
+        shape = sizes(seed)
+        (bn, parts) = TILES[seed // len(KINDS) % len(TILES)]
         product = drawn(seed, shape)
         error = largest_error(product, result(split(bn, parts, 128), product))
         assert error <= split_bound(shape, parts), (seed, product.kind)
@@ -91,7 +94,8 @@ def test_below_k_of_700_split_can_be_off_further_than_best(kind, k):
 
 
 def test_the_fastest_of_those_that_keep_it_is_taken_and_otherwise_the_least_is_named() -> None:
-    wide, deep = Shape(4096, 4096, 4096), Shape(4096, 4096, 256)
+    wide = Shape(4096, 4096, 4096)
+    deep = Shape(4096, 4096, 256)
     on_hopper = partial(choose, arch="sm_90", split=True)
     names = {limit: on_hopper(wide, max_error=limit).name for limit in (1e-7, 1.5e-5, 1e-3)}
     assert names == {1e-7: "exact", 1.5e-5: "split", 1e-3: "split"}

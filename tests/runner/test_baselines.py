@@ -97,7 +97,8 @@ def test_each_kernel_meets_cublas_and_each_further_baseline_in_a_column_of_its_o
 
 
 def test_the_memory_of_an_earlier_shape_is_given_back(monkeypatch):
-    session, left = VirtualSession(Machine()), list[Loop]()
+    session = VirtualSession(Machine())
+    left = list[Loop]()
     monkeypatch.setattr(Loop, "close", lambda loop: left.append(loop))
     for size in (64, 64, 96):
         measure(session, CUBLAS, Shape.of(size))
@@ -164,7 +165,8 @@ def test_a_write_outside_a_timed_buffer_fails_the_kernel(monkeypatch):
 
 
 def test_samples_off_the_clock_that_was_locked_are_said_and_labelled_as_found(host):
-    session, locked = VirtualSession(xp.machine, *host.values()), QUICK.but(clocks="locked:1395")
+    session = VirtualSession(xp.machine, *host.values())
+    locked = QUICK.but(clocks="locked:1395")
     found = measure_job(session, Job("plain", SHAPE, against=("slow",)), locked)
     assert found.changed["clocks"] == "watched" and "locked to 1395 MHz, but" in str(
         found.degradations

@@ -236,10 +236,8 @@ def test_a_mistake_is_one_line(source, words, complaint):
 
 
 def test_each_launch_of_a_check_has_its_number_and_shared_memory_is_the_sum_of_both_kinds():
-    heard, body = (
-        dict[int, str](),
-        "  volatile __shared__ float s[32]; extern __shared__ float x[];\n  s[0] = x[0] = K;",
-    )
+    heard = dict[int, str]()
+    body = "  volatile __shared__ float s[32]; extern __shared__ float x[];\n  s[0] = x[0] = K;"
     source = PLAIN.replace("{\n", f"{{\n{body}\n", 1)
     kernel = Kernel.from_source(source, grid=LAUNCH[1], block=LAUNCH[3], shared=64)
     found = check(kernel, SMALL, progress=lambda done, total, doing: heard.setdefault(done, doing))

@@ -64,7 +64,8 @@ def test_one_that_prints_without_an_answer_is_ended_and_progress_goes_on(monkeyp
 
 
 def test_after_ctrl_c_all_that_was_answered_is_there_and_ctrl_c_raises_again():
-    said, before = list[int](), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    said = list[int]()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     source = "[say(n=n) for n in range(3)]\nos.write(1, b'x')\ntime.sleep(300)"
     with pytest.raises(KeyboardInterrupt):
         for answer in run_child(

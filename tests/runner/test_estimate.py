@@ -20,7 +20,8 @@ FORWARD = """extern "C" __global__ void k(int M, int N, int K, float alpha, cons
 
 @pytest.mark.parametrize("name", ["naive", "shared"])
 def test_the_time_of_a_launch_is_predicted_from_some_of_its_blocks(name):
-    kernel, device = kernel_of(name, {}), EmulatedDevice()
+    kernel = kernel_of(name, {})
+    device = EmulatedDevice()
     shape = kernel.domain.padded(Shape.of(192))
     predicted_s = estimate.launch_seconds(kernel, shape, BUDGET)
     subject = kernel.load(device)
@@ -58,7 +59,8 @@ def test_a_kernel_that_waits_for_ever_has_no_estimate(tmp_path):
 def test_a_check_shows_its_share_and_that_of_the_launch(monkeypatch):
     monkeypatch.setattr(native, "SLICE", 5_000)
     shown = list[str]()
-    device, shape = EmulatedDevice(), Shape.of(64)
+    device = EmulatedDevice()
+    shape = Shape.of(64)
     subject = kernel_of("naive", {}).load(device)
     checks._report_launches(subject, device, lambda *said: shown.append(said[2]), False, shape)
     for _ in range(10):

@@ -15,7 +15,8 @@ from worklog.kernel import Program, rung
 from worklog.problem.gemm import Shape
 from worklog.runner.launches import Loop, Pool, Trespass, elements
 
-SHAPE, SETS = Shape(32, 64, 32), 6
+SHAPE = Shape(32, 64, 32)
+SETS = 6
 KINDS: dict[str, dict[str, Any]] = {
     "witnessed": {"probed": True},
     "alternating": {},
@@ -64,7 +65,9 @@ class Looped:
         room: int = 8,
         **how: Any,
     ) -> None:
-        self.device, self.ours, self.theirs = NumpyDevice(), list[Place](), list[Place]()
+        self.device = NumpyDevice()
+        self.ours = list[Place]()
+        self.theirs = list[Place]()
         device: Any = self.device
         checker = SgemmChecker(device, SHAPE, 0)
         pool = Pool(device, room * elements(SHAPE, SETS), seed=1) if pooled else None
@@ -184,7 +187,8 @@ def test_a_pools_memory_is_free_as_soon_as_its_loop_is_gone(kind):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_placement_is_aligned_to_512_bytes_and_has_no_overlap(seed):
-    sizes, device = [1000, 1, 4096, 777], NumpyDevice()
+    sizes = [1000, 1, 4096, 777]
+    device = NumpyDevice()
     pool: Any = Pool(device, 8000, seed)
     placed = sorted((buffer.start, buffer.start + buffer.size) for buffer in pool.place(sizes))
     assert all(start % 128 == 0 for start, _ in placed) and placed[-1][1] <= 8000
@@ -230,7 +234,8 @@ class CodeInPlaces(NumpyDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loaded, self.ran = list[weakref.ref[NumpyKernel]](), list[int]()
+        self.loaded = list[weakref.ref[NumpyKernel]]()
+        self.ran = list[int]()
 
     def compile(self, program: Program) -> NumpyKernel:
         if "naive" not in program.entry:

@@ -63,7 +63,8 @@ def test_a_place_that_cannot_be_written_is_noticed_before_the_first_measurement(
 def test_while_a_run_is_measured_its_file_is_taken_and_what_held_nothing_is_gone(
     tmp_path, monkeypatch
 ):
-    out, home = tmp_path / "run.json", tmp_path / "home"
+    out = tmp_path / "run.json"
+    home = tmp_path / "home"
     monkeypatch.setenv("WORKLOG_HOME", str(home))
 
     def second(*_: object) -> None:
@@ -192,7 +193,8 @@ def test_a_mistake_is_found_before_a_process_starts():
 
 
 def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(pids, tmp_path):
-    stop, out = threading.Event(), tmp_path / "run.json"
+    stop = threading.Event()
+    out = tmp_path / "run.json"
 
     def progress(*_: object) -> None:
         if len(pids()) == 2:
@@ -252,7 +254,8 @@ def test_a_resumed_run_keeps_what_it_has_and_gets_what_it_lacks(is_cut_short, tm
 
 
 def test_an_interrupted_resumption_counts_all_measurements(pids, tmp_path):
-    out, stop = tmp_path / "run.jsonl", threading.Event()
+    out = tmp_path / "run.jsonl"
+    stop = threading.Event()
     measure("first", out=out)
     how = {"stop": stop, "progress": lambda *_: pids() and stop.set()}
     with pytest.raises(Interrupted, match=f"2 of 3 measurements are kept in {out}"):

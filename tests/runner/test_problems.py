@@ -443,7 +443,8 @@ def test_a_mistake_in_a_problem_is_one_line(changed, said, monkeypatch):
     problem = type("Unsound", (Sound,), changed)
     Path("mine.cu").write_text(SOFTMAX)
     with pytest.raises(BadSetting) as raised:
-        posed, device = problem().under(""), EmulatedDevice()
+        posed = problem().under("")
+        device = EmulatedDevice()
         monkeypatch.setattr("worklog.kernel.solution.find_problem", lambda *_: posed)
         subject = Solution.of("mine.cu").load(device)
         check_cases(subject, posed, small_cases(posed)[0], device, seed=1)

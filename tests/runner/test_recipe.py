@@ -29,11 +29,9 @@ class Runner:
     """A self-hosted runner: a clone of a repository, the virtual GPU's `worklog`, and a `gh` that keeps the comment."""
 
     def __init__(self, folder: Path) -> None:
-        self.clone, self.comment, self.output = (
-            folder / "clone",
-            folder / "comment.md",
-            folder / "output",
-        )
+        self.clone = folder / "clone"
+        self.comment = folder / "comment.md"
+        self.output = folder / "output"
         tools = folder / "tools"
         tools.mkdir()
         for name, does in {

@@ -36,7 +36,8 @@ from worklog.runs import Estimate, Run
 from worklog.runs.measurement import Ran
 from worklog.settings import Harness
 
-AUTOTUNED, SHAPE = rung("autotuned"), Shape.of(128)
+AUTOTUNED = rung("autotuned")
+SHAPE = Shape.of(128)
 AXES = [Axis("BM", (64, 128)), Axis("BN", (64,)), Axis("TN", (8, 16)), Axis("MIN_BLOCKS", (1, 2))]
 LOOSE = QUICK.but(gate=False)  # the virtual gate takes seconds; it has tests of its own
 BEST = {"BM=64 BN=64 TN=8 MIN_BLOCKS=1", "BM=64 BN=64 TN=16 MIN_BLOCKS=1"}
@@ -256,7 +257,8 @@ def test_a_loop_ends_once_the_interval_lies_below_the_least_share():
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "optuna"])
 def test_every_order_names_each_tile_once(eight, strategy):
-    order, names = Order(eight, strategy, seed=1), list[str]()
+    order = Order(eight, strategy, seed=1)
+    names = list[str]()
     for _ in eight.kept:
         names.append(order.ask().name)
         order.tell(names[-1], 0.5)

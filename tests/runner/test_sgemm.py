@@ -31,7 +31,8 @@ def nothing_said_before():
 
 
 SIZE = st.integers(0, 20)
-ROWS, COLUMNS = np.ascontiguousarray, np.asfortranarray
+ROWS = np.ascontiguousarray
+COLUMNS = np.asfortranarray
 
 
 def integers(rows: int, columns: int, seed: int = 0) -> Any:
@@ -51,12 +52,11 @@ class OnHost:
     def __init__(
         self, shape: tuple[int, ...], address: int, strides: tuple[int, ...] = (), gpu: int = 0
     ) -> None:
-        self.shape, self.strides, self.device = (
-            shape,
-            strides or (4 * shape[1], 4),
-            nullcontext[Any](),
-        )
-        self.data, vars(self.device)["id"] = SimpleNamespace(ptr=address), gpu
+        self.shape = shape
+        self.strides = strides or (4 * shape[1], 4)
+        self.device = nullcontext[Any]()
+        self.data = SimpleNamespace(ptr=address)
+        vars(self.device)["id"] = gpu
 
     @property
     def T(self) -> OnHost:  # noqa: N802
@@ -109,13 +109,15 @@ def test_without_alpha_nothing_is_read_and_without_beta_c_is_not():
 def test_a_rung_is_called_the_same_way_and_has_its_passes_at_each_shape(name, shape):
     """At the first of its shapes, no pass of ragged copies its factors, and the code of its kernel is the same."""
     m, n, k = shape
-    a, b = integers(m, k), integers(k, n)
+    a = integers(m, k)
+    b = integers(k, n)
     assert (worklog.rung(name)(a, b, alpha=-1) == -(a @ b)).all()
     with pytest.raises(BadSetting, match=f"size {m}x{n}x{k} is outside warptiled's domain"):
         worklog.rung("warptiled")(a, b)
 
 
-A, B = integers(4, 4), integers(4, 4)
+A = integers(4, 4)
+B = integers(4, 4)
 TOO_LONG = {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.float32)}
 
 
@@ -201,7 +203,8 @@ class Noting:
     """
 
     arch = "sm_80"
-    stream_handle, capturing = 7, False
+    stream_handle = 7
+    capturing = False
     empty: Any = None
 
     def __init__(self) -> None:
@@ -286,7 +289,9 @@ def multiply(
     worklog.sgemm(a, b.T if by_columns else b, c, mode=mode)
 
 
-DEEP, DEEPER = Shape(128, 128, 16384), Shape(1024, 1024, 65536)  # in parts of K
+# in parts of K
+DEEP = Shape(128, 128, 16384)
+DEEPER = Shape(1024, 1024, 65536)
 
 
 def test_a_workspace_belongs_to_a_stream_and_grows(noting):
@@ -298,7 +303,9 @@ def test_a_workspace_belongs_to_a_stream_and_grows(noting):
         (7, DEEP),
         (7, Shape.of(4096)),
     ):
-        noting.stream_handle, noting.context = stream, 0  # as in a new thread
+        # as in a new thread
+        noting.stream_handle = stream
+        noting.context = 0
         multiply(shape)
         assert noting.launches[-1][1] == stream and noting.context == 11
     assert len(noting.allocated) == 3 and noting.allocated[0] == noting.allocated[1]
@@ -322,7 +329,8 @@ def test_a_repeated_call_looks_up_its_plan(shape, mode, noting):
     mode = mode if mode in module.MODES else worklog.rung(mode)
     multiply(shape, mode=mode)
     first, noting.launches = noting.launches, []
-    again, calls = operands(shape, 4096), list[str]()
+    again = operands(shape, 4096)
+    calls = list[str]()
 
     def note(frame: Any, event: str, called: Any) -> None:
         assert event != "c_call" or called.__name__ not in ("open", "stat")
@@ -359,7 +367,8 @@ def test_a_column_major_c_swaps_the_factors(noting):
 
 @pytest.mark.parametrize(("m", "n"), [(1, 96), (96, 1)])
 def test_a_vector_and_a_matrix_by_columns_are_swapped_so_that_both_are_by_rows(m, n, noting):
-    a, b = OnHost((999, m), 2**20).T, OnHost((n, 999), 2**30).T
+    a = OnHost((999, m), 2**20).T
+    b = OnHost((n, 999), 2**30).T
     worklog.sgemm(a, b, OnHost((m, n), 2**40))
     entry, *values = noting.launches[-1]
     assert entry.startswith("sgemm_sliced<") and values == [
@@ -373,7 +382,8 @@ def test_a_vector_and_a_matrix_by_columns_are_swapped_so_that_both_are_by_rows(m
         0.0,
         2**40,
     ]
-    x, y = COLUMNS(integers(m, 40)), COLUMNS(integers(40, n))
+    x = COLUMNS(integers(m, 40))
+    y = COLUMNS(integers(40, n))
     assert (worklog.sgemm(x, y) == x @ y).all() and worklog.sgemm(x, y).shape == (m, n)
 
 
@@ -394,12 +404,14 @@ def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured(noting):
     noting.stream_handle = 8
     with pytest.raises(BadSetting, match=r"needs .* MiB of workspace: call sgemm once"):
         multiply(DEEP)
-    noting.stream_handle, noting.capturing = 7, False
+    noting.stream_handle = 7
+    noting.capturing = False
     held = noting.launches[-1][-1]
     multiply(DEEPER)
     in_graphs = module._on_gpu(0)._in_graphs
     assert [*in_graphs] == [held], "a graph's workspace lives as long as the process"
-    noting.stream_handle, noting.capturing = 0, True
+    noting.stream_handle = 0
+    noting.capturing = True
     multiply(DEEP)  # the legacy stream can't be captured, and isn't asked
 
 

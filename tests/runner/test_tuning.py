@@ -156,7 +156,8 @@ def test_the_command_previews_and_names_what_was_recorded():
 
 
 def test_the_article_measures_what_its_figures_show(monkeypatch, tmp_path):
-    planned, article = article_jobs(), recorded_run()
+    planned = article_jobs()
+    article = recorded_run()
     tasks = [task for task in planned if held_by(article, task)]
     missing = [task.pitfalls for task in planned if task not in tasks]
     assert len(set(planned)) == len(planned) and {"l2": "warm", "queue": False} in missing, (

@@ -270,14 +270,10 @@ def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -
     """40 samples whose clock drifts by 0.5 % around `mhz`, and a time that follows it; 2 that don't count; and 30 µs of
     event overhead in each.
     """
-    drift, scatter = (
-        1 + 0.0025 * np.sin(np.arange(40)),
-        np.random.default_rng(1).normal(0.0, noise, 40),
-    )
-    times, clocks = (
-        [*(30 + us * drift**slope + scatter), 9 * us, 9 * us],
-        [*(mhz * drift), mhz / 2, mhz / 2],
-    )
+    drift = 1 + 0.0025 * np.sin(np.arange(40))
+    scatter = np.random.default_rng(1).normal(0.0, noise, 40)
+    times = [*(30 + us * drift**slope + scatter), 9 * us, 9 * us]
+    clocks = [*(mhz * drift), mhz / 2, mhz / 2]
     samples = Samples([Side("a", times, clocks if mhz else [None] * 42)], [1] * 40 + [0, 0], 30.0)
     return replace(measured("a", us=us), time=Estimate(us, us, us), samples=samples)
 
@@ -286,7 +282,8 @@ def with_clock(us: float, mhz: float, slope: float = -1.0, noise: float = 0.0) -
     ("slope", "fitted"), [(-1.0, -1.0), (-0.6, -0.6), (0.0, 0.0), (-1.5, -1.0), (0.3, 0.0)]
 )
 def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope, fitted):
-    first, second = with_clock(100.0, 1980.0, slope), with_clock(101.0, 1960.0, slope)
+    first = with_clock(100.0, 1980.0, slope)
+    second = with_clock(101.0, 1960.0, slope)
     found = small_run().difference(first, second)
     assert found.log == approx(math.log(1.01) - fitted * math.log(1960 / 1980), abs=2e-5)
     assert found.clock == approx(1960 / 1980 - 1, abs=1e-5) and found.noise == approx(
@@ -297,11 +294,10 @@ def test_the_slope_is_fitted_to_the_samples_of_both_and_clamped(slope, fitted):
 
 
 def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_noise():
-    noisy, run = (
-        [with_clock(us, mhz, noise=3.0) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0))],
-        small_run(),
-    )
-    found, same = run.difference(*noisy), run.difference(noisy[0], noisy[0])
+    noisy = [with_clock(us, mhz, noise=3.0) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0))]
+    run = small_run()
+    found = run.difference(*noisy)
+    same = run.difference(noisy[0], noisy[0])
     assert found.log == approx(math.log(1.01) + 0.8 * math.log(1960 / 1980), abs=1e-5)
     assert found.noise == approx(PRECISION + 0.2 * 20 / 1980, abs=1e-5) and same.noise == approx(
         PRECISION

@@ -97,7 +97,8 @@ def test_tables_compare_and_average_on_one_card():
 
 def test_a_kernel_that_two_cards_measured_has_a_row_for_each():
     run = on_two_cards(measured("naive", us=300.0, ratio=0.2))
-    h200, h100 = "naive on NVIDIA H200", f"naive on {H100.name}"
+    h200 = "naive on NVIDIA H200"
+    h100 = f"naive on {H100.name}"
     times = {str(row[0]): str(row[1]).split()[-2] for row in run.pivot().rows}
     assert times[h200] != times[h100] == "300.0" and "naive" not in times
     assert {h200, h100} <= {*run.shares().columns}
@@ -130,7 +131,8 @@ def test_a_clock_is_compared_with_its_own_cards():
 
 
 def test_an_effect_is_of_one_card():
-    unbiased, host = measured("naive"), measured("naive", timer="host")
+    unbiased = measured("naive")
+    host = measured("naive", timer="host")
     warm = measured("naive", us=10.0, l2="warm")
     run = on_two_cards(warm, measurements=[unbiased, host])
     assert {"timer"} == {e.setting for e in effects(run, "naive")} & {"timer", "l2"}
@@ -141,10 +143,8 @@ def test_an_effect_is_of_one_card():
 
 
 def test_changes_between_models_of_a_gpu_have_no_verdict():
-    here, there = (
-        small_run().measurements[0],
-        on_two_cards(measured("naive", us=50.0)).measurements[-1],
-    )
+    here = small_run().measurements[0]
+    there = on_two_cards(measured("naive", us=50.0)).measurements[-1]
     old, new = (reading_of(m, {}) for m in (here, there))
     made = change([old], [new])
     assert made.verdict == UNKNOWN and "several models of GPU" in made.reason

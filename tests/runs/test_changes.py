@@ -69,7 +69,8 @@ def width(made: Change) -> float:
 def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_where_they_do_not(
     seed, more
 ):
-    old, new = Reading(100.0, 0.003, 1980.0), Reading(101.0, 0.003, 1980.0)
+    old = Reading(100.0, 0.003, 1980.0)
+    new = Reading(101.0, 0.003, 1980.0)
     one = change([old], [new])
     assert width(change([old], [new] * (1 + more))) < width(one)
     scattered = [replace(new, us=new.us * factor) for factor in (0.97, 1.03)] * more
@@ -80,7 +81,8 @@ def test_further_processes_narrow_the_interval_where_they_agree_and_widen_it_whe
 def test_the_change_is_antisymmetric_and_at_one_clock(seed, factor, clock):
     old = Reading(200.0, 0.002, 1980.0, slope=-1.0)
     new = Reading(200.0 * factor / clock, 0.002, 1980.0 * clock, slope=-1.0)
-    forth, back = change([old], [new]), change([new], [old])
+    forth = change([old], [new])
+    back = change([new], [old])
     assert forth.share == approx(factor - 1, abs=1e-9) and (1 + back.low) * (
         1 + forth.high
     ) == approx(1)
@@ -111,7 +113,8 @@ def test_the_interval_of_a_short_kernel_holds_the_event_overheads_of_both_proces
 
 
 def test_short_work_of_several_kernels_has_no_verdict_but_in_one_loop():
-    old, new = Reading(8.0, 0.001, 1980.0, kernels=2), Reading(9.0, 0.001, 1980.0, kernels=2)
+    old = Reading(8.0, 0.001, 1980.0, kernels=2)
+    new = Reading(9.0, 0.001, 1980.0, kernels=2)
     made = change([old], [new])
     assert made.verdict == UNKNOWN and "--against-revision" in made.reason
     assert change([replace(old, us=80.0)], [replace(new, us=90.0)]).verdict == SLOWER

@@ -205,7 +205,9 @@ def kill(process: Any, heard: Connection) -> list[str]:
 
 
 def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_other(tmp_path):
-    rng, steady, finished = random.Random(40), start_writing(tmp_path), list[str]()
+    rng = random.Random(40)
+    steady = start_writing(tmp_path)
+    finished = list[str]()
     for _ in range(20):
         process, heard = start_writing(tmp_path)
         finished += [heard.recv() for _ in range(rng.randint(1, 9))]

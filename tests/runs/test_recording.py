@@ -102,7 +102,8 @@ def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
     drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing
     for path in drawn.paths:
-        kept, chart = ROOT / "figures" / path.name, drawn.charts[path.stem.removesuffix("_dark")]
+        kept = ROOT / "figures" / path.name
+        chart = drawn.charts[path.stem.removesuffix("_dark")]
         same = kept.read_bytes() == path.read_bytes()
         if not path.stat().st_size:
             with Image.open(kept) as image:
@@ -118,7 +119,8 @@ def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
 def test_the_comparison_holds_what_the_harness_promises():
     """Of known lengths, of two readings of one kernel, of the time to ±0.5 %, and beside the tracer."""
     comparison = open_comparison()
-    read, promises = comparison.errors()["worklog"], comparison.document["promises"]
+    read = comparison.errors()["worklog"]
+    promises = comparison.document["promises"]
     assert {1, 2, 5, 10, 30, 100, 1000} <= {length for length, _ in read}
     for length, error in read:
         assert abs(error) <= allowed_us(length), f"{length} µs"

@@ -306,7 +306,8 @@ def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path)
         assert refused(content, path) == " holds another document, not rows"
     assert refused({"schema": 1, "kind": "other"}, path) == " holds other, not rows"
     for schema in ("1", None, True, 0, 99):
-        words, stated = refused({**WHOLE, "schema": schema}, path), f"schema {schema!r}"
+        words = refused({**WHOLE, "schema": schema}, path)
+        stated = f"schema {schema!r}"
         assert ("has no schema" if schema is None else f"has {stated}") in words
         assert ("install a newer gemm-worklog" in words) == (schema == 99)
     for place, value in (
@@ -353,10 +354,8 @@ def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true
 
 
 def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path):
-    path, document = (
-        tmp_path / "peers.json",
-        {"schema": 1, "kind": "peers", **compared(ROWS).document},
-    )
+    path = tmp_path / "peers.json"
+    document = {"schema": 1, "kind": "peers", **compared(ROWS).document}
     short = document | {"complete": False, "origin": "live", "promises": {}}
     for written, label in (
         (document, "recorded · NVIDIA H200 · clocks as found · 2026-11-21"),

@@ -30,10 +30,8 @@ STATISTICS = next(pitfall.values for pitfall in PITFALLS if pitfall.setting == "
 
 def test_the_interval_is_at_the_quantiles_of_the_distributions():
     for free, quantile in enumerate(STUDENT, 1):
-        x, height = (
-            np.linspace(0, quantile, 100_001),
-            gamma((free + 1) / 2) / gamma(free / 2) / sqrt(free * pi),
-        )
+        x = np.linspace(0, quantile, 100_001)
+        height = gamma((free + 1) / 2) / gamma(free / 2) / sqrt(free * pi)
         assert np.trapezoid(height * (1 + x**2 / free) ** (-(free + 1) / 2), x) == approx(
             0.475, rel=1e-6
         )
@@ -48,7 +46,8 @@ def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_
     assert below <= found.low < below + 1 and found.value == (n + 1) / 2 == approx(
         (found.low + found.high) / 2
     )
-    rng, runs = np.random.default_rng(0), 4000
+    rng = np.random.default_rng(0)
+    runs = 4000
     for values, middle in (
         (rng.standard_normal((runs, n)), 0.0),
         (rng.exponential(size=(runs, n)), log(2)),
@@ -74,7 +73,8 @@ def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two
     effect, count, turns
 ):
     """Where each placement has several launches, the difference is held in 93 to 97 %."""
-    rng, pairs = np.random.default_rng(count + turns), 1000
+    rng = np.random.default_rng(count + turns)
+    pairs = 1000
     found = [[median(*placed(rng, effect, count, turns)) for _ in range(2)] for _ in range(pairs)]
     assert 0.93 <= sum(one.low <= 100 <= one.high for one, _ in found) / pairs <= 0.995
     held = sum(
@@ -135,7 +135,9 @@ def test_the_interval_over_placements_takes_its_variance_from_the_pilot():
 
 def test_the_interval_holds_although_its_width_decides_when_sampling_stops():
     """As the harness does it: a pilot, then as many placements as its variance asks for."""
-    rng, held, runs = np.random.default_rng(0), 0, 600
+    rng = np.random.default_rng(0)
+    held = 0
+    runs = 600
     for _ in range(runs):
         values = 100 + 0.5 * rng.standard_normal(PILOT)
         times, places = by_placement(values.tolist())
@@ -150,9 +152,12 @@ def test_the_interval_holds_although_its_width_decides_when_sampling_stops():
 @pytest.mark.parametrize("kernels", [[1, 2], [2, 1], [1, 1], [3, 2]])
 def test_the_intervals_hold_for_other_processes(kernels):
     """Launches of 5 and 8 µs in 600 processes, each with its own overhead and its own gap between kernels."""
-    rng, runs, held = np.random.default_rng(0), 600, np.zeros(2)
+    rng = np.random.default_rng(0)
+    runs = 600
+    held = np.zeros(2)
     for _ in range(runs):
-        overhead, gap = rng.normal(3.0, OVERHEAD_SD_US), rng.normal(1.0, GAP_SD_US)
+        overhead = rng.normal(3.0, OVERHEAD_SD_US)
+        gap = rng.normal(1.0, GAP_SD_US)
         true = [us + count - 1 for us, count in zip((5.0, 8.0), kernels, strict=True)]
         series = []
         for us, count in zip((5.0, 8.0), kernels, strict=True):

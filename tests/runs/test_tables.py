@@ -39,7 +39,8 @@ class Html:
 
     def __init__(self, document: str) -> None:
         elements = ElementTree.fromstring(f"<div>{document}</div>")
-        self.tags, self.words = [element.tag for element in elements.iter()], [*elements.itertext()]
+        self.tags = [element.tag for element in elements.iter()]
+        self.words = [*elements.itertext()]
 
 
 def test_a_table_keeps_every_character_as_text_as_html_and_as_markdown():
@@ -259,7 +260,8 @@ def test_a_frame_has_the_axes_as_columns():
 
 def test_samples_are_tidy_and_give_the_measurements_time_again():
     run = points()
-    samples, (m, _) = run.samples(), run.measurements
+    samples = run.samples()
+    (m, _) = run.measurements
     assert samples.of.value_counts().to_dict() == {"kernel": 3, "baseline": 3, "hot kernel": 2}
     assert samples[samples.of == "kernel"].counts.to_list() == [True, True, False]
     assert (samples.us_read - samples.us).dropna().to_list() == approx([3.45] * 6, abs=1e-6)
@@ -323,7 +325,9 @@ def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_
 
 def test_show_prints_a_run_and_writes_it(tmp_path, monkeypatch):
     path = points().save(tmp_path / "run.jsonl")
-    csv, tables, parquet = tmp_path / "a.csv", tmp_path / "a.md", tmp_path / "a.parquet"
+    csv = tmp_path / "a.csv"
+    tables = tmp_path / "a.md"
+    parquet = tmp_path / "a.parquet"
     shown = worklog("show", path, "--csv", csv, "--markdown", tables)
     assert shown.exit_code == 0 and "100.0 µs" in shown.stdout and "relu" in shown.stdout
     assert pandas.read_csv(csv).kernel.to_list() == ["relu", "relu"]

@@ -18,7 +18,8 @@ class VirtualDevice(NumpyDevice):
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
-        self.machine, self.emptied = machine, 0
+        self.machine = machine
+        self.emptied = 0
         self.stream = machine.stream()
 
     def enqueue(self, work: Callable[[], object], us: float = SHORT_US) -> None:
@@ -73,7 +74,8 @@ class VirtualBaseline(Runnable):
     factor = 1.0
 
     def __init__(self, device: VirtualDevice, name: str) -> None:
-        self.name, self.claimed = name, "tf32" if name.endswith("TF32") else "fp32"
+        self.name = name
+        self.claimed = "tf32" if name.endswith("TF32") else "fp32"
         self.version = "0"
         self.domain = Domain()
         self.device = device

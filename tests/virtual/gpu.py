@@ -68,14 +68,17 @@ class VirtualGpu:
         self.watch = SimpleNamespace(reason=None, reasons=lambda: self.mask(self.machine.host_now))
         self.remarks: list[str] = []
         self.log: list[str] = []
-        self.launches, self.moves = 0, -1
+        self.launches = 0
+        self.moves = -1
         self.marked = False  # a kernel has marked what it read to stay in L2
         self._loaded: set[str] = set()
         self._serial = count()
         self._events: dict[int, float] = {}
         self._stamps: dict[int, tuple[float, float]] = {}
         self._woke = self._cycles = self._ticked = 0.0
-        self._slow, self._place, self._cached = False, 0, ""
+        self._slow = False
+        self._place = 0
+        self._cached = ""
         self._rng = np.random.default_rng(self.seed)
         self._rate = self.mhz(0.0)
         self.move()
@@ -205,7 +208,8 @@ class VirtualGpu:
         return round(elapsed / self.tick_us) * self.tick_us if self.tick_us else elapsed
 
     def clock_mhz(self, start: int, stop: int) -> float:
-        (began, before), (ended, after) = self._stamps[start], self._stamps[stop]
+        (began, before) = self._stamps[start]
+        (ended, after) = self._stamps[stop]
         return (after - before) / (ended - began) if ended > began else float("nan")
 
     def host_us(self) -> float:
@@ -256,7 +260,8 @@ class VirtualGpu:
         now = self.machine.device_now
         self._cycles += (now - self._ticked) * self._rate
         self._slow = self._slow if slow is None else slow
-        self._ticked, self._rate = now, self.mhz(now)
+        self._ticked = now
+        self._rate = self.mhz(now)
 
     def _kernel_us(self, us: float, data: str, data_bytes: int) -> float:
         """How long a kernel lasts that starts now."""

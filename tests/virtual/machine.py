@@ -97,13 +97,13 @@ class Machine:
         l2_bytes: int = 64 * 2**20,
         host_now: float = 0.0,
     ) -> None:
-        self.enqueue_us, self.flops_per_us, self.bytes_per_us = (
-            enqueue_us,
-            flops_per_us,
-            bytes_per_us,
-        )
-        self.warm_speedup, self.l2_bytes = warm_speedup, l2_bytes
-        self.host_now, self.device_now = host_now, 0.0
+        self.enqueue_us = enqueue_us
+        self.flops_per_us = flops_per_us
+        self.bytes_per_us = bytes_per_us
+        self.warm_speedup = warm_speedup
+        self.l2_bytes = l2_bytes
+        self.host_now = host_now
+        self.device_now = 0.0
         self.legacy = Stream("legacy")
         self.streams = [self.legacy]
         self.current = self.legacy
@@ -213,7 +213,8 @@ class Machine:
     def _run(self, thread: Thread) -> None:
         thread.ended = thread.at  # so that it is not run again from within
         kept = self.host_now, self.current
-        self.host_now, self.current = thread.at, self.legacy
+        self.host_now = thread.at
+        self.current = self.legacy
         try:
             thread.function()
         finally:
@@ -244,7 +245,8 @@ class Machine:
     def release(self) -> None:
         """Let the held stream run."""
         if self.held is not None:
-            self.held.released, self.held = self.host_now, None
+            self.held.released = self.host_now
+            self.held = None
 
     def _advance_to(self, now: float) -> None:
         when, what = self._next()
@@ -268,21 +270,21 @@ class Machine:
 
     def _next(self) -> tuple[float, Callable[[], None]]:
         """What happens next anywhere: an end before a start at the same time."""
-        first, what = (NEVER, 2), partial[None](lambda: None)
+        first = (NEVER, 2)
+        what = partial[None](lambda: None)
         for stream in self.streams:
             if stream.queue:
                 head = stream.queue[0]
                 at = (self._start(head), 1) if head.began is None else (head.end, 0)
                 if at < first:
-                    first, what = (
-                        at,
-                        partial(self._begin, stream, at[0])
-                        if at[1]
-                        else partial(self._end, stream),
+                    first = at
+                    what = (
+                        partial(self._begin, stream, at[0]) if at[1] else partial(self._end, stream)
                     )
         for thread in self.threads:
             if thread.ended is None and (thread.at, 1) < first:
-                first, what = (thread.at, 1), partial(self._run, thread)
+                first = (thread.at, 1)
+                what = partial(self._run, thread)
         return first[0], what
 
     def _start(self, head: Operation) -> float:
@@ -296,7 +298,9 @@ class Machine:
         self.device_now = at
         head = stream.queue[0]
         self._alone = head if head.work.alone else self._alone
-        head.us, head.began, head.commit = head.work.us(), at, head.work.begin()
+        head.us = head.work.us()
+        head.began = at
+        head.commit = head.work.begin()
 
     def _end(self, stream: Stream) -> None:
         head = stream.queue.popleft()

@@ -25,11 +25,16 @@ from worklog.kernel.emulated import ARCH
 from worklog.problem import Shape
 from worklog.runs.limits import WARP
 
-SECTOR, BANKS = 32, 32  # bytes; of 4 bytes
+# bytes; of 4 bytes
+SECTOR = 32
+BANKS = 32
 MOST = 128  # rows or columns of a matrix that are shown
-FILE_SIZE, LEAST_K = 128, 32
+FILE_SIZE = 128
+LEAST_K = 32
 # Element i of A, then B, is a float of its own, so that the words in shared memory tell which elements they are.
-MIX, UNMIX, FIRST_EXPONENT = 0x1E3779B1, pow(0x1E3779B1, -1, 1 << 23), 112
+MIX = 0x1E3779B1
+UNMIX = pow(0x1E3779B1, -1, 1 << 23)
+FIRST_EXPONENT = 112
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,10 @@ class _Reader:
     """Turns the trace of a block into steps, and kinds of steps."""
 
     def __init__(self, kernel: Kernel, shape: Shape, grid: tuple[int, ...], block: int) -> None:
-        self.kernel, self.shape, self.grid, self.block = kernel, shape, grid, block
+        self.kernel = kernel
+        self.shape = shape
+        self.grid = grid
+        self.block = block
         self.sizes = {"A": (shape.m, shape.k), "B": (shape.k, shape.n), "C": (shape.m, shape.n)}
         self.of_a = shape.m * shape.k
         index = np.arange(self.of_a + shape.k * shape.n)
@@ -149,7 +157,8 @@ class _Reader:
         last: list[dict[int, tuple[int, int]]] = [defaultdict(lambda: (0, 0)) for _ in self.steps]
         accesses = [0] * len(self.steps)  # steps but for waits
         for places in self._groups():
-            warp, read = int(self.run.trace["warp"][places[0]]), self._read(places)
+            warp = int(self.run.trace["warp"][places[0]])
+            read = self._read(places)
             if read is None:
                 continue
             (kind, excess), base, held = read
@@ -159,7 +168,8 @@ class _Reader:
                 moved.pop()
             self.steps[warp].append([kind, *moved])
             if "pill" in self.kinds[kind]:
-                pill, here = self.pills[self.kinds[kind]["pill"]], (warp, accesses[warp])
+                pill = self.pills[self.kinds[kind]["pill"]]
+                here = (warp, accesses[warp])
                 pill.first = pill.first if pill.count else here
                 pill.worst = pill.worst or (here if excess else None)
                 pill.count, pill.excess = pill.count + 1, pill.excess + excess
@@ -200,7 +210,8 @@ class _Reader:
 
     def _groups(self) -> list[list[int]]:
         """Places in the trace that are one step: a record, or that of a wgmma with what it reads."""
-        groups, latest = list[list[int]](), dict[int, list[int]]()
+        groups = list[list[int]]()
+        latest = dict[int, list[int]]()
         for place, record in enumerate(self.run.trace):
             warp = int(record["warp"])
             if record["mask"] and self.run.code.instructions[record["pc"]].parts[0] == "wgmma":
@@ -252,7 +263,8 @@ class _Reader:
         return self._added(kind, excess)
 
     def _access(self, place: int, step: Step) -> tuple[tuple[int, int], int, int] | None:
-        site, lanes = step.site, step.lanes
+        site = step.site
+        lanes = step.lanes
         if site.space == "const" or not len(lanes):
             return None
         if not step.width:
@@ -261,7 +273,8 @@ class _Reader:
             )
             return None
         byte = step.byte[lanes]
-        base, held = int(byte.min()), self._elements(place, step)
+        base = int(byte.min())
+        held = self._elements(place, step)
         first, holds = self._relative(held)
         where = site.line, site.caller, site.op, step.memory, step.width, step.width > site.width
         key = (
@@ -274,11 +287,17 @@ class _Reader:
         return self._known(key, partial(self._add_access, step, base, holds)), base, first
 
     def _add_access(self, step: Step, base: int, holds: Lanes) -> tuple[int, int]:
-        site, lanes, byte = step.site, step.lanes, step.byte[step.lanes]
-        unit, count, joined = min(step.width, FLOAT), step.width // FLOAT, step.width > site.width
+        site = step.site
+        lanes = step.lanes
+        byte = step.byte[step.lanes]
+        unit = min(step.width, FLOAT)
+        count = step.width // FLOAT
+        joined = step.width > site.width
         used = np.unique(byte[:, None] + np.arange(0, step.width, unit)).size
-        least, (sectors, waves, conflicts) = -(-used * unit // SECTOR), step.costs[1:4]
-        copy, floats = site.parts[0] == "cp", "word" if site.parts[0] in MATRIX else "float"
+        least = -(-used * unit // SECTOR)
+        (sectors, waves, conflicts) = step.costs[1:4]
+        copy = site.parts[0] == "cp"
+        floats = "word" if site.parts[0] in MATRIX else "float"
         if unit < FLOAT:
             floats = f"value{'s' * (used > 1)} of {unit} byte"
         verb = "copy" if copy else VERBS.get(site.op, "read")
@@ -302,13 +321,17 @@ class _Reader:
             kind["cost"] = (
                 cost if sectors > least else f"{_several(sectors, 'sector')}, the least possible"
             )
-            excess, short = sectors - least, (sectors, "sector")
+            excess = sectors - least
+            short = (sectors, "sector")
         elif copy:
-            kind["cost"], excess, short = "not counted: the copy writes it later", 0, (0, "later")
+            kind["cost"] = "not counted: the copy writes it later"
+            excess = 0
+            short = (0, "later")
         else:
             conflict = f"{conflicts} of them for bank conflicts" if conflicts else "no conflict"
             kind["cost"] = f"{_several(waves, 'wavefront')}, {conflict}"
-            excess, short = conflicts, (waves, "wavefront")
+            excess = conflicts
+            short = (waves, "wavefront")
         if step.in_shared:
             kind["rows"] = _wavefronts(byte, lanes, step.width, base)
         return self._add(kind | _hold(holds), site, step.memory, verb, short, excess)
@@ -322,7 +345,8 @@ class _Reader:
 
     def _elements(self, place: int, step: Step) -> Lanes:
         """(lanes, words), the elements of A, then B, that an access finds in shared memory; -1: unknown."""
-        count, own = max(1, step.width // FLOAT), (step.warp, step.site.pc)
+        count = max(1, step.width // FLOAT)
+        own = (step.warp, step.site.pc)
         byte = step.byte[step.lanes]
         unknown = np.full((len(byte), count), -1)
         if step.in_shared and step.site.op == "cp":
@@ -362,7 +386,9 @@ class _Reader:
         site = self.run.result.sites[int(record["pc"])]
         _, _, strips, size, pitch = record["address"][:5].astype(np.int64).tolist()
         memory, bytes_ = buffer_of(self.kernel, record["address"][1:2].astype(np.int64), 0)
-        base, sectors, least = int(bytes_[0]), int(record["costs"][1]), strips * -(-size // SECTOR)
+        base = int(bytes_[0])
+        sectors = int(record["costs"][1])
+        least = strips * -(-size // SECTOR)
         if memory in self.sizes:
             starts = (
                 base // FLOAT + np.arange(strips) * pitch // FLOAT + self.of_a * (memory == "B")
@@ -370,7 +396,8 @@ class _Reader:
             self._touch(
                 np.concatenate([starts, starts + size // FLOAT - 1]), "C" if memory == "C" else ""
             )
-        loads, what = site.op == "cp", f"{strips} × {size}" if strips > 1 else f"{size}"
+        loads = site.op == "cp"
+        what = f"{strips} × {size}" if strips > 1 else f"{size}"
         text = f"One bulk copy moves {what} bytes of {memory} {'to' if loads else 'from'} shared memory, without lanes"
         cost = _several(sectors, "sector") + (f" where {least} would do" if sectors > least else "")
         kind = {
@@ -379,21 +406,18 @@ class _Reader:
             "box": [strips, size, pitch],
             "counts": [sectors, least, 0, 0],
         }
-        verb, excess = "copy" if loads else "copy to", max(0, sectors - least)
+        verb = "copy" if loads else "copy to"
+        excess = max(0, sectors - least)
         add = partial(self._add, kind, site, memory, verb, (sectors, "sector"), excess)
         return self._known((site.pc, strips, size, pitch, sectors, memory), add), base, 0
 
     def _multiplication(self, places: list[int]) -> tuple[tuple[int, int], int, int]:
         """A wgmma of a warp. places: its records; the first one only marks it."""
-        records, site = (
-            self.run.trace[places[1:]],
-            self.run.result.sites[int(self.run.trace["pc"][places[0]])],
-        )
+        records = self.run.trace[places[1:]]
+        site = self.run.result.sites[int(self.run.trace["pc"][places[0]])]
         byte = records["address"].astype(np.int64).ravel()
-        base, (first, holds) = (
-            int(byte.min()) if byte.size else 0,
-            self._relative(self.held[places[1:]].ravel()),
-        )
+        base = int(byte.min()) if byte.size else 0
+        (first, holds) = self._relative(self.held[places[1:]].ravel())
         text = f"The tensor cores read {_several(byte.size, 'line')} of 16 bytes of shared memory, without lanes"
         kind = {
             "text": text,
@@ -410,7 +434,8 @@ class _Reader:
         words = f"{verb} {memory}" + (f" from line {caller}" if len(callers) > 1 and caller else "")
         if not pill.costs:
             return [line, f"{words} · part of a neighbour's access", 0]
-        numbers, what = sorted({number for number, _ in pill.costs}), pill.costs[0][1]
+        numbers = sorted({number for number, _ in pill.costs})
+        what = pill.costs[0][1]
         if numbers[-1]:
             several = f"{numbers[0]}–{numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
             words += f" · {several} {what}{'s' * (numbers[-1] > 1)}"
@@ -418,10 +443,8 @@ class _Reader:
 
     def _source(self) -> list[list[Any]]:
         """Numbers and texts of the kernel's lines, from its signature on, and of other lines that access memory."""
-        text, defined = (
-            self.kernel.source.splitlines(),
-            self.kernel.unit.definition(self.kernel.entry.partition("<")[0]),
-        )
+        text = self.kernel.source.splitlines()
+        defined = self.kernel.unit.definition(self.kernel.entry.partition("<")[0])
         shown = {line for line, *_ in self.pills if line}
         if defined is None or not defined.is_own:
             shown |= {*range(1, len(text) + 1)}

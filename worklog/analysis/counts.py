@@ -94,7 +94,8 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
     site = (
         site.source if site.source and in_global else site.at("global" if in_global else "shared")
     )
-    byte, width = record["address"].astype(np.int64), site.width
+    byte = record["address"].astype(np.int64)
+    width = site.width
     lanes = np.flatnonzero(record["mask"] >> np.arange(WARP, dtype=np.uint32) & 1)
     if in_global:
         memory, byte = buffer_of(kernel, byte, lanes[0])
@@ -103,7 +104,8 @@ def step_of(kernel: Kernel, result: Result, record: Any) -> Step | None:
         for group in site.groups:
             wide = byte + (group.offset - site.offset)
             if not (wide[lanes] % group.width).any():
-                width, byte = group.width * bool(group.leads), wide
+                width = group.width * bool(group.leads)
+                byte = wide
                 break
     return Step(
         site,

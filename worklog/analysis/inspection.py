@@ -21,7 +21,8 @@ from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 from worklog.runs.limits import LIMITS, Occupancy, occupancy
 
-RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
+RUNG_SIZE = Shape.of(4096)
+FILE_SIZE = Shape.of(128)
 TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared with a full run
 SASS_SHOWN = 12  # instructions of a main loop
 
@@ -67,7 +68,8 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        program, resources = self.main.program, []
+        program = self.main.program
+        resources = []
         for out in self.compiled:
             at_once = self.occupancy(out)
             of_block = {"occupancy": None if at_once is None else asdict(at_once)}
@@ -217,7 +219,8 @@ def save(inspected: Inspection, folder: Path) -> list[Path]:
 
 def report(inspected: Inspection) -> str:
     """For a terminal."""
-    program, counts = inspected.main.program, inspected.counts
+    program = inspected.main.program
+    counts = inspected.counts
     threads = "" if inspected.threads is None else f" · {inspected.threads} threads per block"
     resources = []
     for out in inspected.compiled:
@@ -317,14 +320,14 @@ def _source(inspected: Inspection) -> str:
         (n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0
     )
     for number, line in enumerate(text[header:], start=header + 1):
-        share, sectors, waves = "", list[str](), list[str]()
+        share = ""
+        sectors = list[str]()
+        waves = list[str]()
         if counts := inspected.lines.get(number):
             if counts.all_instructions:
                 share = f"{100 * counts.all_instructions / everything:.1f} %"
-            of_global, of_shared = (
-                (counts.global_load, counts.global_store),
-                (counts.shared_load, counts.shared_store),
-            )
+            of_global = (counts.global_load, counts.global_store)
+            of_shared = (counts.shared_load, counts.shared_store)
             sectors = [f"{cost.sectors_per_request:.3g}" for cost in of_global if cost.requests]
             for cost in of_shared:
                 if cost.requests:

@@ -43,12 +43,14 @@ from worklog.runs import Gpu, Run, Table, duration, recorded_run
 from worklog.runs.limits import WARP
 
 SIZE = Shape.of(4096)
-FMA, L1, SHARED, DRAM = "multiply-adds", "L1 lookups", "shared-memory wavefronts", "DRAM reads"
-TRIAL_BLOCKS, TRIAL_LEAST, TRIAL_MOST = (
-    5,
-    160,
-    640,
-)  # along M and along N: blocks, and the range of elements
+FMA = "multiply-adds"
+L1 = "L1 lookups"
+SHARED = "shared-memory wavefronts"
+DRAM = "DRAM reads"
+# along M and along N: blocks, and the range of elements
+TRIAL_BLOCKS = 5
+TRIAL_LEAST = 160
+TRIAL_MOST = 640
 # Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
 STRETCH = 64
 SHORTEST = 2 * STRETCH
@@ -90,7 +92,8 @@ def predict(
             what = f"the counts of {kernel.entry} cannot be predicted from a few blocks: its grid does not follow"
             advice = f"take a size of up to {WHOLE}, which runs whole"
             raise NotPredictable(f"{kernel.file}: {what} the shape, and shares differ: {advice}")
-        turns, weights = 0, blocks or dict.fromkeys(range(math.prod(grid)), 1)
+        turns = 0
+        weights = blocks or dict.fromkeys(range(math.prod(grid)), 1)
     short = replace(shape, k=shape.k - turns * STRETCH)
     lines = _of_blocks(code, kernel, short, weights, beta)
     if turns:
@@ -105,11 +108,9 @@ def counts_at(
 ) -> MemoryCounts:
     """Memory counts of a launch at a shape, as predict()."""
     counts = predict(code, kernel, shape, blocks=blocks).counts
-    loads, stores, shared = (
-        counts.global_load,
-        counts.global_store,
-        counts.shared_load + counts.shared_store,
-    )
+    loads = counts.global_load
+    stores = counts.global_store
+    shared = counts.shared_load + counts.shared_store
     of_loads = loads.requests, loads.sectors, loads.bytes, loads.cache_lines
     of_others = (
         stores.requests,
@@ -228,8 +229,10 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
         limits = {name: ms for name, ms in limits.items() if ms == ms} | {DRAM: main.limits[DRAM]}
         notes = tuple(dict.fromkeys(note for part in passes for note in part.notes))
         return replace(main, limits=limits, counts=counts, notes=notes)
-    counted, tile = memory_counts(), kernel.template
-    own, blocks = counted.rungs.get(kernel.name), math.prod(kernel.blocks(shape))
+    counted = memory_counts()
+    tile = kernel.template
+    own = counted.rungs.get(kernel.name)
+    blocks = math.prod(kernel.blocks(shape))
     if (
         own
         and own.sha256 == kernel.program.sha256
@@ -271,7 +274,9 @@ def _limits(
     blocks: int, shape: Shape, gpu: Gpu, counts: MemoryCounts, first: Mapping[str, float]
 ) -> dict[str, float]:
     """Milliseconds per limit. first: the counts of block 0."""
-    sms, clocks = gpu.multiprocessors, gpu.sm_clock_mhz * 1e3  # per millisecond
+    # per millisecond
+    sms = gpu.multiprocessors
+    clocks = gpu.sm_clock_mhz * 1e3
 
     def busiest(name: str) -> float:
         """The count of the SM with the most: of equal blocks, a whole number; of others, the mean or block 0 alone."""
@@ -311,7 +316,8 @@ def table(bounds: Iterable[Bound], times: str) -> Table:
     """
     rows = []
     for least in bounds:
-        per_fma, counts = 2 * WARP / least.shape.flops, least.counts
+        per_fma = 2 * WARP / least.shape.flops
+        counts = least.counts
         row = {"kernel": least.kernel, "at": str(least.shape)}
         row["sectors"] = f"{per_fma * (counts.load_sectors + counts.store_sectors):.3f}"
         row |= {
@@ -362,7 +368,8 @@ class Prediction:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        own, bound = self.bound, None
+        own = self.bound
+        bound = None
         if own is not None:
             sides = [own.shape.m, own.shape.n, own.shape.k]
             bound = {

@@ -51,11 +51,11 @@ UNITS = {
 }
 OCCUPANCY = {"warps resident": "sm__warps_active.avg.pct_of_peak_sustained_active"}
 OCCUPANCY["warps possible"] = "sm__maximum_warps_per_active_cycle_pct"
-L2, DRAM = Counters.L2, "bytes of DRAM"
-SECTORS, ALL_OF_L2 = (
-    "lts__t_sectors_srcunit_tex.sum",
-    "lts__t_bytes.sum",
-)  # of 32 bytes, to and from L1; or all bytes
+L2 = Counters.L2
+DRAM = "bytes of DRAM"
+# of 32 bytes, to and from L1; or all bytes
+SECTORS = "lts__t_sectors_srcunit_tex.sum"
+ALL_OF_L2 = "lts__t_bytes.sum"
 OF_DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 SECTIONS = (
     "WarpStateStats",
@@ -66,12 +66,11 @@ SECTIONS = (
 )
 STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)(?:_stall)?_per_issue_active\.ratio")
 PIPE = re.compile(r"sm__inst_executed_pipe_([a-z0-9]+)\.avg\.pct_of_peak_sustained_active")
-BUSY, CONFLICTS, SCATTERED, OF_ISSUED = (
-    80.0,
-    0.1,
-    8.0,
-    0.9,
-)  # percent; of the wavefronts; sectors per request; share
+# percent; of the wavefronts; sectors per request; share
+BUSY = 80.0
+CONFLICTS = 0.1
+SCATTERED = 8.0
+OF_ISSUED = 0.9
 FILLED = 0.75  # of the possible warps
 # What limits a kernel, by the busiest unit or the most frequent stall, and the rung that attacked it.
 LIMITS = {
@@ -113,7 +112,8 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
     own = kernel.at(shape, gpu().arch)
     name = own.function.rpartition("::")[2]
     with TemporaryDirectory(prefix="worklog-ncu-") as folder:
-        report, order = Path(folder) / "report.ncu-rep", Path(folder) / "order"
+        report = Path(folder) / "report.ncu-rep"
+        order = Path(folder) / "order"
         (Path(folder) / Path(own.file).name).write_text(
             own.source, encoding="utf-8"
         )  # which the report quotes
@@ -176,7 +176,8 @@ def launch(order: Path) -> None:
     from worklog.gpu.cuda import CudaDevice
 
     kernel, shape, alpha, beta = pickle.loads(order.read_bytes())
-    device, (a, b) = CudaDevice(), random_inputs(shape, np.random.default_rng(0))
+    device = CudaDevice()
+    (a, b) = random_inputs(shape, np.random.default_rng(0))
     c = device.upload(np.zeros((shape.m, shape.n), np.float32))
     kernel.load(device).enqueue(shape, alpha, device.upload(a), device.upload(b), beta, c)
     device.synchronize()
@@ -218,7 +219,8 @@ def counters_of(kernel: str, shape: Shape, raw: str, source: str, version: str) 
 
 def _by_line(source: str) -> dict[str, dict[str, int]]:
     """Samples of warps by line and what they waited for; ncu gives each line before its instructions."""
-    lines, columns = dict[str, dict[str, int]](), list[str]()
+    lines = dict[str, dict[str, int]]()
+    columns = list[str]()
     for row in csv.reader(io.StringIO(source)):
         if row[:2] == ["Line No", "Source"]:
             columns = row
@@ -275,7 +277,8 @@ def tables(counters: Counters, kernel: Kernel) -> list[Table]:
     """Counts beside the emulator's, the units' shares with occupancy and stalls, and the lines at which warps wait.
     kernel: for the emulator's counts and the text of the lines.
     """
-    shape, values = Shape(*counters.shape), counters.values
+    shape = Shape(*counters.shape)
+    values = counters.values
     rows = []
     try:
         counts: object = inspect(kernel, shape).counts
@@ -286,7 +289,8 @@ def tables(counters: Counters, kernel: Kernel) -> list[Table]:
             "an H100 counts up to 3 % fewer sectors of global stores than the addresses have, others in each run"
         ]
     except WorklogError as error:
-        counts, notes = None, [f"not emulated: {error}"]
+        counts = None
+        notes = [f"not emulated: {error}"]
     for name in COUNTS:
         row = {"count": name.replace("_", " ").replace(".", " "), "hardware": scaled(values[name])}
         here = attrgetter(name)(counts) if counts is not None else None
@@ -314,7 +318,8 @@ def _lines(counters: Counters, text: Sequence[str], most: int = 8) -> Table:
     def waits(of: Mapping[str, int]) -> int:
         return sum(count for name, count in of.items() if name != "selected")
 
-    total, rows = sum(map(waits, counters.lines.values())) or 1, []
+    total = sum(map(waits, counters.lines.values())) or 1
+    rows = []
     for number, of in sorted(counters.lines.items(), key=lambda line: -waits(line[1]))[:most]:
         reason = max(of, key=lambda name: of[name] * (name != "selected"))
         code = text[int(number) - 1].strip() if int(number) <= len(text) else ""

@@ -37,7 +37,9 @@ NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 @np.errstate(all="ignore")
 def multiply_add(a: Array, b: Array, c: Array, type_: str, sum_type: str) -> Array:
     """a @ b + c as the sum of step 2, in float64, which holds it exactly. Infinities and NaN as in IEEE arithmetic."""
-    ea, eb, steps = _exponents(a, LEAST[type_]), _exponents(b, LEAST[type_]), range(a.shape[-1])
+    ea = _exponents(a, LEAST[type_])
+    eb = _exponents(b, LEAST[type_])
+    steps = range(a.shape[-1])
     emax = np.maximum(_exponents(c, LEAST[sum_type]), LEAST_SUM)
     for k in steps:
         np.maximum(emax, ea[..., :, k, None] + eb[..., None, k, :], out=emax)
@@ -102,11 +104,14 @@ def tensor_product(
     type_: "tf32" or "f16". products: 1, or 3 of two parts of each factor. promote: as in WAYS. K is a multiple of 16,
     and of `promote` or below it.
     """
-    k, shift = a.shape[1], np.zeros((len(a), b.shape[1]), int)
+    k = a.shape[1]
+    shift = np.zeros((len(a), b.shape[1]), int)
     if type_ == "f16":
-        (a, of_a), (b, of_b) = scaled(a, 1), scaled(b, 0)
+        (a, of_a) = scaled(a, 1)
+        (b, of_b) = scaled(b, 0)
         shift = of_a + of_b
-    (a_hi, a_lo), (b_hi, b_lo) = parts(a, type_), parts(b, type_)
+    (a_hi, a_lo) = parts(a, type_)
+    (b_hi, b_lo) = parts(b, type_)
     total = np.zeros(shift.shape, np.float32)
     length = min(promote or k, k)
     for begin in range(0, k, length):
@@ -140,7 +145,8 @@ def rounded(x: Array, bits: int) -> Float32:
 
 def rms_error(c: Float32, a: Float32, b: Float32) -> float:
     """The gate's measure, in u·D: u = 2^-24, D the 2-norm of an element's K products."""
-    of_a, of_b = a.astype(np.float64), b.astype(np.float64)
+    of_a = a.astype(np.float64)
+    of_b = b.astype(np.float64)
     gauge = np.sqrt(np.square(of_a) @ np.square(of_b))
     return float(np.sqrt(np.mean(np.square((c - of_a @ of_b) / (2.0**-24 * gauge)))))
 
@@ -149,10 +155,8 @@ def error_growth(sizes: Sequence[int], n: int) -> dict[str, dict[int, float]]:
     """rms errors of FP16x3 by how often it is promoted (WAYS), and of FP32 multiply-adds, by K: of n x n elements of C,
     with factors uniform in -1 to 1.
     """
-    rng, curves = (
-        np.random.default_rng(13),
-        {name: dict[int, float]() for name in (*WAYS, "FP32 multiply-adds")},
-    )
+    rng = np.random.default_rng(13)
+    curves = {name: dict[int, float]() for name in (*WAYS, "FP32 multiply-adds")}
     for k in sizes:
         a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((n, k), (k, n)))
         for name, promote in WAYS.items():

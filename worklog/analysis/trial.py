@@ -40,7 +40,9 @@ from worklog.problem import Shape
 from worklog.runs.limits import MAX_THREADS
 
 # Of the labels M, N and K; each for tiles that the one before is no multiple of.
-SHORT, LONG, LONGEST = (64, 96, 32), (256, 384, 128), (512, 1024, 256)
+SHORT = (64, 96, 32)
+LONG = (256, 384, 128)
+LONGEST = (512, 1024, 256)
 LENGTHS = (SHORT, LONG, LONGEST)
 SCALARS = (2.0, 3.0)  # of the float parameters, in their order
 LARGEST = 3  # of a matrix's integers: sums of a thousand products are exact
@@ -336,7 +338,8 @@ def _search_launch(
     kernel: Kernel, trial: _Trial, labelings: Sequence[Labels], *, is_quick: bool
 ) -> Found | None:
     """A launch that gives a product, else the nearest to one, if any is near."""
-    short, long = list[Candidate](), list[Candidate]()
+    short = list[Candidate]()
+    long = list[Candidate]()
     for tile, candidate in chain.from_iterable(_searched(kernel, way) for way in labelings):
         (short if tile <= SHORT[-1] else long).append(candidate)
     found = trial.search(short, [SHORT], MOST_SHORT)

@@ -107,12 +107,14 @@ class Commands(click.Group):
                 option, f"No such option {option}. {advice}".strip(), ctx=error.ctx
             ) from error
         except WorklogError as error:
-            what, exit_code = str(error), error.exit_code
+            what = str(error)
+            exit_code = error.exit_code
             notes = getattr(error, "__notes__", [])
         except KeyboardInterrupt as error:
             from worklog.runs import written_so_far  # here: --help needs no NumPy
 
-            what, exit_code = f"interrupted: {written_so_far()}", Interrupted.exit_code
+            what = f"interrupted: {written_so_far()}"
+            exit_code = Interrupted.exit_code
             notes = getattr(error, "__notes__", [])
         click.echo("\n".join([f"worklog: {what}", *notes]), err=True)
         ctx.exit(exit_code)

@@ -62,7 +62,8 @@ def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
     if number is not None:
         if folder is not None:
             raise BadSetting("--rung takes a name alone: omit the folder")
-        written, next_step = new_rung(number, what), f"worklog check {what}"
+        written = new_rung(number, what)
+        next_step = f"worklog check {what}"
     elif folder is None and what.endswith(".cu"):
         next_step = f"worklog check {shlex.quote(what)}"
         text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))
@@ -157,7 +158,8 @@ def check(
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
     compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
     """
-    named, on = what[0], {True: "emulated", False: "gpu", None: None}[emulate]
+    named = what[0]
+    on = {True: "emulated", False: "gpu", None: None}[emulate]
     file = Path(named.partition(":")[0])
     launch = {name: words.pop(name) for name in OPTIONS}
     if emulate is False:
@@ -225,7 +227,9 @@ def _document(result: checks.Checked, prediction: Prediction | None) -> dict[str
 
 def _watch(file: Path, checked: Callable[[], checks.Checked]) -> None:
     """Check a file again at each save, and show the first result, then what has changed since the one before."""
-    before, saved, announced = None, 0, False
+    before = None
+    saved = 0
+    announced = False
     while True:
         with suppress(FileNotFoundError):  # an editor may write a new file in its place
             if (now := file.stat().st_mtime_ns) != saved:

@@ -35,20 +35,23 @@ from worklog.settings import Harness
 README = Path("README.md")
 BROKEN = "grid_rounded_down"
 MOST_PROCESSES = 8  # that draw charts
-GROWTH, ELEMENTS = (128, 256, 512, 1024, 2048, 4096), 16
+GROWTH = (128, 256, 512, 1024, 2048, 4096)
+ELEMENTS = 16
 SMALL_SIZES = (1024, 512, 256)  # whose shares the README's table shows beside the large size's
 
 
 def diagnosis() -> Drawing:
     """A broken kernel, what the emulator says about it, and how many other checks pass it. Raises NothingToDraw."""
-    [exploit], table = exploits.named([BROKEN]), exploits.open_exploits()
+    [exploit] = exploits.named([BROKEN])
+    table = exploits.open_exploits()
     [row] = [row for row in table.rows if row.name == BROKEN]
     try:
         checked = check.check(exploit.kernel, on="emulated", seed=0)
     except WorklogError as error:
         raise NothingToDraw(str(error)) from error
     assert checked.verdict.where is not None, "an exploit with an error map"
-    passed_by, failed_by = len(row.passed_by), len(row.refused_by)
+    passed_by = len(row.passed_by)
+    failed_by = len(row.refused_by)
     notes = {
         f"the bug in {exploit.kernel.file}": exploit.how,
         "other checks": f"{passed_by} of {passed_by + failed_by} checks of other projects pass it",
@@ -64,10 +67,8 @@ def error_growth() -> Drawing:
     about = (
         "u = 2⁻²⁴, and D is the 2-norm of an element's K products. Dashed: the limit of class fp32."
     )
-    curves, limit = (
-        tensor_products.error_growth(GROWTH, ELEMENTS),
-        {k: rms_limit(k) for k in GROWTH},
-    )
+    curves = tensor_products.error_growth(GROWTH, ELEMENTS)
+    limit = {k: rms_limit(k) for k in GROWTH}
     return plots.curves(finding, curves, label, "K", "rms error, u·D", subtitle=about, limit=limit)
 
 

@@ -169,12 +169,15 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
             card = device.gpu()
         else:
             run = runs.open_run()
-            label, card, calibration = run.label, run.gpu, run.calibration
+            label = run.label
+            card = run.gpu
+            calibration = run.calibration
         document: Any = {"label": label, "device": asdict(card), "calibration": asdict(calibration)}
         document["remarks"] = [*notes, *calibration.remarks]
         lines = [certificate(calibration, card, label), *notes]
     elif settings:
-        document, lines = [asdict(pitfall) for pitfall in PITFALLS], []
+        document = [asdict(pitfall) for pitfall in PITFALLS]
+        lines = []
         for pitfall in PITFALLS:
             also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
             biased = ", ".join(map(str, pitfall.biased))
@@ -187,7 +190,8 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
             f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items()
         ]
     else:
-        document, lines = [], []
+        document = []
+        lines = []
         for subject, state, advice in _findings():
             document.append(
                 {"subject": subject, "state": state, "advice": advice, "good": not advice}
@@ -203,7 +207,8 @@ def _findings() -> Iterator[tuple[str, str, str]]:
     """What was examined, how it is, and if that isn't good, what it costs and how to get it."""
     yield "python", platform.python_version(), ""
     if (reason := device.gpu_reason()) is None:
-        card, watch = device.gpu(), device.ClockWatch()
+        card = device.gpu()
+        watch = device.ClockWatch()
         facts = f"{card.name}, compute capability {'.'.join(map(str, card.compute_capability))}"
         facts += f", {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}"
         yield "gpu", facts, ""
@@ -242,7 +247,9 @@ def _findings() -> Iterator[tuple[str, str, str]]:
         yield "emulator", f"its core is {native.library()._name}", ""
     except WorklogError as error:
         yield "emulator", "its core is missing", f"no kernel runs without a GPU: {error}"
-    shipped, saved, cache = runs.recordings(), live_runs(), cache_folder()
+    shipped = runs.recordings()
+    saved = live_runs()
+    cache = cache_folder()
     advice = "" if shipped else "nothing to show without a GPU: install gemm-worklog again"
     yield "recordings", ", ".join(shipped | runs.recordings(runs.CHAPTERS)) or "none", advice
     advice = _not_writable(runs.runs_dir(), "set WORKLOG_HOME to another folder")

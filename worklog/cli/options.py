@@ -180,7 +180,8 @@ def measuring(command: Any) -> Any:
 def launch(command: Any) -> Any:
     """The options of a user kernel (worklog.kernel.OPTIONS), each a parameter of the command."""
     for name, option in reversed(OPTIONS.items()):
-        several, number = isinstance(option.default, tuple), isinstance(option.default, int)
+        several = isinstance(option.default, tuple)
+        number = isinstance(option.default, int)
         command = click.option(
             name, *option.flags, help=option.help, metavar=option.metavar, multiple=several,
             type=Whole() if number else str, default=None if several else option.default,

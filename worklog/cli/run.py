@@ -128,7 +128,8 @@ def run(
         )
     kinds = drawn(count, seed, best.table().shapes) if count else {}
     at = [*shapes, *kinds] or [Shape.of(4096)]
-    names, chosen = list[str](), list[str | Kernel]()
+    names = list[str]()
+    chosen = list[str | Kernel]()
     for word in kernels:
         names += [word] if Path(word).exists() else filter(None, map(str.strip, word.split(",")))
     chosen += [kernel_named(name, launch) for name in names]
@@ -184,7 +185,8 @@ def run(
     for note in (f"{count} shapes drawn: --shapes {count} --seed {seed}" if count else None, stale):
         if note and note not in measured.notes:
             measured.add_note(note) if measured.origin == "live" else measured.notes.append(note)
-    table, held = None, {m.problem for m in measured.measurements}
+    table = None
+    held = {m.problem for m in measured.measurements}
     if kinds:
         table = measured.shares({shape: kind for shape, kind in kinds.items() if shape in held})
         table = replace(table, title=f"{measured.full_label}\n{table.title}")
@@ -457,7 +459,8 @@ def compare(
     if chart is not None:
         require_writable(chart.parent, str(chart), "give --chart another name")
         chart = chart.with_suffix("") if chart.suffix in (".svg", ".png") else chart
-    made, written = compare_sides(sides(old), sides(new), threshold / 100), list[Path]()
+    made = compare_sides(sides(old), sides(new), threshold / 100)
+    written = list[Path]()
     if markdown is not None:
         write_text(markdown, made.markdown())
         written.append(markdown)

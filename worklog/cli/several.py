@@ -35,11 +35,12 @@ from worklog.runs import Progress, Table, a_few
 
 MOST_LINES = 6  # below the table, about a kernel
 OF_ONE_KERNEL = ("grid", "block", "entry", "args", "domain", "shared")
-PASSED, FAILED, NOT_CHECKED, LEFT_OUT = "passed", "failed", "not checked", "left out"
-NO_KERNEL, ONLY_IN_HEADERS = (
-    "no kernel",
-    "kernels in headers only, which have lines of their own",
-)
+PASSED = "passed"
+FAILED = "failed"
+NOT_CHECKED = "not checked"
+LEFT_OUT = "left out"
+NO_KERNEL = "no kernel"
+ONLY_IN_HEADERS = "kernels in headers only, which have lines of their own"
 MARKS = {PASSED: "✓", FAILED: "✗", NOT_CHECKED: "?", LEFT_OUT: "·"}
 NOT_REPEATED = ("as_json", "seed")  # options: of all kernels, and stated by each verdict
 # What a message says to give: --args 'M,N,?,A,B,C', or --grid X --block 32,32, or -I include.

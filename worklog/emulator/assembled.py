@@ -20,7 +20,9 @@ from worklog.emulator.flow import Block, basic_blocks, branch_target
 from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, Sym, size_of
 
 Widths = tuple[tuple[str, int], ...]  # number of shared accesses by name and width
-WIDE, HALF, WORD = 16, 8, 4
+WIDE = 16
+HALF = 8
+WORD = 4
 PLAIN = {"ld", "st", "shared", "shared::cta", "weak", "v2"}
 MOST_INSTRUCTIONS = 100_000  # of all unrolled kernels that are tried: half a second
 MOST_SUMS = 10_000
@@ -69,7 +71,8 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
         loads: dict[str, list[_Part]] = defaultdict(list)
         stores: dict[str, list[_Part]] = defaultdict(list)
         for i in kernel.instructions[block.start : block.stop]:
-            loading, parts = i.parts[0] == "ld", "parts" in i.row.effects
+            loading = i.parts[0] == "ld"
+            parts = "parts" in i.row.effects
             address = i.operands[loading] if len(i.operands) == 2 else None
             plain = (
                 i.parts[0] in ("ld", "st")
@@ -155,7 +158,8 @@ def as_assembled(kernel: Kernel, found: Widths) -> Kernel:
     """The kernel unrolled so that its shared accesses are those of the machine code, with `assembled` True; the
     unchanged kernel, with False, if no unrolling gives them.
     """
-    loops, tried = inner_loops(kernel)[:MOST_LOOPS], 0
+    loops = inner_loops(kernel)[:MOST_LOOPS]
+    tried = 0
     for factors in sorted(product(FACTORS, repeat=len(loops)), key=math.prod):
         candidate = kernel
         # From the last one, so that the positions of those before stay.
@@ -190,7 +194,8 @@ def _explains(kernel: Kernel, found: Widths) -> bool:
 
 def inner_loops(kernel: Kernel) -> list[Block]:
     """Loops of one block that access shared memory."""
-    out, code = [], kernel.instructions
+    out = []
+    code = kernel.instructions
     for block in basic_blocks(kernel, assembled=True):
         last = code[block.stop - 1]
         again = last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start
@@ -202,7 +207,8 @@ def inner_loops(kernel: Kernel) -> list[Block]:
 def unrolled(kernel: Kernel, block: Block, factor: int) -> Kernel:
     """The kernel with a loop's body `factor` times in a row. The branches between the copies leave the loop."""
     code = kernel.instructions
-    body, last = code[block.start : block.stop - 1], code[block.stop - 1]
+    body = code[block.start : block.stop - 1]
+    last = code[block.stop - 1]
     assert last.guard is not None
     predicate, negated = last.guard
     behind = f"$behind {block.start}"

@@ -51,10 +51,9 @@ def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
     callers = {**texts, "": body + variables if texts else ""}
     named = {name: {*re.findall(r"[\w$]+", text)} & texts.keys() for name, text in callers.items()}
     reached = {name: _reach(named, texts, name) for name in named}
-    given, taken = (
-        dict[str, str](),
-        dict[str, str](),
-    )  # registers that are written for the other side, or read by it
+    # registers that are written for the other side, or read by it
+    given = dict[str, str]()
+    taken = dict[str, str]()
     out = ""
     for name in sorted(reached[""]):
         if name in reached[name] and re.search(r"\.local\b[^;]*\[", texts[name]):
@@ -89,7 +88,8 @@ def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
 
 def _reach(named: Mapping[str, set[str]], texts: Mapping[str, str], start: str) -> set[str]:
     """The functions that a function may call; through a pointer, any."""
-    out, new = set[str](), named[start]
+    out = set[str]()
+    new = named[start]
     while new - out:
         out |= new
         through_pointer = any(".callprototype" in texts.get(name, "") for name in (start, *out))
@@ -103,7 +103,8 @@ def _moved(
     """Accesses of these parameters as moves of registers with these prefixes. written, read: collects the registers."""
 
     def move(match: re.Match[str]) -> str:
-        loads, bits = match["op"] == "ld", int(match["bits"])
+        loads = match["op"] == "ld"
+        bits = int(match["bits"])
         place, values = (match["second"], match["first"])[:: 1 if loads else -1]
         at = re.fullmatch(r"\[([\w$]+)(?:\+(\d+))?\]", place.strip())
         if at is None or at[1] not in prefixes:
@@ -132,7 +133,8 @@ def _called(text: str, given: dict[str, str], taken: dict[str, str]) -> str:
     call = _CALL.search(text)
     if call is None:
         return text
-    results, arguments = dict[str, str](), dict[str, str]()
+    results = dict[str, str]()
+    arguments = dict[str, str]()
     names = re.findall(r"[\w$]+", call["params"] or "")
     if call["name"] in CALLED:
         stored = re.findall(r"st\.param\.\w+\s*\[([\w$]+)(?:\+0)?\]\s*,\s*([^;]+);", text)
@@ -152,7 +154,8 @@ def _called(text: str, given: dict[str, str], taken: dict[str, str]) -> str:
 
 def _function(head: re.Match[str], text: str, given: dict[str, str], taken: dict[str, str]) -> str:
     """A function as a label and a block. It copies its parameters first: a call in it may write their registers."""
-    own, results = dict[str, str](), dict[str, str]()
+    own = dict[str, str]()
+    results = dict[str, str]()
     prefixes = {
         name: f"%own{k}"
         for k, name in enumerate(

@@ -37,8 +37,11 @@ TURNS = (
     128  # of a loop, after which it ends: so each launch does, however many instructions that takes
 )
 ENOUGH = 2**60  # instructions
-IN, OUT, GAPS = Reg("%in", "b64"), Reg("%out", "b64"), Reg("%gaps", "b64")
-LANE, ONE = Reg("%lane", "b32"), Reg("%one", "b32")
+IN = Reg("%in", "b64")
+OUT = Reg("%out", "b64")
+GAPS = Reg("%gaps", "b64")
+LANE = Reg("%lane", "b32")
+ONE = Reg("%one", "b32")
 PLACES = (
     "%ctaid.x",
     "%ctaid.y",
@@ -49,11 +52,10 @@ PLACES = (
     "%nctaid.x",
     "%nctaid.y",
 )
-UNKNOWN, UNKNOWN_FLOAT, WAITED = (
-    "unknown",
-    "unknown float",
-    "waited",
-)  # what a kernel loads; whether a wait ended
+# what a kernel loads; whether a wait ended
+UNKNOWN = "unknown"
+UNKNOWN_FLOAT = "unknown float"
+WAITED = "waited"
 VOTED = "votes"
 # The pc of a guarded instruction or a selection, and whether its predicate held; or of an instruction that joins two
 # predicates, and whether the first one held alone or the other did; or of a minimum, a maximum or a mask, and whether
@@ -89,7 +91,8 @@ class Coverage:
     block: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        self._flow, self.instructions = Flow(self.kernel), 0
+        self._flow = Flow(self.kernel)
+        self.instructions = 0
         self.seen, self._latest, self.ran, *self.told = np.zeros(
             (6, len(self.kernel.instructions)), np.uint8
         )
@@ -123,11 +126,14 @@ class Coverage:
 
     def behind(self, choice: Choice) -> set[int]:
         """The source lines that no launch ran and that only this choice of a branch leads to, as far as it is known."""
-        code, blocks, (pc, held) = self.kernel.instructions, self._flow.blocks, choice
+        code = self.kernel.instructions
+        blocks = self._flow.blocks
+        (pc, held) = choice
         if code[pc].parts[0] != "bra":
             return set()
         branch = next(block for block in blocks if block.start <= pc < block.stop)
-        waiting, reached = [branch.successors[0 if held else -1]], set[int]()
+        waiting = [branch.successors[0 if held else -1]]
+        reached = set[int]()
         while waiting:
             number = waiting.pop()
             if number not in reached and not self.ran[blocks[number].start]:
@@ -142,7 +148,9 @@ class Coverage:
         """Whether this choice of a branch leads to a division of 64 bits, for which the compiler has a shorter way on
         the same line where both numbers have 32: either gives the same quotient.
         """
-        code, blocks, (pc, held) = self.kernel.instructions, self._flow.blocks, choice
+        code = self.kernel.instructions
+        blocks = self._flow.blocks
+        (pc, held) = choice
         branch = next(block for block in blocks if block.start <= pc < block.stop)
         if code[pc].parts[0] != "bra" or len(branch.successors) < 2:
             return False
@@ -167,7 +175,9 @@ class Coverage:
 
     def comparisons(self, choice: Choice) -> set[int]:
         """The pcs of the comparisons that are joined to the predicate of a choice; none where it is made otherwise."""
-        waiting, done, out = [self.deciding[choice[0]][0]], set[str](), set[int]()
+        waiting = [self.deciding[choice[0]][0]]
+        done = set[str]()
+        out = set[int]()
         while waiting:
             register = waiting.pop()
             for i in self._definitions[register.name] if register.name not in done else ():
@@ -214,7 +224,8 @@ class Coverage:
             name = self._input(i)
             return {name} & {UNKNOWN, UNKNOWN_FLOAT, WAITED}, not name
 
-        code, out = [i for i in self.kernel.instructions if i.defined], dict[int, Operand]()
+        code = [i for i in self.kernel.instructions if i.defined]
+        out = dict[int, Operand]()
         limits = [i for i in code if i.parts[0] in LIMITS and i.op in PASSES and not i.guard]
         unknown = origins(code, own) if limits else {}
         for i in limits:
@@ -228,7 +239,8 @@ class Coverage:
     @cached_property
     def _wanted(self) -> dict[int, str]:
         """By pc of what the predicates depend on, the name of the input that it gives; "" if it computes."""
-        definitions, out = dict(self._definitions), dict[int, str]()
+        definitions = dict(self._definitions)
+        out = dict[int, str]()
         waiting = [register.name for register, _ in self.deciding.values()]
         waiting += [
             register.name
@@ -243,7 +255,9 @@ class Coverage:
         return out
 
     def _input(self, i: Instruction) -> str:
-        first, last, row = i.operands[0], i.operands[-1], i.row
+        first = i.operands[0]
+        last = i.operands[-1]
+        row = i.row
         if isinstance(last, Special):
             return (
                 last.name
@@ -291,16 +305,13 @@ class Coverage:
     @cached_property
     def judge(self) -> Judge:
         """The kernel that computes choices."""
-        code, labels = (
-            list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]](),
-            dict[str, int](),
-        )
-        notes, places, times = (
-            dict[tuple[int, str, int], int](),
-            dict[Choice, int](),
-            Counter[str](),
-        )
-        equal, compared = list[int](), dict[int, int]()
+        code = list[tuple[str, tuple[Operand, ...], tuple[Reg, bool] | None]]()
+        labels = dict[str, int]()
+        notes = dict[tuple[int, str, int], int]()
+        places = dict[Choice, int]()
+        times = Counter[str]()
+        equal = list[int]()
+        compared = dict[int, int]()
 
         def emit(op: str, *operands: Operand, guard: tuple[Reg, bool] | None = None) -> None:
             code.append((op, operands, guard))
@@ -343,7 +354,8 @@ class Coverage:
                     place = note(predicate)
                     places |= {(i.pc, True): place + negated, (i.pc, False): place + (not negated)}
                 if i.pc in targets:
-                    turns, full = Reg(f"%turns_{i.pc}", "b32"), Reg(f"%full_{i.pc}", "pred")
+                    turns = Reg(f"%turns_{i.pc}", "b32")
+                    full = Reg(f"%full_{i.pc}", "pred")
                     if targets[i.pc] <= i.pc:  # out of the loop after some turns
                         emit("add.s32", turns, turns, ONE)
                         emit("setp.ge.s32", full, turns, number(TURNS))
@@ -415,16 +427,13 @@ class Coverage:
         """By note and row, whether it is made; and by equality and row, by how much its sides differ, with their bits
         taken as integers (0 where it isn't reached). rows: by name of an input, its value in each row (default: 0).
         """
-        judge, count = self.judge, len(next(iter(rows.values())))
-        out, gaps = (
-            np.zeros((judge.notes, count), bool),
-            np.zeros((len(judge.equal), count), np.int64),
-        )
+        judge = self.judge
+        count = len(next(iter(rows.values())))
+        out = np.zeros((judge.notes, count), bool)
+        gaps = np.zeros((len(judge.equal), count), np.int64)
         for start in range(0, count, ROWS):
-            given, noted = (
-                np.zeros((len(self.inputs), ROWS, SLOT), np.uint8),
-                np.zeros((judge.notes, ROWS), np.uint8),
-            )
+            given = np.zeros((len(self.inputs), ROWS, SLOT), np.uint8)
+            noted = np.zeros((judge.notes, ROWS), np.uint8)
             apart = np.zeros((len(gaps), ROWS), np.int64)
             for place, name in enumerate(self.inputs):
                 values = np.ascontiguousarray(rows.get(name, out[0, :0])[start : start + ROWS])

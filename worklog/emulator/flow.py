@@ -42,7 +42,8 @@ def basic_blocks(kernel: Kernel, assembled: bool = False) -> tuple[Block, ...]:
 
     Raises PtxError for a branch to an unknown label.
     """
-    out, code = [], kernel.instructions
+    out = []
+    code = kernel.instructions
     if not code:
         raise PtxError(f"the kernel {kernel.name} has no instructions")
     jumps = {
@@ -107,7 +108,8 @@ class Flow:
     @cached_property
     def live_in(self) -> list[set[str]]:
         """By block, the names of the registers that are live before it."""
-        before, kill = list[set[str]](), [set[str]() for _ in self.blocks]
+        before = list[set[str]]()
+        kill = [set[str]() for _ in self.blocks]
         out = [set[str]() for _ in self.blocks]
         for block in self.blocks:
             for i in self.kernel.instructions[block.start : block.stop]:
@@ -242,8 +244,10 @@ class Flow:
             )
             return {symbol.name for symbol in named if isinstance(symbol, Sym)}, True
 
-        code, params = self.kernel.instructions, self.kernel.params
-        known, out = origins(code, own), set[str]()
+        code = self.kernel.instructions
+        params = self.kernel.params
+        known = origins(code, own)
+        out = set[str]()
         pointers = {v.name for v in self.kernel.variables} | {
             param.name for param in params if param.size == 8
         }
@@ -288,7 +292,8 @@ class Flow:
         check by offsets reports this right access, and the address alone is always inside of some part. A kernel whose
         parts have constant sizes can declare each as a __shared__ array of its own: their ends are checked.
         """
-        shared, out = {v.name: v for v in self.kernel.variables if v.space == "shared"}, {}
+        shared = {v.name: v for v in self.kernel.variables if v.space == "shared"}
+        out = {}
         for i in self.kernel.instructions:
             for x in i.operands:
                 if isinstance(x, Mem) and x.base and "shared" in i.op:

@@ -217,9 +217,11 @@ ROWS = {name: row for names, row in INSTRUCTIONS for name in names.split()}
 @cache
 def row_of(opcode: str) -> Row:
     """What the table says of an instruction, by its first three words, two words, or mnemonic."""
-    words, mnemonic = {*opcode.split(".")}, opcode.replace(".cta", "", 1).split(".")
+    words = {*opcode.split(".")}
+    mnemonic = opcode.replace(".cta", "", 1).split(".")
     row = next((ROWS[name] for n in (3, 2, 1) if (name := ".".join(mnemonic[:n])) in ROWS), Row())
-    counted, barrier = row.counted, row.counted == "barrier" and "warp" not in words
+    counted = row.counted
+    barrier = row.counted == "barrier" and "warp" not in words
     if counted == "number":
         is_float = mnemonic[-1] in ("f32", "f64", "f16")
         counted = "integer" if not is_float else "fma" if mnemonic[0] == "mad" else "float"
@@ -239,7 +241,8 @@ def row_of(opcode: str) -> Row:
 @cache
 def record_of(opcode: str) -> str:
     """The form of an instruction that is a record of the core; empty if there is none."""
-    row, given = row_of(opcode), opcode.split(".")
+    row = row_of(opcode)
+    given = opcode.split(".")
     ruled = (
         {*given} - {*SHARED.split()} if "global" in given else {*given}
     )  # a copy follows the rules of global memory

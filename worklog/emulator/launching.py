@@ -41,13 +41,15 @@ REGISTERS = 65536  # of a multiprocessor
 SMS = 132  # of an H200: where blocks may wait for each other, as many run together as fit there
 MOST_BLOCKS = 100_000_000  # of a launch: many minutes even if the kernel does nothing
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
-MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65_535, 65_535)
+MAX_BLOCK = (1024, 1024, 64)
 MOST_PARAMETERS = 32_764  # bytes, since CUDA 12.1 on sm_70 and later
 MAX_CLUSTER = 8  # blocks, without an attribute of the function that allows more
 NO_RESOURCES = "too many resources requested for launch"  # cudaErrorLaunchOutOfResources
 # Shared memory is allocated in units; some is reserved per block for cooperative groups. Here that follows the block's
 # own arrays, where a GPU has it before them.
-SMEM_UNIT, RESERVED = 128, 1024
+SMEM_UNIT = 128
+RESERVED = 1024
 RESERVED_OFFSETS = {
     f"%reserved_smem_offset_{name}": offset
     for name, offset in (("begin", 0), ("end", 1024), ("0", 0), ("1", 512))
@@ -156,8 +158,11 @@ def launch(
             f"an SM has: use fewer threads per block, or __launch_bounds__({batch.threads})"
         )
     program = program_of(kernel, shared_bytes)
-    flow, shared, cooperative = program.flow, program.shared, "%envreg1" in program.flow.specials
-    numbers, blocks = _numbers(batch, only_blocks), math.prod(batch.cluster)
+    flow = program.flow
+    shared = program.shared
+    cooperative = "%envreg1" in program.flow.specials
+    numbers = _numbers(batch, only_blocks)
+    blocks = math.prod(batch.cluster)
     together = 1  # blocks whose state is kept, since they may wait for each other
     if flow.may_wait or cooperative or blocks > 1:
         together = max(
@@ -210,14 +215,17 @@ def launch(
     )
     for number, instruction, kind, message in flow.notes:
         if threads := executed[number][1]:
-            line, text = instruction.line, batch.text(instruction.line)
+            line = instruction.line
+            text = batch.text(instruction.line)
             batch.add(Finding(kind, line, text, message, (0, 0, 0), (), count=threads))
     lines = _tally(program, executed, costs) if count else {}
     instructions = sum(
         warps * (basic.stop - basic.start)
         for basic, (warps, _) in zip(flow.blocks, executed, strict=True)
     )
-    found, printed, sites = batch.findings(), memory.lines(), program.sites
+    found = batch.findings()
+    printed = memory.lines()
+    sites = program.sites
     return Result(
         kernel.name,
         label,
@@ -258,7 +266,8 @@ def _numbers(batch: Batch, only: Sequence[int] | None) -> Sequence[int]:
     """The numbers of the blocks to run; those of a cluster follow each other."""
     if math.prod(batch.cluster) == 1:
         return range(math.prod(batch.grid)) if only is None else only
-    (x, y, z), (across, down, deep) = batch.grid, batch.cluster
+    (x, y, z) = batch.grid
+    (across, down, deep) = batch.cluster
     placed = np.arange(x * y * z).reshape(z // deep, deep, y // down, down, x // across, across)
     clusters = placed.transpose(0, 2, 4, 1, 3, 5).reshape(-1, across * down * deep)
     chosen = clusters if only is None else clusters[np.isin(clusters, only).any(1)]
@@ -285,7 +294,8 @@ def _place_variables(
     addresses = program.addresses
     for variable in program.kernel.variables:
         if variable.name in variables:
-            base, writable = addresses[variable.name], variable.space == "global"
+            base = addresses[variable.name]
+            writable = variable.space == "global"
             memory.buffers.append(
                 Buffer(variable.name, base, variable.size, variables[variable.name], writable)
             )
@@ -332,7 +342,8 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
     if len(arguments) != len(kernel.params):
         raise BadLaunch(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
     ladder = [param.type[1:] for param in kernel.params] == SIGNATURE
-    out, bases = {}, dict[tuple[int, int, int], int]()
+    out = {}
+    bases = dict[tuple[int, int, int], int]()
     for number, (param, value) in enumerate(zip(kernel.params, arguments, strict=True)):
         tensor = value if isinstance(value, TensorMap) else None
         pointer = (

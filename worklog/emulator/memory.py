@@ -20,11 +20,14 @@ from numpy.typing import DTypeLike
 from worklog.emulator.ptx import Array
 from worklog.emulator.reports import BadLaunch, Batch, TooLarge
 
-FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
+FIRST_ADDRESS = 1 << 40
+FIRST_VARIABLE = 1 << 50
 SPACING = 1 << 40
 LOCAL_WINDOW = 2  # bits 60 and up of generic addresses: see worklog.emulator.ops
 SMALL = 1 << 24  # bytes, which any machine has free
-PRINTED, MOST_CHARACTERS = 20, 100_000  # lines and characters of a launch that are kept
+# lines and characters of a launch that are kept
+PRINTED = 20
+MOST_CHARACTERS = 100_000
 WIDEST = 4095  # characters of one number: C's printf guarantees no more
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
@@ -33,7 +36,8 @@ _SPECIFIER = re.compile(
 # The code of struct for each type of C, by that of Python's % operator. An argument is at a multiple of its size.
 _CODES = dict.fromkeys("di", "i") | dict.fromkeys("uoxXc", "I") | dict.fromkeys("eEfFgGaA", "d")
 _CODES |= dict.fromkeys("sp", "Q")
-_MAGIC, _ENCODING = b"worklog ", struct.Struct("<8sQQ104x")
+_MAGIC = b"worklog "
+_ENCODING = struct.Struct("<8sQQ104x")
 MAP_SIZE = _ENCODING.size  # bytes of a CUtensorMap
 # As in core.h, the innermost dimension first. strides: in bytes. item: bytes of an element. counts: elements of a box.
 LAYOUT = np.dtype([
@@ -102,7 +106,8 @@ class GlobalMemory:
         self.batch = batch
         self.checked: set[int] = set()
         self.buffers: list[Buffer] = []
-        self.printed, self.silent = "", 0
+        self.printed = ""
+        self.silent = 0
 
     def at(self, address: int) -> Buffer | None:
         """The buffer that a global address is in."""
@@ -145,7 +150,9 @@ class GlobalMemory:
         local: the thread's local memory
         Raises TooLarge for a number that is printed with more than WIDEST characters.
         """
-        form, data, place = self.text(text, local), self.bytes_at(arguments, local), 0
+        form = self.text(text, local)
+        data = self.bytes_at(arguments, local)
+        place = 0
 
         def take(code: str) -> Any:
             nonlocal place
@@ -239,7 +246,8 @@ def tensor_map(
         item, shape = data.itemsize, shape or data.shape[::-1]
     if shape is None:
         raise BadLaunch("a tensor map of a Pointer needs a shape")
-    sizes, count = tuple(map(int, shape)), len(shape)
+    sizes = tuple(map(int, shape))
+    count = len(shape)
     steps = steps or (1,) * count
     strides = strides or [
         item * int(np.prod(sizes[: k + 1], dtype=np.int64)) for k in range(count - 1)
@@ -270,17 +278,15 @@ def tensor_map(
         if not holds:
             raise BadLaunch(f"invalid tensor map: {rule}")
     layout = np.zeros((), LAYOUT)
-    layout["dimensions"], layout["item"], layout["swizzle"], layout["nan"] = (
-        count,
-        item,
-        swizzle,
-        nan,
-    )
-    layout["shape"], layout["counts"], layout["steps"] = 1, 1, 1
-    layout["shape"][:count], layout["strides"][:count], layout["steps"][:count] = (
-        sizes,
-        (item, *strides),
-        steps,
-    )
+    layout["dimensions"] = count
+    layout["item"] = item
+    layout["swizzle"] = swizzle
+    layout["nan"] = nan
+    layout["shape"] = 1
+    layout["counts"] = 1
+    layout["steps"] = 1
+    layout["shape"][:count] = sizes
+    layout["strides"][:count] = (item, *strides)
+    layout["steps"][:count] = steps
     layout["counts"][:count] = [-(-size // step) for size, step in zip(box, steps, strict=True)]
     return TensorMap(pointer, layout.tobytes())

@@ -22,8 +22,11 @@ C_TYPES = {
 }  # fmt: skip
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "u128", "s64": "s128"}
 WIDE = {"u128": "unsigned __int128", "s128": "__int128"}
-INT, INT8 = "{u16,s16,u32,s32,u64,s64}", "{u8,s8,u16,s16,u32,s32,u64,s64}"
-INTEGRAL, MODE, HALF = "{rni,rzi,rmi,rpi}", "{rn,rz,rm,rp}", "{f16,bf16}"
+INT = "{u16,s16,u32,s32,u64,s64}"
+INT8 = "{u8,s8,u16,s16,u32,s32,u64,s64}"
+INTEGRAL = "{rni,rzi,rmi,rpi}"
+MODE = "{rn,rz,rm,rp}"
+HALF = "{f16,bf16}"
 ANY = "{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}"
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNSIGNED_COMPARE = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
@@ -298,8 +301,10 @@ def _choices(pattern: str) -> list[list[tuple[str, str]]]:
 def _types(opcode: str) -> dict[str, str]:
     """What capital words stand for in a row, of an opcode's types."""
     types = [part for part in opcode.split(".") if part in C_TYPES] or ["b64"]
-    first, last = types[0], types[-1]
-    wide, half = WIDER.get(last, last), {"b64": "b32", "b32": "b16", "b16": "b8"}.get(last, "")
+    first = types[0]
+    last = types[-1]
+    wide = WIDER.get(last, last)
+    half = {"b64": "b32", "b32": "b16", "b16": "b8"}.get(last, "")
     return {"T": last, "R": first, "W": wide, "U": last.replace("s", "u"), "UW": wide.replace("s", "u"), "H": half,
             "V": "f64" if last in ("f16", "bf16") else last, "D": "f32 f64" if last == "f32" else last,
             "RBITS": re.sub(r"\D", "", first)}  # fmt: skip
@@ -325,7 +330,8 @@ def expanded(pattern: str, text: str) -> Iterator[tuple[str, str]]:
 
 def _in_c(text: str, types: dict[str, str]) -> str:
     """An expression with C's words for types and limits."""
-    last, first = types["T"], types["R"]
+    last = types["T"]
+    first = types["R"]
     words = {name: C_TYPES.get(type_) or WIDE.get(type_, "") for name, type_ in types.items()}
     limits = C_TYPES[first].removesuffix("_t").upper()
     words |= {
@@ -388,9 +394,11 @@ def composed(opcode: str, count: int) -> Form | None:
 
 def code() -> str:
     """The cases of the core's switch. Opcodes that do the same share one."""
-    out, cases = ["case 0: break;"], dict[str, list[int]]()
+    out = ["case 0: break;"]
+    cases = dict[str, list[int]]()
     for op in OPS.values():
-        lanes, declared = op.expression, []
+        lanes = op.expression
+        declared = []
         for name, type_ in zip("abce", op.sources, strict=False):
             field = "site" if name == "e" else name
             if type_ == "pred":

@@ -113,8 +113,11 @@ class Program:
     """
 
     def __init__(self, kernel: Kernel, dynamic: int) -> None:
-        self.kernel, self.flow, self.addresses = kernel, Flow(kernel), dict[str, int]()
-        ends, self.shared = {"shared": 0, "local": 0}, dynamic
+        self.kernel = kernel
+        self.flow = Flow(kernel)
+        self.addresses = dict[str, int]()
+        ends = {"shared": 0, "local": 0}
+        self.shared = dynamic
         for variable in sorted(kernel.variables, key=lambda v: v.extern):
             if variable.space not in ends:
                 self.addresses[variable.name] = FIRST_VARIABLE + len(self.addresses) * SPACING
@@ -138,10 +141,8 @@ class Program:
     @cached_property
     def sites(self) -> dict[int, Site]:
         """By pc, of each instruction that accesses memory."""
-        groups, out = (
-            merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True)),
-            dict[int, Site](),
-        )
+        groups = merged_accesses(self.kernel, basic_blocks(self.kernel, assembled=True))
+        out = dict[int, Site]()
         for i in self.kernel.instructions:
             if i.row.memory and len(i.operands) > 1:
                 try:
@@ -151,10 +152,8 @@ class Program:
         return out
 
     def _site(self, i: Instruction, groups: tuple[Group, ...]) -> Site:
-        places, array = (
-            [x.offset for x in i.operands if isinstance(x, Mem)],
-            self.flow.arrays.get(i.pc),
-        )
+        places = [x.offset for x in i.operands if isinstance(x, Mem)]
+        array = self.flow.arrays.get(i.pc)
         plain = partial(Site, i.pc, i.line, i.text, i.parts, i.caller)
         if "bulk" in i.parts:
             own, other = ("ld", "st") if "bulk_group" in i.parts else ("cp", "ld")
@@ -170,7 +169,8 @@ class Program:
             return in_array("cp", "shared", 4, source.count, places[0], source=source)
         if not places:
             raise i.unsupported("it has no address")
-        op, space = i.row.memory, i.row.space
+        op = i.row.memory
+        space = i.row.space
         if i.parts[0] not in ("ldmatrix", "stmatrix", "wmma"):
             guess = i.pc in self.flow.guesses
             return in_array(

@@ -74,7 +74,8 @@ def load(
             f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(entries) or 'none'}"
         )
     head = entries[symbol]
-    own, statements = text[head.end() : matching_brace(text, head.end() - 1) - 1], _statements(text)
+    own = text[head.end() : matching_brace(text, head.end() - 1) - 1]
+    statements = _statements(text)
     body, functions = linked(text, own, " ".join(statements.values()))
     number = re.search(r"\.loc\s+(\d+)", own)
     file = re.search(rf'\.file\s+{number[1]}\s+"([^"]*)"', text) if number else None
@@ -104,7 +105,8 @@ def _named(statements: dict[str, str], text: str, own: Sequence[Variable]) -> It
     """The variables of the module that a kernel's text names, and those that their initial values name, in the module's
     order. own: the kernel's.
     """
-    found, new = set[str](), {*re.findall(r"[\w$]+", text)} & statements.keys()
+    found = set[str]()
+    new = {*re.findall(r"[\w$]+", text)} & statements.keys()
     while new:
         found |= new
         new = {
@@ -133,7 +135,8 @@ def _variable(statement: str) -> Variable | None:
 
 def _initial(text: str, element: int) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
     """The bytes of an initial value, with zeros for the addresses in it."""
-    out, symbols = bytearray(), []
+    out = bytearray()
+    symbols = []
     for item in re.findall(r"[^,{}]*[^\s,{}]", text):
         literal = _literal(item.strip())
         address = re.fullmatch(r"\s*(?:generic\()?([A-Za-z_$][\w$]*)\)?(?:\s*\+\s*(\d+))?", item)
@@ -167,7 +170,10 @@ class _Body:
     """Parses one kernel statement by statement; inline assembly opens scopes with their own registers."""
 
     def __init__(self, head: str, body: str, arch: str, main_file: int) -> None:
-        self.head, self.body, self.arch, self.main_file = head, body, arch, main_file
+        self.head = head
+        self.body = body
+        self.arch = arch
+        self.main_file = main_file
         self.registers: ChainMap[str, Reg] = ChainMap()
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
@@ -211,7 +217,8 @@ class _Body:
                         branch, operands=(Sym(name), *branch.operands[1:])
                     )
         max_threads = math.prod(int(size or 1) for size in limit.groups()) if limit else None
-        code, variables = tuple(self.instructions), tuple(self.variables)
+        code = tuple(self.instructions)
+        variables = tuple(self.variables)
         out = Kernel(
             name_and_params[1], self.arch, params, code, self.labels, variables, max_threads
         )
@@ -227,7 +234,8 @@ class _Body:
             own = [number for file, number in places if file == self.main_file]
             # Line 0 marks an instruction that belongs to no line: keep the previous line.
             if own and own[0]:
-                self.line, self.caller = own[0], own[-1] if len(own) > 1 else 0
+                self.line = own[0]
+                self.caller = own[-1] if len(own) > 1 else 0
         elif match["label"]:
             self.labels[match["label"].rstrip(": \t\n") + self.blocks[-1]] = len(self.instructions)
         elif match["open"]:
@@ -321,7 +329,8 @@ class _Body:
 
     def _operand(self, text: str, statement: str) -> Operand:
         if text.startswith("!"):
-            value, number = self._operand(text[1:].strip(), statement), len(self.instructions)
+            value = self._operand(text[1:].strip(), statement)
+            number = len(self.instructions)
             target = Reg(f"{text}@{number}", "pred")  # which an instruction before sets
             negation = Instruction(
                 number, "not.pred", (target, value), None, self.line, statement, self.caller

@@ -140,7 +140,8 @@ class Batch:
     ) -> None:
         """Record a finding. place, and other, the other place concerned: instructions or access sites."""
         callers = tuple(filter(None, (place.caller, other.caller if other else 0)))
-        line, text = other.line if other else None, self.text(place.line)
+        line = other.line if other else None
+        text = self.text(place.line)
         self.add(
             Finding(kind, place.line, text, message, block, tuple(threads), line, count, callers)
         )

@@ -25,6 +25,7 @@ def demangled(text: str) -> str:
 
 def _demangled(symbol: str) -> str:
     demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle  # NumPy needs this library, too
-    demangle.restype, demangle.argtypes = ctypes.c_char_p, [ctypes.c_char_p, *3 * [ctypes.c_void_p]]
+    demangle.restype = ctypes.c_char_p
+    demangle.argtypes = [ctypes.c_char_p, *3 * [ctypes.c_void_p]]
     full = demangle(symbol.encode(), None, None, None) if symbol.startswith("_Z") else None
     return full.decode() if full else symbol

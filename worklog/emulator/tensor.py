@@ -54,7 +54,8 @@ def places_of(matrix: str, layout: str, type_: str, lines: int, more: int) -> Pl
     """As ptxas places them on sm_90. matrix: "a", "b", "c" or "d". lines: blocks of 8 rows, or columns of B; more:
     blocks in the other direction, of 4 lanes with all the numbers that lie side by side in one.
     """
-    bits, along = BITS[type_], (matrix == "b") != (layout == "row")
+    bits = BITS[type_]
+    along = (matrix == "b") != (layout == "row")
     held = 2 if matrix in "cd" else max(1, 32 // bits)  # numbers side by side in a lane
     blocks = [(i, k) for i in range(lines) for k in range(more)]
     blocks = blocks if matrix == "b" else sorted(blocks, key=lambda block: block[1])
@@ -62,8 +63,10 @@ def places_of(matrix: str, layout: str, type_: str, lines: int, more: int) -> Pl
         min(2, lines) * more if matrix in "ab" and (bits == 16 or (bits == 8 and along)) else 0
     )
     if along:
-        own, size = held * bits // 8, 8 if bits == 64 else 4
-        places, steps = [(8 * i, 4 * own * k) for i, k in blocks], (1, 0, 0, own)
+        own = held * bits // 8
+        size = 8 if bits == 64 else 4
+        places = [(8 * i, 4 * own * k) for i, k in blocks]
+        steps = (1, 0, 0, own)
         return Places(
             tuple(places), steps, size, own // size, False, matrices, min(ALIGNED, 4 * own * more)
         )
@@ -154,7 +157,8 @@ def form(
 
 def multiply(decoder: Any, i: Instruction) -> dict[str, int]:
     """mma.sync and wmma.mma; wmma of f16 names the types of C and D only."""
-    old, how = i.parts[0] == "wmma", {*i.parts} & {"satfinite", "rn", "and", "xor", "popc"}
+    old = i.parts[0] == "wmma"
+    how = {*i.parts} & {"satfinite", "rn", "and", "xor", "popc"}
     shape, *types = [
         part
         for part in i.parts
@@ -176,7 +180,8 @@ def multiply(decoder: Any, i: Instruction) -> dict[str, int]:
         raise i.unsupported()
     sizes = sizes_of(shape)
     # In the machine code of sm_90, wmma with TF32 is two instructions.
-    step, word = 4 if old and a == "tf32" else sizes[2], "".join(how - {"popc", "rn"})
+    step = 4 if old and a == "tf32" else sizes[2]
+    word = "".join(how - {"popc", "rn"})
     given = form((a, b, c), sizes, step, word, (1, 1), (False, False), lists)
     return {"op": MULTIPLY, "target": decoder.listed(given)}
 
@@ -211,12 +216,17 @@ def turn(decoder: Any, i: Instruction) -> dict[str, int]:
 
 def matrices(decoder: Any, i: Instruction) -> dict[str, int]:
     """ldmatrix and stmatrix of 8 x 8 matrices of 16-bit elements; wmma.load and wmma.store."""
-    old, further = i.parts[0] == "wmma", {*i.parts[3:]} - SHARED
-    loads, stride = i.parts[0] == "ldmatrix" or i.parts[1] == "load", NONE
+    old = i.parts[0] == "wmma"
+    further = {*i.parts[3:]} - SHARED
+    loads = i.parts[0] == "ldmatrix" or i.parts[1] == "load"
+    stride = NONE
     held, address, *rest = i.operands if loads else (i.operands[1], i.operands[0], *i.operands[2:])
     if old:
-        (what, matrix), (layout, shape), type_ = i.parts[1:3], i.parts[5:7], i.parts[-1]
-        where, (count, copies) = fragment(i), count_of(shape, type_, matrix, True)
+        (what, matrix) = i.parts[1:3]
+        (layout, shape) = i.parts[5:7]
+        type_ = i.parts[-1]
+        where = fragment(i)
+        (count, copies) = count_of(shape, type_, matrix, True)
         further = {*i.parts[7:-1]} - SHARED - {"global"}
         known = (
             i.parts[3:5] == ("sync", "aligned")
@@ -225,7 +235,9 @@ def matrices(decoder: Any, i: Instruction) -> dict[str, int]:
         )
         stride = decoder.source(rest[0], "u32")
     else:
-        type_, copies, where = "b16", 1, Places((), (0, 0, 0, 0), 4, 4, "trans" in further, 0, 1)
+        type_ = "b16"
+        copies = 1
+        where = Places((), (0, 0, 0, 0), 4, 4, "trans" in further, 0, 1)
         count = sum({"x1": 1, "x2": 2, "x4": 4}.get(word, 0) for word in further)
         known = i.parts[1:3] == ("sync", "aligned") and "b16" in further
         further -= {"m8n8", "x1", "x2", "x4", "trans", "b16"}
@@ -256,7 +268,8 @@ def warp_group(decoder: Any, i: Instruction) -> dict[str, int]:
         raise i.unsupported()
     # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
     values = [int(x.value) for x in numbers if isinstance(x, Imm)]
-    signs, trans = values[:2] or [1, 1], [0, 0, *values[2:]][-2:]
+    signs = values[:2] or [1, 1]
+    trans = [0, 0, *values[2:]][-2:]
     first = registers(decoder, i, items(a), types[0]) if isinstance(a, Vec) else []
     lists = [registers(decoder, i, items(target), sum_type), first, [], []]
     given = form((*types[:2], sum_type), (16, n, k), k, "".join(types[2:]), signs, trans, lists)

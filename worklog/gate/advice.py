@@ -104,7 +104,8 @@ def _advice(
         fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
         yield f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"
         return
-    memory, is_open = checker.buffers.memory, kernel.rules == "any" and not kernel.warnings
+    memory = checker.buffers.memory
+    is_open = kernel.rules == "any" and not kernel.warnings
     by_shape = failed.name in (LAUNCH, EDGE_SHAPES, BENCHMARK_SHAPE, RAGGED)
     narrow = _narrower(kernel, subject, memory) if by_shape else None
     if narrow is not None:
@@ -181,7 +182,8 @@ def _narrower(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | Non
     if (widest := _widest(kernel, subject, memory)) is None:
         return None
     for axis in ("n",) if domain.square else ("k", "m", "n"):
-        stated, most = getattr(domain, axis), getattr(widest, axis)
+        stated = getattr(domain, axis)
+        most = getattr(widest, axis)
         for step in range(stated, most, stated):
             if most % step:
                 continue

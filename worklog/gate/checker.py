@@ -41,14 +41,21 @@ from worklog.runs import NeverRan, Stage, Verdict, failed, passed
 
 LAUNCH = "launch"
 SEED_BITS = 32  # so that it can be typed
-REPEATED, TIMED = "bit-equal when repeated", "timed output"
+REPEATED = "bit-equal when repeated"
+TIMED = "timed output"
 FILLING = 0x4B  # a byte whose repetition is no result
 LAUNCHES = (
     3  # of a case that is repeated: each with another sentinel, and with memory fouled in between
 )
-EVERY_LAUNCH, PLAUSIBLE, IDLE = "every timed launch", "plausible", "idle after the launch"
-WARN, FAIL = 0.95, 1.02  # of the peak; the second leaves room for a clock that is stated too low
-WAIT_US, WAIT = 50.0, 0.02  # more than after an empty kernel: microseconds, and share of the launch
+EVERY_LAUNCH = "every timed launch"
+PLAUSIBLE = "plausible"
+IDLE = "idle after the launch"
+# of the peak; the second leaves room for a clock that is stated too low
+WARN = 0.95
+FAIL = 1.02
+# more than after an empty kernel: microseconds, and share of the launch
+WAIT_US = 50.0
+WAIT = 0.02
 SIGNIFICANT_BITS = {
     "tf32": 11,
     "f16": 11,
@@ -93,7 +100,9 @@ class Checker:
 
     def __init__(self, device: Device, problem: Problem, case: Case, seed: int) -> None:
         require_sound(problem, case)
-        self.device, self.problem, self.case = device, problem, case
+        self.device = device
+        self.problem = problem
+        self.case = case
         arrays: list[tuple[str, Any]] = []
         for number, (parameter, value) in enumerate(
             zip(problem.signature, case.arguments, strict=True)
@@ -119,7 +128,8 @@ class Checker:
 
     def check(self, subject: Runnable) -> Verdict:
         """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting."""
-        self.reached, self.never_ran = None, ()
+        self.reached = None
+        self.never_ran = ()
         self.buffers.memory.largest = None  # of this subject's launches alone
         ran = until_failure(self.stages(subject))
         if ran[-1].name == LAUNCH and (shape := self.buffers.memory.launched):
@@ -203,7 +213,8 @@ class Checker:
         """What verify_result says of the outputs, and whether all of them were written. The map has the wrong elements
         of the first output that has some: all dimensions but the last are rows.
         """
-        seed, outputs = f"seed {self.case.seed}", self._rebuilt(data)
+        seed = f"seed {self.case.seed}"
+        outputs = self._rebuilt(data)
         if trespass := self.buffers.trespass():
             return failed(name, f"{seed}: {trespass}")
         try:
@@ -219,7 +230,8 @@ class Checker:
             f"{key} {value:.3g}" for key, value in plain.items() if isinstance(value, int | float)
         ]
         shown = f"; {', '.join(numbers[:3])}" if numbers else ""
-        where, elements = None, 0
+        where = None
+        elements = 0
         for like, output, written in zip(self.case.outputs, outputs, data, strict=True):
             values = values_of(like)
             elements += values.size
@@ -343,12 +355,16 @@ class LaunchProbe:
         self._bits = (
             secrets.randbits if rng is None else lambda bits: int.from_bytes(rng.bytes(bits // 8))
         )
-        self.device, self.shape, self.alpha = device, shape, alpha
+        self.device = device
+        self.shape = shape
+        self.alpha = alpha
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
         self._sizes = np.int32(shape.m), np.int32(shape.n), np.int32(shape.k)
         self.limit, *self.rms_limits = projected_limits(claimed, shape)
-        self.claimed, self.launches = claimed, 0
-        self._key, self._signs = np.uint64(0), np.uint64(0)
+        self.claimed = claimed
+        self.launches = 0
+        self._key = np.uint64(0)
+        self._signs = np.uint64(0)
         self._found, self._record = (device.upload(np.zeros(12, np.float32)) for _ in range(2))
         self._cx = device.upload(np.zeros(2 * shape.m, np.float32))  # doubles
         self._bx, self._gauges = (
@@ -362,15 +378,19 @@ class LaunchProbe:
         """Enqueue new contents for A and B, and a sentinel for C."""
         self.launches += 1
         self._key = np.uint64(self._bits(64))
-        i64, shape = np.int64, self.shape
-        in_a, in_b, in_c = i64(shape.m * shape.k), i64(shape.k * shape.n), i64(shape.m * shape.n)
+        i64 = np.int64
+        shape = self.shape
+        in_a = i64(shape.m * shape.k)
+        in_b = i64(shape.k * shape.n)
+        in_c = i64(shape.m * shape.n)
         sentinel = np.float32(-3e30 * (1 + self._bits(16) / 2**16))
         blocks = min(MOST_BLOCKS, -(-int(max(in_a, in_b, in_c)) // BLOCK))
         self._launch(self._refill, blocks, self._key, in_a, a, in_b, b, in_c, c, sentinel)
 
     def observe(self, c: Buffer) -> None:
         """Draw signs, and enqueue the projection of C on them, directly after the launch."""
-        self._signs, (m, n, _) = np.uint64(self._bits(64)), self._sizes
+        self._signs = np.uint64(self._bits(64))
+        (m, n, _) = self._sizes
         self._launch(
             self._observe,
             -(-self.shape.m // ROWS_PER_BLOCK),
@@ -435,7 +455,8 @@ def fp32_roof(operands: Iterable[str] | None, peaks: Mapping[str, float]) -> tup
     which needs at least n (n + 1) / 2 products: two numbers of 11 bits, the second one with a sign, hold 23 bits or
     more, and the product of the small ones is below FP32's rounding. A type that isn't known needs one product.
     """
-    fp32, best = peaks["fp32"], (peaks["fp32"], "FP32 lanes")
+    fp32 = peaks["fp32"]
+    best = (peaks["fp32"], "FP32 lanes")
     for type_ in SIGNIFICANT_BITS if operands is None else operands:
         parts = max(24 // SIGNIFICANT_BITS.get(type_, 24), 1)
         products = parts * (parts + 1) // 2
@@ -468,7 +489,8 @@ def check_idle(waits_us: Sequence[float], us: float) -> Stage:
     beyond what an empty kernel needs. us: of one launch. The median decides: unjoined work is there every time. An
     interrupt of the host in the wait makes it longer, and one between the launch and the wait makes it shorter.
     """
-    left, limit = float(np.median(waits_us)), WAIT_US + WAIT * us
+    left = float(np.median(waits_us))
+    limit = WAIT_US + WAIT * us
     detail = f"{left:.1f} µs after the launch the whole GPU was idle"
     if left > limit:
         detail += (

@@ -26,7 +26,9 @@ from worklog.kernel import EXAMPLE_GRID, Kernel, Loaded, Runnable
 from worklog.problem import Domain, Float32, Float64, Shape
 from worklog.runs import ErrorMap, Stage, failed, passed
 
-EDGE_SHAPES, ALIGNMENT, STATE = "exact on edge shapes", "alignment", "kept state"
+EDGE_SHAPES = "exact on edge shapes"
+ALIGNMENT = "alignment"
+STATE = "kept state"
 OLD_C = "C of NaN, beta = 0"
 KEPT_LAUNCHES = (
     4096,
@@ -39,10 +41,9 @@ Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
 ONES = (0.0, 1.0, -1.0)  # alpha and beta, all pairs
 FEW_TERMS = 8
-MOST_BLOCKS, MOST_AT_ONCE = (
-    2**16,
-    2**13,
-)  # of a grid that depends on the shape, and of one that doesn't
+# of a grid that depends on the shape, and of one that doesn't
+MOST_BLOCKS = 2**16
+MOST_AT_ONCE = 2**13
 LARGE_ALPHA = 2.0**118
 FEW_BITS = (1 + 2.0**-12, 1 - 2.0**-12, 2.0**-12, 2.0**-20)  # alpha; exact with sums of few bits
 
@@ -61,15 +62,16 @@ ANY_SIZES = (
 )
 FINE = 16  # up to this step sizes are rounded up to a multiple; beyond it they are counted in steps
 FREE_K = 70, 1, 9, 33  # of a kernel for whole tiles only, that takes any K
-STEPS, STRATUM = 10, 32  # K is drawn once from each of so many ranges of this length
+# K is drawn once from each of so many ranges of this length
+STEPS = 10
+STRATUM = 32
 LONG_K = 512, 2048
 PARTNER = 33  # M and N beside a long K are smaller
 TILES = 16, 24, 32, 48, 64, 96, 128  # sides of whole tiles
 MOST_TERMS = 2**21  # M N K of whole tiles
-ROWS, LONG = (
-    (257, 300),
-    (1100, 1200),
-)  # beyond what is small for many a library; and nine large tiles
+# beyond what is small for many a library; and nine large tiles
+ROWS = (257, 300)
+LONG = (1100, 1200)
 ACROSS = (
     49,
     97,
@@ -82,7 +84,9 @@ SQUARES = (
     260,
     320,
 )  # of a kernel for squares only: a longer K would take the emulator minutes
-LARGE, LARGE_DRAWN = 1500, 2  # sides of the problems on a GPU
+# sides of the problems on a GPU
+LARGE = 1500
+LARGE_DRAWN = 2
 RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
 VARIANTS = (
@@ -102,7 +106,8 @@ def edge_shapes(domain: Domain) -> list[Shape]:
     """
     shapes: list[Shape] = []
     if domain.m > FINE and domain.n > FINE:
-        wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
+        wide = max(2, domain.m // domain.n + 1)
+        tall = max(2, domain.n // domain.m + 1)
         mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
         for (m, n, k), free in zip(mixes, FREE_K, strict=True):
             terms = free if domain.k <= FINE else k * domain.k
@@ -123,7 +128,8 @@ def require_blocks(kernel: Kernel) -> None:
     """Raise BadSetting for more blocks than products of elements, or of one number at all shapes than run at once."""
     small = edge_shapes(kernel.domain)[-1]
     for part in kernel.at(small).passes:
-        blocks, grows = math.prod(part.blocks(small)), re.search(r"\b[MNK]\b", part.grid)
+        blocks = math.prod(part.blocks(small))
+        grows = re.search(r"\b[MNK]\b", part.grid)
         if blocks > (MOST_BLOCKS + small.m * small.n * small.k if grows else MOST_AT_ONCE):
             than = (
                 "there are products of elements" if grows else "a GPU runs at once, at every shape"
@@ -150,11 +156,9 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False
     ]
     sizes: list[tuple[int, ...]] = [(*rng.integers(1, PARTNER, 2).tolist(), k) for k in terms]
     for most in (128, 96, int(rng.choice(TILES))):  # the first are whole tiles of most sizes
-        m, n, k = (
-            most,
-            int(rng.choice(TILES)) if most < 96 else most,
-            int(rng.choice((32, 64, 128))),
-        )
+        m = most
+        n = int(rng.choice(TILES)) if most < 96 else most
+        k = int(rng.choice((32, 64, 128)))
         room = max(1, MOST_TERMS // (m * n * k))
         times = rng.permutation([int(rng.integers(1, min(3, room) + 1)), 1, 1]).tolist()
         sizes.append((m * times[0], n * times[1], k * times[2]))
@@ -178,16 +182,17 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds: each element is
     compared with the FP64 product. Raises LaunchFailed.
     """
-    domain, claimed, rng = subject.domain, subject.claimed, memory.rng
-    listed, drawn = (
-        edge_shapes(domain),
-        drawn_shapes(domain, rng, live=memory.device.source == "live"),
-    )
+    domain = subject.domain
+    claimed = subject.claimed
+    rng = memory.rng
+    listed = edge_shapes(domain)
+    drawn = drawn_shapes(domain, rng, live=memory.device.source == "live")
     cases = [
         (shape, scalars) for n, shape in enumerate(listed) for scalars in _scalars(rng, n, domain)
     ]
     for shape in drawn:
-        alpha, beta = (float(rng.choice((1.0, -1.0, 2.0))), float(rng.choice((1.0, -1.0))))
+        alpha = float(rng.choice((1.0, -1.0, 2.0)))
+        beta = float(rng.choice((1.0, -1.0)))
         cases.append((shape, (alpha if domain.alpha else 1.0, beta if domain.beta else 0.0)))
     names = exact.families(claimed)
     cases += [(listed[0], USUAL)] * (len(names) * RANGES - len(cases))
@@ -199,7 +204,8 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
         before = _old(shape, rng) * np.float32(of_a * of_b) if scalars[1] else None
         return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
 
-    launches, tried = 0, set[Shape]()
+    launches = 0
+    tried = set[Shape]()
     # Beyond its limit of terms, a family has zeros, and E1 none.
     named = zip(cycle(names), cases)
     ordinary = (problem_of("E1" if case[0].k > LONG_K[0] else name, *case) for name, case in named)
@@ -255,7 +261,9 @@ def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Ite
     for kind, operand, (with_scalars, changed) in product(exact.STRUCTURES, range(2), VARIANTS):
         shape = domain.padded(Shape(*(SPECIAL if operand == 0 else SPECIAL[::-1]), SPECIAL[0]))
         both = exact.family("E1", shape, rng, claimed, exact.HEADROOM)
-        matrix, drawn, but = both[operand], both[operand].copy(), ""
+        matrix = both[operand]
+        drawn = both[operand].copy()
+        but = ""
         exact.structured(kind, matrix, rng)
         if changed:
             places = rng.permutation(matrix.size)[: int(rng.integers(1, CHANGED + 1))]
@@ -272,7 +280,8 @@ def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Ite
         pairs += [*((alpha, 1.0) for alpha in FEW_BITS), (LARGE_ALPHA, 0.0)]
     for alpha, beta in pairs:
         if (alpha == 1 or domain.alpha) and (beta == 0 or domain.beta):
-            a, b = integers(shape.m, shape.k, 4), integers(shape.k, shape.n, 4)
+            a = integers(shape.m, shape.k, 4)
+            b = integers(shape.k, shape.n, 4)
             a[:, FEW_TERMS:] = 0
             before = integers(shape.m, shape.n, 8) if beta else None
             yield ExactProblem("small integers", a, b, alpha=alpha, beta=beta, before=before)
@@ -288,7 +297,9 @@ def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Ite
 
 
 def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> Stage:
-    m, n, k = problem.shape.m, problem.shape.n, problem.shape.k
+    m = problem.shape.m
+    n = problem.shape.n
+    k = problem.shape.k
     launch = f"at {m} x {n} x {k} with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
     for name, scale in zip("AB", problem.stretched, strict=True):
         launch += f", {name} times {scale:.0e}" if scale != 1 else ""
@@ -304,8 +315,10 @@ def check_alignment(subject: Runnable, memory: Memory) -> Stage:
     as the domain takes that: whole tiles, so that paths with vectors run. An access that is misaligned then is a note
     with the domain that it implies. Raises LaunchFailed for other errors.
     """
-    domain, needed = subject.domain, [*subject.domain.bytes_of]
-    shape, emulated = domain.padded(Shape(*WHOLE)), memory.device.source == "emulated"
+    domain = subject.domain
+    needed = [*subject.domain.bytes_of]
+    shape = domain.padded(Shape(*WHOLE))
+    emulated = memory.device.source == "emulated"
     for place, words in product(range(3), (1, 2, 4) if emulated else (4,)):
         if 4 * words % needed[place] or (
             words == 2 and needed[place] < 8
@@ -355,7 +368,9 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
     since they may wait for each other, where its grid grows with C; many tiny launches follow, in which a counter
     passes 2^8, and on a GPU 2^12; and the first one is repeated, whose blocks may have left marks. Raises LaunchFailed.
     """
-    device, listed, domain = memory.device, edge_shapes(subject.domain), subject.domain
+    device = memory.device
+    listed = edge_shapes(subject.domain)
+    domain = subject.domain
     for shape in [domain.padded(Shape(side, side, 1)) for side in SIDES if not domain.square]:
         launches, _ = subject.launches_at(shape)
         crowd = any(math.prod(grid) * part.thread_count > RESIDENT for part, _, grid, _ in launches)
@@ -369,11 +384,9 @@ def check_state(subject: Loaded, memory: Memory) -> Stage:
     )
     if (mistake := mistake_in(subject, memory, several)) is not None:
         return failed(STATE, f"in the first launch after loading, at {several.shape}: {mistake}")
-    buffers, right, count = (
-        Buffers(memory, tiny.a, tiny.b),
-        (tiny.a @ tiny.b).ravel(),
-        KEPT_LAUNCHES[0],
-    )
+    buffers = Buffers(memory, tiny.a, tiny.b)
+    right = (tiny.a @ tiny.b).ravel()
+    count = KEPT_LAUNCHES[0]
     if device.source == "emulated":
         count = KEPT_LAUNCHES[1]
     memory.lend(subject, tiny.shape)
@@ -490,7 +503,8 @@ def _cause(
 
 def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
     """Which matrices a kernel that gives this C takes as transposed, or whether it computes B A; "" for none."""
-    a, b = problem.a.astype(np.float64), problem.b.astype(np.float64)
+    a = problem.a.astype(np.float64)
+    b = problem.b.astype(np.float64)
     old = np.broadcast_to(
         np.asarray(problem.before if problem.before is not None else 0.0, np.float64), c.shape
     )

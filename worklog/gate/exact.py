@@ -38,13 +38,13 @@ EXACT_LIMIT = 2**24
 PROJECTION_BITS = 16
 SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
-MIXED, ALONE = "E2 and E3", ("E2 without zeros", "E3 without zeros")
+MIXED = "E2 and E3"
+ALONE = ("E2 without zeros", "E3 without zeros")
 LONGER = 2**11  # some element of an operand that loses bits in a shorter format
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
-FARTHEST, RANGE = (
-    40,
-    9,
-)  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
+# exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
+FARTHEST = 40
+RANGE = 9
 STRUCTURES = (
     "sparse", "the identity", "nearly the identity", "diagonal", "constant rows", "constant columns",
     "symmetric, with sums of 0",
@@ -77,7 +77,8 @@ def family(
     product. headroom: bits by which sums, and operands of a shorter format, are smaller still. MIXED has operands of 12
     bits in both, where K allows it, and no zeros; ALONE the same in A or in B.
     """
-    size_a, size_b = (shape.m, shape.k), (shape.k, shape.n)
+    size_a = (shape.m, shape.k)
+    size_b = (shape.k, shape.n)
     if name == "E1":
         # Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at K = 3 and 4.
         widest = (
@@ -90,15 +91,14 @@ def family(
         bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
         return _nonzero(rng, size_a, bits), _nonzero(rng, size_b, bits)
     if name in (MIXED, *ALONE):
-        a, b = _signs(rng, size_a, shape.k, along=1), _signs(rng, size_b, shape.k)
+        a = _signs(rng, size_a, shape.k, along=1)
+        b = _signs(rng, size_b, shape.k)
         long = rng.permutation(shape.k)[: max(1, ((EXACT_LIMIT >> headroom) - shape.k) >> 12)]
         of_a, of_b = np.split(long, [len(long) // 2 if name == MIXED else len(long)])
         if rng.integers(2) if name == MIXED else name == ALONE[1]:
             of_a, of_b = of_b, of_a
-        a[:, of_a], b[of_b] = (
-            _odd_12_bit(rng, (shape.m, len(of_a))),
-            _odd_12_bit(rng, (len(of_b), shape.n)),
-        )
+        a[:, of_a] = _odd_12_bit(rng, (shape.m, len(of_a)))
+        b[of_b] = _odd_12_bit(rng, (len(of_b), shape.n))
         return a, b
     terms = EXACT_LIMIT >> headroom + 12
     if name == "E2":
@@ -170,11 +170,14 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
         signs = [(-1) ** place.bit_count() for place in range(len(corner))]
         corner[...] = np.outer(signs, signs) * np.abs(square).max()
     else:
-        before, last = matrix.copy(), min(matrix.shape) - 1
+        before = matrix.copy()
+        last = min(matrix.shape) - 1
         matrix[...] = np.eye(rows, columns)
         if kind == "nearly the identity":
             few = rng.random(matrix.shape) < 1 / 16
-            few[: rows // 2], few[:, : columns // 2], few[-1, columns // 2] = False, False, True
+            few[: rows // 2] = False
+            few[:, : columns // 2] = False
+            few[-1, columns // 2] = True
             few &= matrix == 0
             matrix[few] = before[few]
         elif kind == "diagonal":
@@ -262,7 +265,8 @@ class Projection:
 
     def __init__(self, problem: ExactProblem, rng: np.random.Generator) -> None:
         self.problem = problem
-        self._right, self._left = _weights(rng, problem.shape.n), _weights(rng, problem.shape.m)
+        self._right = _weights(rng, problem.shape.n)
+        self._left = _weights(rng, problem.shape.m)
 
     @cached_property
     def _rows(self) -> Float64:
@@ -328,7 +332,8 @@ def error_map(
     elements are, where not all that differ.
     """
     mask = c != expected if wrong is None else wrong
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    rows = np.flatnonzero(mask.any(axis=1))
+    columns = np.flatnonzero(mask.any(axis=0))
     notes: list[str] = []
     guess = apart(
         "the search for its cause", lambda: _guess(c, expected, mask, sentinel, factors), "", notes
@@ -337,7 +342,8 @@ def error_map(
     words = whereabouts(rows, c.shape[0], "row"), whereabouts(columns, c.shape[1], "column")
     # Tiles have sides of powers of two that cut C into at most MOST_TILES per side; those at the edges can be smaller.
     height, width = (1 << max(0, int(np.ceil(np.log2(size / MOST_TILES)))) for size in mask.shape)
-    tops, lefts = np.arange(0, mask.shape[0], height), np.arange(0, mask.shape[1], width)
+    tops = np.arange(0, mask.shape[0], height)
+    lefts = np.arange(0, mask.shape[1], width)
     counts = np.add.reduceat(np.add.reduceat(mask.astype(np.int64), tops, axis=0), lefts, axis=1)
     sizes = np.outer(
         np.minimum(height, mask.shape[0] - tops), np.minimum(width, mask.shape[1] - lefts)
@@ -362,13 +368,15 @@ def _guess(
     is_one_element = factors is not None and mask.sum() == 1  # of a product, which is no row
     if guess not in ("", UNWRITTEN) or is_one_element:
         return guess
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    rows = np.flatnonzero(mask.any(axis=1))
+    columns = np.flatnonzero(mask.any(axis=0))
     return f"{guess} {_place_guess(rows, columns, mask.shape)}".strip()
 
 
 def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any]) -> str:
     """What the wrong values suggest, or ""."""
-    got, right = c[mask], expected[mask]
+    got = c[mask]
+    right = expected[mask]
     if (got == sentinel).all():
         return NEVER_WRITTEN if mask.all() else UNWRITTEN
     if not np.isfinite(got).all():
@@ -387,11 +395,13 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
     """
     where = np.argwhere(mask)
     sample = where[:: max(1, len(where) // SAMPLES)][:SAMPLES]
-    rows, columns = sample[:, 0], sample[:, 1]
+    rows = sample[:, 0]
+    columns = sample[:, 1]
     terms = a[rows].astype(np.float64) * b[:, columns].T.astype(np.float64)  # (samples, K)
     error = (c[rows, columns].astype(np.float64) - expected[rows, columns])[:, None]
     # A sum from some term to the end, or from the start to some term: what a loop that is too short leaves out.
-    tails, heads = np.cumsum(terms[:, ::-1], axis=1)[:, ::-1], np.cumsum(terms, axis=1)
+    tails = np.cumsum(terms[:, ::-1], axis=1)[:, ::-1]
+    heads = np.cumsum(terms, axis=1)
     candidates = (
         (-tails, "The terms from k = {k} to the end are missing"),
         (-terms, "The term k = {k} is missing"),

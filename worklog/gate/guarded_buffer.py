@@ -47,12 +47,10 @@ class Guarded:
         nbytes: int | None = None,
         shift: int = 0,
     ) -> None:
-        self.device, self.whole, self.held, self.start = (
-            device,
-            whole,
-            np.float32(held),
-            GUARD + shift,
-        )
+        self.device = device
+        self.whole = whole
+        self.held = np.float32(held)
+        self.start = GUARD + shift
         self.nbytes = 4 * (whole.size - 2 * GUARD) if nbytes is None else nbytes
         self.inner = device.view(whole, self.start, max(1, -(-self.nbytes // 4)))
         self._loaded: Float32 | None = None
@@ -94,10 +92,8 @@ class Guarded:
             (0, self.start, 0),
             (start, self.whole.size - start, end - 4 * start),
         ):
-            now, right = (
-                self.device.download(self.device.view(self.whole, at, size)),
-                np.full(size, self.held),
-            )
+            now = self.device.download(self.device.view(self.whole, at, size))
+            right = np.full(size, self.held)
             if not np.array_equal(now.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
                 return False
         return True
@@ -112,7 +108,8 @@ class Memory:
     """
 
     def __init__(self, device: Device, rng: np.random.Generator) -> None:
-        self.device, self.rng = device, rng
+        self.device = device
+        self.rng = rng
         live = device.source == "live"
         self._foul = (
             device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul"))
@@ -187,7 +184,9 @@ class GuardedBuffers:
         given: Sequence[tuple[str, Float32 | int]],
         shifts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self.memory, self.arrays, self.sentinel = memory, list[Guarded](), np.float32(0)
+        self.memory = memory
+        self.arrays = list[Guarded]()
+        self.sentinel = np.float32(0)
         for name, host in given:
             nbytes = host if isinstance(host, int) else host.nbytes
             self.arrays.append(Guarded.of_size(memory.device, nbytes, shifts.get(name, 0)))

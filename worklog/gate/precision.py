@@ -48,12 +48,15 @@ PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly norma
 RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
 ROUNDING_OF_CLASS = {"tf32": 6.3e3, "fp16": 6.3e3, "bf16": 5e4}
 # The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
-SHRINKING, GROWING = 0.92, 0.35
+SHRINKING = 0.92
+GROWING = 0.35
 FEWEST_FOR_A_FACTOR = 256, 8  # elements, and terms of each: of fewer, chance explains too much
 TINY = float(np.finfo(np.float32).tiny)
 
-ARTICLE_RULE, ARTICLE_LIMIT = "the article's rule", 1e-2
-SCALARS, SCALARS_SHAPE = "alpha, beta and C of 24 bits", Shape(33, 47, 40)
+ARTICLE_RULE = "the article's rule"
+ARTICLE_LIMIT = 1e-2
+SCALARS = "alpha, beta and C of 24 bits"
+SCALARS_SHAPE = Shape(33, 47, 40)
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot keep products to 24 bits
 ROWS = 256  # at most, whose products are compared
@@ -61,20 +64,19 @@ FAR = (
     2.0**14
 )  # of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level
 SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
-HARD_DATA, SHAPE = "hard data", Shape(66, 70, 64)
+HARD_DATA = "hard data"
+SHAPE = Shape(66, 70, 64)
 # Exponents of the rows' powers of two and of the columns', or the reverse, so that C is finite.
-FAR_SCALES, NEAR_SCALES = 60, 40
+FAR_SCALES = 60
+NEAR_SCALES = 40
 LONG = 1024, 16384  # K at least and at most: as much as the checked problem's work allows
 BY_NORMS = 2.0**-20  # of the largest product times K
-MIXED, SUBNORMAL, SPECIAL = (
-    "numbers of very different size in a row",
-    "subnormal numbers",
-    "infinities and NaN",
-)
-ALONE, FEWEST = (
-    "single products, whose operands lost low bits",
-    6,
-)  # terms: FP32 made of short numbers rounds more
+MIXED = "numbers of very different size in a row"
+SUBNORMAL = "subnormal numbers"
+SPECIAL = "infinities and NaN"
+# terms: FP32 made of short numbers rounds more
+ALONE = "single products, whose operands lost low bits"
+FEWEST = 6
 NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or one scale for several of them)"
 
 
@@ -127,7 +129,8 @@ class PrecisionReference:
     """
 
     def __init__(self, a: Float32, b: Float32, rng: np.random.Generator) -> None:
-        (m, self.k), n = a.shape, b.shape[1]
+        (m, self.k) = a.shape
+        n = b.shape[1]
         self.rows: Indices = np.unique(
             np.concatenate([[0, m - 1], rng.permutation(m)[:SAMPLED_ROWS]])
         ).astype(np.intp)
@@ -162,10 +165,8 @@ class PrecisionReference:
             return "wrong", failed(name, result.trespass)
         rms, largest = self.errors(result.c)
         reached = classify(rms, largest, self.k)
-        right, error = (
-            self.reference / self.gauge,
-            (result.c[self.rows] - self.reference) / self.gauge,
-        )
+        right = self.reference / self.gauge
+        error = (result.c[self.rows] - self.reference) / self.gauge
         enough = right.size >= FEWEST_FOR_A_FACTOR[0] and self.k >= FEWEST_FOR_A_FACTOR[1]
         if (
             reached != "fp32"
@@ -228,7 +229,9 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     note; a trespass fails, and an error that no short product has. Up to ROWS rows are compared, drawn anew each time:
     a kernel that shortens a share s of the rows is missed with a probability of (1 - s)^ROWS. Raises LaunchFailed.
     """
-    m, n, k = buffers.shape.m, buffers.shape.n, buffers.shape.k
+    m = buffers.shape.m
+    n = buffers.shape.n
+    k = buffers.shape.k
     a, factors = (
         (2 * rng.integers(1024, 2048, size, np.int16) + 1).astype(np.float32)
         for size in ((m, k), (1, n))
@@ -243,7 +246,8 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
     compared = np.sort(rng.choice(m, min(m, ROWS), replace=False))
     off = np.abs(result.c[compared] - a[compared][:, rows] * factors)
     wrong = int((off != 0).sum())
-    where, checked = f"at {buffers.shape}, in {len(compared)} of {m} rows", len(compared) * n
+    where = f"at {buffers.shape}, in {len(compared)} of {m} rows"
+    checked = len(compared) * n
     if far := int((~(off <= FAR)).sum()):
         return failed(
             NAME, f"family E4, with zeros in B: {far} of {checked} are wrong {where}", far
@@ -267,7 +271,9 @@ def full_mantissa(rng: np.random.Generator) -> float:
 
 def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     """alpha, beta and the old C with full mantissas, A and B with short ones, at a small shape. Raises LaunchFailed."""
-    domain, claimed, rng = subject.domain, subject.claimed, memory.rng
+    domain = subject.domain
+    claimed = subject.claimed
+    rng = memory.rng
     shape = domain.padded(SCALARS_SHAPE)
     a, b = family("E1", shape, rng, claimed)
     product, gauge = sampled_reference(a, b, np.arange(shape.m))
@@ -282,7 +288,8 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
             return failed(SCALARS, f"{where}: {result.trespass}")
         unit = UNIT_ROUNDOFF * np.maximum(np.hypot(alpha * gauge, beta * old), TINY)
         error = np.abs(result.c - (alpha * product + beta * old)) / unit
-        rms, largest = float(np.sqrt(np.mean(np.square(error)))), float(error.max())
+        rms = float(np.sqrt(np.mean(np.square(error))))
+        largest = float(error.max())
         reached = classify(rms, largest, shape.k) if np.isfinite(result.c).all() else "wrong"
         if RANK[reached] > RANK[claimed]:
             limit = f"up to {rms_limit(shape.k):.3g} is fp32"
@@ -353,7 +360,8 @@ def _check_scaled_rows(
     far_a, far_b = memory.rng.permutation((FAR_SCALES, NEAR_SCALES)).tolist()
     a = (a * np.exp2(memory.rng.integers(-far_a, far_a + 1, (shape.m, 1)))).astype(np.float32)
     b = (b * np.exp2(memory.rng.integers(-far_b, far_b + 1, (1, shape.n)))).astype(np.float32)
-    result, right = Buffers(memory, a, b).run(subject), a.astype(np.float64) @ b
+    result = Buffers(memory, a, b).run(subject)
+    right = a.astype(np.float64) @ b
     off = result.c != right
     if not result.trespass and not off.any():
         return None, False
@@ -391,13 +399,19 @@ def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
             )  # finite after all rounding
             lines[26] *= np.float32(2.0**-60)
             lines[27] *= np.float32(2.0**-100)
-        rows, columns = a[first:], b[:, first:]
-        rows[18, 0], columns[0, 18:22] = 2.0**40, 0
-        columns[1, 23], rows[18:22, 1] = 2.0**40, 0
+        rows = a[first:]
+        columns = b[:, first:]
+        rows[18, 0] = 2.0**40
+        columns[0, 18:22] = 0
+        columns[1, 23] = 2.0**40
+        rows[18:22, 1] = 0
         scales = np.exp2(rng.integers(-20, 21, shape.k)).astype(np.float32)
         rows[22] *= scales  # large times small: all products are alike
         columns[:, 22] /= scales
-        rows[28, -1], rows[29, 3], columns[3, 30], columns[-1, 31] = -np.inf, np.nan, 0, np.inf
+        rows[28, -1] = -np.inf
+        rows[29, 3] = np.nan
+        columns[3, 30] = 0
+        columns[-1, 31] = np.inf
     return a[rng.permutation(shape.m)], b[:, rng.permutation(shape.n)]
 
 

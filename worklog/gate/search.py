@@ -34,45 +34,57 @@ from worklog.problem import Shape
 from worklog.runs import ErrorMap, NeverRan, Stage, failed, passed
 
 RARE_PATHS = "rare paths"
-SIZES, SCALARS, MATRICES = ("M", "N", "K"), ("alpha", "beta"), ("A", "B", "C")
-BLOCKS, THREADS = ("%ctaid.x", "%ctaid.y"), ("%tid.x", "%tid.y")
+SIZES = ("M", "N", "K")
+SCALARS = ("alpha", "beta")
+MATRICES = ("A", "B", "C")
+BLOCKS = ("%ctaid.x", "%ctaid.y")
+THREADS = ("%tid.x", "%tid.y")
 PLACES = {name: FIRST_ADDRESS + SPACING * place for place, name in enumerate(MATRICES)}
 NAMES = (*SIZES, *SCALARS, *MATRICES, *BLOCKS, *THREADS, UNKNOWN_FLOAT)  # of what is drawn
-DRAWN, GENERATIONS = 1024, 16
+DRAWN = 1024
+GENERATIONS = 16
 FEW = (
     128  # shapes of them, where the kernel chooses what it launches by the shape, which takes long
 )
-LARGEST, MOST_STEPS = (
-    16384,
-    64,
-)  # of a size that isn't near a number of the code; or so many steps of the domain
-USUAL, SPECIAL = (2.0, -1.0, 0.5, -2.0, 3.0), (0.0, 1.0, -1.0)  # scalars
-VARIED, SMALLER, EQUAL = (
-    0.2,
-    0.1,
-    0.1,
-)  # parts of the values of a row, of its sizes, and of all rows
+# of a size that isn't near a number of the code; or so many steps of the domain
+LARGEST = 16384
+MOST_STEPS = 64
+# scalars
+USUAL = (2.0, -1.0, 0.5, -2.0, 3.0)
+SPECIAL = (0.0, 1.0, -1.0)
+# parts of the values of a row, of its sizes, and of all rows
+VARIED = 0.2
+SMALLER = 0.1
+EQUAL = 0.1
 ELSEWHERE = 0.02  # part of the drawn addresses: where no launch has a matrix
 MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
 # Instructions of warps for one unit of work, before a launch counted them; work of a launch that tells it.
-PER_WORK, LONG = 0.2, 2**24
+PER_WORK = 0.2
+LONG = 2**24
 BUDGETED = 2**21  # work up to which a launch takes no more instructions than the budget allows
 TRIES = 6  # of one choice
-NEW, LINES = (
-    8,
-    10**5,
-)  # what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
+# what a choice counts that no launch had, and one that leads to new lines; 1: one that had no
+NEW = 8
+LINES = 10**5
 # right result which shows a mistake
-PER_THREAD, LEAST = 24, 32  # work; M and N of a tile
+# work; M and N of a tile
+PER_THREAD = 24
+LEAST = 32
 WIDE = 9  # largest exponent of B's elements, where a choice depends on loaded values
 FAR = 60  # largest exponent of C, where a scalar is very small
-DENSE, NUMBERED = 2048, 300  # steps of the domain, and blocks, to find the words of a condition
+# steps of the domain, and blocks, to find the words of a condition
+DENSE = 2048
+NUMBERED = 300
 # The effort of a search, in instructions of warps: some ten million take a second. The others are what Python takes for
 # a generation, a shape for which a kernel is chosen, a launch, and a choice in a row, as so many instructions.
-EFFORT, QUICK_EFFORT = 4e7, 2e6
-GENERATION, CHOSEN, LAUNCHED, WEIGHED = 5e4, 4e3, 3e4, 0.25
+EFFORT = 4e7
+QUICK_EFFORT = 2e6
+GENERATION = 5e4
+CHOSEN = 4e3
+LAUNCHED = 3e4
+WEIGHED = 0.25
 Rows = dict[str, Values]
 
 
@@ -84,13 +96,11 @@ class Search:
     def __init__(
         self, subject: Any, key: str, coverage: Coverage, rng: np.random.Generator
     ) -> None:
-        self.subject, self.key, self.coverage, self.domain, self.rng = (
-            subject,
-            key,
-            coverage,
-            subject.domain,
-            rng,
-        )
+        self.subject = subject
+        self.key = key
+        self.coverage = coverage
+        self.domain = subject.domain
+        self.rng = rng
         self.threads = (*coverage.block, 1)[:2]
         self.tile = [max(LEAST, subject.kernel.template.get(name, 0)) for name in ("BM", "BN")]
         self.steps = {name: getattr(self.domain, name.lower()) for name in SIZES}
@@ -99,17 +109,22 @@ class Search:
         self.hands_over = any(
             i.row.fence or i.row.memory == "atom" for i in coverage.kernel.instructions
         )
-        self.places, count = coverage.judge.places, coverage.judge.notes
+        self.places = coverage.judge.places
+        count = coverage.judge.notes
         of = coverage.kernel.file
         self.file = "" if of == subject.kernel.file else of
-        self.rows, self.work, self.notes = Rows(), np.zeros(0), np.zeros((count, 0), bool)
+        self.rows = Rows()
+        self.work = np.zeros(0)
+        self.notes = np.zeros((count, 0), bool)
         self.best = np.full(
             (2, count), -1
         )  # by note, its cheapest row, and the cheapest of the last draws
         self.signs = [set[int]() for _ in coverage.judge.equal]  # of the gaps that were met
         lacking = [choice for choice in self.places if coverage.lacks(choice)]
         self.worth = {choice: LINES if coverage.behind(choice) else NEW for choice in lacking}
-        self.tried, self.hoped, self.by_data = Counter[Choice](), list[Choice](), False
+        self.tried = Counter[Choice]()
+        self.hoped = list[Choice]()
+        self.by_data = False
         self.effort = 0.0
 
     def judged(self, rows: Mapping[str, Values]) -> tuple[Values, Values]:
@@ -156,7 +171,9 @@ class Search:
                 self._add(self._solved(rows, unmet))
 
     def _drawn(self) -> Rows:
-        rng, domain, rows = self.rng, self.domain, Rows()
+        rng = self.rng
+        domain = self.domain
+        rows = Rows()
         numbers = np.array([1, *(number for number in self.coverage.constants if number < 2**30)])
         near = iter(rng.choice(numbers, (len(NAMES), DRAWN)))
         for name, step in self.steps.items():
@@ -221,7 +238,8 @@ class Search:
         with that value everywhere as it does here.
         """
         steps = {**self.steps, **dict.fromkeys((*BLOCKS, *THREADS), 1)}
-        which, of = self.rng.choice(unmet, DRAWN), self.rng.integers(0, len(steps), DRAWN)
+        which = self.rng.choice(unmet, DRAWN)
+        of = self.rng.integers(0, len(steps), DRAWN)
         chosen = {name: step * (of == place) for place, (name, step) in enumerate(steps.items())}
         moved = self._fitted(rows | {name: rows[name] + step for name, step in chosen.items()})
         gap, further = (
@@ -268,11 +286,9 @@ class Search:
         work[
             (blocks > MOST_BLOCKS) | (np.maximum(np.maximum(m * k, k * n), m * n) > MOST_ELEMENTS)
         ] = np.inf
-        (notes, gaps), start, order = (
-            self.judged(rows),
-            len(self.work),
-            np.argsort(work, kind="stable"),
-        )
+        (notes, gaps) = self.judged(rows)
+        start = len(self.work)
+        order = np.argsort(work, kind="stable")
         for place, of in enumerate(gaps):
             self.signs[place] |= {*np.sign(of).tolist()}
         self.notes, self.work = (
@@ -336,9 +352,12 @@ class Search:
         if not len(self.work):
             return math.inf, 0
         self.effort += WEIGHED * len(self.work) * len(self.places)
-        cheap, gain, tells = self.work < LONG, np.zeros(len(self.work)), self.tells(self.rows)
+        cheap = self.work < LONG
+        gain = np.zeros(len(self.work))
+        tells = self.tells(self.rows)
         for choice, place in self.places.items():
-            new, lacking = self.coverage.lacks(choice), self.coverage.lacking(choice)
+            new = self.coverage.lacks(choice)
+            lacking = self.coverage.lacking(choice)
             if any(lacking) and self.tried[choice] < (TRIES if new else 2 * TRIES):
                 worth = new * self.worth.get(choice, 0) * (cheap | (self.tried[choice] == 0))
                 shown = tells[lacking].sum(axis=0)
@@ -363,9 +382,11 @@ class Search:
         If a choice that no launch had depends on loaded values, since it was tried in vain, then B has powers of two in
         place of these ones.
         """
-        of, rng = {name: values[row] for name, values in self.rows.items()}, self.rng
+        of = {name: values[row] for name, values in self.rows.items()}
+        rng = self.rng
         made = [choice for choice, place in self.places.items() if self.notes[place, row]]
-        lacking, tells = [choice for choice in made if self.coverage.lacks(choice)], self.tells(of)
+        lacking = [choice for choice in made if self.coverage.lacks(choice)]
+        tells = self.tells(of)
         self.by_data |= any(not self.coverage.lacks(choice) for choice in self.hoped)
         self.hoped = [choice for choice in lacking if self.tried[choice]]
         wide = claimed in precision.CLASSES and bool(self.hoped or (lacking and self.by_data))
@@ -375,11 +396,9 @@ class Search:
             if c in lacking or self.tried[c] or tells[self.coverage.lacking(c)].any()
         )
         self.tried.update([*again])
-        shape, alpha, beta = (
-            Shape(*(int(of[name]) for name in SIZES)),
-            float(of["alpha"]),
-            float(of["beta"]),
-        )
+        shape = Shape(*(int(of[name]) for name in SIZES))
+        alpha = float(of["alpha"])
+        beta = float(of["beta"])
         family = "E1" if exact.families(claimed) == ("E1",) else exact.MIXED
         a, b = exact.family(family, shape, rng, claimed, exact.HEADROOM)
         old = (2 * rng.integers(-(2**15), 2**15, (shape.m, shape.n))).astype(np.float32)
@@ -438,13 +457,13 @@ def check_rare_paths(
     """Search launches for what has not run on the emulator, and check their results as those on edge shapes. Returns
     also what did not run. subject: a worklog.kernel.device.Loaded. quick: search less. Raises LaunchFailed.
     """
-    device, launches, per_work = memory.device, 0, PER_WORK
+    device = memory.device
+    launches = 0
+    per_work = PER_WORK
     assert isinstance(device, EmulatedDevice)
-    budget, limit, effort = (
-        device.budget,
-        device.most_instructions,
-        QUICK_EFFORT if quick else EFFORT,
-    )
+    budget = device.budget
+    limit = device.most_instructions
+    effort = QUICK_EFFORT if quick else EFFORT
 
     def tried(problem: ExactProblem, most: float) -> ErrorMap | str | None:
         device.most_instructions = min(limit, device.instructions + most)
@@ -452,7 +471,8 @@ def check_rare_paths(
         try:
             return mistake_in(subject, memory, problem, shifts)
         finally:
-            device.most_instructions, device.budget = limit, budget
+            device.most_instructions = limit
+            device.budget = budget
 
     own = [(key, of) for (key, _), of in device.coverage.items() if key in subject.programs]
     searches = [Search(subject, key, coverage, memory.rng) for key, coverage in own]
@@ -522,17 +542,20 @@ def _never_ran(searches: list[Search], most: float) -> tuple[NeverRan, ...]:
     shape chooses, only lines that none of them ran, since most choices of one are those of another, and that launches
     are known to run: each is made for its shapes, and has code for others.
     """
-    ran, when = set[tuple[str, int]](), dict[tuple[str, int], str]()
+    ran = set[tuple[str, int]]()
+    when = dict[tuple[str, int], str]()
     most += sum(search.effort for search in searches)
     for search in searches:
         ran |= {(search.file, line) for line in search.coverage.lines}
     for search in searches:
-        coverage, alone = search.coverage, search.subject.kernel.choose is None
+        coverage = search.coverage
+        alone = search.subject.kernel.choose is None
         # A branch or a selection comes first: its words are those of the whole condition on its line.
         for choice, place in sorted(
             search.places.items(), key=lambda known: known[0][0] not in coverage.deciding
         ):
-            i, rows = coverage.kernel.instructions[choice[0]], np.flatnonzero(search.notes[place])
+            i = coverage.kernel.instructions[choice[0]]
+            rows = np.flatnonzero(search.notes[place])
             # A limit or a joined condition that was tried in vain is behind one that depends on loaded values. Where
             # blocks hand over data, those of most rows are too many.
             sure = choice[0] in coverage.deciding or not (search.tried[choice] or search.hands_over)

@@ -44,7 +44,10 @@ POWERS = (-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)  # alpha
 MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
 RAGGED = "just below the benchmark shape"
 MOST_CUT = 16  # pairs of rows, columns or terms
-MOST, LEAST, MOST_FLOPS = 20, 3, 4e12  # repeated launches, and operations of all of them on a GPU
+# repeated launches, and operations of all of them on a GPU
+MOST = 20
+LEAST = 3
+MOST_FLOPS = 4e12
 BLOCK = 256
 OUTSIDE_KINDS = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
@@ -75,7 +78,10 @@ class SgemmChecker(Checker):
     buffers: Buffers
 
     def __init__(self, device: Device, shape: Shape, seed: int, *, quick: bool = False) -> None:
-        self.device, self.shape, self.seed, self.quick = device, shape, seed, quick
+        self.device = device
+        self.shape = shape
+        self.seed = seed
+        self.quick = quick
         self._small = SmallShapes()
         self._rng = self._drawn(0)
         self.a, self.b = random_inputs(shape, self._rng)
@@ -96,12 +102,10 @@ class SgemmChecker(Checker):
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
         """From small shapes to the benchmark's, then precision and hard data."""
-        buffers, memory, domain, claimed = (
-            self.buffers,
-            self.buffers.memory,
-            subject.domain,
-            subject.claimed,
-        )
+        buffers = self.buffers
+        memory = self.buffers.memory
+        domain = subject.domain
+        claimed = subject.claimed
         self._rng = memory.rng = self._drawn(
             1
         )  # the same problems for each kernel, whatever was checked before
@@ -116,7 +120,8 @@ class SgemmChecker(Checker):
         projections = self._exact_problems(claimed, domain)
         yield check_benchmark_shape(subject, buffers, projections)
         yield check_repeated(subject, buffers, projections[0].problem, self._differ)
-        whole, short = claimed in precision.CLASSES, False
+        whole = claimed in precision.CLASSES
+        short = False
         if whole:
             products = precision.check_products(subject, buffers, self._rng)
             short = bool(products.note)
@@ -144,7 +149,8 @@ class SgemmChecker(Checker):
 
         part: of the seed, so that the other stages draw the same whether this one runs or not.
         """
-        memory, small = self.buffers.memory, self._small
+        memory = self.buffers.memory
+        small = self._small
         if check.__name__ in small.stages:
             stage = small.stages[check.__name__]
             if small.largest is not None:
@@ -153,7 +159,8 @@ class SgemmChecker(Checker):
         memory.rng = self._drawn(part)
         stage = check(subject, memory)
         memory.rng = self._rng
-        small.at, small.largest = self.shape, memory.largest
+        small.at = self.shape
+        small.largest = memory.largest
         small.stages[check.__name__] = stage
         return stage
 
@@ -302,7 +309,8 @@ def check_ragged(
     """One launch at each ragged shape, in the first elements of the buffers, whose inputs are lost. probe: for an
     alpha and a shape, new. Raises LaunchFailed.
     """
-    memory, domain = buffers.memory, subject.domain
+    memory = buffers.memory
+    domain = subject.domain
     shapes = ragged_shapes(buffers.shape, domain, memory.rng)
     for number, shape in enumerate(shapes):
         alpha = full_mantissa(memory.rng) if domain.alpha and number != 1 else 1.0
@@ -379,8 +387,10 @@ def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
             built.append(emulated.build(part.program))
         else:
             built.append((compile_cuda(part.program, gpu.arch), f"live · {gpu.name}"))
-        compiled, program = built[-1][0], built[-1][0].program
-        name, ptx = f"{program.name}: {program.entry}", compiled.ptx
+        compiled = built[-1][0]
+        program = built[-1][0].program
+        name = f"{program.name}: {program.entry}"
+        ptx = compiled.ptx
         entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", ptx, re.DOTALL)
         if compiled.takes_dynamic_shared and not program.shared:
             takes = "dynamic shared memory (extern __shared__): give its bytes per block with --shared BYTES"

@@ -24,14 +24,16 @@ def condition(
     truth: Truth, row: Mapping[str, Any], tried: Mapping[str, Values], rng: np.random.Generator
 ) -> str:
     """The condition on the variables in `tried`, by their values there, that is true of a row; "" if none matters."""
-    words, holds = dict[str, str](), dict[str, tuple[Values, Values]]()
+    words = dict[str, str]()
+    holds = dict[str, tuple[Values, Values]]()
     for name, some in tried.items():
         values = np.unique(np.append(some, row[name]))
         where = truth(
             {other: values if other == name else np.full(len(values), row[other]) for other in row}
         )
         if not where.all():
-            spoken, holds[name] = SPOKEN.get(name, name), (values, values[where])
+            spoken = SPOKEN.get(name, name)
+            holds[name] = (values, values[where])
             if (
                 name in "ABC"
             ):  # in words only if its place in 256 bytes decides; three turns show a period
@@ -44,7 +46,8 @@ def condition(
                 )
             words[spoken] = _described(spoken, values, where) if where.any() else ""
     drawn = {name: np.full(CHECKED, value) for name, value in row.items()}
-    expected, others = np.full(CHECKED, True), [name for name in tried if name not in holds]
+    expected = np.full(CHECKED, True)
+    others = [name for name in tried if name not in holds]
     for name in others:  # what makes no difference in this row may make one in others
         drawn[name] = rng.choice(tried[name], CHECKED)
     for name, (values, chosen) in holds.items():
@@ -65,7 +68,8 @@ def condition(
 
 def _described(name: str, values: Values, where: Values) -> str:
     """Of which of these values of one variable, which rise, it is true; "" if that has no simple words."""
-    chosen, others = values[where], values[~where]
+    chosen = values[where]
+    others = values[~where]
     floating = np.issubdtype(values.dtype, np.floating)
     first, last, other = (
         f"{x:.9g}" if floating else str(x) for x in (chosen[0], chosen[-1], others[0])
@@ -80,13 +84,15 @@ def _described(name: str, values: Values, where: Values) -> str:
         return f"{name} < {other}"
     if where[(values >= chosen[0]) & (values <= chosen[-1])].all():
         return f"{first} <= {name} <= {last}"
-    unit, start = values[1] - values[0], int(np.argmax(where))
+    unit = values[1] - values[0]
+    start = int(np.argmax(where))
     regular = where[start : int((values == values[0] + unit * np.arange(len(values))).sum())]
     for period in range(2, min(LONGEST, len(regular) // 2) + 1):
         if np.array_equal(regular[period:], regular[:-period]):
             if start >= period:
                 return ""
-            rest, modulus = np.flatnonzero(~regular[:period]), period * unit
+            rest = np.flatnonzero(~regular[:period])
+            modulus = period * unit
             if len(rest) == period - 1:
                 return f"{name} % {modulus} == {chosen[0] % modulus}"
             return (

@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from worklog.runs import Gpu, Work
 
 SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
-STEP_MHZ, SETTLES_S = 15, 0.5  # between two supported clocks; time for a new clock to show
+# between two supported clocks; time for a new clock to show
+STEP_MHZ = 15
+SETTLES_S = 0.5
 APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
 WATCHED = "they are watched instead"
 LOOK_S = 0.5
-SM, MEMORY, PERSISTENCE = (
-    "SM clock",
-    "memory clock",
-    "persistence mode",
-)  # what is changed, and given back
+# what is changed, and given back
+SM = "SM clock"
+MEMORY = "memory clock"
+PERSISTENCE = "persistence mode"
 # Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
 TENSOR = {
     (7, 0): {"fp16": 512},
@@ -85,7 +86,9 @@ class Clocks(ExitStack):
         """
         if requested in (self.asked, self.held[0]):
             return self.held
-        self.asked, self.held = "", ("", [])  # what follows may fail
+        # what follows may fail
+        self.asked = ""
+        self.held = ("", [])
         self.close()
         name, _, mhz = requested.partition(":")
         held: Held = requested, []
@@ -99,7 +102,8 @@ class Clocks(ExitStack):
 
             with suppress(pynvml.NVMLError), nvml_handle() as handle:
                 held = requested, _held_by_another(pynvml, handle)
-        self.asked, self.held = requested, held
+        self.asked = requested
+        self.held = held
         return held
 
 
@@ -299,7 +303,9 @@ class Peaks(dict[str, float]):
         lanes |= TENSOR.get(card.compute_capability, {})
         rate = 2 * card.multiprocessors * sm_mhz / 1e6
         super().__init__({name: lanes[name] * rate for name in DATAPATHS if name in lanes})
-        self.card, self.sm_mhz, self.gbs = card, sm_mhz, card.memory_peak_gbs
+        self.card = card
+        self.sm_mhz = sm_mhz
+        self.gbs = card.memory_peak_gbs
 
     def of(self, datapath: str) -> float:
         """TFLOP/s of a datapath. Raises BadSetting where the GPU has none of that name, or its rate isn't known."""
@@ -311,7 +317,8 @@ class Peaks(dict[str, float]):
         """What can't be done in `us` microseconds: a rate above each peak, if those of tensor cores are known, and
         bytes beyond what L2 may hold, read or not yet written back, above the memory's peak.
         """
-        name, beyond_peak = max(self, key=self.__getitem__), list[tuple[str, str]]()
+        name = max(self, key=self.__getitem__)
+        beyond_peak = list[tuple[str, str]]()
         if (
             self.card.compute_capability in TENSOR
             and (rate := (work.flops or 0) / us / 1e6) > self[name]

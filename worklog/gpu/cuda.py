@@ -61,7 +61,8 @@ class CudaKernel:
             path.write_bytes(out.cubin)
             self.function = function = cupy.RawModule(path=str(path)).get_function(out.symbol)
         # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
-        self.cooperative, self.shared = program.cooperative, program.shared
+        self.cooperative = program.cooperative
+        self.shared = program.shared
         self.launch = (
             partial(function.kernel, enable_cooperative_groups=True)
             if program.cooperative
@@ -159,7 +160,8 @@ class CudaDevice:
         """Whether all work of this process ends within some seconds. CUDA knows no time-out, so a thread waits, and
         stays behind if the work never ends. Raises LaunchFailed.
         """
-        number, failed = cupy.cuda.runtime.getDevice(), list[LaunchFailed]()
+        number = cupy.cuda.runtime.getDevice()
+        failed = list[LaunchFailed]()
 
         def wait() -> None:
             try:
@@ -203,7 +205,9 @@ class CudaLoan:
     """A CudaDevice's memory and stream for host functions. arrays: "cupy", "torch" or "pointers"."""
 
     def __init__(self, device: CudaDevice, arrays: str) -> None:
-        self.device, self.arrays, self.handle = device, arrays, int(device.stream.ptr)
+        self.device = device
+        self.arrays = arrays
+        self.handle = int(device.stream.ptr)
         self._external: Any = None
         if arrays == "torch":
             import_module("torch")
@@ -265,7 +269,8 @@ class Cublas(Runnable):
     workspace: Any
 
     def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
-        self.name, self.claimed = "cuBLAS" if math == "fp32" else "cuBLAS TF32", math
+        self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
+        self.claimed = math
         with device.errors("creating a cuBLAS handle, which needs free GPU memory"):
             self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
@@ -294,7 +299,8 @@ class Cublas(Runnable):
         operands have no memory of their own; UNKNOWN_KERNELS if the launch can't be captured.
         """
         if shape not in self._kernels:
-            own, count = self.workspace, ctypes.c_size_t()
+            own = self.workspace
+            count = ctypes.c_size_t()
             try:
                 graph = captured(
                     self.stream, [partial(self.enqueue, shape, 1.0, own, own, 0.0, own)]
@@ -326,7 +332,10 @@ class Cublas(Runnable):
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
         if self.device.stream is not self.stream:
             self._follow()
-        m, n, k, dense = shape.m, shape.n, shape.k, cublas.CUBLAS_OP_N
+        m = shape.m
+        n = shape.n
+        k = shape.k
+        dense = cublas.CUBLAS_OP_N
         a_at, b_at, c_at = (ctypes.c_void_p(matrix.data.ptr) for matrix in (a, b, c))
         alpha_at, beta_at = (ctypes.byref(ctypes.c_float(scalar)) for scalar in (alpha, beta))
         self._call("Sgemm_v2", dense, dense, n, m, k, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)

@@ -60,7 +60,9 @@ def visible_to_a_child() -> str:
     visible = None if named is None else [name.strip() for name in named.split(",")]
     if visible is not None and len(visible) == 1:
         return visible[0]
-    number, cupy = 0, sys.modules.get("cupy")  # 0 if nothing was chosen yet
+    # 0 if nothing was chosen yet
+    number = 0
+    cupy = sys.modules.get("cupy")
     if cupy is not None and gpu_reason() is None:
         try:
             number = int(cupy.cuda.runtime.getDevice())
@@ -100,20 +102,17 @@ def _current(number: int) -> Gpu:
     from worklog.runs import Gpu  # here: whether there is a GPU is known without NumPy
 
     of = cupy.cuda.runtime.getDeviceProperties(number)
-    sm_clock, memory_clock, driver, uuid = (
-        of["clockRate"] / 1e3,
-        of["memoryClockRate"] / 1e3,
-        "unknown",
-        "",
-    )
+    sm_clock = of["clockRate"] / 1e3
+    memory_clock = of["memoryClockRate"] / 1e3
+    driver = "unknown"
+    uuid = ""
     with suppress(pynvml.NVMLError), nvml_handle() as handle:
         sm_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
         memory_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM))
-        driver, uuid = (
-            str(pynvml.nvmlSystemGetDriverVersion()),
-            str(pynvml.nvmlDeviceGetUUID(handle)),
-        )
-    name, capability = of["name"].decode(), (of["major"], of["minor"])
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
+        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+    name = of["name"].decode()
+    capability = (of["major"], of["minor"])
     sizes = of["multiProcessorCount"], of["l2CacheSize"], of["totalGlobalMem"]
     return Gpu(name, capability, *sizes, sm_clock, memory_clock, of["memoryBusWidth"], driver, uuid)
 
@@ -152,7 +151,8 @@ class ClockWatch:
                 self.reasons = partial(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
             self.reasons()
         except pynvml.NVMLError as error:
-            self.reason, self.reasons = f"NVML: {error}", partial(int)
+            self.reason = f"NVML: {error}"
+            self.reasons = partial(int)
 
 
 OTHER_HARNESSES = ("triton", "cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")

@@ -32,15 +32,20 @@ KERNELS = (
 )  # of timeline.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
 FLUSH_BLOCKS_PER_SM = 2
-BURN_BLOCKS_PER_SM, BURN_THREADS = 8, 256
+BURN_BLOCKS_PER_SM = 8
+BURN_THREADS = 256
 FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unrolled 16 times
-PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
+PROBE_BYTES = 4 * 2**20
+LINE_BYTES = 128
 PROBES = 2048  # timeline.cu keeps their latencies in shared memory
 SMS_READ = (
     16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
 )
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
-FFMA_STEPS, COPY_BYTES, READ_ROUNDS = 2048, 2**30, 64  # of the launches for the ceilings
+# of the launches for the ceilings
+FFMA_STEPS = 2048
+COPY_BYTES = 2**30
+READ_ROUNDS = 64
 
 
 class CudaTimeline:
@@ -62,7 +67,8 @@ class CudaTimeline:
         lines = (
             np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
         )
-        chain, path = np.zeros(PROBE_BYTES // 4, np.uint32), np.concatenate([[0], lines]) * words
+        chain = np.zeros(PROBE_BYTES // 4, np.uint32)
+        path = np.concatenate([[0], lines]) * words
         chain[path] = np.roll(
             path, -1
         )  # each of these shuffled cache lines holds the index of the next
@@ -72,7 +78,8 @@ class CudaTimeline:
         ):
             self._scratch = cupy.zeros(2 * self.l2_bytes // 4, cupy.uint32)
             self._sink = cupy.zeros(1, cupy.float32)
-            self._chain, self._latencies = cupy.asarray(chain), cupy.zeros(PROBES, cupy.uint32)
+            self._chain = cupy.asarray(chain)
+            self._latencies = cupy.zeros(PROBES, cupy.uint32)
         self._stamps: Any = ()
         self._pinned = cupy.cuda.alloc_pinned_memory(8)
         self._flag = np.frombuffer(self._pinned, np.int32, 2)
@@ -182,11 +189,13 @@ class CudaTimeline:
         """Launches that reach this GPU's limits, each with its work: multiply-adds alone (FLOP), a copy on the device
         (bytes read plus written), and reads of a buffer that stays in L2 (bytes).
         """
-        sms, stream = self.gpu.multiprocessors, self.device.stream
+        sms = self.gpu.multiprocessors
+        stream = self.device.stream
         size = min(COPY_BYTES, self.device.free_bytes() // 4)
         cached = self.l2_bytes // 4
         with self.device.errors("allocating what the ceilings are measured with"), stream:
-            source, target = cupy.ones(size, cupy.uint8), cupy.empty(size, cupy.uint8)
+            source = cupy.ones(size, cupy.uint8)
+            target = cupy.empty(size, cupy.uint8)
             buffer = cupy.ones(cached // 4, cupy.float32)
         read = partial(self.launch, "read", 2 * sms, 1024)
         flops = float(FFMA_STEPS * FFMA_FLOPS_PER_STEP * BURN_BLOCKS_PER_SM * sms * BURN_THREADS)

@@ -48,12 +48,15 @@ QUEUED_US = 1000.0
 LONGEST_US = (
     1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
 )
-ALLOWED_US, ALLOWED = (
-    2.0,
-    0.02,
-)  # microseconds and share by which it may differ: launches in a row overlap
-BATCHES, WARM_US = 3, 10_000.0  # by events, and work of one
-WALL_ROUNDS, WALL_US = 3, 5_000.0  # by the wall clock, and work between two readings
+# microseconds and share by which it may differ: launches in a row overlap
+ALLOWED_US = 2.0
+ALLOWED = 0.02
+# by events, and work of one
+BATCHES = 3
+WARM_US = 10_000.0
+# by the wall clock, and work between two readings
+WALL_ROUNDS = 3
+WALL_US = 5_000.0
 HOST_BOUND = 3.0  # x the host's launch cost: the wall clock can't see shorter kernels
 
 
@@ -221,7 +224,8 @@ def take_batch(
             placement += 1
         placed.append(placement)
         for side in orders[(first + turn) % len(orders)]:
-            launch, slot = launches[side], 2 * (turn * len(launches) + side)
+            launch = launches[side]
+            slot = 2 * (turn * len(launches) + side)
             if harness.sleep_ms:
                 timeline.pause(harness.sleep_ms / 1e3)
             timeline.draw_place()
@@ -337,7 +341,8 @@ def cross_check(
     run before, and take the same inputs each time, so that they are in L2. limit: share of the time that is allowed
     (default: 2 %, and at least 2 µs).
     """
-    warm, alone = Harness().but(l2="warm"), [Timed(launch)]
+    warm = Harness().but(l2="warm")
+    alone = [Timed(launch)]
     size = batch_size(take_batch(timeline, alone, 1, warm)[0], alone, WARM_US)
     batches = [take_batch(timeline, alone, size, warm)[0] for _ in range(BATCHES)]
     events_us = (

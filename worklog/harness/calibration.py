@@ -33,7 +33,8 @@ KNOWN_US = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 SAMPLES = 256  # single readings scatter much more than the tolerance, which is for their median
 AA_FLOPS = 3e9  # tens of microseconds: long beside the event overhead, short enough for many pairs
 AA_PAIRS = 128
-LAUNCHES, LAUNCH_ROUNDS = 64, 9
+LAUNCHES = 64
+LAUNCH_ROUNDS = 9
 CACHED = 0.95  # a read no slower than this quantile of the reads from L2 counts as cached
 
 
@@ -63,7 +64,8 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     warm = timeline.probe_l2()
     timeline.flush_l2()
     cold = timeline.probe_l2()
-    rates, clocks = {}, {}
+    rates = {}
+    clocks = {}
     for name, (work, launch) in timeline.ceilings().items():
         launch()
         timeline.synchronize()
@@ -118,7 +120,8 @@ def _turns(
     timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: str = "flush"
 ) -> Turns:
     """`count` turns, rounded up to whole batches, by the unbiased harness, or with a warm L2."""
-    harness, turns = Harness().but(l2=l2), Turns()
+    harness = Harness().but(l2=l2)
+    turns = Turns()
     while len(turns) < count:
         turns += take_batch(timeline, launches, LONGEST_BATCH, harness, first=len(turns))[0]
     return turns

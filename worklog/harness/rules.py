@@ -17,7 +17,8 @@ from worklog.errors import BadSetting
 from worklog.runs import LEAST_SAMPLES, median
 from worklog.settings import split_rule
 
-TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
+TENSARA_LONG_US = 1e6
+TENSARA_LONG_COUNT = 12
 
 
 def salykova_replays(setting: str, size: float | None) -> int:
@@ -50,7 +51,8 @@ class Stopping:
 
     def __init__(self, word: str, precision: float, least: int, size: float | None = None) -> None:
         self.name, self.numbers = split_rule("stopping", word)
-        self.precision, self.least = precision, least
+        self.precision = precision
+        self.least = least
         self.step = 1 if self.name == "tensara" else None
         self.most: int | None = None
         if self.name in ("count", "tensara"):
@@ -60,7 +62,8 @@ class Stopping:
 
     def check(self, seen: Evidence) -> bool | None:
         """True for enough, False to stop without meeting the criterion, None to go on."""
-        n, numbers = len(seen.times), self.numbers
+        n = len(seen.times)
+        numbers = self.numbers
         if self.name == "interval":
             return (n >= self.least and is_known(seen, self.precision)) or None
         if self.name == "time":

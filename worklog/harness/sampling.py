@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 IDLE_S = (
     1.0  # idle time before a cold start: long enough for the SM clock to fall to its idle value
 )
-WINDOW_US, LEAST_WINDOWS = (
-    10_000.0,
-    3,
-)  # of a warm-up until steady: host time of a window, and windows
+# of a warm-up until steady: host time of a window, and windows
+WINDOW_US = 10_000.0
+LEAST_WINDOWS = 3
 WARMUP_LIMIT_US = 3_000_000.0
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
@@ -56,7 +55,8 @@ SETTLED = 12  # samples before that share is judged,
 SETTLED_US = 250_000.0  # and host time: a batch of short kernels lasts milliseconds, and a dip of the clock may pass
 # Turns in one placement: enough for a median that ignores an interrupted launch, since further placements narrow the
 # interval more than further turns do. One turn, if four take longer than PLACEMENT_US.
-PLACEMENT_TURNS, PLACEMENT_US = 4, 4_000.0
+PLACEMENT_TURNS = 4
+PLACEMENT_US = 4_000.0
 
 
 @dataclass
@@ -105,7 +105,8 @@ def time_in_turn(
         ]
     moved = move if harness.placement == "varied" else None
     loop = _Loop(timeline, of, harness, size, offset_us, moved, [float("nan") for _ in of])
-    reading, sides = loop.reading, range(len(of))
+    reading = loop.reading
+    sides = range(len(of))
     if harness.warmup != "none":
         # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
         batches.take_batch(timeline, of, 1, harness.but(queue=False, sleep_ms=0.0))
@@ -171,7 +172,9 @@ class _Loop:
 
     def warm_up(self) -> Turns:
         """By another rule, which doesn't check that time and clock are steady. No turn counts as a sample."""
-        timeline, reading, word = self.timeline, self.reading, self.harness.warmup
+        timeline = self.timeline
+        reading = self.reading
+        word = self.harness.warmup
         if word == "none":
             timeline.synchronize()
             timeline.pause(IDLE_S)
@@ -185,7 +188,8 @@ class _Loop:
                 timeline.burn(2 * size**3)
             timeline.synchronize()
             timeline.pause(pause_ms / 1e3)
-        started, enough = timeline.host_us(), name == "tensara"
+        started = timeline.host_us()
+        enough = name == "tensara"
         while not enough:
             batches.take_batch(timeline, self.launches, 1, self.harness, reading.warmup_launches)
             reading.warmup_launches += 1
@@ -209,7 +213,9 @@ class _Loop:
         first placement: where they moved, a steady kernel would not look steady. Returns the turns of the last two
         windows, which count as samples.
         """
-        timeline, reading, launches = self.timeline, self.reading, self.launches
+        timeline = self.timeline
+        reading = self.reading
+        launches = self.launches
         windows: list[Window] = []
         taken: list[tuple[Turns, int]] = []
         started = timeline.host_us()
@@ -217,7 +223,10 @@ class _Loop:
             if (spent := timeline.host_us() - started) > WARMUP_LIMIT_US:
                 reading.degradations.append(f"warm-up: not steady after {spent / 1e6:.1f} s")
                 return []
-            window, window_mask, spent, opened = Turns(), 0, 0.0, timeline.host_us()
+            window = Turns()
+            window_mask = 0
+            spent = 0.0
+            opened = timeline.host_us()
             while spent < WINDOW_US:
                 size = batches.batch_size(window, launches, WINDOW_US)
                 if window:  # no more than fit into the rest of it, flushes included
@@ -251,14 +260,17 @@ class _Loop:
         """Take batches of some launches, beside the samples that the warm-up ended with, until the stopping criterion
         has enough of the first one, or the limits are reached. Returns whether its median is known to the precision.
         """
-        harness, reading, most = self.harness, self.reading, self.harness.most_samples
+        harness = self.harness
+        reading = self.reading
+        most = self.harness.most_samples
         rule = Stopping(harness.stopping, harness.precision, harness.least_samples, self.size)
-        launches, plateaus = (
-            [self.launches[side] for side in sides],
-            [self.plateaus[side] for side in sides],
-        )
-        started, budget_us = self.timeline.host_us(), harness.budget_s * 1e6
-        taken, spent, watching = list(first), 0.0, True
+        launches = [self.launches[side] for side in sides]
+        plateaus = [self.plateaus[side] for side in sides]
+        started = self.timeline.host_us()
+        budget_us = harness.budget_s * 1e6
+        taken = list(first)
+        spent = 0.0
+        watching = True
         look = pilot = PILOT if self.move and harness.stopping == "interval" else 0
         enough: bool | None = None
         while True:
@@ -276,7 +288,9 @@ class _Loop:
                     "all were kept"
                 )
                 taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
-                counting, rejected, watching = [turn[0] for turn in taken], 0, False
+                counting = [turn[0] for turn in taken]
+                rejected = 0
+                watching = False
             times = [sample.us - self.offset_us for sample in counting]
             seen = Evidence(times, spent, [sample.placement for sample in counting])
             if seen.placed >= look:

@@ -40,7 +40,9 @@ MOST_WORKSPACE = 2**30  # bytes
 LEAST_SPLIT_K = 700  # with less, errors of the rung split can be larger than those of FP32 sums
 U = 2.0**-24  # the largest relative error of an FP32 rounding
 ENDING = 3  # roundings of alpha times the sum, of beta times C, and of their sum
-STAGE_K, PROMOTED = 32, 4  # of rung 26: k per stage, and the most stages that a tensor core sums
+# of rung 26: k per stage, and the most stages that a tensor core sums
+STAGE_K = 32
+PROMOTED = 4
 # Of one tensor-core instruction of rung 26, in u: it truncates 16 products to 2^-25 of the largest term, 8 u, and the
 # sum to 24 bits, 2 u (worklog.analysis.tensor_products states the rule, which is bit-equal to an H200).
 TRUNCATED = 10
@@ -152,10 +154,8 @@ def table() -> Table:
     """The table in the package. Raises WorklogError if it is missing or can't be read."""
     try:
         document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-        shapes, tiles = (
-            (Shape(*sizes) for sizes in document["shapes"]),
-            (Tile(**tile) for tile in document["tiles"]),
-        )
+        shapes = (Shape(*sizes) for sizes in document["shapes"])
+        tiles = (Tile(**tile) for tile in document["tiles"])
         return Table(**{**document, "shapes": tuple(shapes), "tiles": tuple(tiles)})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorklogError(
@@ -195,12 +195,11 @@ def candidates(
     wide = aligned and shape.n % 4 == 0 and (shape.m % 4 == 0 or not a_by_columns)
     by_rows = not (a_by_columns and shape.m > 1) and not (b_by_columns and shape.n > 1)
     on_hopper = arch == "sm_90" and by_rows
-    of, made = (
-        table() if gpu is None else table().on(gpu),
-        list[tuple[float, float, partial[Kernel]]](),
-    )
+    of = table() if gpu is None else table().on(gpu)
+    made = list[tuple[float, float, partial[Kernel]]]()
     for tile in of.tiles:
-        template, bk = tile.template, tile.template["BK"]
+        template = tile.template
+        bk = tile.template["BK"]
         steps = math.ceil(shape.k / bk)
         if tile.kernel == BULK.name:
             if on_hopper and aligned and shape in BULK.domain:

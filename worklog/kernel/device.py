@@ -192,13 +192,12 @@ class Loaded(Runnable):
     """
 
     def __init__(self, kernel: Any, device: Device) -> None:
-        self.name, self.domain, self.kernel, self.device = (
-            kernel.name,
-            kernel.domain,
-            kernel,
-            device,
-        )
-        self.claimed, self.remarks = kernel.claimed, kernel.remarks
+        self.name = kernel.name
+        self.domain = kernel.domain
+        self.kernel = kernel
+        self.device = device
+        self.claimed = kernel.claimed
+        self.remarks = kernel.remarks
         self._compiled: dict[str, Any] = {}
         self._launches: dict[Shape, tuple[list[Part], int]] = {}
         self._former: list[object] = []
@@ -234,7 +233,8 @@ class Loaded(Runnable):
     def relocate(self) -> None:
         """Load the code again at the next launch. Its former place would be taken again if it were free."""
         self._former.append((self._compiled, self._launches))
-        self._compiled, self._launches = {}, {}
+        self._compiled = {}
+        self._launches = {}
 
     def settle(self) -> None:  # noqa: D102
         self._former.clear()
@@ -291,7 +291,8 @@ class Loaded(Runnable):
             part = next(part for part, _ in self.passes if part.program.sha256 == key)
             return np.array([sizes[0] * 0 + blocks for blocks in part.blocks_at(*sizes)[:2]])
         shapes, which = np.unique(np.stack(sizes), axis=1, return_inverse=True)
-        grids, places = np.zeros((2, shapes.shape[1]), np.int64), dict[str, list[int]]()
+        grids = np.zeros((2, shapes.shape[1]), np.int64)
+        places = dict[str, list[int]]()
         chosen = [self.kernel.at(Shape(*shape), self.device.arch) for shape in shapes.T.tolist()]
         for number, kernel in enumerate(chosen):
             places.setdefault(f"{kernel.launches}{kernel.template}", []).append(number)

@@ -80,7 +80,8 @@ class EmulatedFault(LaunchFailed):
 
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
         super().__init__(message)
-        self.findings, self.kinds = findings, {finding.kind for finding in findings}
+        self.findings = findings
+        self.kinds = {finding.kind for finding in findings}
 
 
 @contextmanager
@@ -136,14 +137,18 @@ class EmulatedDevice:
     def __init__(
         self, arch: str = "sm_90", *, races: bool = True, count: bool = False, budget: int = BUDGET
     ) -> None:
-        self.arch, self.label = arch, label(arch)
-        self.races, self.count, self.budget = races, count, budget
+        self.arch = arch
+        self.label = label(arch)
+        self.races = races
+        self.count = count
+        self.budget = budget
         self.last: Result | None = None
         self.findings: list[Finding] = []
         self.printed: tuple[str, ...] = ()
         self.coverage: dict[tuple[str, tuple[int, ...]], Coverage] = {}
         self.progress: Callable[[int, int], None] = lambda done, blocks: None
-        self.instructions, self.most_instructions = 0, math.inf
+        self.instructions = 0
+        self.most_instructions = math.inf
         self._slices = 0  # of the running launch
         self.only_blocks: Sequence[int] | None = None
         self._launches: Counter[tuple[EmulatedKernel, tuple[int, ...]]] = Counter()

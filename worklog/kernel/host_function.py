@@ -102,7 +102,8 @@ class HostFunction:
                 raise BadSetting(
                     f"cannot load {self.function} from {path}: {error}; {advice}"
                 ) from error
-            function.argtypes, function.restype = C_SIGNATURE, None
+            function.argtypes = C_SIGNATURE
+            function.restype = None
             return function, "pointers"
         module = self.module()
         function = getattr(module, self.function, None)
@@ -158,8 +159,11 @@ class HostSubject(Runnable):
     is_host = True
 
     def __init__(self, kernel: Any, device: Device, fresh: bool) -> None:
-        self.name, self.domain, self.kernel = kernel.name, kernel.domain, kernel
-        self.claimed, self.remarks = kernel.claimed, kernel.remarks
+        self.name = kernel.name
+        self.domain = kernel.domain
+        self.kernel = kernel
+        self.claimed = kernel.claimed
+        self.remarks = kernel.remarks
         loan = loan_of(device, f"{kernel.name} is a host function")
         self.function, self.arrays = kernel.host.loaded(fresh)
         self.loan = loan(self.arrays)
@@ -233,10 +237,8 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
 
 def _reference(function: Callable[..., object]) -> tuple[str, str, str]:
     """Where a live function is, and its name. Raises BadSetting if a child process cannot load it."""
-    name, module = (
-        str(getattr(function, "__qualname__", "")),
-        str(getattr(function, "__module__", "")),
-    )
+    name = str(getattr(function, "__qualname__", ""))
+    module = str(getattr(function, "__module__", ""))
     where = getattr(sys.modules.get("__main__"), "__file__", "") if module == "__main__" else module
     if not name.isidentifier() or not where:
         advice = "define a function at the top level of a file, and give file.py:function"

@@ -49,7 +49,9 @@ from worklog.runs import a_few
 HEADER = Path(__file__).with_name("launcher.cuh")
 MOST_LAUNCHES = 16  # of a run that tells a launch of a kernel
 MOST_OF_A_FUNCTION = 1024
-MOST_TEMPLATE, MOST_ARGUMENTS = 16, 32  # as in HEADER
+# as in HEADER
+MOST_TEMPLATE = 16
+MOST_ARGUMENTS = 32
 RECORD = np.dtype(
     [
         ("kernel", "u8"),

@@ -289,7 +289,8 @@ class Kernel:
                 instance = launched[0].removeprefix(f"{function}<").removesuffix(">")
             elif not launched:
                 instance = stated.instantiated(defined, unit)
-        adapted, unread = [], list[str]()
+        adapted = []
+        unread = list[str]()
         is_unclear = False
         if front[0]:
             adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
@@ -308,12 +309,15 @@ class Kernel:
         except BadSetting as error:  # it can still be compiled
             if args or ((grid or block) and not isinstance(error, signature.UnclearOrder)):
                 raise
-            arguments, adapted = (), [str(error).removeprefix(f"{file}: ")]
+            arguments = ()
+            adapted = [str(error).removeprefix(f"{file}: ")]
             is_unclear = isinstance(error, signature.UnclearOrder)
-        launch, origin = Launch(function), ""
+        launch = Launch(function)
+        origin = ""
         host_rules = tuple[str, ...]()
         if own_launch.grid and (template or not tile):
-            launch, origin = replace(own_launch, function=function), "a comment"
+            launch = replace(own_launch, function=function)
+            origin = "a comment"
         elif arguments and not (grid and block):
             numbers = instance or ", ".join(map(str, template.values()))
             of_source = stated.stated_launch(
@@ -338,7 +342,8 @@ class Kernel:
             else:
                 said = stated.unbound(function, defined, unit)
                 unclear = unread if arguments else adapted
-                arguments, adapted = (), ["; ".join((said, *unclear))]
+                arguments = ()
+                adapted = ["; ".join((said, *unclear))]
                 is_unclear = False
         bytes_ = shared or launch.shared or own_launch.shared
         of_file = launch
@@ -559,7 +564,8 @@ class Kernel:
             if argument.removeprefix(signature.WIDE) in signature.SIZES
         }
         read = Domain.of(self.rules, tuple(self.template.items()))
-        square, taken = read.square or len(sizes) == 1, self.arguments
+        square = read.square or len(sizes) == 1
+        taken = self.arguments
         return replace(read, square=square, alpha="alpha" in taken, beta="beta" in taken)
 
     def at(self, shape: Shape, arch: str = "") -> Kernel:

@@ -412,11 +412,9 @@ def new_rung(number: int, name: str) -> list[Path]:
         ("NAME", name),
     ):
         code = code.replace(word, value)
-    source, entries, records = (
-        kernels / f"{number}_{name}.cu",
-        kernels / "rungs.cuh",
-        Path(__file__).with_name("rungs.py"),
-    )
+    source = kernels / f"{number}_{name}.cu"
+    entries = kernels / "rungs.cuh"
+    records = Path(__file__).with_name("rungs.py")
     record, entry = (text.format(number=number, name=name) for text in (RECORD, ENTRY))
     ladder = rf"(?ms)^({'FP32' if number <= 20 else 'TENSOR'} = \(.*?)^\)$"
     source.write_text(code, encoding="utf-8")

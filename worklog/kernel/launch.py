@@ -81,7 +81,8 @@ def header(source: str) -> tuple[dict[str, int], str, Launch]:
     joined = re.sub(r" *\n// {6,}", " ", source)  # a line that goes on in the next one
     lines = dict(re.findall(r"^// (Tile|Launch|Claims): +(.+?) *$", joined, re.MULTILINE))
     tile = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", lines.get("Tile", ""))}
-    claims, launch = lines.get("Claims", ""), Launch("")
+    claims = lines.get("Claims", "")
+    launch = Launch("")
     if stated := re.fullmatch(
         r"grid (.+?) +block (.+?)(?: +shared (.+))?", lines.get("Launch", "")
     ):
@@ -145,7 +146,8 @@ def covered(grid: str, template: Mapping[str, int]) -> tuple[list[str], bool]:
     """Of each axis that a grid rounds down, the sizes that it covers, such as N % 32 == 0; and whether it rounds
     another one up: most likely, one was forgotten.
     """
-    rules, rounds_up = list[str](), False
+    rules = list[str]()
+    rounds_up = False
     for part in parts(grid):
         named = [size for size in SIZES if re.search(rf"\b{size}\b", part)]
         if len(named) != 1:

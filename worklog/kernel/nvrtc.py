@@ -95,13 +95,16 @@ def _built(program: Program, arch: str) -> Compiled:
     given = library, program.name, program.source, program.entry, options, dict(program.headers)
     order = json.dumps(given, default=str).encode()
 
-    make, names = partial(_compiled, program, library, order), dict(program.headers)
+    make = partial(_compiled, program, library, order)
+    names = dict(program.headers)
     # NVRTC may read a file where there are more includes than of these. One in a comment counts, too.
     reads_files = program.whole.count("include") > sum(
         name in names for name in included(program.whole)
     )
     compiled = json.loads(make() if reads_files else cached(library, order, make))
-    symbol, log, cubin = compiled["symbol"], compiled["log"], bytes.fromhex(compiled["cubin"])
+    symbol = compiled["symbol"]
+    log = compiled["log"]
+    cubin = bytes.fromhex(compiled["cubin"])
     report = re.search(  # of ptxas
         rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
         r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",
@@ -113,7 +116,8 @@ def _built(program: Program, arch: str) -> Compiled:
 
         raise CompileFailed(f"ptxas' report does not describe {demangled(symbol)}:\n{log.strip()}")
     stack, stores, loads, registers, shared = (int(number or 0) for number in report.groups())
-    used, widths = (registers, stack, stores, loads, shared), shared_widths(cubin, symbol)
+    used = (registers, stack, stores, loads, shared)
+    widths = shared_widths(cubin, symbol)
     return Compiled(program, symbol, arch, compiled["ptx"], cubin, *used, widths, log)
 
 
@@ -167,14 +171,16 @@ def of_nvidia(program: Program) -> tuple[str, ...]:
 
 def nvrtc_version() -> tuple[int, int]:
     """NVRTC's major and minor version. Raises NvrtcMissing."""
-    major, minor = ctypes.c_int(), ctypes.c_int()
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
     _nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 
 
 def newer_than_the_driver() -> str | None:
     """Why the driver is too old for what NVRTC compiles, and what to do; None where it isn't. Raises NvrtcMissing."""
-    driver, compiler = _driver_major(), nvrtc_version()[0]
+    driver = _driver_major()
+    compiler = nvrtc_version()[0]
     if driver is None or compiler <= driver:
         return None
     advice = f"pip install nvidia-cuda-nvrtc-cu{driver}, or update the driver"
@@ -244,7 +250,9 @@ def compile_error(program: Program, log: str) -> CompileFailed:
         return CompileFailed(f"{said}\n{log}")
     if error["file"] == "__nv_name_map":
         return _no_entry(program, log)
-    file, number, text = error["file"], int(error["line"]), error["text"].strip()
+    file = error["file"]
+    number = int(error["line"])
+    text = error["text"].strip()
     if header := re.search(r'open source file "(.+?)"', text):
         text += "; give its folder with -I"
         if is_of_nvidia(header[1]) and not header[1].startswith(("cute/", "cutlass")):

@@ -21,7 +21,9 @@ def compiled(
     The result has "log", of NVRTC and ptxas, and "failed", the name of the error or "". Where it is "", also "symbol",
     the entry's mangled name ("" if the source has no such kernel), "ptx", and "cubin" as hexadecimal digits.
     """
-    nvrtc, handle, lowered = ctypes.CDLL(library), ctypes.c_void_p(), ctypes.c_char_p()
+    nvrtc = ctypes.CDLL(library)
+    handle = ctypes.c_void_p()
+    lowered = ctypes.c_char_p()
     nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     def call(function: str, *arguments: object) -> str:

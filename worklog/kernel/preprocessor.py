@@ -49,13 +49,13 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
             return []
 
         def group_lines(self, text: str, file: str) -> Iterator[list[Any]]:
-            lexer, line = self.lexer.clone(), []
+            lexer = self.lexer.clone()
+            line = []
             lexer.input(text)
             while token := lexer.token():
-                token.source, token.lineno = (
-                    file,
-                    token.lexpos,
-                )  # what a macro expands to gets the line of the macro
+                # what a macro expands to gets the line of the macro
+                token.source = file
+                token.lineno = token.lexpos
                 line.append(token)
                 if token.value == "\n":
                     yield line
@@ -67,7 +67,10 @@ def preprocessed(source: str, define: Sequence[str]) -> Code:
         *(macro.replace("=", " ", 1) if "=" in macro else f"{macro} 1" for macro in define),
     ):
         preprocessor.define(macro)
-    text, starts, places, length = list[str](), list[int](), list[int](), 0
+    text = list[str]()
+    starts = list[int]()
+    places = list[int]()
+    length = 0
     lacking = re.sub(r"\b__has_include\s*\([^)]*\)", lambda match: "0".ljust(len(match[0])), source)
     lacking = _ATTRIBUTE.sub(lambda match: f"__{match[1]}__".ljust(len(match[0])), lacking)
     for token in preprocessor.parsegen(lacking.replace("\r", " ") + "\n"):

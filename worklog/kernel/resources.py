@@ -105,7 +105,8 @@ def main_loop(text: str, symbol: str) -> MainLoop:
     for line in text.partition(f"\n.text.{symbol}:")[2].splitlines():
         if line.startswith(("\t.section", ".text.", "//---")):
             break
-        label, instruction = _LABEL.match(line), _INSTRUCTION.match(line)
+        label = _LABEL.match(line)
+        instruction = _INSTRUCTION.match(line)
         if label:
             labels[label[1]] = len(code)
         elif instruction and instruction[2] != "!PT":
@@ -162,7 +163,8 @@ def shared_widths(cubin: bytes, symbol: str) -> Widths:
     not a 64-bit ELF file.
     """
     code = np.frombuffer(section(cubin, f".text.{symbol}"), "<u8").reshape(-1, 2)
-    operations, guards = code[:, 0] & np.uint64(0xFFF), code[:, 0] >> np.uint64(12) & np.uint64(0xF)
+    operations = code[:, 0] & np.uint64(0xFFF)
+    guards = code[:, 0] >> np.uint64(12) & np.uint64(0xF)
     widths = code[:, 1] >> np.uint64(9) & np.uint64(7)
     counts: Counter[str] = Counter()
     for opcode, name in OPCODES.items():
@@ -240,7 +242,8 @@ class Compiled:
             match["name"]: _body(ptx, match.end()) for match in _BODY.finditer(ptx)
         }
         values: dict[str, str] = dict(_DECLARED.findall(ptx))
-        reached, waiting = dict[str, str](), [self.symbol]
+        reached = dict[str, str]()
+        waiting = [self.symbol]
         while waiting:
             name = waiting.pop()
             if name not in reached:
@@ -289,11 +292,9 @@ class Compiled:
 
 OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")
-TENSOR, SHORTENED, TRUNCATED = (
-    "tensor-core instructions",
-    "conversions to a shorter format",
-    "sums or products that truncate",
-)
+TENSOR = "tensor-core instructions"
+SHORTENED = "conversions to a shorter format"
+TRUNCATED = "sums or products that truncate"
 _ARITHMETIC = r"(?:add|sub|mul|fma|mad)\b"
 # Patterns of the instructions of each kind, such as mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, fma.rz.ftz.f32.
 KINDS = {

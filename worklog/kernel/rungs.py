@@ -126,19 +126,23 @@ FP32 = (
     replace(ragged(), choose=ragged_at),
 )
 
-LINES, LINE_BYTES = 128, 128  # of a tile; of a stage of a row of A or a column of B
+# of a tile; of a stage of a row of A or a column of B
+LINES = 128
+LINE_BYTES = 128
 STAGE_K = 32
 # By columns of a tile: stages that fit shared memory, and the time per column over that of 192, by a trial on an
 # H200 at 4096 and 8192 that isn't recorded.
 SPLIT_TILES = {64: (8, 1.25), 128: (6, 1.02), 192: (5, 1.0)}
 SPLIT_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 96)
-SPLITTERS, NUMBERS = (
-    512,
-    8,
-)  # threads per block of the splitting pass, and what each takes at a time
+# threads per block of the splitting pass, and what each takes at a time
+SPLITTERS = 512
+NUMBERS = 8
 # Microseconds of a column's stage, of each tile or part of one beside its stages, and of the launch that adds parts;
 # and bytes per microsecond of that. The first two are rounded from sweeps that aren't recorded, the others assumed.
-STAGE_US, TILE_US, ADD_US, ADDED = 0.004, 2.0, 3.0, 5e6
+STAGE_US = 0.004
+TILE_US = 2.0
+ADD_US = 3.0
+ADDED = 5e6
 
 
 def split(bn: int = 128, parts: int = 1, k: int = 4096) -> Kernel:
@@ -215,13 +219,12 @@ def any_shape(
             "A_BY_COLUMNS": int(a_by_columns),
             "B_BY_COLUMNS": int(b_by_columns),
         }
-    grid, workspace = ANY_SHAPE.grid.removesuffix("1") + str(parts), ""
+    grid = ANY_SHAPE.grid.removesuffix("1") + str(parts)
+    workspace = ""
     launches = [replace(ANY_SHAPE.launch, function=f"sgemm_best<{', '.join(template)}>", grid=grid)]
     if parts > 1:
-        grid, workspace = (
-            "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)",
-            f"{FLOAT_BYTES * parts} * M * N",
-        )
+        grid = "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)"
+        workspace = f"{FLOAT_BYTES * parts} * M * N"
         launches.append(Launch(f"sgemm_best_sum<{parts}, WIDTH>", grid, "256"))
     rules = "M % WIDTH == 0, N % WIDTH == 0" if a_by_columns else "N % WIDTH == 0"
     return replace(

@@ -16,7 +16,8 @@ from worklog.kernel.unit import Definition
 from worklog.problem import SGEMM, Parameter
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
-SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
+SIZES = LADDER[:3]
+MATRICES = ("A", "B", "C")
 WORKSPACE = "workspace"  # the address of memory for intermediate results: void*, the last parameter
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"

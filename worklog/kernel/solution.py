@@ -143,11 +143,13 @@ class Solution(Kernel):
             advice = f'write extern "C" void {signature}, which launches its kernels ({kernels})'
             raise BadSetting(f"{self.file} has no host function {FUNCTION}: {advice}")
         for taken, passed in zip_longest(own.parameters, declared):
-            takes, passes = f"{len(own.parameters)} parameters", str(len(declared))
+            takes = f"{len(own.parameters)} parameters"
+            passes = str(len(declared))
             if taken is not None and passed is not None:
                 if taken.pointer == passed.pointer and taken.dtype in ("", passed.dtype):
                     continue
-                takes, passes = taken.declaration, passed.declaration
+                takes = taken.declaration
+                passes = passed.declaration
             why = f"{FUNCTION} takes {takes}, and {problem.name} passes {passes}"
             raise BadSetting(f"{self.file}: {why}: declare {signature}")
         return _Kernels(self, problem, device, own)
@@ -172,12 +174,10 @@ class Solver(Runnable):
     """A solution on a device. problem: that it solves."""
 
     def __init__(self, solution: Solution, problem: Problem, device: Device) -> None:
-        self.name, self.solution, self.problem, self.device = (
-            solution.name,
-            solution,
-            problem,
-            device,
-        )
+        self.name = solution.name
+        self.solution = solution
+        self.problem = problem
+        self.device = device
 
     def describe(self) -> dict[str, Any]:  # noqa: D102
         return self.solution.describe()
@@ -190,7 +190,8 @@ class _Kernels(Solver):
         self, solution: Solution, problem: Problem, device: Device, own: Definition
     ) -> None:
         super().__init__(solution, problem, device)
-        self.own, self._compiled = own, dict[tuple[str, int], Any]()
+        self.own = own
+        self._compiled = dict[tuple[str, int], Any]()
         self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
 
     def enqueue(self, *arguments: Passed) -> None:
@@ -324,7 +325,8 @@ class _Python(Solver):
             )
         with self.loan.current():
             for output, result in zip(outputs, results, strict=True):
-                shape, right = tuple(result.shape), tuple(output.shape)
+                shape = tuple(result.shape)
+                right = tuple(output.shape)
                 if shape != right:
                     raise LaunchFailed(f"{self.name} returned shape {shape}: {right} is right")
                 output[...] = result

@@ -124,7 +124,8 @@ def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
         ):
             less = ast.unparse(node.func) == "min"
             return reduce(lambda x, y: x + (y - x) * ((y < x) == less), map(value, node.args))
-        unread, whole = ast.unparse(node), expression.strip()
+        unread = ast.unparse(node)
+        whole = expression.strip()
         raise BadSetting(
             f"cannot read {unread!r}{f' in {whole!r}' if unread != whole else ''}: {advice}"
         )
@@ -202,7 +203,8 @@ def _plain(node: Any, names: Mapping[str, str], depth: int) -> str:
     def plain(child: Any) -> str:
         return _plain(child, names, depth)
 
-    kind, children = node.type, node.named_children
+    kind = node.type
+    children = node.named_children
     if kind == "cast_expression":
         return plain(children[-1])
     if kind == "parenthesized_expression":
@@ -244,7 +246,8 @@ def _called(name: str, arguments: Any, names: Mapping[str, str], depth: int) -> 
             or not _OF_FLOATS.search(text_of(quotient))
         ):
             return values[0]  # of a division of integers, which has rounded down
-        values, name = [_plain(part, names, depth) for part in quotient.named_children], "ceil_div"
+        values = [_plain(part, names, depth) for part in quotient.named_children]
+        name = "ceil_div"
     ceiling = len(values) == 2 and _CEILING.search(name)
     return (
         f"(({values[0]} + {values[1]} - 1) / {values[1]})"
@@ -274,7 +277,8 @@ def sizes(words: str, names: Mapping[str, str]) -> list[str]:
 
 def parts(expressions: str) -> list[str]:
     """The expressions of "f(N, 32), (M + 31) / 32": split at the commas outside of brackets."""
-    pieces, depth = [""], 0
+    pieces = [""]
+    depth = 0
     for character in expressions:
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
         if character == "," and depth == 0:

@@ -236,7 +236,8 @@ class _Reader:
     ) -> None:
         texts = [*(text for _, text in headers), source]
         self.headers = headers
-        self.whole, self.starts = "\n".join(texts), [0]
+        self.whole = "\n".join(texts)
+        self.starts = [0]
         for text in texts[:-1]:
             self.starts.append(self.starts[-1] + len(text) + 1)
         self.code = preprocessed(self.whole, define)
@@ -282,7 +283,8 @@ class _Reader:
 
     def _line(self, at: int) -> int:
         """The line of the source of a place in the text; of a header, 0."""
-        place, start = self.code.place(at), self.starts[-1]
+        place = self.code.place(at)
+        start = self.starts[-1]
         return self.whole.count("\n", start, place) + 1 if place >= start else 0
 
     def _header(self, at: int) -> str:
@@ -443,7 +445,8 @@ class _Reader:
         return bool(_HOST.search(head)) or not self.host_types.isdisjoint(_words(head))
 
     def _function(self, node: Any, scope: tuple[str, ...], template: str) -> None:
-        declarator, body = node.child_by_field_name("declarator"), node.child_by_field_name("body")
+        declarator = node.child_by_field_name("declarator")
+        body = node.child_by_field_name("body")
         while declarator is not None and declarator.type != "function_declarator":
             declarator = declarator.child_by_field_name("declarator")
         if declarator is None or body is None:
@@ -495,11 +498,10 @@ class _Reader:
 
     def _parameter(self, node: Any) -> Parameter:
         """A parameter, with its type by typedef and using as the compiler has it: an array is a pointer."""
-        kind, declarator = (
-            text_of(node.child_by_field_name("type")),
-            node.child_by_field_name("declarator"),
-        )
-        derived, reference = list[str](), ""
+        kind = text_of(node.child_by_field_name("type"))
+        declarator = node.child_by_field_name("declarator")
+        derived = list[str]()
+        reference = ""
         while (
             declarator is not None and declarator.named_children and declarator.type != "identifier"
         ):

@@ -46,7 +46,8 @@ from worklog.settings import PITFALLS
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 CLOSE = 0.01  # a number may differ by this share: it was rounded
-SMALL, SEED = Shape(144, 72, 37), 4
+SMALL = Shape(144, 72, 37)
+SEED = 4
 EMPTY = "there are no predictions yet: `lab.check_answer` in a notebook keeps your first answer to its exercise"
 FILE = "journal.jsonl"  # beside the folder of runs
 
@@ -129,10 +130,8 @@ def _fastest_at_256(name: str) -> Graded:
     fastest = min(on_one_card, key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
-    fewer, as_many = (
-        "which rungs have more blocks at this size?",
-        "which rung with as many blocks reads less memory?",
-    )
+    fewer = "which rungs have more blocks at this size?"
+    as_many = "which rung with as many blocks reads less memory?"
     hint = fewer if blocks[name] < max(blocks.values()) else as_many
     return _graded(False, f"{facts}, and another rung is faster", hint, run.label)
 
@@ -173,11 +172,9 @@ def _leaves_out_the_ends(answer: int) -> Graded:
 
 
 def _rate(answer: float) -> Graded:
-    shape, us, hint = (
-        Shape(1024, 4096, 512),
-        150.0,
-        "each of the M·N elements takes K multiply-adds",
-    )
+    shape = Shape(1024, 4096, 512)
+    us = 150.0
+    hint = "each of the M·N elements takes K multiply-adds"
     right = tflops(shape, us)
     mistakes = {
         "a multiply-add is two operations": right / 2,
@@ -199,7 +196,8 @@ def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
 
 def _passes_the_articles_rule_only(source: str) -> Graded:
     # The article's rule compares results. A race that the emulator finds from the addresses isn't its finding.
-    (kernel, checked), device = _tiles(source), EmulatedDevice(races=False)
+    (kernel, checked) = _tiles(source)
+    device = EmulatedDevice(races=False)
     if checked.verdict.accepted:
         hint = "make every element wrong by less than 1 %"
         return _graded(False, "the gate passes it, so it is right", hint, checked.label)
@@ -216,7 +214,8 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
 
 
 def _without_conflicts(ms: float) -> Graded:
-    counts, gpu = memory_counts().rungs["vectorized"], open_run().gpu
+    counts = memory_counts().rungs["vectorized"]
+    gpu = open_run().gpu
     per_ms = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3  # wavefronts
     mistakes = {
         "this is the time of all wavefronts, conflicts included": counts.wavefronts / per_ms,
@@ -225,15 +224,14 @@ def _without_conflicts(ms: float) -> Graded:
         / gpu.fp32_peak_tflops
         / 1e9,
     }
-    right, label = (
-        (counts.wavefronts - counts.conflicts) / per_ms,
-        f"counts: {memory_counts().label}",
-    )
+    right = (counts.wavefronts - counts.conflicts) / per_ms
+    label = f"counts: {memory_counts().label}"
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
 
 
 def _full_waves(speedup: float) -> Graded:
-    run, blocks = open_run(), math.prod(rung("specialized").blocks(Shape.of(4096)))
+    run = open_run()
+    blocks = math.prod(rung("specialized").blocks(Shape.of(4096)))
     waves = blocks / run.gpu.multiprocessors
     mistakes = {
         "this is the number of waves": math.ceil(waves),
@@ -245,7 +243,8 @@ def _full_waves(speedup: float) -> Graded:
 
 
 def _splitting(us: float) -> Graded:
-    run, elements = open_run(), 2 * 4096**2
+    run = open_run()
+    elements = 2 * 4096**2
     bytes_us = elements / run.gpu.memory_peak_gbs / 1e3  # of one byte per element
     mistakes = {
         "this is the time of reading alone": 4 * bytes_us,
@@ -258,7 +257,8 @@ def _splitting(us: float) -> Graded:
 
 def _right_of_the_ridge(side: int) -> Graded:
     run = open_run()
-    ridge, intensity = 1e3 * run.calibration.fp32_tflops / run.calibration.l2_gbs, side / 4
+    ridge = 1e3 * run.calibration.fp32_tflops / run.calibration.l2_gbs
+    intensity = side / 4
     # 2 side² FLOP per 2 side floats of 4 bytes; the tile before has 8 rows and columns less.
     if side <= 0 or side % 8:
         return Graded(False, f"{side} is not a multiple of 8")
@@ -278,7 +278,8 @@ def _another_tile(tile: dict[str, int]) -> Graded:
     built = sweep.variants(own, [Axis(name, (value,)) for name, value in tile.items()])
     if not built.kept:
         return Graded(False, f"it can't be built: {built.skipped[0].skipped}")
-    [variant], label = built.kept, f"compiled for {built.arch}"
+    [variant] = built.kept
+    label = f"compiled for {built.arch}"
     moved, allowed = (
         block_traffic_bytes(t, built.shape) / 1e9 for t in (variant.kernel.template, own.template)
     )
@@ -291,7 +292,8 @@ def _another_tile(tile: dict[str, int]) -> Graded:
 
 
 def _eight_elements(source: str) -> Graded:
-    (kernel, checked), most = _tiles(source, 128), 0.75
+    (kernel, checked) = _tiles(source, 128)
+    most = 0.75
     if not checked.verdict.accepted:
         hint = "a block has 128 rows of A, C and `As`"
         return _graded(
@@ -333,8 +335,10 @@ def _softmax_of_large_numbers(source: str) -> Graded:
 
 def _without_a_race(source: str) -> Graded:
     out, _ = build(Program("answer", source, "k"))
-    rng, n = np.random.default_rng(SEED), 1000
-    x, y = rng.integers(-8, 9, n).astype(np.float32), np.zeros(2, np.float32)
+    rng = np.random.default_rng(SEED)
+    n = 1000
+    x = rng.integers(-8, 9, n).astype(np.float32)
+    y = np.zeros(2, np.float32)
     result = launch(load(out.ptx, out.symbol), (1,), 256, [x, y, n], source=source, count=False)
     if wrong := next((finding for finding in result.findings if finding.is_error), None):
         hint = "which threads may be behind, and what do they still read?"
@@ -346,13 +350,15 @@ def _without_a_race(source: str) -> Graded:
 
 
 def _false_alarms(answer: float) -> Graded:
-    rows, false = 78, 0.003
+    rows = 78
+    false = 0.003
     mistakes = {
         "that is the number of false verdicts per 100 runs, and some runs have two of them": 100
         * rows
         * false
     }
-    right, hint = 100 * (1 - (1 - false) ** rows), "a run passes if each of the rows is right"
+    right = 100 * (1 - (1 - false) ** rows)
+    hint = "a run passes if each of the rows is right"
     return _number(answer, right, "% of the runs", hint, mistakes, "")
 
 
@@ -405,7 +411,9 @@ def keep(exercise: str, asked: str, predicted: Any, measured: float | str, **mor
 
 def journal() -> str:
     """The page. What was measured is in it once an answer was right. Raises WorklogError for a damaged line."""
-    tries, rows, path = dict[str, list[dict[str, Any]]](), [], runs_dir().parent / FILE
+    tries = dict[str, list[dict[str, Any]]]()
+    rows = []
+    path = runs_dir().parent / FILE
     for number, line in enumerate(
         path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1
     ):
@@ -415,7 +423,8 @@ def journal() -> str:
             raise WorklogError(f"{path}: line {number} was cut short: remove it") from error
         tries.setdefault(entry["exercise"], []).append(entry)
     for exercise, entries in sorted(tries.items()):
-        first, right = entries[0], next((entry for entry in entries if entry["right"]), None)
+        first = entries[0]
+        right = next((entry for entry in entries if entry["right"]), None)
         predicted = (
             f"{first['predicted']:.4g}"
             if isinstance(first["predicted"], float)

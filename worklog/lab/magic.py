@@ -255,7 +255,8 @@ def per_element(block: str) -> str:
         raise BadSetting(
             f"a block of {block} threads needs a grid: give the blocks along x and y, from M, N and K"
         )
-    x, y = int(sides[1]), int(sides[2])
+    x = int(sides[1])
+    y = int(sides[2])
     return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}"
 
 
@@ -279,12 +280,14 @@ def _in_recording(
     run = newest_run(
         lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes)
     )
-    verdict, compiled = checked.verdict, checked.compiled
+    verdict = checked.verdict
+    compiled = checked.compiled
     assert compiled is not None  # a cell holds a kernel, not a host function
     reason = f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
         reason = f"failed at {str(verdict.reason).partition(':')[0]} ({checked.label})"
-    rows, elsewhere = list[Measurement](), replace(run.context, label=checked.label)
+    rows = list[Measurement]()
+    elsewhere = replace(run.context, label=checked.label)
     for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
         mine = Measurement(
@@ -384,7 +387,8 @@ class RungMagics(Magics):
     @line_cell_magic
     def time_gpu(self, line: str, cell: str | None = None) -> Measurement:
         """Time what an expression, or the lines of a cell, enqueue on the GPU. worklog.time has options."""
-        source, shell = (line if cell is None else cell).strip(), cast("Any", self.shell)
+        source = (line if cell is None else cell).strip()
+        shell = cast("Any", self.shell)
         if not source or (cell is not None and line.strip()):
             raise UsageError(
                 "give an expression, as %time_gpu torch.mm(a, b), or a cell's code below %%time_gpu"

@@ -34,7 +34,8 @@ def packed(data: Any) -> str:
 
 def document(title: str, about: str, body: str, *styles: str) -> str:
     """A whole page. about: one sentence for search engines. styles: names of CSS files, after site.css."""
-    light, dark = palette(":root", LIGHT, "light"), palette(":root", DARK, "dark")
+    light = palette(":root", LIGHT, "light")
+    dark = palette(":root", DARK, "dark")
     rules = [f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"]
     rules += [part(f"{name}.css") for name in ("site", *styles)]
     return part(

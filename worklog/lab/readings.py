@@ -95,7 +95,9 @@ class Reading:
     @property
     def numbers(self) -> tuple[str, str, str]:
         """What one would publish: time, rate, share of cuBLAS."""
-        time, ratio, half = self.timed.time, self.ratio, self.timed.relative_half_width
+        time = self.timed.time
+        ratio = self.ratio
+        half = self.timed.relative_half_width
         half_of_share = ratio.relative_half_width
         if self.timed.by_host:
             half_of_share = math.hypot(half_of_share, HOST_HALF)
@@ -105,7 +107,8 @@ class Reading:
 
     def of_roof(self, roof: Value) -> float | None:
         """The share of a roof, a value of the setting `roof`."""
-        m, peak = self.measurement, BF16_DATASHEET_TFLOPS
+        m = self.measurement
+        peak = BF16_DATASHEET_TFLOPS
         if roof == "fp32":
             if not (m.of_roof and m.tflops) or made_with(self.run, m)["roof"] != "fp32":
                 return None
@@ -167,7 +170,8 @@ class Held:
     """
 
     def __init__(self, run: Run) -> None:
-        self.run, self.unbiased = run, unbiased_settings(run)
+        self.run = run
+        self.unbiased = unbiased_settings(run)
         self._same = [(g.setting, (g.unbiased, self.unbiased[g.setting])) for g in LAUNCHES]
         self._measurements: dict[tuple[Any, ...], Measurement] = {}
         self._readings: dict[tuple[Any, ...], Reading] = {}
@@ -246,8 +250,10 @@ class Step:
         """Named by the settings that change the time, with the article's number before them."""
         number = next((f"{g.article} " for g in self.pitfalls if g.article), "")
         name = number + " + ".join(g.setting for g in self.pitfalls if g.corrupts == TIME)
-        before, after = self.before.timed.time.value, self.after.timed.time.value
-        us, words = before * self.difference.off, "within noise"
+        before = self.before.timed.time.value
+        after = self.after.timed.time.value
+        us = before * self.difference.off
+        words = "within noise"
         if self.difference.visible:
             words = f"{'+' if us > 0 else '−'}{duration(abs(us))}"
         return name, self.role, before, after, words
@@ -272,7 +278,8 @@ class Answer:
     @property
     def comparison(self) -> str:
         """How far off this time is, and its interval."""
-        reading, statistic = self.whole.after, self.settings["statistic"]
+        reading = self.whole.after
+        statistic = self.settings["statistic"]
         noise = f"{statistic} of {len(reading.samples)} samples"
         if statistic == "median":  # only a median has an interval
             half = 100 * reading.timed.time.relative_half_width
@@ -289,7 +296,8 @@ class Answer:
     @property
     def notes(self) -> list[str]:
         """What changed besides the time: the share of cuBLAS, the clock, and the degradations that are not settings."""
-        here, unbiased = self.whole.after, self.whole.before
+        here = self.whole.after
+        unbiased = self.whole.before
         lines = list[str]()
         if here.share_difference(unbiased).visible:
             shares = (reading.numbers[2].partition(" % ")[0] for reading in (here, unbiased))
@@ -315,7 +323,8 @@ class Answer:
 
     def _share_of_roof(self, roof: Value) -> str:
         """Describe the share of a roof, if it visibly differs from the unbiased one."""
-        here, unbiased = self.whole.after.of_roof(roof), self.whole.before.of_roof("fp32")
+        here = self.whole.after.of_roof(roof)
+        unbiased = self.whole.before.of_roof("fp32")
         if not here or not unbiased:
             return ""
         if not is_visible(math.log(here / unbiased), self.whole.difference.noise):
@@ -327,7 +336,8 @@ class Answer:
     @property
     def text(self) -> list[str]:
         """All of it but the pictures in sentences, for a reader without the page."""
-        m, chosen = self.whole.after.measurement, in_words(self.settings, self.whole.pitfalls)
+        m = self.whole.after.measurement
+        chosen = in_words(self.settings, self.whole.pitfalls)
         spoken = [
             self.spoken[name][g.values.index(self.settings[name])] for name, g in SPOKEN.items()
         ]
@@ -343,7 +353,8 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """For panel.js. steps: from the unbiased time over each step to this one; none where nothing changes it."""
-        here, unbiased = self.whole.after, self.whole.before
+        here = self.whole.after
+        unbiased = self.whole.before
         role = "alert" if self.whole.role == "alert" else "accent"
         shown = {role: here} if self.same else {"grey": unbiased, role: here}
         times = [
@@ -382,7 +393,8 @@ def axis(values: Sequence[float], air: float) -> dict[str, Any]:
     """An axis of microseconds around the values, logarithmic where they differ much, with ticks and their words. air:
     the factor of margin if logarithmic; else it is at least 2 %, so that noise isn't drawn as a cliff.
     """
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     logarithmic = low > 0 and high > WIDE * low
     locator: Locator = LogLocator(subs=(1, 3), numticks=5)
     if logarithmic:
@@ -449,19 +461,21 @@ class Answers:
         """The reading with these settings changed, of the first run that holds the combination. Raises NotRecorded or
         BadSetting with the reason.
         """
-        shape, settings = Shape.of(size), self.settings(changed)
+        shape = Shape.of(size)
+        settings = self.settings(changed)
         Harness().but(**settings)
         if not self.held:
             raise NotRecorded("nothing has been measured here yet")
         held = next(
             (held for held in self.held if held.find(kernel, shape, settings)), self.held[-1]
         )
-        reading, unbiased = (
-            held.read(kernel, shape, settings),
-            held.read(kernel, shape, held.unbiased),
-        )
+        reading = held.read(kernel, shape, settings)
+        unbiased = held.read(kernel, shape, held.unbiased)
         # One biased setting after the other; a combination that was not measured is joined with the next one.
-        steps, so_far, last, waiting = list[Step](), dict(held.unbiased), unbiased, list[Pitfall]()
+        steps = list[Step]()
+        so_far = dict(held.unbiased)
+        last = unbiased
+        waiting = list[Pitfall]()
         chosen = changes(settings, held.unbiased)
         for pitfall in chosen:
             so_far[pitfall.setting] = settings[pitfall.setting]
@@ -472,5 +486,6 @@ class Answers:
                 after = held.read(kernel, shape, so_far)
                 if any(g.corrupts == TIME for g in waiting):
                     steps.append(Step(tuple(waiting), last, after))
-                last, waiting = after, []
+                last = after
+                waiting = []
         return Answer(settings, Step(tuple(chosen), unbiased, reading), tuple(steps))

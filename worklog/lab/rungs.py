@@ -106,7 +106,9 @@ def diff(before: str | None, after: str, *, around: int = 0, hunks: Sequence[int
     (default: all), below the signature. Raises BadSetting.
     """
     earlier = () if before is None else source(before).lines
-    shown, number, wanted = list[str](), -1, set(hunks)
+    shown = list[str]()
+    number = -1
+    wanted = set(hunks)
     for line in list(difflib.unified_diff(earlier, source(after).lines, n=around, lineterm=""))[2:]:
         number += line.startswith("@@")
         if line.startswith("@@"):
@@ -146,7 +148,9 @@ class Climb:
         """The rung's number or why there is none, its idea, how many lines of code differ from the rung before, how
         much faster it is, and what was timed with other code than the source that is shown.
         """
-        run, place, (chosen, *before) = self.run, f"{self.kernel} at {self.shape}", self.rungs
+        run = self.run
+        place = f"{self.kernel} at {self.shape}"
+        (chosen, *before) = self.rungs
         m, earlier = (self._measurement(of) for of in (chosen, before[0] if before else chosen))
         if m is None:
             held = ", ".join(str(m.problem) for m in run.select(self.kernel)) or "no size"
@@ -160,10 +164,8 @@ class Climb:
             )
         lines = [headline, chosen.idea]
         if before:
-            name, marks = (
-                before[0].name,
-                [line[:1] for line in diff(before[0].name, chosen.name).lines],
-            )
+            name = before[0].name
+            marks = [line[:1] for line in diff(before[0].name, chosen.name).lines]
             lines.append(f"+{marks.count('+')} −{marks.count('-')} lines against {name}")
         else:
             lines += [
@@ -191,20 +193,18 @@ class Climb:
     @property
     def tables(self) -> list[Table]:
         """What this rung and the one before cost: from the run, then from the emulator. A dash for what neither has."""
-        timed, counted, known = list[dict[str, str]](), list[dict[str, str]](), memory_counts()
+        timed = list[dict[str, str]]()
+        counted = list[dict[str, str]]()
+        known = memory_counts()
         for of in self.rungs:
-            m, record, counts = (
-                self._measurement(of),
-                self.run.kernels.get(of.name, {}),
-                known.rungs.get(of.name),
-            )
+            m = self._measurement(of)
+            record = self.run.kernels.get(of.name, {})
+            counts = known.rungs.get(of.name)
             row = {} if m is None else cells(m)
-            registers, shared, fits, resident = (
-                record.get("registers"),
-                record.get("shared_bytes"),
-                None,
-                "",
-            )
+            registers = record.get("registers")
+            shared = record.get("shared_bytes")
+            fits = None
+            resident = ""
             if self.run.gpu.arch in LIMITS and registers is not None and shared is not None:
                 fits = occupancy(
                     self.run.gpu.arch, record.get("block", of.thread_count), registers, shared
@@ -226,10 +226,8 @@ class Climb:
                 "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
                 "of which bank conflicts": conflicts,
             })  # fmt: skip
-        label, names = (
-            f"{known.label} · {known.shape}, per warp",
-            [record.name for record in self.rungs],
-        )
+        label = f"{known.label} · {known.shape}, per warp"
+        names = [record.name for record in self.rungs]
         return [
             Table(
                 title,
@@ -282,7 +280,8 @@ def climb() -> Table:
     least, most = spread({name: bound for name, bound in bounds.items() if name != "naive"})
     notes = [f"all but naive take {least:.2f} to {most:.2f} times their floor"]
     for first, last in (("coalesced", "conflict_free"), ("conflict_free", "warptiled")):
-        there, here = bounds[first], bounds[last]
+        there = bounds[first]
+        here = bounds[last]
         if there.measured_ms and here.measured_ms:
             speedup = there.measured_ms / here.measured_ms
             notes.append(
@@ -309,7 +308,8 @@ def counts(*kernels: Kernel | str) -> Table:
     """A row for each kernel or rung: global sectors, shared wavefronts, those due to conflicts, and barriers per
     multiply-add of a warp, and the floor at 4096. Raises what worklog.analysis.prediction.bound raises.
     """
-    rows, label = list[dict[str, Cell]](), ""
+    rows = list[dict[str, Cell]]()
+    label = ""
     for kernel in (rung(kernel) if isinstance(kernel, str) else kernel for kernel in kernels):
         least = bound(kernel)
         row = {name: f"{number:.3f}" for name, number in per_multiply_add(kernel).items()}
@@ -367,13 +367,15 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
     """How many times as fast each rung is as the one named before it, and its share of cuBLAS, at each size; from one
     recording where one has both. Raises BadSetting, and BadRunFile for what isn't recorded.
     """
-    rows, labels = [], dict[str, None]()
+    rows = []
+    labels = dict[str, None]()
     for before, after in pairwise(names):
         run = results([before, after], sizes)
         us = {(m.kernel, m.shape[0]): m for m in run.measurements if m.shape}
         row = {"rung": after, "against": before}
         for size in sizes:
-            old, new = us[before, size], us[after, size]
+            old = us[before, size]
+            new = us[after, size]
             speedup = "–"
             if old.us and new.us:
                 speedup = f"{old.us / new.us:.3f}" if same_card(old, new) else "two cards"
@@ -388,10 +390,13 @@ def power_cap() -> Table:
     time the 6 and the 3 take that come near FP32's error.
     """
     document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
-    rows, needed = [], {"INT8": 6, "FP16": 3, "FP32": 1}
+    rows = []
+    needed = {"INT8": 6, "FP16": 3, "FP32": 1}
     us = {(made["format"], made["size"]): made["in_a_row"]["us"] for made in document["rows"]}
     for made in document["rows"]:
-        name, size, launched = made["format"], made["size"], made["in_a_row"]
+        name = made["format"]
+        size = made["size"]
+        launched = made["in_a_row"]
         row = {"product": f"{name} at {size}", "time": duration(launched["us"], padded=True)}
         row["T(FL)OP/s"] = f"{2e-6 * size**3 / launched['us']:.0f}"
         row["W"] = f"{launched['watts']:.0f}"
@@ -416,7 +421,8 @@ def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
             "lab.effect compares a setting with the unbiased one: name it, as in l2='warm'"
         )
     [(name, value), *more] = setting.items()
-    changed, rows = f"{len(setting)} settings" if more else f"{name} = {value}", []
+    changed = f"{len(setting)} settings" if more else f"{name} = {value}"
+    rows = []
     labels = dict[str, None]()
     for run, true, read in pairs(kernel, sizes, setting):
         row = {"kernel": kernel, "at": str(true.problem)}

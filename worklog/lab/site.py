@@ -52,7 +52,9 @@ STORY = (
 ANSWER_STEPS = 40  # of the progress, since 7,600 answers take as long as all else
 CHARTS = 2
 SHORT = 60  # letters; after such a sentence, the next one is shown, too
-BELIEVED, CAME, WRONG = "What we believed", "What happened", "What we got wrong"
+BELIEVED = "What we believed"
+CAME = "What happened"
+WRONG = "What we got wrong"
 HEADER = """\
 <header><nav aria-label="worklog">
 <a href="index.html">worklog</a> <a href="index.html#story">story</a> <a href="index.html#panel">panel</a>
@@ -86,7 +88,9 @@ class Steps:
     """The steps of a site, each of about a second, which are reported as they begin."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
+        self.progress = progress
+        self.total = total
+        self.done = 0
 
     def begin(self, doing: str) -> None:
         """Report what the next step does."""
@@ -103,7 +107,8 @@ def site(
     """
     viewed = (*LADDER, *FP32)
     steps = Steps(progress, ANSWER_STEPS + len(_notebooks()) + CHARTS + len(viewed))
-    data, charts = answers(grid, steps), dict[str, bytes]()
+    data = answers(grid, steps)
+    charts = dict[str, bytes]()
     written = chapters(steps)
     cards = [f"<li><b>{chapter.link()}</b> {escape(chapter.summary)}</li>" for chapter in written]
     shown = holding(jobs_of(None, SIZE)[0]) if run is None else run
@@ -146,8 +151,11 @@ def answers(given: Run | Path | None, steps: Steps | None = None) -> bytes:
         raise BadRunFile(
             "the panel has no recording with WORKLOG_SOURCE=live: give one of `python -m tests.record.grid` with --grid"
         )
-    of, grid = Answers([grids[0]]), grids[0]
-    kernel, largest, parts = of.kernels[-1], of.shapes[-1], dict[str, int]()
+    of = Answers([grids[0]])
+    grid = grids[0]
+    kernel = of.kernels[-1]
+    largest = of.shapes[-1]
+    parts = dict[str, int]()
     if not any(of.has(m.kernel, m.problem, of.unbiased) for m in grid.measurements):
         raise NotRecorded(
             f"this {grid.origin} run has no unbiased reading: make one: `python -m tests.record.grid`"
@@ -189,11 +197,10 @@ def _choices(of: Answers, grid: Run) -> Iterator[dict[str, Any]]:
 def _ladder(run: Run) -> str:
     """Everything that was measured at one shape; a rung opens to what changed, what that costs, and what it gains."""
     shape = shape_to_draw(run, None)
-    shown, rungs = (
-        rows(run, shape),
-        {record.name: Climb(run, record.name, shape) for record in LADDER},
-    )
-    fastest, html = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0, ""
+    shown = rows(run, shape)
+    rungs = {record.name: Climb(run, record.name, shape) for record in LADDER}
+    fastest = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0
+    html = ""
     for m in shown:
         share = "" if m.kernel == CUBLAS else f" · {percent(m.ratio)}"
         words = f"{m.tflops:.2f}{share}" if measured(m) else "not measured"
@@ -215,7 +222,8 @@ def _chart(name: str, draw: Callable[[], Chart], files: dict[str, bytes], steps:
         chart = draw()
     except NothingToDraw as nothing:
         return f"<p>{escape(str(nothing))}</p>"
-    light, dark = f"{chart.name}.png", f"{chart.name}_dark.png"
+    light = f"{chart.name}.png"
+    dark = f"{chart.name}_dark.png"
     files |= {light: chart.png(), dark: chart.png(dark=True)}
     picture = f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
     picture += f'<img src="{light}" loading="lazy" alt="{escape(chart.alt)}"></picture>'
@@ -229,7 +237,8 @@ def _load(name: str) -> str:
         (kind for kind in kinds if " read " in kind["text"]), key=lambda kind: kind["counts"][0]
     )
     words = {offset // 4 for offset in load["lanes"]}
-    sectors, drawn = sorted({word // 8 for word in words}), ""
+    sectors = sorted({word // 8 for word in words})
+    drawn = ""
     for place, sector in enumerate(sectors):
         paths = {"used": "", "pale": ""}
         for word in range(8):
@@ -276,7 +285,8 @@ def _notebooks() -> list[Path]:
 
 def pages(of: list[Chapter]) -> dict[str, str]:
     """HTML by file name: each chapter, and wrong.html."""
-    written, wrong = dict[str, str](), [f"<h1>{WRONG}</h1>"]
+    written = dict[str, str]()
+    wrong = [f"<h1>{WRONG}</h1>"]
     wrong.append(
         "<p>A sentence that says why is a claim, and a measurement may refute it. We keep both: these are the beliefs "
         "that were wrong, or too simple, each with what happened, and the chapter that shows it.</p>"
@@ -294,7 +304,8 @@ def pages(of: list[Chapter]) -> dict[str, str]:
 
 def beliefs(body: str) -> list[str]:
     """Each paragraph with what was believed, and the one with what happened."""
-    stories, paragraphs = list[str](), re.findall(r"<p>.*?</p>", body, re.DOTALL)
+    stories = list[str]()
+    paragraphs = re.findall(r"<p>.*?</p>", body, re.DOTALL)
     for number, paragraph in enumerate(paragraphs):
         if BELIEVED in paragraph:
             came = next((other for other in paragraphs[number : number + 4] if CAME in other), None)

@@ -117,7 +117,9 @@ class Panel(Widget):
         first = answers.shapes[len(answers.shapes) // 2] if shape is None else Shape.of(shape)
         answers.shapes = sorted({*answers.shapes, first}, key=lambda shape: shape.flops)
         settings = answers.settings(biased or {})
-        self.answers, self.job, self.reason = answers, job, why_not_live()
+        self.answers = answers
+        self.job = job
+        self.reason = why_not_live()
         self._stop: threading.Event | None = None  # of the measurement that is running
         chosen = {
             "kernel": answers.kernels.index(kernel or answers.kernels[-1]),
@@ -157,7 +159,8 @@ class Panel(Widget):
 
     def where(self) -> tuple[str, Shape, dict[str, Value]]:
         """The kernel, the shape and the settings that are chosen. A run's own clock, such as locked:1395, stays."""
-        chosen, answers = self.chosen, self.answers
+        chosen = self.chosen
+        answers = self.answers
         settings = dict(answers.unbiased)
         for g, place in zip(PITFALLS, chosen["values"], strict=True):
             if g.values[place] != rule(settings[g.setting]):
@@ -166,7 +169,8 @@ class Panel(Widget):
 
     def answered(self) -> dict[str, Any]:
         """The answer, or why there is none. Without a GPU, also the places of what has none if chosen next."""
-        (kernel, shape, settings), has = self.where(), self.answers.has
+        (kernel, shape, settings) = self.where()
+        has = self.answers.has
         try:
             answer = self.answers.answer(kernel, shape, **settings).as_json()
         except WorklogError as error:
@@ -232,7 +236,8 @@ class Panel(Widget):
 
     def _work(self, jobs: Sequence[Job], stop: threading.Event) -> None:
         """Runs on its own thread. Then the new run, complete or not, answers first."""
-        started, how = time.monotonic(), "failed"
+        started = time.monotonic()
+        how = "failed"
         path = new_path(datetime.now(UTC).isoformat())
         out: Path = (
             path.parent / "panel" / path.name
@@ -283,7 +288,8 @@ def ladder(
     machine's newest run that holds the rung at the shape, else a recording). Raises BadSetting, BadRunFile, and
     NothingToDraw for a given run without a time.
     """
-    name, at = rung_of(rung).name, Shape.of(SIZE if shape is None else shape)
+    name = rung_of(rung).name
+    at = Shape.of(SIZE if shape is None else shape)
     if run is None:
         return Climb(newest_run(lambda run: run.select(name, at)), name, at)
     given = run if isinstance(run, Run) else open_run(run)

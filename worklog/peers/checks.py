@@ -23,7 +23,9 @@ from worklog.kernel import Device, Runnable
 from worklog.kernel.emulated import EmulatedFault
 from worklog.problem import Float32, Float64, Shape
 
-ROOM, BEHIND = 16384, np.float32(7)  # elements behind each matrix, at least, and their value
+# elements behind each matrix, at least, and their value
+ROOM = 16384
+BEHIND = np.float32(7)
 EPS32 = 2.0**-23
 INPUTS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Float32]] = {
     "U(0, 1)": lambda rng, size: rng.random(size, np.float32),  # torch.rand
@@ -108,18 +110,14 @@ class Peer:
 
     def cases(self, sizes: str, seed: int) -> list[Case]:
         """Its launches at these sizes, made once for all kernels."""
-        rng, draw, cases = (
-            np.random.default_rng([seed, *self.mark.encode()]),
-            INPUTS[self.inputs],
-            [],
-        )
+        rng = np.random.default_rng([seed, *self.mark.encode()])
+        draw = INPUTS[self.inputs]
+        cases = []
         for shape in map(Shape.of, sizes.split()):
             for alpha, beta in self.scalars:
-                a, b, size = (
-                    draw(rng, (shape.m, shape.k)),
-                    draw(rng, (shape.k, shape.n)),
-                    (shape.m, shape.n),
-                )
+                a = draw(rng, (shape.m, shape.k))
+                b = draw(rng, (shape.k, shape.n))
+                size = (shape.m, shape.n)
                 if self.over_root_k:
                     a /= np.float32(np.sqrt(shape.k))
                 if self.old == "inputs":
@@ -176,7 +174,8 @@ def _gemm(a: Float32, b: Float32, old: Float32, alpha: float, beta: float) -> Fl
 
 OPINFO = "5x5x10 10x10x5"  # PyTorch's samples for matmul: S = 5, M = 10
 TINY = "1x2x3 2x1x5 3x9x1 5x3x9 9x5x2 9x9x9"
-SEVEN, THIRTEEN = float(np.float32(0.7)), float(np.float32(1.3))
+SEVEN = float(np.float32(0.7))
+THIRTEEN = float(np.float32(1.3))
 # Above each: where its comparison was read. Repositories, commits and files as of November 2026.
 PEERS = (
     # The article.

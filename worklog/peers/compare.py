@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
-OURS, KEPT, TRACED, HOT = (
-    "worklog",
-    "worklog, offset kept",
-    "worklog, CUPTI",
-    "worklog, hot",
-)  # names in recordings
+# names in recordings
+OURS = "worklog"
+KEPT = "worklog, offset kept"
+TRACED = "worklog, CUPTI"
+HOT = "worklog, hot"
 SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
-AA_PAIRS, AA_SIZE = 50, 512
+AA_PAIRS = 50
+AA_SIZE = 512
 BESIDE = 3
 
 
@@ -99,7 +99,8 @@ def compare(
     """
     from worklog.runner.session import Session
 
-    session, sampling = Session(), SAMPLING.but(hot_ms=Harness().hot_ms) if benchmarks else SAMPLING
+    session = Session()
+    sampling = SAMPLING.but(hot_ms=Harness().hot_ms) if benchmarks else SAMPLING
     document = new_document(session, sampling)
     path = out or runs.runs_dir().parent / "peers" / runs.new_path(document["created"]).name
     works = (
@@ -119,7 +120,8 @@ def compare(
     if benchmarks:
         document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
     else:
-        cublas, promises = [work for work in works if work.kind == CUBLAS], document["promises"]
+        cublas = [work for work in works if work.kind == CUBLAS]
+        promises = document["promises"]
         twice = next(work for work in cublas if work.of == AA_SIZE)
         steps["A/A"] = lambda: promises.update(aa=same_twice(ours, twice))
         steps["worklog beside CUPTI"] = lambda: promises.update(
@@ -156,9 +158,11 @@ def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
 
 def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str, Any]:
     """How often two readings of the same kernel agree: their 95 % intervals overlap."""
-    intervals, agree = [], 0
+    intervals = []
+    agree = 0
     for _ in range(pairs):
-        (_, first, _), (_, second, _) = ours.read(work), ours.read(work)
+        (_, first, _) = ours.read(work)
+        (_, second, _) = ours.read(work)
         agree += first.low <= second.high and second.low <= first.high
         intervals.append([[us.low, us.value, us.high] for us in (first, second)])
     return {

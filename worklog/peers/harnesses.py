@@ -40,7 +40,9 @@ Timer = Callable[["Work"], float]  # microseconds of one launch
 Reader = Callable[
     [Sequence["Work"]], Iterator[Row]
 ]  # the reading of each work, in turn; it may raise anything
-TRACED_LAUNCHES, TRACED_TURNS = 200, 4  # and launches in one placement, as the harness has
+# and launches in one placement, as the harness has
+TRACED_LAUNCHES = 200
+TRACED_TURNS = 4
 BLOCKING = "harness_hold"  # the blocking kernel's name
 TRACE_BYTES = 2**20
 FORCED = (
@@ -95,7 +97,8 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
     """FP32 cuBLAS, or a kernel, at a size, in buffers that move in a pool of its own, if there is memory for one."""
     from worklog.gpu.cuda import Cublas, CudaDevice
 
-    shape, device = Shape(size, size, size), CudaDevice()
+    shape = Shape(size, size, size)
+    device = CudaDevice()
     subject = kernel.load(device) if kernel else Cublas(device)
     a, b = (device.upload(matrix) for matrix in random_inputs(shape, np.random.default_rng(0)))
     home = [a, b, device.allocate(size * size)]
@@ -256,7 +259,8 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
     """
     from cupti import cupti
 
-    records, kind = _traced_kernels(cupti), cupti.ActivityKind.CONCURRENT_KERNEL
+    records = _traced_kernels(cupti)
+    kind = cupti.ActivityKind.CONCURRENT_KERNEL
 
     def flushed() -> list[tuple[int, int]]:
         """What was traced since the last call."""

@@ -232,13 +232,12 @@ def write_gallery(
     path = folder / "README.md"
     if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
         return None
-    diagrams, others = ["## The article's diagrams, with this machine's numbers"], ["## The charts"]
+    diagrams = ["## The article's diagrams, with this machine's numbers"]
+    others = ["## The charts"]
     for name, chart in charts.items():
-        headline, words, alt = (
-            escape(chart.headline, False),
-            escape(chart.alt, False),
-            escape(chart.alt),
-        )
+        headline = escape(chart.headline, False)
+        words = escape(chart.alt, False)
+        alt = escape(chart.alt)
         section = FIGURE.format(name=name, headline=headline, words=words, alt=alt)
         (diagrams if name.startswith("diagram_") else others).append(section)
     page = [f"{BEGIN}, which overwrite it -->", "# The figures"]

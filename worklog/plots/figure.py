@@ -31,10 +31,13 @@ from worklog.plots.style import BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, PAPER,
 from worklog.runs import scrolling, write_bytes
 
 Point = tuple[float, float]
-SCREEN_DPI, DPI = 100, 200
+SCREEN_DPI = 100
+DPI = 200
 READABLE_PX = 560  # a narrower page scrolls
 LANE = 0.15  # between two names of points
-COLUMN, GAP = 0.5, 0.14  # between points whose names stand in one column, and to that column
+# between points whose names stand in one column, and to that column
+COLUMN = 0.5
+GAP = 0.14
 BEHIND = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of lines
 # How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page. There, the dark picture is the background
 # of the light one, which is transparent. A page that drops styles, as GitHub does, shows the light one.
@@ -70,11 +73,9 @@ class Drawing:
         """This figure's SVG as PNG, in the fonts that come with matplotlib. 256 colours take half of the bytes; level 9
         saves 6 % in eight times as long.
         """
-        small, words, fonts = (
-            io.BytesIO(),
-            PngInfo(),
-            [str(path) for path in style.FONT_FILES.values()],
-        )
+        small = io.BytesIO()
+        words = PngInfo()
+        fonts = [str(path) for path in style.FONT_FILES.values()]
         words.add_text("Title", self.headline)
         words.add_text("Description", self.alt)
         how: dict[str, Any] = {
@@ -139,7 +140,8 @@ def in_the_dark(svg: str) -> str:
 
 def rendered(figure: Drawing) -> dict[str, bytes]:
     """Return the files of a figure by the end of their names: SVG and PNG, for a light page and a dark one."""
-    light, files = figure.svg(), dict[str, bytes]()
+    light = figure.svg()
+    files = dict[str, bytes]()
     for end, svg in (("", light), ("_dark", in_the_dark(light))):
         files[f"{end}.svg"] = svg.encode()
         files[f"{end}.png"] = figure.encoded(svg)
@@ -226,11 +228,13 @@ def page(
     pixels = SCREEN_DPI * (MARGIN_IN + head + 0.08 + body_height + below)
     height = math.ceil(pixels) / SCREEN_DPI  # a part of a pixel would be drawn dark
     new = Chart(figsize=(width, height))
-    new.name, new.headline = name, finding
+    new.name = name
+    new.headline = finding
     new.alt = " ".join(
         [f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source]
     )
-    new.body_bottom, new.body_top = below, below + body_height
+    new.body_bottom = below
+    new.body_top = below + body_height
     top = new.write(MARGIN_IN, height - MARGIN_IN, title, style.TITLE_PT, weight="bold")
     new.write(MARGIN_IN, top, below_title, style.SUBTITLE_PT, color=MUTED)
     new.write(MARGIN_IN, below - 0.06, foot, color=MUTED)
@@ -336,7 +340,8 @@ def name_points(
     }
     for column in columns:
         order = sorted(column, key=lambda name: (at[name][1], name))
-        lanes, left = LANE * np.arange(len(order)), at[column[-1]][0] + GAP
+        lanes = LANE * np.arange(len(order))
+        left = at[column[-1]][0] + GAP
         down = np.minimum.accumulate((np.array([at[name][1] for name in order]) - lanes)[::-1])[
             ::-1
         ]

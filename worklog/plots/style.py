@@ -27,10 +27,17 @@ _FILE: dict[str, Any] = tomllib.loads(
 LIGHT: Mapping[str, str] = _FILE["light"]
 DARK: Mapping[str, str] = _FILE["dark"]
 
-PAPER, INK, MUTED, GREY = LIGHT["paper"], LIGHT["ink"], LIGHT["muted"], LIGHT["grey"]
-BASELINE, FAINT = LIGHT["baseline"], LIGHT["faint"]
-ACCENT, ALERT, OTHER = LIGHT["accent"], LIGHT["alert"], LIGHT["other"]
-INFLATES, DEFLATES = LIGHT["inflates"], LIGHT["deflates"]
+PAPER = LIGHT["paper"]
+INK = LIGHT["ink"]
+MUTED = LIGHT["muted"]
+GREY = LIGHT["grey"]
+BASELINE = LIGHT["baseline"]
+FAINT = LIGHT["faint"]
+ACCENT = LIGHT["accent"]
+ALERT = LIGHT["alert"]
+OTHER = LIGHT["other"]
+INFLATES = LIGHT["inflates"]
+DEFLATES = LIGHT["deflates"]
 
 SETTINGS = {name: LIGHT.get(value, value) for name, value in _FILE["matplotlib"].items()}
 
@@ -42,7 +49,8 @@ TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = (
     TEXT[name][0] for name in ("title", "subtitle", "body", "small")
 )
 LINE = 1.3  # distance of two lines of text, in font sizes
-WIDTH_IN, MARGIN_IN = 7.0, 0.14
+WIDTH_IN = 7.0
+MARGIN_IN = 0.14
 # The typeface, in the copy that comes with matplotlib: by whether it is bold.
 FONT_FILES = {
     bold: Path(matplotlib.get_data_path(), "fonts", "ttf", name)
@@ -109,7 +117,8 @@ def wrap(
 
 def shorten(text: str, points: float, width: float, *, bold: bool = False) -> str:
     """The text, cut with an ellipsis where it is wider than `width` inches."""
-    kept, end = text, ""
+    kept = text
+    end = ""
     while kept and text_width(kept + end, points, bold) > width:
         kept, end = kept[:-1], "…"
     return kept.rstrip() + end if end else text

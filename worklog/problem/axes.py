@@ -113,7 +113,8 @@ def _numbers(name: str, item: str, kind: str) -> list[Value]:
         raise BadSetting(
             f"axis {name}: {item!r} is neither {what} nor a range: give 64, 8:13 or 64:512:64"
         )
-    low, high = parts[0], parts[min(1, len(parts) - 1)]
+    low = parts[0]
+    high = parts[min(1, len(parts) - 1)]
     step = parts[2] if len(parts) == 3 else Decimal(1)
     if step <= 0 or high < low:
         raise BadSetting(
@@ -212,7 +213,8 @@ class Space:
         what is done with the rest.
         """
         reasons = Counter(point.skipped for point in self.points())
-        size, left = reasons.total(), reasons.pop(None, 0)
+        size = reasons.total()
+        left = reasons.pop(None, 0)
         said = f"{self.name}: {self._counts} = {size} point{'' if size == 1 else 's'}"
         for why, count in reasons.items():
             said += f"; {count} skipped: {why}"
@@ -239,7 +241,8 @@ def drawn(count: int, seed: int, without: Collection[Shape] = ()) -> dict[Shape,
     """Different shapes by a seed, log-uniform from 1 to MOST_DRAWN, and the kind of each; the kinds take turns.
     without: shapes that are not drawn.
     """
-    rng, kinds = Random(seed), dict[Shape, str]()
+    rng = Random(seed)
+    kinds = dict[Shape, str]()
 
     def size(kind: str) -> int:
         number = exp(rng.uniform(0, log(MOST_DRAWN)))

@@ -51,7 +51,8 @@ class Domain:
 
     def padded(self, shape: Shape) -> Shape:
         """The smallest shape in the domain that holds this one."""
-        sizes, steps = [shape.m, shape.n, shape.k], [self.m, self.n, self.k]
+        sizes = [shape.m, shape.n, shape.k]
+        steps = [self.m, self.n, self.k]
         if self.square:
             sizes, steps = [max(sizes)] * 3, [math.lcm(*steps)] * 3
         return Shape(
@@ -64,7 +65,8 @@ class Domain:
         """Read "M % 128 == 0, K % BK == 0", "M = N = K" or "M = N, N = K", or "any" for every shape; "A, B % 16 bytes"
         for addresses; and "any data". names: names such as BK, with their values. Raises BadSetting.
         """
-        steps, any_data = {"M": 1, "N": 1, "K": 1}, False
+        steps = {"M": 1, "N": 1, "K": 1}
+        any_data = False
         bytes_of = dict.fromkeys("ABC", FLOAT_BYTES)
 
         def aligned(match: re.Match[str]) -> str:

@@ -99,7 +99,9 @@ def values_of(value: Any) -> NDArray[np.float64]:
 
 def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArray[np.float64]:
     """Each element's error over the tolerance (relative, absolute): at most 1 where right, infinite for NaN."""
-    right, values, (relative, absolute) = values_of(expected), values_of(actual), tolerance
+    right = values_of(expected)
+    values = values_of(actual)
+    (relative, absolute) = tolerance
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         excess = np.abs(values - right) / (absolute + relative * np.abs(right))
     excess[~np.isfinite(excess) | ~np.isfinite(right)] = np.inf
@@ -294,21 +296,24 @@ class Problem:
                 dtype = np.dtype(ctype._type_ if pointer else ctype).name
                 parameters.append(Parameter(f"p{number}", NAMES[dtype][0], dtype, pointer))
         for words in stated:
-            name, given = str(words.get("name")), str(words.get("type", "")).strip()
+            name = str(words.get("name"))
+            given = str(words.get("type", "")).strip()
             kind = NAMES[self.dtype][0] if given in OF_DTYPE else given
             if kind not in TYPES:
                 advice = f"give T for the dtype, or one of {', '.join(TYPES)}"
                 raise mistake(
                     self, f"parameter {name!r} has type {given!r}{meant(given, TYPES)}", advice
                 )
-            pointer, const = bool(words.get("pointer")), bool(words.get("const"))
+            pointer = bool(words.get("pointer"))
+            const = bool(words.get("const"))
             parameters.append(Parameter(name, kind, TYPES[kind], pointer, const))
         return tuple(parameters)
 
     @cached_property
     def tests(self) -> tuple[list[Words], list[Words]]:
         """Samples and test cases, without their data. Raises BadSetting."""
-        names, made = set[str](), list[list[Any]]()
+        names = set[str]()
+        made = list[list[Any]]()
         for method in ("generate_sample", "generate_test_cases"):
             listed = called(self, method)
             made.append([*listed] if isinstance(listed, Sequence) else [listed])
@@ -328,14 +333,16 @@ class Problem:
 
     def prepared(self, words: Words) -> Case:
         """A case with its inputs, the reference's result, and the extra parameters. Raises BadSetting."""
-        name, seed = words["name"], words.get("seed")
+        name = words["name"]
+        seed = words.get("seed")
         seed = self.get_seed(f"{self.name} {name}") if seed is None else int(seed)
         if (torch := sys.modules.get("torch")) is not None:
             torch.manual_seed(seed)  # for inputs that are drawn without a generator
         inputs = each(called(self, "create_inputs", of=words["create_inputs"], case=name))
         outputs = each(called(self, "reference_solution", *inputs, case=name))
         extras = tuple(called(self, "get_extra_params", words, case=name) or ())
-        case, declared = Case(name, seed, inputs, outputs, extras, words), self.signature
+        case = Case(name, seed, inputs, outputs, extras, words)
+        declared = self.signature
         if not outputs or not all(map(is_array, outputs)):
             kinds = ", ".join(type(output).__name__ for output in outputs)
             raise mistake(self, f"reference_solution returned {kinds}", "return an array", name)
@@ -411,10 +418,8 @@ def called(
     except WorklogError:
         raise
     except Exception as error:
-        frames, own = (
-            traceback.extract_tb(error.__traceback__),
-            inspect.getsourcefile(type(problem)),
-        )
+        frames = traceback.extract_tb(error.__traceback__)
+        own = inspect.getsourcefile(type(problem))
         where = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
         first = f"{type(error).__name__}: {error}".partition("\n")[0]
         place = f"{Path(where.filename).name}:{where.lineno}"

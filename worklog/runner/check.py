@@ -38,10 +38,12 @@ from worklog.runs import ErrorMap, Progress, Verdict, silent
 if TYPE_CHECKING:
     from worklog.runner.child import Say
 
-TIMEOUT_S, GPU_SIZE = 60.0, 1024
+TIMEOUT_S = 60.0
+GPU_SIZE = 1024
 MOST_BESIDE = 600_000_000  # instructions of warps on the emulator beside a GPU: about a minute
 # Of a case on the emulator: beyond these it takes more than some seconds.
-EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
+EMULATED_FLOPS = 2**24
+EMULATED_BYTES = 2**21
 INFERRED_DOMAIN = "the domain is inferred from the grid"  # how the kernel's warning begins
 MOST_LINES = 12  # of a report, behind the verdict and the findings
 EMULATED_COPIES = (
@@ -87,7 +89,8 @@ class Checked:
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
-        shape, compiled = self.shape, self.compiled
+        shape = self.shape
+        compiled = self.compiled
         words: dict[str, Any] = {"kernel": self.kernel.entry, "label": self.label}
         words |= (
             {"shape": [shape.m, shape.n, shape.k]}
@@ -182,7 +185,9 @@ class Checked:
 
     def _counts(self) -> list[str]:
         """Return what passed, and the resources."""
-        compiled, verdict, lines = self.compiled, self.verdict, list[str]()
+        compiled = self.compiled
+        verdict = self.verdict
+        lines = list[str]()
         right = [stage for stage in verdict.stages if stage.passed]
         if right:
             names = "; ".join(stage.name for stage in right if not stage.note)
@@ -339,7 +344,8 @@ def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
     """Samples and test cases that the emulator can run, and the names of the others. Raises BadSetting where none is
     small enough.
     """
-    kept, left = list[Words](), list[str]()
+    kept = list[Words]()
+    left = list[str]()
     for words in (*problem.tests[0], *problem.tests[1]):
         name = words["name"]
         small = (called(problem, "get_flops", words, case=name) or 0) <= EMULATED_FLOPS
@@ -362,7 +368,9 @@ def _report_launches(
     """Call progress before each launch of the subject, and again and again during one on the emulator. beside: an
     endless launch there is a BadSetting. largest: the shape that the check's time depends on.
     """
-    enqueue, launches, finished = subject.enqueue, 0, 0
+    enqueue = subject.enqueue
+    launches = 0
+    finished = 0
     whole = estimate.LAUNCHES * estimate.work(largest)
 
     def share(work: float) -> str:

@@ -64,7 +64,8 @@ class Ended:
         if self.hung_s is not None:
             return f"hung: no progress for {self.hung_s:.0f} s, so its process was ended"
         if self.code < 0:
-            name, words = signal.Signals(-self.code).name, signal.strsignal(-self.code)
+            name = signal.Signals(-self.code).name
+            words = signal.strsignal(-self.code)
             return f"crashed: its process ended with {name} ({words})"
         printed = (
             f", and last printed {self.printed.splitlines()[-1].strip()!r}" if self.printed else ""
@@ -132,7 +133,9 @@ def run_child(
         max(timeout_s, START_TIMEOUT_S),
         stop or threading.Event(),
     )
-    last, hung, printed = Answer(), False, b""
+    last = Answer()
+    hung = False
+    printed = b""
     heard, answered = Pipe()
     with heard, answered, _set_by_ctrl_c(stop):
         progress(first, total, doing)
@@ -151,7 +154,9 @@ def run_child(
                 pickle.dump({**order, "answers": answered.fileno()}, process.stdin)
                 process.stdin.flush()
             answered.close()
-            since, shown, pipes = time.monotonic(), 0.0, list[Any]([heard, process.stdout])
+            since = time.monotonic()
+            shown = 0.0
+            pipes = list[Any]([heard, process.stdout])
             while (running := process.poll() is None) or wait(pipes, 0):
                 if stop.is_set() or hung or not running:
                     end(process)  # and what it has started
@@ -167,7 +172,9 @@ def run_child(
                         pipes.remove(heard)
                         continue
                     if last["is"] == "progress":
-                        done, doing, shown = last["done"], last["doing"], 0.0
+                        done = last["done"]
+                        doing = last["doing"]
+                        shown = 0.0
                     else:
                         reply = yield last
                         if reply is not None:
@@ -247,7 +254,8 @@ def started() -> tuple[dict[str, Any], Say]:
     with a signal that no code can catch. Elsewhere they end by themselves: there is no GPU to hold.
     """
     order: dict[str, Any] = pickle.load(sys.stdin.buffer)
-    answers, lifeline = Connection(order["answers"]), os.dup(0)
+    answers = Connection(order["answers"])
+    lifeline = os.dup(0)
     order["receive"] = answers.recv
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # a kernel's process that reads its input doesn't wait for it

@@ -27,7 +27,8 @@ from worklog.settings import Harness
 
 THREADS = os.cpu_count() or 1
 PROCESSES = min(THREADS, 8)  # of a local cluster that compile and check
-CONNECT_S, RESTART_S = 10.0, 30.0
+CONNECT_S = 10.0
+RESTART_S = 30.0
 ATTEMPTS = 2  # to measure a point, before it fails because its workers die
 
 
@@ -76,19 +77,19 @@ def on_card(
     end_child(), and as worklog.measure.
     """
     global _child
-    began, head = time.time(), []
+    began = time.time()
+    head = []
     try:
         if _child is None or _child.sweep != sweep:
             end_child()
-            order, stop = (
-                {"do": "measure", "harness": harness, "user_kernels": {}},
-                threading.Event(),
-            )
+            order = {"do": "measure", "harness": harness, "user_kernels": {}}
+            stop = threading.Event()
             timeout_s = limit_s([job] if job else [], harness)
             answers = run_child(order, timeout_s=timeout_s, stop=stop, command=command)
             if isinstance(answer := next(answers), Ended):
                 raise answer.error()
-            _child, head = Child(sweep, stop, answers), answer["head"]
+            _child = Child(sweep, stop, answers)
+            head = answer["head"]
         if job is None:
             return Measured(card_name(), head)
         answers = _child.answers
@@ -98,10 +99,13 @@ def on_card(
     except KeyboardInterrupt:
         raise Interrupted("interrupted: the sweep has ended") from None
     if isinstance(answer, Ended):
-        _child, stage = None, answer.stage(kernels.get(job.kernel))
-        m, about = job.failed(Verdict((stage,), None)), kernels[job.kernel].describe()
+        _child = None
+        stage = answer.stage(kernels.get(job.kernel))
+        m = job.failed(Verdict((stage,), None))
+        about = kernels[job.kernel].describe()
     else:
-        m, about = read_line(answer["line"]), answer["description"]
+        m = read_line(answer["line"])
+        about = answer["description"]
     ran = Ran(card_name(), began, time.time() - began)
     return Measured(ran.card, head, replace(m, ran=ran), about)
 
@@ -155,7 +159,8 @@ class Cluster(Workers):
             from distributed.scheduler import KilledWorker
         except ImportError as error:
             raise BadSetting(f"several cards need Dask: {install_command('cluster')}") from error
-        self.lost, self.stack = (KilledWorker,), ExitStack()
+        self.lost = (KilledWorker,)
+        self.stack = ExitStack()
         self.own = not scheduler
         # Dask asks NVML for each card by its number, which fails where a recording's cards stand for this machine's.
         dask.config.set(

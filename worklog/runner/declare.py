@@ -44,7 +44,9 @@ class State:
     """
 
     def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
-        self.axes, self.stream, self.device = MappingProxyType(dict(values)), stream, device
+        self.axes = MappingProxyType(dict(values))
+        self.stream = stream
+        self.device = device
         self.work = defaultdict[str, Any](float)
         self.call: Call | None = None
 
@@ -242,7 +244,8 @@ def _axis(name: str, values: Values) -> Axis:
         raise BadSetting(
             f"axis {name}: {values!r} is one value: give a list, or a mapping from names to objects"
         )
-    given, kinds = tuple(values), set(map(type, values))
+    given = tuple(values)
+    kinds = set(map(type, values))
     if kinds <= {int}:
         return Axis(name, given)
     if kinds == {str}:
@@ -308,10 +311,8 @@ def at(axes: Iterable[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
             if axis.name not in texts:
                 new.append(axis)
                 continue
-            other, objects = (
-                Axis.parse(texts[axis.name], axis.kind.replace("pow2", "int")),
-                benchmark.objects,
-            )
+            other = Axis.parse(texts[axis.name], axis.kind.replace("pow2", "int"))
+            objects = benchmark.objects
             if other.kind != axis.kind and {other.kind, axis.kind} != {"int", "pow2"}:
                 raise BadSetting(
                     f"--axis {axis.name}: its values are of kind {axis.kind}, not {other.kind}"

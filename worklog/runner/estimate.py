@@ -35,7 +35,9 @@ class _Sample(EmulatedDevice):
     ) -> None:
         """Time one block and some, which leaves out what a launch takes without them."""
         blocks = math.prod(grid)
-        first_s, count, started = math.inf, 1, time.thread_time()
+        first_s = math.inf
+        count = 1
+        started = time.thread_time()
         while True:
             self.only_blocks = range(count)
             before = time.thread_time()

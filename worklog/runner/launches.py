@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
 
 ALIGNED = 128  # elements: 512 bytes, the alignment of a caching allocator
-POOL_BYTES, TIMES_BUFFERS = (
-    2**32,
-    3.0,
-)  # a pool's size: the larger of 4 GiB and three times what is placed in it,
+# a pool's size: the larger of 4 GiB and three times what is placed in it,
+POOL_BYTES = 2**32
+TIMES_BUFFERS = 3.0
 LEAST_TIMES_BUFFERS = 1.25  # or less where the GPU's memory is short, down to this
 LEFT_FREE_BYTES = 2**28
 # With more work, the time to fetch a kernel's code doesn't show; where it lies was recorded up to here (turns/h100).
@@ -41,7 +40,8 @@ class Pool:
     """`elements` float32 of device memory. Raises OutOfMemory."""
 
     def __init__(self, device: CudaDevice, elements: int, seed: int | None = None) -> None:
-        self.device, self.elements = device, elements - elements % ALIGNED
+        self.device = device
+        self.elements = elements - elements % ALIGNED
         self.whole: Any = device.allocate(self.elements)
         self._rng = np.random.default_rng(seed)
 
@@ -89,12 +89,15 @@ class InTurn:
     elsewhere: Sequence[Any] | None = None
 
     def __init__(self, kernel: Runnable, shape: Shape, alpha: float) -> None:
-        self.kernel, self.shape, self.alpha = kernel, shape, alpha
+        self.kernel = kernel
+        self.shape = shape
+        self.alpha = alpha
         self.use([])
 
     def use(self, buffers: list[Buffers]) -> None:
         """Launch on these from now on, on the first one next."""
-        self.buffers, self.last = buffers, -1
+        self.buffers = buffers
+        self.last = -1
         self.launches = [self.on(*abc) for abc in buffers]
 
     def on(self, a: Any, b: Any, c: Any) -> Callable[[], None]:
@@ -149,13 +152,16 @@ class Loop:
         warm: bool = False,
         pool: Pool | None = None,
     ) -> None:
-        self.checker, self.in_step, self.sets, self.pool = checker, in_step, sets, pool
-        self.checked, self.probed, self.changes_inputs = (
-            checked,
-            probed,
-            probed or inputs != "random",
-        )
-        shape, distinct, buffers = checker.shape, dict.fromkeys(kernels), checker.buffers
+        self.checker = checker
+        self.in_step = in_step
+        self.sets = sets
+        self.pool = pool
+        self.checked = checked
+        self.probed = probed
+        self.changes_inputs = probed or inputs != "random"
+        shape = checker.shape
+        distinct = dict.fromkeys(kernels)
+        buffers = checker.buffers
         if inputs != "random":
             easy = random_inputs(shape, np.random.default_rng(0), inputs)
             for buffer, host in zip(buffers.abc[:2], easy, strict=True):
@@ -198,7 +204,9 @@ class Loop:
         pool, use the checker's buffers. Host functions are launched once on each set while nothing is blocked: one may
         record a graph for new addresses. Kernels that were loaded again are launched once on the checker's buffers.
         """
-        first, count, of_checker = self.bare[0], len(self.bare), self.checker.buffers
+        first = self.bare[0]
+        count = len(self.bare)
+        of_checker = self.checker.buffers
         for kernel in self.relocated:
             kernel.relocate()
         if (
@@ -228,7 +236,9 @@ class Loop:
         launches don't get new ones; the first was copied longest ago, so L2 no longer holds it where there are enough.
         """
         self.require_intact()
-        device, shape, inputs = pool.device, self.checker.shape, self.checker.buffers.abc[:2]
+        device = pool.device
+        shape = self.checker.shape
+        inputs = self.checker.buffers.abc[:2]
         sizes = [
             *(matrix.size for matrix in inputs),
             *[shape.m * shape.n + 2 * GUARD] * len(self.bare),

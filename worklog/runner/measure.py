@@ -82,7 +82,8 @@ class Job:
         """Its measurement if it is skipped or has failed."""
         against: dict[str, Any] = dict.fromkeys(self.baselines)
         shape = None if self.shape is None else astuple(self.shape)
-        axes, changed = dict(self.axes), self.pitfalls
+        axes = dict(self.axes)
+        changed = self.pitfalls
         return Measurement(
             self.kernel, shape, status, reason or None, axes, changed, verdict, against=against
         )
@@ -345,7 +346,8 @@ def recorded(jobs: Sequence[Job], run: Run, partly: bool = False, some: bool = F
         run = next((held for held in sources if all(held_by(held, job) for job in there)), run)
         lacks = f"the recording lacks {len(jobs) - len(there)} of these {len(jobs)} measurements"
         run.notes, jobs = [*run.notes, f"{lacks}: measure on a GPU"], there
-    measurements, kernels = list[Measurement](), dict[str, dict[str, Any]]()
+    measurements = list[Measurement]()
+    kernels = dict[str, dict[str, Any]]()
     for job in jobs:
         if job.kernel in absent:
             continue

@@ -55,8 +55,10 @@ class Order:
         left = [*chosen.kept]
         if strategy != "exhaustive":
             Random(seed).shuffle(left)
-        self.axes, self.left = chosen.space.axes, {variant.name: variant for variant in left}
-        self.trials, self.study = dict[str, Any](), None
+        self.axes = chosen.space.axes
+        self.left = {variant.name: variant for variant in left}
+        self.trials = dict[str, Any]()
+        self.study = None
         if strategy == "optuna":
             try:
                 import optuna
@@ -132,10 +134,8 @@ def search(
                     f"{card} runs {of_card.gpu.arch}: what --where compared was compiled for {chosen.arch}"
                 )
         try:
-            before, most = (
-                {} if fresh else measured_before(run),
-                min(trials or math.inf, len(chosen.kept)),
-            )
+            before = {} if fresh else measured_before(run)
+            most = min(trials or math.inf, len(chosen.kept))
             _measure(chosen.shape, workers, how, run, order, int(most), before, progress)
             names = finalists(run.select()) if run.origin == "live" else []
             if len(names) > 1:
@@ -162,7 +162,9 @@ def _measure(
     before: Mapping[Key, tuple[Measurement, Mapping[str, Any]]], progress: Progress,
 ) -> None:  # fmt: skip
     """Add so many tiles to the run. before: their times from earlier runs."""
-    waiting, known, cards = dict[Future[Measured], Variant](), 0, len(run.cards)
+    waiting = dict[Future[Measured], Variant]()
+    known = 0
+    cards = len(run.cards)
     alike = len({card.gpu.name for card in run.cards.values()}) == 1
     try:
         while known < most or waiting:
@@ -190,12 +192,14 @@ def _measure(
             for future in done:
                 variant = waiting.pop(future)
                 try:
-                    m, about = future.result().measurement, future.result().about
+                    m = future.result().measurement
+                    about = future.result().about
                 except workers.lost:
                     verdict = Verdict(
                         (failed("process", f"each of {ATTEMPTS} workers that took it died"),), None
                     )
-                    m, about = Job(variant.name, shape).failed(verdict), variant.kernel.describe()
+                    m = Job(variant.name, shape).failed(verdict)
+                    about = variant.kernel.describe()
                 run.add(m, about=about)
                 order.tell(variant.name, m.ratio or 0.0)
     finally:
@@ -205,7 +209,8 @@ def _measure(
 
 def replayed(job: Job | None, kernels: Mapping[str, Kernel], chosen: Variants) -> Measured:
     """In place of a measurement on a card, the recorded time of a variant. Raises BadRunFile for one without."""
-    began, head = time.time(), Run.load(next(iter(runs.recordings("sweeps").values())), "recorded")
+    began = time.time()
+    head = Run.load(next(iter(runs.recordings("sweeps").values())), "recorded")
     if job is None:
         return Measured(card_name(), head.head_lines())
     own = replace(chosen, kept=tuple(variant for variant in chosen.kept if variant.name in kernels))
@@ -241,7 +246,8 @@ def measured_before(run: Run) -> dict[Key, tuple[Measurement, dict[str, Any]]]:
         ):
             continue
         for m in before.measurements:
-            of, about = m.context and m.context.gpu, before.kernels.get(m.kernel, {})
+            of = m.context and m.context.gpu
+            about = before.kernels.get(m.kernel, {})
             if (
                 m.ran
                 and m.us
@@ -275,7 +281,8 @@ def finals(run: Run) -> list[Measurement]:
 
 def paired(m: Measurement, name: str, beside: str) -> Estimate:
     """The speed of one kernel of a loop as a share of that of another, turn by turn: above 1, `name` is faster."""
-    sides, overhead = {side.name: side for side in m.samples.sides}, m.samples.overhead_us
+    sides = {side.name: side for side in m.samples.sides}
+    overhead = m.samples.overhead_us
     ours, theirs, placements = replace(m.samples, sides=[sides[name], sides[beside]]).comparisons()
     return runs.paired_ratio(
         [us - overhead for us in theirs], [us - overhead for us in ours], placements
@@ -294,7 +301,9 @@ def ranking(run: Run) -> Table:
     """The finalists of each kind of GPU, by the loops in which they were timed against each other, with a column for
     each card; below, the other tiles by their shares of cuBLAS, with their cards and dates.
     """
-    rows, notes, placed = list[dict[str, str]](), [*run.notes], set[str]()
+    rows = list[dict[str, str]]()
+    notes = [*run.notes]
+    placed = set[str]()
     for gpu in dict.fromkeys(m.context.gpu.name for m in finals(run) if m.context):
         loops = [m for m in finals(run) if m.context and m.context.gpu.name == gpu]
         names = in_final_order(loops)

@@ -79,12 +79,10 @@ class Session:
         timeline, self.baselines = on
         if calibration is None:
             calibration = calibrate(timeline)
-        self.timeline, self.device, self.gpu, self.calibration = (
-            timeline,
-            timeline.device,
-            timeline.gpu,
-            calibration,
-        )
+        self.timeline = timeline
+        self.device = timeline.device
+        self.gpu = timeline.gpu
+        self.calibration = calibration
         self.peaks = Peaks(self.gpu, self.gpu.sm_clock_mhz)
         self.user_kernels = {} if user_kernels is None else user_kernels  # the caller may add to it
         self.loaded: dict[str, Runnable] = {CUBLAS: self.baselines["fp32"]}
@@ -150,7 +148,8 @@ class Session:
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
         if (name, shape, gate) not in self._verdicts:
-            loaded, checker = self.load(name), self.checker(shape)
+            loaded = self.load(name)
+            checker = self.checker(shape)
             if gate == "article":
                 verdict = checker.check_by_article(loaded)
             else:
@@ -191,7 +190,8 @@ class Session:
         self, job: Job, ready: Ready, reading: Reading, stages: Sequence[Stage]
     ) -> Measurement:
         """What was read of a job, if it passes the stages on what was timed, too."""
-        harness, changed = ready.harness, job.pitfalls
+        harness = ready.harness
+        changed = job.pitfalls
         verdict = ready.verdict and ready.verdict.and_then(*stages)
         if verdict and not verdict.accepted:
             return job.failed(verdict)
@@ -203,7 +203,8 @@ class Session:
         stated = [*ready.stated, *reading.degradations]
         if off := off_the_lock(harness.clocks, reading.samples.sm_mhz):
             changed, stated = changed | {"clocks": "watched"}, [*stated, off]
-        peak, roof = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz), None
+        peak = Peaks(self.gpu, reading.samples.sm_mhz or self.gpu.sm_clock_mhz)
+        roof = None
         if job.shape:
             roof = Roof(peak["fp32"] if harness.roof == "fp32" else runs.BF16_DATASHEET_TFLOPS)
         elif ready.datapath and ready.work.flops:

@@ -106,9 +106,12 @@ def sgemm(
     for name, at, size in (("A", at_a, a_bytes), ("B", at_b, b_bytes)):
         if size and at < at_c + c_bytes and at_c < at + size:
             raise BadSetting(f"sgemm: C shares memory with {name}: give C memory of its own")
-    factor, left, right = alpha if plan.reads else 0.0, (at_a, A), (at_b, B)
+    factor = alpha if plan.reads else 0.0
+    left = (at_a, A)
+    right = (at_b, B)
     if plan.swapped:
-        left, right = (at_b, B), (at_a, A)
+        left = (at_b, B)
+        right = (at_a, A)
     if plan.place and c_bytes:
         plan.place.launch(plan, factor, left[0], right[0], beta, at_c)
     elif c_bytes:
@@ -116,7 +119,8 @@ def sgemm(
             raise BadSetting(
                 f"sgemm: {plan.shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors"
             )
-        device, c = EmulatedDevice(races=False), result.T if plan.swapped else result
+        device = EmulatedDevice(races=False)
+        c = result.T if plan.swapped else result
         by_rows = [
             matrix if matrix.flags.c_contiguous else matrix.T
             for matrix in (left[1], right[1], result)
@@ -172,7 +176,8 @@ def _orders(name: str, layout: Layout) -> tuple[bool, bool]:
     library, _, shape, strides = layout
     if len(shape) != 2:
         raise BadSetting(f"sgemm: {name} has {len(shape)} dimensions: give a matrix")
-    (rows, columns), (down, along) = shape, strides
+    (rows, columns) = shape
+    (down, along) = strides
     if max(rows, columns) > MOST_SIZE:
         raise BadSetting(
             f"sgemm: {name} is {rows} x {columns}: kernels take sizes up to {MOST_SIZE}"
@@ -209,10 +214,8 @@ class Plan:
     def __init__(
         self, mode: Any, by_alpha: bool, at: Units, of_a: Layout, of_b: Layout, of_c: Layout | None
     ) -> None:
-        (a_by_rows, a_by_columns), (b_by_rows, b_by_columns) = (
-            _orders("A", of_a),
-            _orders("B", of_b),
-        )
+        (a_by_rows, a_by_columns) = _orders("A", of_a)
+        (b_by_rows, b_by_columns) = _orders("B", of_b)
         self.library, device, (m, k), _ = of_a
         inner, n = of_b[2]
         if k != inner:
@@ -237,10 +240,8 @@ class Plan:
                     f"sgemm: A is on GPU {device} and {name} on GPU {number}: take one GPU"
                 )
         all_by_columns = a_by_columns and b_by_columns and c_by_columns  # one row or column is both
-        self.size, self.swapped = (
-            (m, n),
-            not c_by_rows or (all_by_columns and not (a_by_rows and b_by_rows)),
-        )
+        self.size = (m, n)
+        self.swapped = not c_by_rows or (all_by_columns and not (a_by_rows and b_by_rows))
         self.memory = FLOAT_BYTES * m * k, FLOAT_BYTES * k * n, FLOAT_BYTES * m * n
         if self.swapped:
             m, n, a_by_rows, b_by_rows, at = n, m, b_by_columns, a_by_columns, (at[1], at[0], at[2])
@@ -254,7 +255,8 @@ class Plan:
 
     def _kernel(self, mode: Any, a_by_rows: bool, b_by_rows: bool, at: Units) -> Kernel:
         """The kernel for these matrices."""
-        best, arch = rung("best"), self.place.device.arch if self.place else ARCH
+        best = rung("best")
+        arch = self.place.device.arch if self.place else ARCH
         card = self.place.card if self.place else None
         if not isinstance(mode, Kernel | float) and mode not in MODES:
             raise BadSetting(
@@ -308,7 +310,8 @@ class Plan:
         }
         of["workspace"] = ctypes.c_void_p()
         for name, size in zip(SIZES, (self.shape.m, self.shape.n, self.shape.k), strict=True):
-            of[name].value, of[WIDE + name] = size, ctypes.c_int64(size)
+            of[name].value = size
+            of[WIDE + name] = ctypes.c_int64(size)
         self.values = [of[name] for name in ("alpha", "A", "B", "beta", "C", "workspace")]
         places = [
             ctypes.addressof(of[name]) for name in launches[0][0].arguments
@@ -356,7 +359,10 @@ class OnGpu:
     """Multiplies matrices on one GPU. device: a CudaDevice. context: of CUDA."""
 
     def __init__(self, number: int, device: Any, context: int, card: Gpu) -> None:
-        self.number, self.device, self.context, self.card = number, device, context, card
+        self.number = number
+        self.device = device
+        self.context = context
+        self.card = card
         self._lock = (
             threading.Lock()
         )  # a plan's arguments and a stream's workspace are for one caller at a time

@@ -141,7 +141,8 @@ def variants(
     the emulator. cpu: does the work (default: threads). Raises BadSetting for an axis that isn't a parameter of this
     rung, and for a condition; and NvrtcMissing.
     """
-    space, here = space_of(record, axes, where), gpu() if live_wanted() else recorded_run().gpu
+    space = space_of(record, axes, where)
+    here = gpu() if live_wanted() else recorded_run().gpu
     arch = arch or here.arch
     with ThreadPoolExecutor() as threads:
         how = shape, arch, here.multiprocessors, where, checked
@@ -159,7 +160,8 @@ def space_of(record: Kernel, axes: Sequence[Axis], where: Sequence[str] = ()) ->
     """All combinations. Raises BadSetting as variants()."""
     for axis in axes:
         if axis.name not in record.template:
-            near, names = meant(axis.name, record.template), ", ".join(record.template)
+            near = meant(axis.name, record.template)
+            names = ", ".join(record.template)
             raise BadSetting(
                 f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}"
             )
@@ -198,7 +200,8 @@ def recorded(chosen: Variants) -> Run:
     chosen.require_some()
     for path in recordings("sweeps").values():
         run = Run.load(path, origin="recorded")
-        times, kernels = list[Measurement](), dict[str, Any]()
+        times = list[Measurement]()
+        kernels = dict[str, Any]()
         for m in run.select(shape=chosen.shape):
             about = run.kernels.get(m.kernel, {})
             name, since = (CUBLAS, "") if m.kernel == CUBLAS else chosen.same(about)
@@ -254,7 +257,8 @@ def variant_of(
     if not resident.blocks:
         return f"no block fits an SM: too much of {' and '.join(resident.limited_by)}"
     spilled = out.spill_store_bytes + out.spill_load_bytes
-    together, blocks = sms * resident.blocks, math.prod(own.blocks(shape))
+    together = sms * resident.blocks
+    blocks = math.prod(own.blocks(shape))
     wave_fill = 100 * blocks // (-(-blocks // together) * together)
     numbers = (threads, out.registers, spilled, out.shared_bytes, resident.blocks, resident.warps)
     known = dict(zip(RESOURCES, (*numbers, int(100 * resident.share), wave_fill), strict=True))
@@ -285,7 +289,8 @@ def _names(condition: str) -> set[str]:
 def _unmet(where: Sequence[str], new: Mapping[str, int], old: Mapping[str, int] = {}) -> str:
     """That the first condition on what has just become known doesn't hold; "" if all do."""
     for condition in where:
-        names, known = _names(condition), {**old, **new}
+        names = _names(condition)
+        known = {**old, **new}
         if names & {*new} and names <= {*known}:
             left, sign, right = re.split("(<=|>=|==|!=|<|>)", condition)
             if not SIGNS[sign](evaluate(left, known), evaluate(right, known)):

@@ -234,12 +234,11 @@ def ready_call(
     timed. Raises as worklog.time.
     """
     call.require_timeable(harness)
-    given, timeline, calibration = (
-        (call.args, dict(call.kwargs or {})),
-        session.timeline,
-        session.calibration,
-    )
-    said, used = [*stated], harness.but(queue=False) if call.sync else harness
+    given = (call.args, dict(call.kwargs or {}))
+    timeline = session.timeline
+    calibration = session.calibration
+    said = [*stated]
+    used = harness.but(queue=False) if call.sync else harness
     overhead_us = session.overhead_us(used)
     if call.datapath:
         session.peaks.of(call.datapath)  # raises where it isn't known
@@ -257,8 +256,10 @@ def ready_call(
     sets: list[ArgumentSet] = [(given, {})]
     if harness.l2 == "rotate":
         sets = rotation(given, timeline.l2_bytes)
-    functions, ahead = [call.fn, *call.baselines], 0 if harness.timer == "graph" else len(sets)
-    launches, witnesses = list[Timed](), dict[str, float | str]()
+    functions = [call.fn, *call.baselines]
+    ahead = 0 if harness.timer == "graph" else len(sets)
+    launches = list[Timed]()
+    witnesses = dict[str, float | str]()
     for number, (fn, name) in enumerate(zip(functions, (job.kernel, *job.baselines), strict=False)):
         first = number * ahead // len(functions)
         launch = _launch(session, call, fn, sets[first:] + sets[:first])
@@ -268,7 +269,8 @@ def ready_call(
         """Other timers read it, too. Raises LaunchFailed where nothing was enqueued, or work isn't joined."""
         us = reading.us(used.statistic)
         for number, fn in enumerate(functions):
-            name, read_us = reading.samples.sides[number].name, reading.us(used.statistic, number)
+            name = reading.samples.sides[number].name
+            read_us = reading.us(used.statistic, number)
             of = f"the baseline {name}" if number else name
             if read_us <= overhead_us:
                 few = f"no more than the overhead ({overhead_us:.2f} µs): {ON_THE_STREAM}"
@@ -297,7 +299,8 @@ def ready_call(
     amounts = (call.flops, call.elements, call.reads, call.writes)
     work = Work(*(None if amount is None else round(amount) for amount in amounts))
     around = _waiting(session, launches, used) if call.sync else nullcontext()
-    datapath, how = call.datapath or "", {"offset_us": overhead_us}
+    datapath = call.datapath or ""
+    how = {"offset_us": overhead_us}
     return Ready(used, work, said, verdict, launches, after, around, how, datapath, witnesses)
 
 

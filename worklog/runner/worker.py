@@ -62,7 +62,8 @@ def answer(
     with the line of its measurement and its kernel's description. Without jobs in the order it says "waiting", and gets
     one with its user kernels. make_session: gets the user kernels by name.
     """
-    jobs, harness = order.get("jobs"), order["harness"]
+    jobs = order.get("jobs")
+    harness = order["harness"]
     with alone_on_the_gpu(), Clocks() as holding:
         clocks, notes = holding.hold(harness.clocks)
         session = make_session(order["user_kernels"])
@@ -105,7 +106,8 @@ def measure_job(
     """Gate and time one job. A failed check, a failed launch and a skip are results too. notes: on the clocks, for the
     result. Raises LaunchFailed if the GPU's context is lost.
     """
-    used, stated = harness.but(**dict(job.changed)), [*notes]
+    used = harness.but(**dict(job.changed))
+    stated = [*notes]
     try:
         if job.kernel != CUBLAS:
             kernel = session.kernel(job.kernel)
@@ -152,7 +154,8 @@ def work_of(shape: Shape) -> Work:
 
 def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Ready:
     """A matrix product. A baseline that fails isn't timed, which the result states."""
-    loaded, shape = session.load(job.kernel), job.problem
+    loaded = session.load(job.kernel)
+    shape = job.problem
     settings = [("timer", "graph"), ("l2", "rotate")]
     here = " and ".join(
         f"{name} = {value}" for name, value in settings if getattr(used, name) == value
@@ -176,7 +179,8 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Re
         stated.append(GATES[used.gate])
     if unread := session.timeline.watch.reason:
         stated.append(f"clocks: throttle reasons unknown ({unread})")
-    right, verdict = [*job.baselines], None
+    right = [*job.baselines]
+    verdict = None
     if used.gate:
         for name in job.baselines:
             of_baseline = session.verdict(name, shape, used.gate)
@@ -191,8 +195,10 @@ def _product(session: Session, job: Job, used: Harness, stated: list[str]) -> Re
         stated.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
 
     def after(reading: Reading) -> list[Stage]:
-        us, stages = reading.us(used.statistic), list[Stage]()
-        offset_us, launch_us = session.calibration.offset_us, session.calibration.launch_us
+        us = reading.us(used.statistic)
+        stages = list[Stage]()
+        offset_us = session.calibration.offset_us
+        launch_us = session.calibration.launch_us
         if loop.checked:
             stages.append(timed(loop.stage))
         if loop.checked and loaded.is_host:  # which may launch on streams of its own
@@ -218,7 +224,8 @@ def loop_of(session: Session, job: Job, used: Harness, names: Sequence[str]) -> 
     warm the L2 that the launch should find cold, and only the output of the last launch is checked.
     """
     shape = job.problem
-    kernel, library = session.load(job.kernel), session.baselines[used.baseline]
+    kernel = session.load(job.kernel)
+    library = session.baselines[used.baseline]
     if used.warmup == "none" and job.kernel != CUBLAS:  # so that the next launch is its first
         kernel = session.kernel(job.kernel).load(session.device, fresh=True)
     kernels = [kernel, *(library if name == CUBLAS else session.load(name) for name in names)]
@@ -252,7 +259,8 @@ def _checks_each(used: Harness) -> bool:
 def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> Ready:
     """A solution at one case, beside the problem's baseline."""
     session.device.empty_cache()
-    loaded, name = cast(Solver, session.load(job.kernel)), dict(job.axes)[CASE]
+    loaded = cast(Solver, session.load(job.kernel))
+    name = dict(job.axes)[CASE]
     posed = loaded.problem
     case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
     checker = Checker(session.device, posed, case, secrets.randbits(SEED_BITS))
@@ -277,7 +285,9 @@ def _solution(session: Session, job: Job, used: Harness, stated: list[str]) -> R
 
 def _baseline(session: Session, checker: Checker) -> tuple[Callable[[], Any] | None, list[str]]:
     """The problem's baseline on the case's arrays, called once and verified; None, and why, where it doesn't run."""
-    posed, case, loan = checker.problem, checker.case, cast(Any, session.device.loan("cupy"))
+    posed = checker.problem
+    case = checker.case
+    loan = cast(Any, session.device.loan("cupy"))
     inputs = []
     for passed, value in zip(checker.arguments, case.inputs, strict=False):
         of_numpy = passed.buffer is not None and isinstance(value, np.ndarray)

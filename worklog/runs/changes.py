@@ -33,7 +33,11 @@ from worklog.runs.run import Run, kept_runs, open_run
 if TYPE_CHECKING:
     import pandas
 
-FASTER, SLOWER, SAME, UNKNOWN, FAILED = "faster", "slower", "same", "cannot tell", "failed"
+FASTER = "faster"
+SLOWER = "slower"
+SAME = "same"
+UNKNOWN = "cannot tell"
+FAILED = "failed"
 HOW_LONG = (
     "precision",
     "least_samples",
@@ -46,8 +50,11 @@ MARKS = {SLOWER: "▲ slower", FASTER: "▼ faster", FAILED: "✗ failed"}
 PAIRED = "use --against-revision, which times both builds in one loop"
 ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
 # The rule. Relative standard deviations: the least of a difference, and of a time's slope over the clock.
-SCATTER, SLOPE_SD = 0.002, 0.35
-SEEN, EQUAL = 2.33, 1.645  # standard errors for a change and for its absence
+SCATTER = 0.002
+SLOPE_SD = 0.35
+# standard errors for a change and for its absence
+SEEN = 2.33
+EQUAL = 1.645
 SOURCE = "25 processes x 16 readings on an H100 (recordings/intervals/h100.json), resampled"  # of these numbers
 # Below this, work of several kernels, or of an unknown number, differs between processes by the gaps between them.
 SEVERAL_US = 60.0
@@ -99,7 +106,9 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
     slopes = [reading.slope for reading in (*old, *new) if reading.slope is not None]
     slope = fmean(slopes) if slopes else SLOPE
     clocked = all(reading.sm_mhz for reading in (*old, *new))
-    logs, clocks, shares = list[list[float]](), list[float](), list[float]()
+    logs = list[list[float]]()
+    clocks = list[float]()
+    shares = list[float]()
     for side in (old, new):
         mhz = [math.log(reading.sm_mhz or 1.0) if clocked else 0.0 for reading in side]
         logs.append(
@@ -109,7 +118,8 @@ def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.
         shares.append(
             math.sqrt(fmean((reading.half / NORMAL) ** 2 for reading in side) / len(side))
         )
-    us, free = min(reading.us for reading in (*old, *new)), len(old) + len(new) - 2
+    us = min(reading.us for reading in (*old, *new))
+    free = len(old) + len(new) - 2
     between = OVERHEAD_SD_US / us
     if free:
         rest = sum((time - fmean(side)) ** 2 for side in logs for time in side)
@@ -162,7 +172,8 @@ class Side:
 
 def side_of(run: Run) -> Side:
     """A run as one side: what it measured under its own harness."""
-    tool, software = run.tool, run.software
+    tool = run.tool
+    software = run.software
     conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
     versions = {
         "driver": run.gpu.driver,
@@ -194,7 +205,8 @@ def reading_of(m: Measurement, harness: Mapping[str, Any], single: bool = False)
     half = math.sqrt(max(0.0, m.time.half_width**2 - (m.time.process or 0.0) ** 2)) / m.time.value
     if harness.get("timer") == "host":
         half = math.hypot(half, HOST_HALF)
-    kernels, slope = m.samples.sides[0].kernels if m.samples.sides else None, None
+    kernels = m.samples.sides[0].kernels if m.samples.sides else None
+    slope = None
     if m.sm_mhz:
         fitted, of_fit = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
         slope = fitted if of_fit <= SLOPE_HALF else None
@@ -249,10 +261,8 @@ class Changes(Shown):
 
     def table(self) -> Table:
         """A row per kernel and place, those that need a look first."""
-        names, shown = (
-            ("kernel", "size", "old", "new", "change (95 %)", "verdict"),
-            list[list[Cell]](),
-        )
+        names = ("kernel", "size", "old", "new", "change (95 %)", "verdict")
+        shown = list[list[Cell]]()
         for row in sorted(
             self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share)
         ):
@@ -299,7 +309,8 @@ def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -
     """The changes from one side to the other; several runs of a side are pooled, each a process of its own. Raises
     BadSetting where they have no kernel and place in common.
     """
-    first, others = old[0], (*old[1:], *new)
+    first = old[0]
+    others = (*old[1:], *new)
     differ = _differing("conditions", first, others)
     versions = [f"another {words}: no verdict" for words in _differing("versions", first, others)]
     before, after = (
@@ -332,7 +343,8 @@ def of_one_loop(run: Run, suffix: str, threshold: float = 0.02) -> Changes:
 
 def _differing(what: str, first: Side, others: Sequence[Side]) -> list[str]:
     """What both know and isn't the same, with both values."""
-    mine, differ = getattr(first, what), set[str]()
+    mine = getattr(first, what)
+    differ = set[str]()
     for theirs in (getattr(other, what) for other in others):
         same = mine.keys() & theirs.keys()
         differ |= {
@@ -349,7 +361,8 @@ def _row(
     unknown: bool,
 ) -> Row:
     """unknown: whether versions differ, so that a change has no verdict. Without a time on each side, the reason."""
-    times, reasons = list[list[Reading]](), list[str]()
+    times = list[list[Reading]]()
+    reasons = list[str]()
     for sides in (old, new):
         known = [side.readings[place] for side in sides if place in side.readings]
         reasons.append(next((reading for reading in known if isinstance(reading, str)), ""))

@@ -38,10 +38,9 @@ if TYPE_CHECKING:
     import pandas
 
 
-KNOWN, CUBLAS = (
-    "spin",
-    "cuBLAS",
-)  # the two kinds of work: a kernel of known length in microseconds, a product of size N
+# the two kinds of work: a kernel of known length in microseconds, a product of size N
+KNOWN = "spin"
+CUBLAS = "cuBLAS"
 SCHEMA = 1
 Points = list[tuple[float, float]]
 SEVERAL = "…"  # the value of an effect of several settings
@@ -89,7 +88,8 @@ class Comparison:
     @property
     def label(self) -> str:
         """What must stand beside every number of it: source, device, clocks, date."""
-        name, cut = self.device.get("name", "unknown GPU"), "" if self.complete else " · cut short"
+        name = self.device.get("name", "unknown GPU")
+        cut = "" if self.complete else " · cut short"
         return source_label(self.origin, name, "watched", self.created) + cut
 
     def frame(self) -> pandas.DataFrame:
@@ -232,7 +232,8 @@ def _at_one_shape(
         pitfall: Pitfall, value: Value, biased: float | None, noise: float, clock: float | None
     ) -> None:
         words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
-        both, at = (numbers[pitfall.corrupts] or 0.0, biased or 0.0), astuple(unbiased.problem)
+        both = (numbers[pitfall.corrupts] or 0.0, biased or 0.0)
+        at = astuple(unbiased.problem)
         made.append(Effect(unbiased.kernel, at, *words, *both, noise, unbiased.label, clock))
 
     def add_time(pitfall: Pitfall, value: Value, m: Measurement) -> None:
@@ -287,7 +288,8 @@ def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
 
 def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
     """In words that fit a cell: "+9.0 %", "× 195", "0" when not visible. factors: default, from × 3 and ÷ 3 on."""
-    factor, noise = effect.factor, effect.noise
+    factor = effect.factor
+    noise = effect.noise
     if not effect.visible:
         return "0"
     if factors if factors is not None else not 1 / 3 < factor < 3:
@@ -325,9 +327,12 @@ def effects_text(run: Run, kernel: str, width: int = WIDTH) -> str:
     """A table for a terminal of this width: a row for each pitfall, a column for each size."""
     lines: dict[tuple[str, str, str], dict[Shape, Effect]] = {}
     for e in effects(run, kernel):
-        name, title = f"{e.setting}={e.value}", e.title  # as --set takes it
+        # as --set takes it
+        name = f"{e.setting}={e.value}"
+        title = e.title
         if e.value == SEVERAL:
-            name, title = e.title, ""
+            name = e.title
+            title = ""
         elif e.setting == "first_launch":
             name = f"warmup={e.value}, first launch"
         lines.setdefault((f"{e.article or ' '} {name}", e.corrupts, title), {})[e.problem] = e

@@ -41,7 +41,8 @@ WIDTH = 160  # characters of a terminal whose width is not known
 WRITTEN: dict[Path, None] = {}  # files that this process has written for its user, in order
 FEW = 5  # notes below a table of a page; more are folded
 # Bars are translucent, so that the words on them are readable on a light page and on a dark one.
-WITHIN, BEYOND = "#3b93d055", "#e0702455"
+WITHIN = "#3b93d055"
+BEYOND = "#e0702455"
 
 
 class BadRunFile(WorklogError):
@@ -103,13 +104,12 @@ def tool() -> dict[str, Any]:
     whether that was changed since. For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has
     none. harness: a hash of the files that decide how a launch is timed.
     """
-    package, timing = Path(__file__).resolve().parents[1], hashlib.sha256()
+    package = Path(__file__).resolve().parents[1]
+    timing = hashlib.sha256()
     for path in sorted(path for pattern in TIMING for path in package.glob(pattern)):
         timing.update(path.read_bytes())
-    root, named = (
-        package.parent,
-        {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]},
-    )
+    root = package.parent
+    named = {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]}
     if not (root / ".git").exists():
         commit = os.environ.get("WORKLOG_COMMIT")
         return {**named, "commit": commit} if commit else named
@@ -261,7 +261,8 @@ class Bar:
         """The words on their bar; without a share, the words alone."""
         if self.share is None:
             return escape(self.words)
-        length, colour = 100 * min(max(self.share, 0.0), 1.0), BEYOND if self.beyond else WITHIN
+        length = 100 * min(max(self.share, 0.0), 1.0)
+        colour = BEYOND if self.beyond else WITHIN
         gradient = f"linear-gradient(90deg,{colour} {length:.1f}%,transparent 0)"
         return f'<span style="display:block;background:{gradient}">{escape(self.words)}</span>'
 
@@ -356,7 +357,8 @@ class Table:
             + notes
         )
 
-    __repr__, _repr_html_ = text, html
+    __repr__ = text
+    _repr_html_ = html
 
     def page(self) -> str:
         """As Markdown with its title and its notes."""

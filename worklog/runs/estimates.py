@@ -26,12 +26,14 @@ SHORTEST_US = 0.01  # a shorter time counts as this in a ratio, since 0 has no l
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
 # Standard deviations in microseconds between processes, as recorded on an H100 by tests/record/intervals.py: with a new
 # recording they must be found again. Of the event overhead, and of the gap before each further kernel of a launch.
-OVERHEAD_SD_US, GAP_SD_US = 0.035, 0.09
+OVERHEAD_SD_US = 0.035
+GAP_SD_US = 0.09
 NORMAL = NormalDist().inv_cdf(0.975)
 PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
 # By how many percent a time grows with a clock 1 % higher, and the half-width, where the samples don't determine it:
 # the slopes of the recorded ablations' pairs that do determine theirs (31 of 233) are between -0.66 and -1.
-SLOPE, SLOPE_HALF = -0.8, 0.2
+SLOPE = -0.8
+SLOPE_HALF = 0.2
 CLOCK_OFF = PRECISION / -SLOPE  # a clock this far off moves a time by PRECISION
 # Standard deviation of the logarithm of what a host clock reads, between measurements of one kernel at one size, in the
 # recording `grid/h100`: with a new recording it must be found again.
@@ -121,10 +123,8 @@ class Samples:
                 None if math.isnan(sample.sm_mhz) else round(sample.sm_mhz, 1) for sample in samples
             ]
             hot_us = [round(us, 3) for us in hot[number]] if hot else []
-            times, places = (
-                [round(sample.us, 3) for sample in samples],
-                [sample.placement for sample in samples],
-            )
+            times = [round(sample.us, 3) for sample in samples]
+            places = [sample.placement for sample in samples]
             sides.append(
                 Side(name, times, clocks, places, hot_us, kernels[number] if kernels else None)
             )
@@ -149,7 +149,8 @@ class Samples:
 
     def clocked(self) -> tuple[list[float], list[float]]:
         """The kernel's launches that count and have a clock: clocks in MHz, and microseconds as read."""
-        clocks, times = self.counted(column="sm_mhz"), self.counted()
+        clocks = self.counted(column="sm_mhz")
+        times = self.counted()
         return [mhz for mhz in clocks if mhz], [
             us for mhz, us in zip(clocks, times, strict=False) if mhz
         ]
@@ -172,7 +173,8 @@ class Samples:
         first in one, the baseline in the other, and callers that alternate buffers swap them. Without two such turns,
         single ones again.
         """
-        ours, theirs = self.sides[0], self.sides[baseline]
+        ours = self.sides[0]
+        theirs = self.sides[baseline]
         turns = min(len(ours.us), len(theirs.us))  # timed in sequence, one side may have more
         places = (ours.placement or [0] * turns)[:turns]
         chosen = [[turn] for turn in range(turns) if self.counts[turn]]
@@ -243,7 +245,8 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     groups = np.split(times[order], np.flatnonzero(np.diff(np.asarray(placements)[order])) + 1)
     medians = np.array([_middle(np.sort(group)) for group in groups])
     if np.median([len(group) for group in groups]) >= MEDIAN_OF:
-        pilot, mean = medians[:PILOT], float(medians.mean())
+        pilot = medians[:PILOT]
+        mean = float(medians.mean())
         half = STUDENT[len(pilot) - 2] * float(pilot.std(ddof=1)) / len(medians) ** 0.5
         return Estimate(mean, mean - half, mean + half)
     return _of_order_statistics(medians)
@@ -270,7 +273,8 @@ def _rank(count: int) -> tuple[int, float]:
     """The lower end of the interval of `count` sorted values: an index from 0, and the share of the way to the next.
     Between values, 95 % holds only nearly: Hettmansperger and Sheather (1986). Whole ranks would hold in up to 99 %.
     """
-    rank, ways = 0, 1
+    rank = 0
+    ways = 1
     below = ways
     while 40 * below < 2**count:  # the 2.5 % quantile of binomial(count, 1/2), exact in integers
         ways = ways * (count - rank) // (rank + 1)
@@ -355,7 +359,8 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
     settings: offset, timer and statistic, as Harness.as_dict gives them. offset_us: the event overhead, which these may
     remove. Where events time launches whose kernels are known, the intervals hold for other processes, too.
     """
-    overhead, statistic = event_overhead_us(settings, offset_us), str(settings["statistic"])
+    overhead = event_overhead_us(settings, offset_us)
+    statistic = str(settings["statistic"])
     kernels = [side.kernels for side in samples.sides]
     own = kernels[0] if (statistic, settings["timer"]) == ("median", "events") else None
     time = estimate_of(samples.counted(), statistic, samples.placements()).shifted(-overhead)
@@ -372,7 +377,8 @@ def summarize(samples: Samples, settings: Mapping[str, Any], offset_us: float) -
             ratio = Estimate(value, value, value)
         further = kernels[number]
         if own is not None and further is not None:
-            per_us, per_other_us = 1 / time.value, 1 / (ratio.value * time.value)
+            per_us = 1 / time.value
+            per_other_us = 1 / (ratio.value * time.value)
             relative = process_half_us(own * per_us - further * per_other_us, per_us - per_other_us)
             ratio = ratio.between_processes(ratio.value * relative)
         ratios[side.name] = ratio
@@ -389,7 +395,8 @@ def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[flo
     fitted within each group, since groups differ for other reasons, too. 0 and infinity if the clock never changes.
     """
     x, y = (np.concatenate([group - group.mean() for group in side]) for side in (clocks, times))
-    squares, free = float(x @ x), len(x) - len(clocks) - 1
+    squares = float(x @ x)
+    free = len(x) - len(clocks) - 1
     if squares == 0:
         return 0.0, math.inf
     slope = float(x @ y) / squares
@@ -435,7 +442,8 @@ def compare(first: Summary, second: Summary) -> Difference:
     SLOPE. The noise is PRECISION plus, in quadrature, both intervals, what the slope's uncertainty makes of the clocks'
     difference.
     """
-    log, clock = math.log(second.time.value / first.time.value), None
+    log = math.log(second.time.value / first.time.value)
+    clock = None
     halves = [first.relative_half_width, second.relative_half_width]
     if first.samples.sm_mhz and second.samples.sm_mhz:
         clock = second.samples.sm_mhz / first.samples.sm_mhz - 1
@@ -443,7 +451,8 @@ def compare(first: Summary, second: Summary) -> Difference:
             *zip(first.samples.clock_logs(), second.samples.clock_logs(), strict=True)
         )
         if half > SLOPE_HALF:
-            slope, half = SLOPE, SLOPE_HALF
+            slope = SLOPE
+            half = SLOPE_HALF
         log -= slope * math.log1p(clock)
         halves.append(half * clock)
     return Difference(log, PRECISION + math.hypot(*halves), clock)

@@ -71,7 +71,8 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
     def up(value: int, unit: int) -> int:
         return -(-value // unit) * unit
 
-    limits, warps = LIMITS[arch], -(-threads // WARP)
+    limits = LIMITS[arch]
+    warps = -(-threads // WARP)
     bounds = {
         "warps": limits.warps // warps if threads <= MAX_THREADS else 0,
         "blocks": limits.blocks,

@@ -96,7 +96,8 @@ class Number:
     """A property: a number that a measurement holds in a part, or the share of that in another one."""
 
     def __init__(self, path: str, of: str = "") -> None:
-        self.path, self.of = path, of
+        self.path = path
+        self.of = of
 
     def __get__(self, m: Any, owner: object = None) -> float | None:
         """The number; None where a part is missing."""
@@ -166,15 +167,18 @@ class Measurement:
         """Where, how and when it was measured; "" outside of a run."""
         if self.context is None:
             return ""
-        clocks, of = self.changed.get("clocks", self.context.clocks), self.context
+        clocks = self.changed.get("clocks", self.context.clocks)
+        of = self.context
         return of.label or source_label(of.origin, of.gpu.name, clocks, of.created) + of.remark
 
-    us, us_low, us_high = Number("time.value"), Number("time.low"), Number("time.high")
-    ratio, ratio_low, ratio_high = Number("first.value"), Number("first.low"), Number("first.high")
-    of_roof, of_copy = (
-        Number("tflops", "roof.tflops"),
-        Number("gbs", "context.calibration.copy_gbs"),
-    )
+    us = Number("time.value")
+    us_low = Number("time.low")
+    us_high = Number("time.high")
+    ratio = Number("first.value")
+    ratio_low = Number("first.low")
+    ratio_high = Number("first.high")
+    of_roof = Number("tflops", "roof.tflops")
+    of_copy = Number("gbs", "context.calibration.copy_gbs")
     of_memory_peak = Number("gbs", "context.gpu.memory_peak_gbs")
 
     @property
@@ -283,7 +287,8 @@ def same_card(first: Measurement, second: Measurement) -> bool:
     """Decide whether two measurements ran on one card. Cards of one model differ only if both UUIDs are known."""
     if first.context is None or second.context is None:
         return True
-    one, other = first.context.gpu, second.context.gpu
+    one = first.context.gpu
+    other = second.context.gpu
     if one.name != other.name:
         return False
     return one.uuid == other.uuid or not (one.uuid and other.uuid)
@@ -353,7 +358,8 @@ def facts(m: Measurement) -> Table:
     title = f"{m.title}{changed_words(m)} · {m.label or NO_LABEL}"
     if m.status != "measured" or m.time is None:
         return Table(title, (), [(m.status, m.reason or "no reason given")], left=2)
-    row, scatter = cells(m), ""
+    row = cells(m)
+    scatter = ""
     if m.n:
         low, high = m.quantiles((0, 1))
         scatter = f", {low:.5g} to {high:.5g} µs, standard deviation {m.deviation_us:.2g} µs"

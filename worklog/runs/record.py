@@ -109,7 +109,8 @@ class RunRecord:
     @property
     def full_label(self) -> str:
         """The label, what was done about the event overhead, and whether the gate was off."""
-        timer, how = self.harness.get("timer", "events"), self.harness.get("offset", "removed")
+        timer = self.harness.get("timer", "events")
+        how = self.harness.get("offset", "removed")
         treated = f" · event overhead {self.calibration.offset_us:.2f} µs {how}"
         if timer != "events":  # only a pair of events has an overhead of its own
             treated = f" · timer {timer}, no overhead removed"
@@ -273,7 +274,8 @@ class RunRecord:
 
         A setup is the GPU, the harness with its settings, and the versions of the software.
         """
-        mine, others = self._setup(), other._setup()
+        mine = self._setup()
+        others = other._setup()
         differing = [
             f"{name} {mine.get(name, 'unknown')} there, {others.get(name, 'unknown')} here"
             for name in {**mine, **others}
@@ -498,7 +500,8 @@ def _of_schema_1(path: Path) -> dict[str, Any]:
 
 
 def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    baseline, columns = old.get("baseline", "cuBLAS"), old.get("samples", {})
+    baseline = old.get("baseline", "cuBLAS")
+    columns = old.get("samples", {})
 
     def estimate(name: str) -> dict[str, Any] | None:
         value = old.get(name) if old["status"] == "measured" else None
@@ -512,7 +515,8 @@ def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
             else {"value": value, **ends, "process": old.get(f"{name}_process")}
         )
 
-    sides, kernels = list[dict[str, Any]](), columns.get("kernels") or (None, None)
+    sides = list[dict[str, Any]]()
+    kernels = columns.get("kernels") or (None, None)
     for name, prefix, count in (
         (old["kernel"], "", kernels[0]),
         (baseline, "baseline_", kernels[1]),

@@ -18,7 +18,8 @@ FP32_LANES_SINCE_8_6 = 128
 # BF16 tensor-core peak of an H100 or H200 SXM as NVIDIA's datasheet states it: the wrong roof for FP32.
 BF16_DATASHEET_TFLOPS = 989.0
 # The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
-TOLERANCE_US, TOLERANCE = 0.1, 0.002
+TOLERANCE_US = 0.1
+TOLERANCE = 0.002
 # NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
 EVENT_REASONS = {
     0x1: "idle",

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 ABOVE = "above the FP32 ceiling: on tensor cores, or with fewer multiply-adds than M·N·K; else the time is wrong"
 CHAPTERS = "chapters"  # the recordings of the rungs past the article's ladder
-FASTEST, SAME, SLOWEST = "+", "≈", "−"
+FASTEST = "+"
+SAME = "≈"
+SLOWEST = "−"
 ON_ONE_CARD = "kernels are compared on one card"
 LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
@@ -89,14 +91,14 @@ class Run(RunRecord):
             ).append(m)
         shown: list[Table] = []
         for (_, of, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0]):
-            title, notes, first = (
-                " × ".join(map(str, of)) + changed,
-                self.footnotes(measurements),
-                measurements[0],
-            )
-            left, always = 2, COLUMNS
+            title = " × ".join(map(str, of)) + changed
+            notes = self.footnotes(measurements)
+            first = measurements[0]
+            left = 2
+            always = COLUMNS
             if first.shape is None:
-                title, left = str(of[0]) + changed, max(1, len(first.axes))
+                title = str(of[0]) + changed
+                left = max(1, len(first.axes))
                 always = left
                 if len(shown) < len(groups) - 1:  # those of the run stand under its last benchmark
                     notes = notes[: len(notes) - len(self.notes)]
@@ -148,11 +150,9 @@ class Run(RunRecord):
 
     def footnotes(self, measurements: Sequence[Measurement]) -> list[str]:
         """Why kernels failed or were skipped; each degradation and note of the gate once, with what it concerns."""
-        lines, concerned, measured = (
-            list[str](),
-            dict[str, list[str]](),
-            [m for m in measurements if m.time],
-        )
+        lines = list[str]()
+        concerned = dict[str, list[str]]()
+        measured = [m for m in measurements if m.time]
         for m in measurements:
             if m.status != "measured":
                 lines.append(
@@ -294,7 +294,8 @@ class Run(RunRecord):
         ]
         names = self.rows_of(shown)
         there = {(name, m.problem): m for name, m in zip(names, shown, strict=True)}
-        kernels, rows = dict.fromkeys(names), list[dict[str, Cell]]()
+        kernels = dict.fromkeys(names)
+        rows = list[dict[str, Cell]]()
         for shape in kinds or dict.fromkeys(m.problem for m in shown):
             row: dict[str, Cell] = {"size": str(shape), **({"kind": kinds[shape]} if kinds else {})}
             for kernel in kernels:
@@ -474,10 +475,8 @@ def in_steps() -> Run:
     """What the recordings at sizes in steps hold, but where the article's recording holds the same, that one, which has
     more samples; and of that one the kernels that they don't hold.
     """
-    run, files = (
-        recorded_run(),
-        [path for name, path in recordings(CHAPTERS).items() if "sizes" in name],
-    )
+    run = recorded_run()
+    files = [path for name, path in recordings(CHAPTERS).items() if "sizes" in name]
     chosen = {
         (m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements
     }

@@ -128,7 +128,9 @@ def compile_core(folder: Path, flags: tuple[str, ...], wheel: str = "") -> Path:
     wheel: the platform tag that only Zig compiles for; empty: this machine
     Raises OSError for the folder, RuntimeError for the compiler, ValueError for the arguments.
     """
-    system, kind, target = sys.platform, machine(), ""
+    system = sys.platform
+    kind = machine()
+    target = ""
     command = compiler()
     if not command:
         raise FileNotFoundError("no C compiler")

@@ -41,7 +41,8 @@ PASSES |= {"and.b32": 5, "and.b64": 6} | {
 MODES = ("rn", "rz", "rm", "rp")
 BITS = {"f16": "b16", "bf16": "b16"}
 Value = tuple[int, str]  # its place and its type
-LANES, SLOT = 32, 128
+LANES = 32
+SLOT = 128
 # As in turns.h: special registers that differ between blocks or threads of a launch.
 SPECIALS = (
     *(f"%{name}.{axis}" for name in ("tid", "ctaid", "cluster_ctaid", "clusterid") for axis in "xyz"),
@@ -61,7 +62,8 @@ class RegisterFile:
     """
 
     def __init__(self, program: Program) -> None:
-        self.program, self.size = program, 0
+        self.program = program
+        self.size = 0
         self.constants: dict[bytes, int] = {}
         self.launched: dict[str, int] = {}
         self.specials: dict[str, int] = {}
@@ -163,7 +165,8 @@ class RegisterFile:
 
 def form_of(i: Instruction) -> Form | None:
     """Types and steps of an instruction, if it computes a value."""
-    count, op = len(i.operands) - 1, OPS.get(i.op)
+    count = len(i.operands) - 1
+    op = OPS.get(i.op)
     form = None if op and not isinstance(i.operands[0], Vec) else composed(i.op, count)
     if op and len(op.sources) == count and form is None:
         return Form(
@@ -198,13 +201,17 @@ class Composer:
     """Makes the steps of an instruction."""
 
     def __init__(self, decoder: Any, i: Instruction) -> None:
-        self.decoder, self.i, self.words = decoder, i, i.parts
-        self.ftz, self.half = "ftz" in i.parts, ""
+        self.decoder = decoder
+        self.i = i
+        self.words = i.parts
+        self.ftz = "ftz" in i.parts
+        self.half = ""
         self.steps: list[dict[str, int]] = []
 
     def pairs(self, form: Form, scalar: str) -> dict[str, int]:
         """The record of an instruction on two numbers in a word."""
-        self.words, self.half = tuple(scalar.split(".")), "low"
+        self.words = tuple(scalar.split("."))
+        self.half = "low"
         low = self.run(form)
         self.half = "high"
         high = self.run(form)
@@ -216,7 +223,8 @@ class Composer:
         """The result of an operation. A value of type "" is a number."""
         if opcode not in OPS:
             raise self.i.unsupported()
-        op, target = OPS[opcode], self.decoder.temporary(len(self.steps))
+        op = OPS[opcode]
+        target = self.decoder.temporary(len(self.steps))
         places = [
             place
             if held
@@ -238,19 +246,23 @@ class Composer:
 
     def read(self, operand: Operand | None, type_: str) -> Value:
         """An operand. A wider register is truncated, as in PTX."""
-        width, have = size_of(type_), size_of(type_)
+        width = size_of(type_)
+        have = size_of(type_)
         if isinstance(operand, Vec) and len(operand.items) == 2 and type_ in ("b32", "b64"):
             return self.step(
                 f"pack.{type_}", [self.read(x, f"b{4 * width}") for x in operand.items]
             )
         if isinstance(operand, Reg):
             self.require(operand, type_)
-            place, have = self.decoder.registers[operand.name], size_of(operand.type)
+            place = self.decoder.registers[operand.name]
+            have = size_of(operand.type)
         elif isinstance(operand, Special) and operand.name in TIMES:
-            place, have = self.decoder.temporary(len(self.steps)), 8
+            place = self.decoder.temporary(len(self.steps))
+            have = 8
             self.steps.append({"kind": KIND["CLOCK"], "op": TIMES[operand.name], "d": place})
         elif isinstance(operand, Special):
-            place, have = self.decoder.special(operand.name), 4
+            place = self.decoder.special(operand.name)
+            have = 4
         elif isinstance(operand, Imm) or (
             isinstance(operand, Sym) and operand.name in self.decoder.program.addresses
         ):
@@ -263,7 +275,8 @@ class Composer:
 
     def require(self, register: Reg, type_: str) -> None:
         """A register must be as wide as the type, or hold it as its low part."""
-        want, have = size_of(type_), size_of(register.type)
+        want = size_of(type_)
+        have = size_of(register.type)
         floating = not {"f32", "f64"}.isdisjoint((register.type, type_))
         if (
             (register.type == "pred") != (type_ == "pred")
@@ -289,7 +302,8 @@ class Composer:
 
     def finished(self, value: Value, type_: str) -> Value:
         """What the modifiers after the operation make of a result of a type."""
-        held, floating = value[1], value[1][0] == "f"
+        held = value[1]
+        floating = value[1][0] == "f"
         ftz = (
             ".ftz"
             if self.ftz and (type_ == "f32" or (type_ == "f16" and self.words[0] != "cvt"))
@@ -310,7 +324,8 @@ class Composer:
 
     def run(self, form: Form) -> list[Value]:
         """The results of a form's steps."""
-        stack, kept = list[Value](), dict[str, Value]()
+        stack = list[Value]()
+        kept = dict[str, Value]()
         if "carry" in form.steps:
             kept["carry"] = self.decoder.carry(self.i), "pred"
         for token in form.steps:
@@ -355,7 +370,8 @@ class Composer:
                 raise self.i.unsupported("the destination is not a register")
             type_ = value[1]
             self.require(register, type_)
-            width, have = size_of(type_), size_of(register.type)
+            width = size_of(type_)
+            have = size_of(register.type)
             if width != have:
                 sign = "s" if type_[0] == "s" else "u"
                 value = self.step(f"cvt.{sign}{8 * have}.{sign}{8 * width}", [value])

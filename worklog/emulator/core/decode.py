@@ -31,12 +31,14 @@ from worklog.emulator.ptx import (
     size_of,
 )
 
-NONE, SCRATCH = -1, 6
+NONE = -1
+SCRATCH = 6
 KIND = enum("kind")
 SPACES = {"global": 0, "shared": 1, "local": 2, "const": 3, "generic": 4}
 MEMORIES = ("global", "shared", "local")  # that a generic address may be in
 # Bits as in the core: of an address; of the words of an asynchronous instruction; of an access that orders others.
-WIDE, GENERIC = 1, 2
+WIDE = 1
+GENERIC = 2
 HOW = {
     "arrive_drop": 1, "relaxed": 2, "noComplete": 4, "parity": 8, "noinc": 16, "complete_tx": 32, "mbarrier_init": 64,
 }  # fmt: skip
@@ -66,7 +68,8 @@ class Decoder(RegisterFile):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.code = program.kernel.instructions
-        self.numbers, self.owners = dict[int, int](), list[Site]()
+        self.numbers = dict[int, int]()
+        self.owners = list[Site]()
         for site in program.sites.values():
             self.numbers[site.pc] = len(self.owners)
             self.owners += [site, *([site.source] if site.source else [])]
@@ -134,7 +137,8 @@ class Decoder(RegisterFile):
             raise i.unsupported("an address was expected")
         if not isinstance(operand.base, Reg):
             return self.source(operand.base or Imm(0, 0, "int"), "b64"), WIDE, operand.offset
-        type_, size = operand.base.type, size_of(operand.base.type)
+        type_ = operand.base.type
+        size = size_of(operand.base.type)
         if type_ in ("f32", "f64") or size not in (4, 8):
             raise i.unsupported(f"{operand.base.name} is .{type_}: no address")
         return self.registers[operand.base.name], WIDE * (size == 8), operand.offset
@@ -172,11 +176,9 @@ class Decoder(RegisterFile):
     def record(self, i: Instruction, form: str) -> dict[str, int]:
         """The record that a form of isa.Row says."""
         operation, *fields = form.split()
-        operands, places, coordinates = (
-            [*i.operands],
-            dict[str, tuple[int, int, int]](),
-            list[int](),
-        )
+        operands = [*i.operands]
+        places = dict[str, tuple[int, int, int]]()
+        coordinates = list[int]()
         out = {"kind": KIND[operation.partition("/")[0]], "op": number_of(operation)}
         if "L2::cache_hint" in i.parts:
             operands.pop()
@@ -238,7 +240,8 @@ class Decoder(RegisterFile):
         values = [
             number for name in ("near", "far", "barrier") for number in places.get(name, nowhere)
         ]
-        number, site = self.numbers.get(i.pc, NONE), self.program.sites.get(i.pc)
+        number = self.numbers.get(i.pc, NONE)
+        site = self.program.sites.get(i.pc)
         values += [number + 1, sum(bit for word, bit in HOW.items() if word in i.parts)]
         values += [
             out.get("number", NONE),
@@ -261,18 +264,22 @@ class Decoder(RegisterFile):
     def fill(self, number: int, site: Site, op: int, width: int) -> Any:
         """The record of an access site, whose registers have a width."""
         record = self.sites[number]
-        record["op"], record["space"], record["line"] = op, SPACES[site.space], site.line
-        record["size"], record["count"], record["width"] = site.size, site.count, width
-        record["array_start"], record["array_size"] = (
-            site.start,
-            site.array.size if site.array else NONE,
-        )
-        record["values"], record["results"] = NONE, NONE
+        record["op"] = op
+        record["space"] = SPACES[site.space]
+        record["line"] = site.line
+        record["size"] = site.size
+        record["count"] = site.count
+        record["width"] = width
+        record["array_start"] = site.start
+        record["array_size"] = site.array.size if site.array else NONE
+        record["values"] = NONE
+        record["results"] = NONE
         return record
 
     def branch(self, i: Instruction) -> dict[str, int]:
         """bra. Its site says whether its loop may wait."""
-        head, blocks = branch_target(self.program.kernel, i), self.program.flow.blocks
+        head = branch_target(self.program.kernel, i)
+        blocks = self.program.flow.blocks
         polls = any(blocks[block].start == head for block in self.program.flow.polling)
         return {"target": head, "site": int(polls)}
 
@@ -299,15 +306,11 @@ class Decoder(RegisterFile):
 
     def access(self, i: Instruction) -> dict[str, int]:
         """ld, st, atom and red."""
-        site, number, is_float = (
-            self.program.sites[i.pc],
-            self.numbers[i.pc],
-            i.parts[-1] in ("f32", "f64"),
-        )
-        operands, atomic = (
-            [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]],
-            site.op == "atom",
-        )
+        site = self.program.sites[i.pc]
+        number = self.numbers[i.pc]
+        is_float = i.parts[-1] in ("f32", "f64")
+        operands = [*i.operands[: -1 if "L2::cache_hint" in i.parts else None]]
+        atomic = site.op == "atom"
         if atomic and site.space in ("local", "generic"):
             self.refused[i.pc] = str(i.unsupported(LOCAL))
         results = items(operands.pop(0)) if i.parts[0] == "atom" else ()
@@ -326,15 +329,15 @@ class Decoder(RegisterFile):
         record["results"][: len(results)] = [
             self.registers[x.name] if isinstance(x, Reg) else NONE for x in results
         ]
-        record["atomic"], record["strong"] = number_of(record_of(i.op)), site.strong
-        record["is_signed"], record["wide"], record["offset"] = (
-            i.parts[-1][0] == "s",
-            wide,
-            site.offset,
-        )
+        record["atomic"] = number_of(record_of(i.op))
+        record["strong"] = site.strong
+        record["is_signed"] = i.parts[-1][0] == "s"
+        record["wide"] = wide
+        record["offset"] = site.offset
         for word in i.parts:
             record["order"] |= ORDER.get(word, 0)
-        record["groups_count"], record["read_only"] = len(site.groups), "nc" in i.parts
+        record["groups_count"] = len(site.groups)
+        record["read_only"] = "nc" in i.parts
         for k, group in enumerate(site.groups):
             record["groups"][k] = (group.leads, group.width, group.offset)
         return {"site": number, "a": start}

@@ -54,16 +54,21 @@ def run(
     shared memory that hold zeros when a block starts. together: how many blocks may wait for each other. seed: of the
     order in which warps and blocks take turns.
     """
-    batch, form = memory.batch, decoded(program)
-    image, sites = form.image.copy(), form.sites.copy()
+    batch = memory.batch
+    form = decoded(program)
+    image = form.image.copy()
+    sites = form.sites.copy()
     blocks = math.prod(batch.cluster)
     stride = max(1, shared) if blocks == 1 else batch.stride(shared)
     for name, at in form.launched.items():
         image[at : at + SLOT].view(np.uint32)[:] = specials[name]
     grain = min([4, *(site.size for site in form.owners)])
-    buffers, cells = np.zeros(len(memory.buffers), record("Buffer")), []
+    buffers = np.zeros(len(memory.buffers), record("Buffer"))
+    cells = []
     for own, buffer in zip(buffers, memory.buffers, strict=True):
-        own["base"], own["size"], own["writable"] = buffer.base, buffer.size, buffer.writable
+        own["base"] = buffer.base
+        own["size"] = buffer.size
+        own["writable"] = buffer.writable
         own["data"] = 0 if buffer.data is None else buffer.data.ctypes.data
         if buffer.base in memory.checked:
             count = -(-buffer.size // grain) + 1
@@ -72,7 +77,8 @@ def run(
             own["cells"] = cells[-1].ctypes.data
     sites["buffer"] = NONE
     executed = np.zeros((len(program.flow.blocks), 2), np.int64)
-    which, half = np.asarray(numbers, np.int64), np.zeros_like(executed)
+    which = np.asarray(numbers, np.int64)
+    half = np.zeros_like(executed)
     choices = np.zeros(len(form.records), np.uint8)
     layouts = np.frombuffer(b"".join(LAYOUTS), LAYOUT)
     launch: Any = np.zeros(1, record("Launch")).view(np.recarray)[0]
@@ -98,7 +104,8 @@ def run(
     }  # fmt: skip
     for name, value in fields.items():
         launch[name] = value
-    core, start = library(), ctypes.c_void_p(launch.base.ctypes.data)
+    core = library()
+    start = ctypes.c_void_p(launch.base.ctypes.data)
     try:
         while (status := core.launch_run(start)) in GOES_ON:
             for text, arguments, local, count in launch.prints[: launch.prints_count].tolist():

@@ -191,7 +191,9 @@ UNSUPPORTED = {
 
 def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> None:
     """Add the finding of an event to the batch. shared: bytes per block. Raises UnsupportedInstruction."""
-    batch, name, code = memory.batch, EVENTS[event["kind"]], program.kernel.instructions
+    batch = memory.batch
+    name = EVENTS[event["kind"]]
+    code = program.kernel.instructions
     if name in RACES:
         _race(program, memory, event, RACES[name])
         return
@@ -220,13 +222,16 @@ def tell(program: Program, memory: GlobalMemory, event: Any, shared: int) -> Non
         event["value"], outside = _byte(batch, int(event["value"]), shared)
         more = more or outside
     fields = _fields(program, memory, event, name, place, other, shared)
-    first, lanes = int(event["thread"]), int(event["lanes"]) or 1 << int(event["thread"]) % 32
+    first = int(event["thread"])
+    lanes = int(event["lanes"]) or 1 << int(event["thread"]) % 32
     threads = [first // 32 * 32 + k for k in range(32) if lanes >> k & 1]
     if f"{name} {variant}" == "UNINITIALISED wgmma":
         place = other
     other = None if name in ("UNINITIALISED", "UNDEFINED_SHUFFLE") else other
-    numbers, count = event["numbers"].tolist(), int(event["count"])
-    where, what = batch.place(int(event["block"])), text.format(*numbers, **fields) + more
+    numbers = event["numbers"].tolist()
+    count = int(event["count"])
+    where = batch.place(int(event["block"]))
+    what = text.format(*numbers, **fields) + more
     message = f"thread {threads[0]} of block {where} {what}{called(place)}"
     batch.report(kind.format(**fields), message, place, other, where, threads, count)
 
@@ -235,7 +240,8 @@ def _byte(batch: Batch, address: int, shared: int) -> tuple[int, str]:
     """A byte of a block's shared memory, and what is said of the block where it is none of the thread's own; the core
     gives one of the cluster's, or what its `located` makes of an address that is nowhere.
     """
-    blocks, own = math.prod(batch.cluster), address & 0xFFFFFFFF
+    blocks = math.prod(batch.cluster)
+    own = address & 0xFFFFFFFF
     if address >> 40 != 1:
         return address % batch.stride(shared) if blocks > 1 else address, ""
     number = (own + (1 << 23) & 0xFFFFFFFF) >> 24
@@ -254,11 +260,9 @@ def _fields(
     shared: int,
 ) -> dict[str, object]:
     """What the texts of WORDS name. place: an access site or an instruction; other: an instruction, or None."""
-    batch, value, i = (
-        memory.batch,
-        int(event["value"]),
-        program.kernel.instructions[int(event["pc"])],
-    )
+    batch = memory.batch
+    value = int(event["value"])
+    i = program.kernel.instructions[int(event["pc"])]
     grouped = other is not None and other.parts[0] == "wgmma"
     out: dict[str, object] = {
         "value": value, "more": int(event["other_block"]), "op": i.parts[0], "own": place.line,
@@ -314,7 +318,8 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     elif sites[0] is sites[1] and not (event["warps_differ"] and program.flow.polling):
         fix = ", different values with one store"
     elif kind == "shared-race" and not event["warps_differ"]:
-        kind, fix = "missing-syncwarp", ", with no __syncwarp() between them"
+        kind = "missing-syncwarp"
+        fix = ", with no __syncwarp() between them"
     elif kind == "shared-race" and program.flow.orders_more_than_barriers:
         fix = ", with neither an mbarrier nor __syncthreads() between them"
     else:
@@ -327,7 +332,8 @@ def _race(program: Program, memory: GlobalMemory, event: Any, kind: str) -> None
     ):
         return  # the wait orders them
     if (first.guess and second.op == "atom") or (second.guess and first.op == "atom"):
-        kind, fix = "cas-read", CAS_READ
+        kind = "cas-read"
+        fix = CAS_READ
     (earlier, one), (block, two) = threads
     text = [f"{site.verb} (line {site.line}{called(site)})" for site in sites]
     owner = "" if block == earlier else f" of block {block}"
@@ -377,11 +383,9 @@ def end(
     its findings. executed: of each block of code, in warps and threads; half: the same when half of the budget was
     over. more: of what its threads wait for.
     """
-    code, thread, where = (
-        program.kernel.instructions,
-        int(launch.stuck_thread),
-        batch.place(int(launch.stuck_block)),
-    )
+    code = program.kernel.instructions
+    thread = int(launch.stuck_thread)
+    where = batch.place(int(launch.stuck_block))
     block = next(
         block for block in program.flow.blocks if block.start <= launch.stuck_pc < block.stop
     )
@@ -401,7 +405,8 @@ def end(
     # ends isn't the one that doesn't.
     later = np.flatnonzero(executed[:, 0] > half[:, 0]) if launch.halved else ()
     ran = [block, *(program.flow.blocks[number] for number in later)]
-    first, last = min(other.start for other in ran), max(other.stop for other in ran)
+    first = min(other.start for other in ran)
+    last = max(other.stop for other in ran)
     around = [
         (start, stop) for _, start, stop in program.flow.loops if start <= first and last <= stop
     ]

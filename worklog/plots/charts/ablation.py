@@ -45,11 +45,20 @@ from worklog.runs import (
 )
 
 # Inches, but for the thickness of a step.
-ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
+ROW = 0.34
+HEAD = 0.32
+BELOW = 0.42
+CELL = 0.56
+FALL = 1.7
+GAP = 0.14
+NARROWEST = 5.5
+STEP_PT = 8
 BAR: Any = {"linewidth": STEP_PT, "solid_capstyle": "butt", "zorder": 2}
 FULL = 32  # the factor from which a cell has the full colour
 FACTORS = 2  # from this effect on, a row is in factors, else in percent
-FEWEST, LEAST = 2, 1.05  # steps of a waterfall that are seen in it, and their factor
+# steps of a waterfall that are seen in it, and their factor
+FEWEST = 2
+LEAST = 1.05
 NAMES = {"TFLOP/s": "TFLOP/s", "of cuBLAS": "% of cuBLAS", "of the roof": "% of the peak"}
 REMAINDER = "together"
 COMBINED = {
@@ -113,22 +122,22 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         raise NothingToDraw(
             f"the run has no ablation of {kernel} at {shape}, only at {', '.join(map(str, falls))}"
         )
-    every, fall = dict[str, dict[Shape, Effect]](), falls[shape]
+    every = dict[str, dict[Shape, Effect]]()
+    fall = falls[shape]
     for e in (*shown, *(fall.remainder for fall in falls.values())):
         every.setdefault(e.setting, {})[e.problem] = e
     # Single pitfalls, then combined ones; the remainder belongs to the row below it, where the waterfall ends.
     last = ["article", REMAINDER, "all"] if "all" in every else [REMAINDER, "article"]
     every |= {setting: every.pop(setting) for setting in last if setting in every}
-    rows, names, details, none = (
-        dict[str, Mapping[Shape, Effect]](),
-        list[str](),
-        list[str](),
-        list[str](),
-    )
+    rows = dict[str, Mapping[Shape, Effect]]()
+    names = list[str]()
+    details = list[str]()
+    none = list[str]()
     alt = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
     for setting, row in every.items():
         e = next(iter(row.values()))
-        name, words = f"{e.article} {e.title}" if e.article else e.title, in_row(row)
+        name = f"{e.article} {e.title}" if e.article else e.title
+        words = in_row(row)
         detail = DETAILS.get(setting, f"{setting}={e.value} · {NAMES[e.corrupts]}")
         alt.append(
             f"{name} ({detail}): " + ", ".join(f"{s}: {effect}" for s, effect in words.items())
@@ -154,14 +163,16 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         subtitle += f" Right: from the unbiased to the naive reading at {shape}, with what the settings do together."
     sizes = list(dict.fromkeys(e.problem for e in shown))
     left = max(right_of(names), MARGIN_IN + 0.12 + widest(details, SMALL_PT))
-    wide, height = CELL * len(sizes), ROW * (len(rows) + 1)
+    wide = CELL * len(sizes)
+    height = ROW * (len(rows) + 1)
     width = max(left + wide + falling * (GAP + FALL) + MARGIN_IN, NARROWEST)
     below = (
         wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN)
         if none
         else []
     )
-    under, axis = style.line_height(BODY_PT, len(below)), BELOW if falling else 0.15
+    under = style.line_height(BODY_PT, len(below))
+    axis = BELOW if falling else 0.15
     # The pitfall that changes TFLOP/s most. Those that only change a share, of cuBLAS or of the peak, don't count.
     alone = [e for e in shown if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
     at_size = [e for e in alone if e.visible and (size is None or e.problem == shape)]
@@ -243,10 +254,8 @@ def _heat_map(
             color=MUTED,
         )
         for line, row in enumerate(rows.values(), start=1):
-            words, size_of_it = (
-                in_row(row).get(size, "–"),
-                math.log(row[size].step, FULL) if size in row else 0.0,
-            )
+            words = in_row(row).get(size, "–")
+            size_of_it = math.log(row[size].step, FULL) if size in row else 0.0
             colour = (
                 style.INFLATES if size_of_it > 0 else style.DEFLATES,
                 min(math.sqrt(abs(size_of_it)), 1.0),
@@ -275,23 +284,27 @@ def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str
     """One bar per step on a log axis, at the y of its row, from the unbiased reading in the first row to the naive."""
     last = ROW * (len(settings) + 0.5)
     axes.set_ylim(last + ROW / 2, 0)
-    before, above = fall.combined.unbiased, ROW / 2
+    before = fall.combined.unbiased
+    above = ROW / 2
     values = [before]
     for e in (*fall.steps, fall.remainder):
-        y, colour = ROW * (settings.index(e.setting) + 1.5), style.ALERT if e.factor > 1 else ACCENT
+        y = ROW * (settings.index(e.setting) + 1.5)
+        colour = style.ALERT if e.factor > 1 else ACCENT
         axes.axhline(
             y, color=style.FAINT, linewidth=0.5, zorder=0
         )  # leads the eye across from the heat map's row
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
         values.append(before * e.factor)
         axes.plot([before, values[-1]], [y, y], color=colour if e.visible else GREY, **BAR)
-        before, above = values[-1], y
+        before = values[-1]
+        above = y
     axes.plot([before, before], [above, last], color=MUTED, linewidth=0.6, zorder=1)
     span = math.log(max(values) / min(values))
     air = math.exp(
         max(0.12 * span, (math.log(1.5) - span) / 2)
     )  # so that noise is not drawn as a cliff
-    low, high = min(values) / air, max(values) * air
+    low = min(values) / air
+    high = max(values) * air
     scale(
         axes.xaxis,
         a_few(low, high),

@@ -39,8 +39,12 @@ from worklog.runs import (
     throttled,
 )
 
-HEIGHT, PEERS_HEIGHT = 2.2, 3.3  # inches
-OURS, CUPTI = "worklog", "worklog, CUPTI"  # the first is in every comparison
+# inches
+HEIGHT = 2.2
+PEERS_HEIGHT = 3.3
+# the first is in every comparison
+OURS = "worklog"
+CUPTI = "worklog, CUPTI"
 TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
 LINEAR = 1.0  # microseconds: below, the peers' axis is linear, since an error may be 0
 
@@ -172,7 +176,8 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
             axes, {length for points in errors.values() for length, _ in points}, 0.85, 1.18
         )
         values = [error for points in errors.values() for _, error in points]
-        low, high = min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values))
+        low = min(-0.5, 1.3 * min(values))
+        high = max(2.0, 1.3 * max(values))
         axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
         axes.set_ylim(low, high)
         marked = [tick for tick in TICKS if low <= tick <= high]
@@ -190,8 +195,17 @@ def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> An
     return on_axes(ax, draw, *words, height=PEERS_HEIGHT, left=MARGIN_IN + 0.45)
 
 
-TOP, CLOCK, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 2.1, 0.45, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
-LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
+# inches
+TOP = 2.1
+CLOCK = 0.45
+BETWEEN = 0.32
+ABOVE = 0.12
+BELOW = 0.42
+LEFT = 0.55
+RIGHT = 1.0
+# samples before an interval is drawn, and how many times it is drawn at most
+LEAST = 6
+MOST = 160
 
 
 @style.chart
@@ -208,14 +222,16 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     us, counts = map(np.array, sample_times(m))
     placed = np.array(m.samples.sides[0].placement or [0] * len(us))[counts].tolist()
     # The median of the first n samples that count, by the harness's own estimate, with what differs between processes.
-    valid, process = us[counts].tolist(), (m.time and m.time.process) or 0.0
+    valid = us[counts].tolist()
+    process = (m.time and m.time.process) or 0.0
     steps = sorted(
         {round(n) for n in np.linspace(min(LEAST, len(valid)), len(valid), min(MOST, len(valid)))}
     )
     medians = [median(valid[:n], placed[:n]).between_processes(process) for n in steps]
     noise = [100 * float(np.std(valid[:n], ddof=n > 1) / np.mean(valid[:n])) for n in steps]
     half = [100 * middle.relative_half_width for middle in medians]
-    precision, last = 100 * float(run.harness.get("precision", 0.005)), medians[-1]
+    precision = 100 * float(run.harness.get("precision", 0.005))
+    last = medians[-1]
     finding = (
         f"{kernel} at {shape}: single samples scatter by {noise[-1]:.2g} %, the median of {m.n} is known "
         f"to ±{half[-1]:.2g} %"
@@ -232,14 +248,17 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         alt.append(f"±{half[step]:.2f} % after {n}, σ / mean {noise[step]:.2f} %")
     body = ABOVE + TOP + BETWEEN + CLOCK + BELOW
     new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, body)
-    bottom, wide = new.body_bottom + BELOW, WIDTH_IN - MARGIN_IN - LEFT - RIGHT
+    bottom = new.body_bottom + BELOW
+    wide = WIDTH_IN - MARGIN_IN - LEFT - RIGHT
     clock = new.axes_at(MARGIN_IN + LEFT, bottom, wide, CLOCK)
     top = new.axes_at(MARGIN_IN + LEFT, bottom + CLOCK + BETWEEN, wide, TOP)
     for axes in (clock, top):
         axes.set_xlim(0.5, len(us) + 0.5)
     places = np.arange(1, len(us) + 1)
-    at, end = places[counts][[n - 1 for n in steps]], len(us) + 0.5
-    low, high = [middle.low for middle in medians], [middle.high for middle in medians]
+    at = places[counts][[n - 1 for n in steps]]
+    end = len(us) + 0.5
+    low = [middle.low for middle in medians]
+    high = [middle.high for middle in medians]
     top.fill_between(at, low, high, color=FAINT, linewidth=0)
     for colour, shown in ((ACCENT, counts), (GREY, ~counts)):
         size_pt = 3.0 if len(us) < 100 else 1.8

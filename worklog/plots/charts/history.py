@@ -17,7 +17,9 @@ from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
 from worklog.runs import NothingToDraw, Run, same_card, signed
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
-PITCH, HEIGHT = 0.24, 3.0  # inches
+# inches
+PITCH = 0.24
+HEIGHT = 3.0
 COLOURS = {SLOWER: ALERT, FASTER: ACCENT}
 
 
@@ -71,11 +73,9 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
     time at one size.
     """
     runs = sorted(runs or saved(kernel), key=lambda run: run.created)
-    over, said, labels = (
-        dict[str, list[tuple[float, ...]]](),
-        dict[str, list[str]](),
-        dict[str, None](),
-    )
+    over = dict[str, list[tuple[float, ...]]]()
+    said = dict[str, list[str]]()
+    labels = dict[str, None]()
     first = dict[str, float]()
     timed = [m for run in runs for m in run.select(kernel) if m.time is not None]
     newest = timed[-1] if timed else None

@@ -30,8 +30,12 @@ from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 if TYPE_CHECKING:
     import pandas
 
-HEIGHT, TALL = 3.3, 4.0  # inches
-MOST_TICKS, MOST_DOTS = 8, 11  # x values with a tick of their own, and with dots
+# inches
+HEIGHT = 3.3
+TALL = 4.0
+# x values with a tick of their own, and with dots
+MOST_TICKS = 8
+MOST_DOTS = 11
 WIDE = 8.0  # largest over smallest: beyond that, an axis is logarithmic
 MARKS = "osD^vPX*<>"
 UNITS = {
@@ -70,10 +74,8 @@ def draw_lines(
                 zorder=2,
                 clip_on=False,
             )
-        line, front = (
-            "--" if name in dashed else "-",
-            3 + (colours[name] != GREY) + (colours[name] == ACCENT),
-        )
+        line = "--" if name in dashed else "-"
+        front = 3 + (colours[name] != GREY) + (colours[name] == ACCENT)
         axes.plot(xs, middle, line, color=colours[name], zorder=front, **how)
     return {name: (points[-1][0], points[-1][1]) for name, points in over.items()}
 
@@ -135,7 +137,8 @@ def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) 
     ordered = [name for name, points in over.items() if points[-1][0] == reach]
     ordered.sort(key=lambda name: over[name][-1][1] * (1 if y == "us" else -1))
     best = next((name for name in ordered if name not in baselines), ordered[0])
-    others, unit = [name for name in ordered if name != best], UNITS[y]
+    others = [name for name in ordered if name != best]
+    unit = UNITS[y]
     start, first, *_ = over[best][0]
     _, value, low, high = over[best][-1]
     finding = f"{best}: {value:.4g} {unit} at {x} = {reach:g}"
@@ -212,9 +215,11 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     if not all(m.shape for m in timed):
         others = {name for m in timed for name in _axes(m)} - {x}
         differing = {name for name in others if len({_axes(m).get(name) for m in timed}) > 1}
-    over, baselines = dict[str, dict[float, tuple[float, ...]]](), set[str]()
+    over = dict[str, dict[float, tuple[float, ...]]]()
+    baselines = set[str]()
     for m in timed:
-        axes, us = _axes(m), m.us or 0.0
+        axes = _axes(m)
+        us = m.us or 0.0
         where = "".join(f" {name}={value}" for name, value in axes.items() if name in differing)
         if y == "share":
             if m.kernel != CUBLAS and m.ratio:
@@ -272,7 +277,8 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
             f"fewer than two kernels have a measured error at size {shape}, or none has the class fp32: measure them "
             "with the gate"
         )
-    best, limit = max(precise, key=precise.__getitem__), errors[next(iter(precise))][1]
+    best = max(precise, key=precise.__getitem__)
+    limit = errors[next(iter(precise))][1]
     points = {name: (error, kernels[name].tflops or 0.0) for name, (error, _) in errors.items()}
     finding = f"{best} is the fastest kernel with FP32's error"
     if best != CUBLAS and CUBLAS in errors:
@@ -312,7 +318,8 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         )
         looks = dict[str, dict[str, Any]]()
         for name, (x, y) in points.items():
-            colour, looks[names[name]] = MUTED, {"color": MUTED}
+            colour = MUTED
+            looks[names[name]] = {"color": MUTED}
             if name in ON_TENSOR_CORES | on_fp32_cores:
                 colour = ACCENT if name in ON_TENSOR_CORES else DEFLATES
                 looks[names[name]] = {"fontsize": BODY_PT}

@@ -28,7 +28,13 @@ from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, INK, MUTED, PAPER
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import NothingToDraw, Run
 
-ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.3, 0.2, 0.3, 0.4, 0.25, 0.15  # inches
+# inches
+ROW = 0.3
+BAR = 0.2
+ABOVE = 0.3
+BELOW = 0.4
+GAP = 0.25
+RIGHT = 0.15
 LABEL_ROOM = 1.0  # inches beside the longest bar
 FLOAT4 = 16
 
@@ -41,7 +47,9 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     counted: the counts to draw (default: those that come with the package). Raises WorklogError if those are missing.
     """
     counted = counted or shipped()
-    rungs, at_dots, at_bars = counted.rungs, dict[str, str](), dict[str, str]()
+    rungs = counted.rungs
+    at_dots = dict[str, str]()
+    at_bars = dict[str, str]()
     for name, rung in rungs.items():
         float4 = " (float4)" if rung.load_width == FLOAT4 else ""
         at_dots[name] = (
@@ -51,7 +59,9 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         at_bars[name] = (
             f"{rung.wavefronts_per_fma:.2f}{conflicts}" if rung.wavefronts else "no shared memory"
         )
-    (first, *_), last, height = rungs, [*rungs][-1], ROW * len(rungs)
+    (first, *_) = rungs
+    last = [*rungs][-1]
+    height = ROW * len(rungs)
     times = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
     finding = f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
     subtitle = (
@@ -63,7 +73,8 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     ]
     alt += [f"{name} {at_dots[name]}; {at_bars[name]}" for name in rungs]
     new = figure.page("traffic", finding, subtitle, [counted.label], alt, ABOVE + height + BELOW)
-    left, bottom = right_of(rungs), new.body_bottom + BELOW
+    left = right_of(rungs)
+    bottom = new.body_bottom + BELOW
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
     dots, bars = (new.axes_at(x, bottom, wide, height) for x in (left, left + wide + GAP))
@@ -80,7 +91,8 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
             weight="bold",
         )
     values = [rung.sectors_per_fma for rung in rungs.values()]
-    least, most = min(values) / 1.5, max(values) * 1.5
+    least = min(values) / 1.5
+    most = max(values) * 1.5
     limits = least, least * (most / least) ** (1 / room)
     decades = [tick for power in range(-3, 6) if least <= (tick := 10.0**power) <= most]
     scale(dots.xaxis, decades, "sectors for each multiply-add, log scale", limits, log=10)
@@ -90,7 +102,8 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     name_rows(bars, [""] * len(rungs), ROW)
     for y, (name, rung) in zip(name_rows(dots, list(rungs), ROW), rungs.items(), strict=True):
         # A dot and a line to it from the least value, since a bar has no length on a log scale.
-        sectors, passes = rung.sectors_per_fma, rung.wavefronts_per_fma
+        sectors = rung.sectors_per_fma
+        passes = rung.wavefronts_per_fma
         dots.plot([least, sectors], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
         dots.plot([sectors], [y], "o", color=ACCENT, markersize=5)
         beside(dots, at_dots[name], (sectors, y), 6)
@@ -109,7 +122,8 @@ def levels_of(run: Run) -> dict[str, dict[str, float]]:
     each `threads` requests for itself; of the 32-byte `sectors` that this takes; of what `blocks` fetch if each brings
     its rows of A and columns of B once; and `compulsory`, of A, B and C passing once.
     """
-    shape, rungs = shipped().shape, {}
+    shape = shipped().shape
+    rungs = {}
     for name, counts in shipped().rungs.items():
         if blocks := intensity(run, name, shape):
             requested = counts.load_bytes + FLOAT_BYTES * shape.m * shape.n
@@ -123,12 +137,11 @@ def levels_of(run: Run) -> dict[str, dict[str, float]]:
     return rungs
 
 
-HEIGHT, LEFT, BETWEEN, ROOFS = (
-    3.77,
-    0.76,
-    0.42,
-    0.55,
-)  # inches; the part of the width that has the roofs
+# inches; the part of the width that has the roofs
+HEIGHT = 3.77
+LEFT = 0.76
+BETWEEN = 0.42
+ROOFS = 0.55
 ARROW = {
     "arrowstyle": "-|>",
     "color": ACCENT,
@@ -153,11 +166,10 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
     """
     run = run.by_card()[0]
     shape = shape_to_draw(run, size)
-    fp32, fp32_peak, l2 = (
-        run.calibration.fp32_tflops,
-        run.gpu.fp32_peak_tflops,
-        run.calibration.l2_gbs / 1e3,
-    )  # TB/s
+    # TB/s
+    fp32 = run.calibration.fp32_tflops
+    fp32_peak = run.gpu.fp32_peak_tflops
+    l2 = run.calibration.l2_gbs / 1e3
     kernels = [m for m in rows(run, shape) if measured(m)]
     points = {
         m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))
@@ -166,7 +178,8 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         raise NothingToDraw(
             f"no rung with a tile was measured at size {shape}: `worklog run --size {shape}`"
         )
-    per_byte, source = "FLOP per byte that blocks fetch from L2, from the tile", ""
+    per_byte = "FLOP per byte that blocks fetch from L2, from the tile"
+    source = ""
     how_counted = (
         "counted from the tile: each block brings its rows of A and its columns of B once from L2"
     )
@@ -178,7 +191,8 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         )
     if points.keys() <= moved.keys():
         points = {name: (shape.flops / moved[name], y) for name, (_, y) in points.items()}
-        per_byte, source = "FLOP per byte between L2 and L1, by counters", label
+        per_byte = "FLOP per byte between L2 and L1, by counters"
+        source = label
         how_counted = "by what Nsight Compute counted between L2 and L1"
     best = max(points, key=lambda name: points[name][1])
     height = f"at {100 * points[best][1] / fp32:.0f} % of the FP32 ceiling"
@@ -216,10 +230,12 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         )
 
     def draw(axes: Axes) -> None:
-        place, wide = axes.get_position(), axes.bbox.width / axes.figure.dpi
+        place = axes.get_position()
+        wide = axes.bbox.width / axes.figure.dpi
         axes.set_position((place.x0, place.y0, ROOFS * place.width, place.height))
         xs, ys = zip(*points.values(), strict=True)
-        top, ridge = max(cublas, *ys, fp32, fp32_peak), fp32 / l2
+        top = max(cublas, *ys, fp32, fp32_peak)
+        ridge = fp32 / l2
         limits = min(*xs, ridge) / 3, max(*xs, ridge) * 5
         scale(axes.xaxis, LogLocator(2), per_byte, limits, log=10)
         up = min(*ys, cublas, top / 10) / 1.7, top * 1.6
@@ -242,7 +258,8 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         figure.leave_room(zoom, large, BODY_PT)
         xs, ys = zip(*large.values(), strict=True)
         air = 0.1 * (max(ys) - min(ys)) or 0.1 * max(ys)
-        low, high = min(ys) - air, max(ys) + air
+        low = min(ys) - air
+        high = max(ys) + air
         scale(
             zoom.xaxis,
             LogLocator(2, (1, 1.5)),

@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     import pandas
 
 
-NUMBER_ROW, NUMBER_BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
+# inches
+NUMBER_ROW = 0.24
+NUMBER_BAR = 0.15
+LINE = 0.16
+GAP = 0.16
+RIGHT = 0.1
 RATES_RIGHT = 0.2
 
 
@@ -74,10 +79,8 @@ def bars(
             f"{name}: "
             + ", ".join(f"{heading} {words[name]}".strip() for heading, words in said.items())
         )
-    left, room = (
-        right_of(names),
-        max(widest(words.values(), SMALL_PT) for words in said.values()) + 0.1,
-    )
+    left = right_of(names)
+    room = max(widest(words.values(), SMALL_PT) for words in said.values()) + 0.1
     wide = (WIDTH_IN - left - RIGHT + GAP) / len(columns) - GAP
     headings = {heading: style.wrap(heading, SMALL_PT, wide) for heading in columns}
     height = NUMBER_ROW * len(names)
@@ -129,7 +132,8 @@ def rate_bar(
         why = "\n".join(style.wrap(words, SMALL_PT, cublas / inch - 0.2, most=2))
         beside(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         return
-    middle, (low, high) = m.tflops or 0.0, selection.interval(m)
+    middle = m.tflops or 0.0
+    (low, high) = selection.interval(m)
     axes.barh(
         y, middle, height, color=colour, edgecolor=ACCENT, linewidth=1.0 if colour == PAPER else 0.0
     )
@@ -137,11 +141,9 @@ def rate_bar(
     axes.errorbar(
         middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0
     )
-    room, start, end = (
-        inch * (style.text_width(words, points) + 0.2),
-        max(middle, high),
-        min(middle, low),
-    )
+    room = inch * (style.text_width(words, points) + 0.2)
+    start = max(middle, high)
+    end = min(middle, low)
     if end > room:
         end = cublas if max(end - room, room) < cublas < end else end
         beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
@@ -178,8 +180,14 @@ ARTICLE_PERCENT = {
 ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm's SGEMM_CUDA README"
 
 # Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
-ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
-HEAD, NAME_ROOM, BELOW = 0.38, 1.4, 0.4
+ROW = 0.49
+BARE_ROW = 0.36
+BAR = 0.25
+BAR_LANE = 0.155
+MARK_LANE = 0.36
+HEAD = 0.38
+NAME_ROOM = 1.4
+BELOW = 0.4
 
 
 @style.chart
@@ -197,18 +205,15 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
     mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}
     article = ARTICLE_PERCENT if shape == selection.ARTICLE_SHAPE else {}
     marks = {m.kernel: article[m.kernel] for m in kernels if m.kernel in article}
-    cublas, ceiling = selection.cublas_tflops(kernels), run.calibration.fp32_tflops
-    finding, timed = (
-        "No rung was measured at this size; cuBLAS was",
-        [m for m in kernels if measured(m)],
-    )
+    cublas = selection.cublas_tflops(kernels)
+    ceiling = run.calibration.fp32_tflops
+    finding = "No rung was measured at this size; cuBLAS was"
+    timed = [m for m in kernels if measured(m)]
     most = max([cublas, *(selection.interval(m)[1] for m in timed)])
     if rungs := sorted((m for m in timed if m.kernel != CUBLAS), key=lambda m: m.tflops or 0.0):
         best = ([m for m in rungs if m.kernel in mine] or rungs)[-1]
-        finding, slower = (
-            f"{best.kernel} reaches {share(best)} of cuBLAS",
-            rungs[: rungs.index(best)],
-        )
+        finding = f"{best.kernel} reaches {share(best)} of cuBLAS"
+        slower = rungs[: rungs.index(best)]
         if slower and mine:
             finding += f", more than {slower[-1].kernel}"
         elif slower:
@@ -285,13 +290,18 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
                     bbox=BEHIND,
                 )
 
-    words, height = ("ladder", finding, subtitle, footer, alt), HEAD + pitch * len(names)
+    words = ("ladder", finding, subtitle, footer, alt)
+    height = HEAD + pitch * len(names)
     room: Any = {"left": right_of(names), "right": RATES_RIGHT, "above": 0.4, "below": BELOW}
     return on_axes(ax, draw, *words, height=height, **room)
 
 
-TIGHT_ROW, TIGHT_BAR = 0.19, 0.14  # inches
-HEADING, LINE_OF_CUBLAS = 0.3, 0.2  # inches above a panel's rows
+# inches
+TIGHT_ROW = 0.19
+TIGHT_BAR = 0.14
+# inches above a panel's rows
+HEADING = 0.3
+LINE_OF_CUBLAS = 0.2
 SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 
@@ -314,7 +324,8 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
                 f"at {shape}, no kernel {heading} was measured: measure it on a GPU"
             )
     kernels = [m for part in parts.values() for m in part]
-    cublas, clock = selection.cublas_tflops(timed), run.gpu.sm_clock_mhz
+    cublas = selection.cublas_tflops(timed)
+    clock = run.gpu.sm_clock_mhz
     said = dict[str, str]()
     for m in kernels:
         words = [rate(m.tflops), share(m, 0 if (m.ratio or 0.0) >= 2 else 1)]
@@ -342,7 +353,8 @@ def ladders(run: Run, size: Size | None = None) -> Chart:
     panel = HEADING + LINE_OF_CUBLAS + BELOW
     body = panel * len(parts) + TIGHT_ROW * len(kernels)
     new = page("ladders", title, subtitle, selection.labels(run, kernels), alt, body)
-    left, top = right_of(said), new.body_top
+    left = right_of(said)
+    top = new.body_top
     for heading, part in parts.items():
         new.write(MARGIN_IN, top - 0.12, [heading], BODY_PT, weight="bold")
         height = LINE_OF_CUBLAS + TIGHT_ROW * len(part)

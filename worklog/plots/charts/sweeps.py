@@ -17,9 +17,17 @@ from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 if TYPE_CHECKING:
     from worklog.runner.sweep import Variants
 
-HIGH, EDGE, ABOVE, BELOW = 2.6, 0.5, 0.5, 0.3  # inches
-CELL_WIDE, CELL_HIGH, CELLS_ABOVE, CELLS_BELOW = 0.9, 0.42, 0.1, 0.45
-ROW, BAR = 0.4, 0.26
+# inches
+HIGH = 2.6
+EDGE = 0.5
+ABOVE = 0.5
+BELOW = 0.3
+CELL_WIDE = 0.9
+CELL_HIGH = 0.42
+CELLS_ABOVE = 0.1
+CELLS_BELOW = 0.45
+ROW = 0.4
+BAR = 0.26
 
 
 def _told(variants: Variants, run: Run) -> tuple[dict[str, Measurement], str, list[str]]:
@@ -109,7 +117,8 @@ def heat_map(
         raise NothingToDraw(
             f"a map needs two axes that vary: choose from {', '.join(named) or 'none'}"
         )
-    across, down = named[x].values, named[y].values
+    across = named[x].values
+    down = named[y].values
     best = np.full((len(down), len(across)), np.nan)
     for variant in variants.kept:
         if variant.name in times and measured(times[variant.name]):
@@ -125,7 +134,8 @@ def heat_map(
     subtitle = f"C = A·B in FP32, {dimensions(variants.shape)}. % of {CUBLAS}, the best over the other axes."
 
     def draw(axes: Axes) -> None:
-        low, high = np.nanmin(best), np.nanmax(best)
+        low = np.nanmin(best)
+        high = np.nanmax(best)
         for (row, column), cell in np.ndenumerate(best):
             depth = 0.0 if cell != cell else 0.15 + 0.85 * (cell - low) / max(high - low, 1e-9)
             axes.bar(
@@ -140,7 +150,8 @@ def heat_map(
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
 
-    wide, left = min(CELL_WIDE * len(across), WIDTH_IN - 1.2), 0.8
+    wide = min(CELL_WIDE * len(across), WIDTH_IN - 1.2)
+    left = 0.8
     how = {
         "height": CELL_HIGH * len(down),
         "left": left,
@@ -166,7 +177,8 @@ def cards(run: Run, *, ax: Axes | None = None) -> Any:
     ]
     if not spans:
         raise NothingToDraw("the run is of no sweep: make one with `worklog sweep`")
-    start, end = min(began for began, _ in spans), max(ended for _, ended in spans)
+    start = min(began for began, _ in spans)
+    end = max(ended for _, ended in spans)
     busy = sum(ended - began for began, ended in spans) / ((end - start) * len(by_card))
     tiles = sum(len(m.against) < 2 for ms in by_card.values() for m in ms)
     of = f"{len(by_card)} cards were" if len(by_card) > 1 else "one card was"
@@ -182,7 +194,8 @@ def cards(run: Run, *, ax: Axes | None = None) -> Any:
         for y, name in zip(name_rows(axes, [*rows.values()], ROW), rows, strict=True):
             for m in by_card[name]:
                 if m.ran:
-                    colour, place = ACCENT if len(m.against) > 1 else PAPER, m.ran.began - start
+                    colour = ACCENT if len(m.against) > 1 else PAPER
+                    place = m.ran.began - start
                     axes.barh(
                         y, m.ran.seconds, BAR, place, color=colour, edgecolor=ACCENT, linewidth=0.6
                     )

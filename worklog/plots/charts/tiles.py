@@ -32,17 +32,23 @@ if TYPE_CHECKING:
     from worklog.analysis.accesses import Access
     from worklog.runs import ErrorMap
 
-WARP, BANKS, PER_SECTOR = 32, 32, 8
-TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half
-CELL, SPACE, ROW = 0.056, 0.03, 0.09  # inches: a float, between sectors, a row of either kind
+WARP = 32
+BANKS = 32
+PER_SECTOR = 8
+# inches: the larger side of C's picture, and the way to the right half
+TILE = 2.05
+GAP = 0.3
+# inches: a float, between sectors, a row of either kind
+CELL = 0.056
+SPACE = 0.03
+ROW = 0.09
 BANK = (
     PER_SECTOR * (PER_SECTOR * CELL + SPACE) - SPACE
 ) / BANKS  # inches: as wide as 8 sectors together
-AFTER, ABOVE, BELOW = (
-    0.1,
-    0.12,
-    0.34,
-)  # inches: below each strip, above everything, for the words under C
+# inches: below each strip, above everything, for the words under C
+AFTER = 0.1
+ABOVE = 0.12
+BELOW = 0.34
 WARP_SHADE = 0.3
 
 
@@ -64,7 +70,8 @@ def first_block(of: Access) -> tuple[NDArray[np.int64], dict[tuple[str, bool], R
     access.
     """
     m, n, *_ = of.document["matrices"].get("C", (0, 0))
-    owners, first = np.full(m * n, -1), dict[tuple[str, bool], Request]()
+    owners = np.full(m * n, -1)
+    first = dict[tuple[str, bool], Request]()
     for warp in range(len(of.document["steps"])):
         for kind, byte, _ in of.steps(warp):
             if "lanes" not in kind:
@@ -74,7 +81,8 @@ def first_block(of: Access) -> tuple[NDArray[np.int64], dict[tuple[str, bool], R
             )
             starts = byte + np.array([kind["lanes"][lane] for lane in lanes])
             floats = starts[:, None] // FLOAT_BYTES + np.arange(kind["width"] // FLOAT_BYTES)
-            memory, is_store = of.document["arrays"][kind["array"]], "writes" in kind
+            memory = of.document["arrays"][kind["array"]]
+            is_store = "writes" in kind
             sectors, _, wavefronts, conflicts = kind["counts"]
             if memory == "C" and is_store:
                 owners[floats] = WARP * warp + lanes[:, None]
@@ -114,7 +122,8 @@ def ownership(of: Access) -> Chart:
         ("C", True),
     ]
     shown = [requests[which] for which in order if which in requests]
-    strips, words = [_strip(request) for request in shown], [_words(request) for request in shown]
+    strips = [_strip(request) for request in shown]
+    words = [_words(request) for request in shown]
     heights = [ROW * len(floats) for floats, _, _ in strips]
     subtitle = (
         f"Left, one block's tile of C: in full colour thread {first}'s elements, pale its warp's."
@@ -150,7 +159,8 @@ def ownership(of: Access) -> Chart:
     under = [f"{bm} × {bn} of C, {of.kernel.thread_count} threads"]
     under += [f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"]
     new.write(MARGIN_IN, bottom - 0.05, under, color=MUTED)
-    left, top = MARGIN_IN + TILE + GAP, new.body_top - ABOVE
+    left = MARGIN_IN + TILE + GAP
+    top = new.body_top - ABOVE
     for request, (floats, lefts, wide), line, high in zip(
         shown, strips, words, heights, strict=True
     ):
@@ -227,13 +237,12 @@ def _words(request: Request) -> str:
     return f"{words} in {_counted(request.sectors, 'sector')}, {share:.3g} % used"
 
 
-SIDE, LEFT, OVER, UNDER, BESIDE = (
-    2.0,
-    0.35,
-    0.28,
-    0.1,
-    0.3,
-)  # inches: the longer side of C, and the room around it
+# inches: the longer side of C, and the room around it
+SIDE = 2.0
+LEFT = 0.35
+OVER = 0.28
+UNDER = 0.1
+BESIDE = 0.3
 LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
 
 
@@ -244,7 +253,8 @@ def tile_map(
     """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer.
     notes: more to say about the kernel, a sentence by its heading.
     """
-    (m, n), (height, width) = where.shape, where.tile
+    (m, n) = where.shape
+    (height, width) = where.tile
     wide, high = (max(SIDE / max(m, n) * side, 0.4) for side in (n, m))
     wrong = f"{where.wrong} of {where.checked} elements"
     finding = where.guess.rstrip(".") or f"{wrong} of C are wrong"
@@ -274,7 +284,8 @@ def tile_map(
     axes.spines[["top", "right"]].set_visible(True)
     for row, shares in enumerate(where.tiles):
         for column, share in enumerate(shares):
-            x, y = column * width, row * height
+            x = column * width
+            y = row * height
             size = min(width, n - x), min(height, m - y)
             axes.add_patch(Rectangle((x, y), *size, fill=False, edgecolor=FAINT, linewidth=0.4))
             if share:

@@ -27,17 +27,21 @@ from worklog.runs import NothingToDraw
 if TYPE_CHECKING:
     from worklog.analysis.accesses import Access
 
-FETCH, COPY, STORE = "fetch to registers", "copy to shared memory", "store from registers"
-MULTIPLY, WAIT, WRITE, WRITE_PART = "multiply", "wait", "write C", "write a part of C"
+FETCH = "fetch to registers"
+COPY = "copy to shared memory"
+STORE = "store from registers"
+MULTIPLY = "multiply"
+WAIT = "wait"
+WRITE = "write C"
+WRITE_PART = "write a part of C"
 # Fill and letters; a wait is a line.
 LOOKS = {FETCH: (PAPER, INK), COPY: (FAINT, INK), STORE: (MUTED, PAPER), MULTIPLY: (ACCENT, PAPER)}
 LOOKS |= {WAIT: (ALERT, ALERT), WRITE: (INK, PAPER), WRITE_PART: (INK, PAPER)}
-ROW, HIGH, OVER, KEY = (
-    0.34,
-    0.22,
-    0.03,
-    0.36,
-)  # inches: a row, a part, a wait beyond it, the key below
+# inches: a row, a part, a wait beyond it, the key below
+ROW = 0.34
+HIGH = 0.22
+OVER = 0.03
+KEY = 0.36
 Part = tuple[
     str, int | None, float
 ]  # what it does, to which tile along K, and its width, the root of its accesses
@@ -47,16 +51,20 @@ def parts(shown: Access, warp: int) -> list[Part]:
     """What a warp does. Reads of a tile after those of the next one are left out: they find what was there before, and
     their values aren't used.
     """
-    of, depth, steps = shown.document, shown.kernel.template["BK"], list[tuple[str, int | None]]()
+    of = shown.document
+    depth = shown.kernel.template["BK"]
+    steps = list[tuple[str, int | None]]()
     (_, k, *_), (_, n, *_) = (
         of["matrices"].get(name, (0, 1)) for name in "AB"
     )  # a block may touch neither
     for made, byte, held in shown.steps(warp):
-        what, element = WAIT, None
+        what = WAIT
+        element = None
         if "wait" not in made:
             array = of["arrays"][made["array"]]
             if array in ("A", "B"):
-                what, element = (COPY if "cop" in made["text"] else FETCH), byte // FLOAT_BYTES
+                what = COPY if "cop" in made["text"] else FETCH
+                element = byte // FLOAT_BYTES
                 element += of["of_a"] * (array == "B")
             elif array in ("C", "workspace"):
                 what = WRITE if array == "C" else WRITE_PART
@@ -73,7 +81,8 @@ def parts(shown: Access, warp: int) -> list[Part]:
                 element % k if element < of["of_a"] else (element - of["of_a"]) // n
             ) // depth
         steps.append((what, element))
-    joined, multiplied = list[Part](), list[int | None]()
+    joined = list[Part]()
+    multiplied = list[int | None]()
     for (what, tile), same in groupby(steps):
         if what != MULTIPLY or tile not in multiplied[:-1]:
             joined.append((what, tile, 0.8 if what == WAIT else math.sqrt(len([*same]))))
@@ -87,7 +96,8 @@ def timeline(shown: Access) -> Chart:
     """A row for each group of warps that do the same: what they copy, multiply and wait for, in the order in which the
     emulator executed it, which is no time. Raises NothingToDraw for a kernel that reads no tile from shared memory.
     """
-    groups, name = dict[str, tuple[list[int], list[Part]]](), shown.document["kernel"]
+    groups = dict[str, tuple[list[int], list[Part]]]()
+    name = shown.document["kernel"]
     for warp in range(len(shown.document["steps"])):
         row = parts(shown, warp)
         said = ", ".join(what if tile is None else f"{what} {tile}" for what, tile, _ in row)
@@ -97,13 +107,16 @@ def timeline(shown: Access) -> Chart:
         for own, row in groups.values()
     }
     multiply = [who for who, row in rows.items() if any(what == MULTIPLY for what, *_ in row)]
-    copy, ahead = [who for who in rows if who not in multiply], 0
+    copy = [who for who in rows if who not in multiply]
+    ahead = 0
     if not multiply:
         raise NothingToDraw(f"{name}: no warp reads a tile of A or B from shared memory")
     # Those that only copy first: a multiplication stands behind the copies of its tile.
-    arrived, placed = dict[int | None, float](), list[tuple[str, float, Part]]()
+    arrived = dict[int | None, float]()
+    placed = list[tuple[str, float, Part]]()
     for who in [*copy, *multiply]:
-        x, requested = 0.0, set[int | None]()
+        x = 0.0
+        requested = set[int | None]()
         for what, tile, width in rows[who]:
             if what == MULTIPLY:
                 x = max(x, arrived.get(tile, 0.0))
@@ -123,11 +136,9 @@ def timeline(shown: Access) -> Chart:
         "What the warps of a block do, in order",
         *map(": ".join, zip(rows, groups, strict=True)),
     ]
-    high, left, end = (
-        ROW * len(rows),
-        right_of(rows),
-        max(x + width for _, x, (*_, width) in placed),
-    )
+    high = ROW * len(rows)
+    left = right_of(rows)
+    end = max(x + width for _, x, (*_, width) in placed)
     new = page("timeline", finding, subtitle, [shown.document["about"]], alt, high + KEY + OVER)
     axes = new.axes_at(left, new.body_bottom + KEY, (wide := WIDTH_IN - left - MARGIN_IN), high)
     axes.set(xlim=(0, wide), xticks=[])

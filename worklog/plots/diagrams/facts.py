@@ -32,10 +32,9 @@ from worklog.runs import (
 from worklog.settings import PITFALLS, rule
 
 FAVOURITE = "warptiled"
-CANCELLING, PAIR = (
-    ("vectorized", Shape.of(1024)),
-    (("l2", "warm"), ("queue", False)),
-)  # see headline()
+# see headline()
+CANCELLING = ("vectorized", Shape.of(1024))
+PAIR = (("l2", "warm"), ("queue", False))
 FOUR = sorted(
     (pitfall for pitfall in PITFALLS if pitfall.article), key=lambda pitfall: pitfall.article or 0
 )
@@ -61,16 +60,15 @@ def mental_model(run: Run, m: Measurement) -> Facts:
     gremlins = []
     for pitfall in FOUR:
         on_it = [e for e in _effects(run, pitfall.setting) if e.kernel == m.kernel]
-        worst, here = (
-            _at_worst(*on_it),
-            next((_at_worst(e) for e in on_it if e.shape == m.shape), ""),
-        )
+        worst = _at_worst(*on_it)
+        here = next((_at_worst(e) for e in on_it if e.shape == m.shape), "")
         alone = worst if here in ("", worst) or worst.startswith("no") else f"{here}, {worst}"
         gremlins.append(asdict(pitfall) | {"alone": alone})
     all_four = [e for e in _effects(run, "article") if (e.kernel, e.shape) == (m.kernel, m.shape)]
     if not all_four:
         return {"height": 330, "gremlins": gremlins, "visible": False, "naive": ""}
-    [together], ceiling = all_four, run.calibration.fp32_tflops
+    [together] = all_four
+    ceiling = run.calibration.fp32_tflops
     over = about(together.biased / ceiling, together.noise, "{:.3g}".format) if ceiling else ""
     facts: dict[str, Any] = {"height": 404, "gremlins": gremlins, "visible": together.visible}
     facts |= {
@@ -133,7 +131,8 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
         shape for shape, size in matrix.items() if size > l2
     ]  # drawn up to the first that is larger than the L2
     shapes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
-    last, widest = shapes[-1], max(3 * matrix[shapes[-1]], l2)
+    last = shapes[-1]
+    widest = max(3 * matrix[shapes[-1]], l2)
     warm = _on_worst_kernel([e for e in _effects(run, "l2") if e.problem in matrix])
     effect = {e.problem: in_words(e) if e.visible else "" for e in warm}
     none = [
@@ -150,7 +149,8 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
             "twice": 2 * share,
         }
         sizes.append(row | {"effect": effect.get(shape, ""), "none": effect.get(shape) == ""})
-    made_of, height = run.kernels.get(m.kernel, {}), max(316, 50 + 53 * len(sizes))
+    made_of = run.kernels.get(m.kernel, {})
+    height = max(316, 50 + 53 * len(sizes))
     facts: dict[str, Any] = {
         "height": height,
         "below": height - 32,
@@ -176,7 +176,8 @@ def memory_hierarchy(run: Run, m: Measurement) -> Facts:
 
 def four_gremlins(run: Run, m: Measurement) -> Facts:
     """Diagram 3: each gremlin, the setting that stops it, the measurement that it corrupts, and its largest effect."""
-    gremlins, visible = list[Facts](), list[Effect]()
+    gremlins = list[Facts]()
+    visible = list[Effect]()
     for pitfall in FOUR:
         value = run.harness.get(pitfall.setting, pitfall.unbiased)
         effects = _on_worst_kernel(_effects(run, pitfall.setting))
@@ -205,7 +206,8 @@ def full_loop(run: Run, m: Measurement) -> Facts:
     us, counts = sample_times(m)
     middle = m.us or 0.0
     ends = m.us_low or middle, m.us_high or middle
-    low, high = min(*us, ends[0]), max(*us, ends[1])
+    low = min(*us, ends[0])
+    high = max(*us, ends[1])
     air = 0.08 * (high - low) or 1.0
     span = high - low + 2 * air
 
@@ -240,7 +242,9 @@ def full_loop(run: Run, m: Measurement) -> Facts:
 
 def conversion(run: Run, m: Measurement) -> Facts:
     """Diagram 5: work divided by time, as a share of what the same datapath can do, and of what another one can."""
-    shape, tflops, ceiling = m.problem, m.tflops or 0.0, run.calibration.fp32_tflops
+    shape = m.problem
+    tflops = m.tflops or 0.0
+    ceiling = run.calibration.fp32_tflops
     roofs = {
         "cuBLAS, FP32, same loop": cublas_tflops(rows(run, shape)),
         "FP32 ceiling, measured": ceiling,
@@ -248,7 +252,8 @@ def conversion(run: Run, m: Measurement) -> Facts:
     if m.of_roof:
         roofs["FP32 peak at this clock"] = tflops / m.of_roof
     roofs["BF16 tensor cores, datasheet"] = BF16_DATASHEET_TFLOPS
-    most, drawn = max(tflops, *roofs.values()), []
+    most = max(tflops, *roofs.values())
+    drawn = []
     for name, roof in roofs.items():
         share = (m.ratio or 0.0) if name.startswith(CUBLAS) else tflops / roof
         wrong = roof == BF16_DATASHEET_TFLOPS
@@ -268,7 +273,9 @@ def conversion(run: Run, m: Measurement) -> Facts:
 
 def one_formula(run: Run, m: Measurement) -> Facts:
     """Diagram 6: the same work divided by each rung's time."""
-    shape, kernels, drawn = m.problem, rows(run, m.problem), list[Facts]()
+    shape = m.problem
+    kernels = rows(run, m.problem)
+    drawn = list[Facts]()
     fastest = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in kernels))
     for kernel in kernels:
         failed = "" if measured(kernel) else kernel.status
@@ -280,7 +287,8 @@ def one_formula(run: Run, m: Measurement) -> Facts:
             )
         )
     ours = [kernel for kernel in kernels if measured(kernel) and kernel.kernel != CUBLAS]
-    best, box = max(ours, key=lambda kernel: kernel.tflops or 0.0), max(110, 31 * len(kernels))
+    best = max(ours, key=lambda kernel: kernel.tflops or 0.0)
+    box = max(110, 31 * len(kernels))
     product = f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}"
     several = ours[0] is not best
     return dict(
@@ -302,7 +310,8 @@ def gate(run: Run, m: Measurement) -> Facts:
         raise NothingToDraw(
             f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`"
         )
-    before, after = list[Facts](), list[Facts]()
+    before = list[Facts]()
+    after = list[Facts]()
     for number, stage in enumerate(stages, start=1):
         words = {"number": number, "what": stage.detail.partition(":")[0]}
         (after if stage.name in AFTER else before).append(
@@ -361,8 +370,10 @@ def subject(run: Run) -> Measurement:
 
 def common(run: Run, m: Measurement) -> dict[str, Any]:
     """The source, and a measurement with its shape."""
-    us, flops = m.us or 0.0, m.problem.flops
-    low, high = m.us_low or us, m.us_high or us
+    us = m.us or 0.0
+    flops = m.problem.flops
+    low = m.us_low or us
+    high = m.us_high or us
     start, unit = duration(low).split()
     return {
         "run": run,
@@ -398,10 +409,8 @@ def _at_worst(*effects: Effect) -> str:
     """The largest of one setting's effects and where it is, "× 84.8 at 4096"; where none is visible, the sizes."""
     if not effects:
         return "not in this run's ablation"
-    worst, sizes = (
-        _largest(effects),
-        sorted({e.problem for e in effects}, key=lambda shape: shape.flops),
-    )
+    worst = _largest(effects)
+    sizes = sorted({e.problem for e in effects}, key=lambda shape: shape.flops)
     if worst.visible:
         return _unbroken(f"{in_words(worst)} at {worst.problem}")
     return f"no visible effect {f'from {sizes[0]} to {sizes[-1]}' if len(sizes) > 1 else f'at {sizes[0]}'}"

@@ -82,7 +82,9 @@ class Diagram(Drawing):
             if part.tag in ("title", "desc", "subtitle"):
                 spoken[part.tag] = re.sub("[ \n]+", " ", "".join(part.itertext())).strip(" ")
                 template.remove(part)
-        self.name, self.headline, self.alt = name, spoken["title"], spoken["desc"]
+        self.name = name
+        self.headline = spoken["title"]
+        self.alt = spoken["desc"]
         title, y = paragraph(self.headline, "title", 29.5)
         subtitle, top = paragraph(spoken["subtitle"], "subtitle", y - 4)
         footer, end = paragraph(
@@ -143,7 +145,8 @@ def filled(e: Element, facts: Facts, kind: str = "body") -> Element:
     for child in e:
         rows = facts[child.attrib["each"]] if "each" in child.attrib else [{}]
         for index, row in enumerate(rows):
-            known, condition = {**facts, "sep": "; " if index else "", **row}, child.get("if", "")
+            known = {**facts, "sep": "; " if index else "", **row}
+            condition = child.get("if", "")
             if not condition or bool(known.get(condition.lstrip("!"))) != condition.startswith("!"):
                 new.append(filled(child, known, kind))
                 if "step" in child.attrib:
