@@ -57,7 +57,7 @@ _ROOMS = (
     "gpu",
     "problem",
     "runs",
-    "analysis",
+    "viewer",
     "settings",
 )
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

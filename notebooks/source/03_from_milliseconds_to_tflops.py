@@ -132,7 +132,7 @@ plots.bars(
 # %%
 import numpy as np
 
-from worklog.analysis.tensor_products import in_order, rounded
+from worklog.kernel.tensor_products import in_order, rounded
 
 other = worklog.results(["warptiled"], [4096], baseline="tf32").measurements[0]
 print(f"warptiled: {m.ratio:.1%} of cuBLAS in FP32, {other.ratio:.1%} of cuBLAS in TF32")

@@ -36,8 +36,8 @@ plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]
 import numpy as np
 import pandas as pd
 
-from worklog.analysis.tensor_products import in_order, rounded
 from worklog.gate import exact, precision
+from worklog.kernel.tensor_products import in_order, rounded
 from worklog.problem import random_inputs
 
 rng, K = np.random.default_rng(4), 4096

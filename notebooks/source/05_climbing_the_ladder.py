@@ -41,7 +41,7 @@ plots.ladder(worklog.results(shapes=[4096]), 4096)
 # picture shows which thread computes which elements, and the memory that a warp's first request of each kind touches.
 
 # %%
-from worklog.analysis.accesses import access
+from worklog.viewer.accesses import access
 
 display(lab.source("naive"))
 plots.ownership(access("naive"))

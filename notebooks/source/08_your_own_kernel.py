@@ -177,7 +177,7 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # wavefronts per shared request:
 
 # %%
-from worklog.analysis.inspection import inspect, report
+from worklog.kernel.inspection import inspect, report
 
 print(report(inspect(four)))
 

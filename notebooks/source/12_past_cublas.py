@@ -58,7 +58,7 @@ lab.register_reads(*NAMES)
 # multiply-adds waiting.
 
 # %%
-from worklog.analysis.accesses import access
+from worklog.viewer.accesses import access
 
 display(lab.diff("warptiled", "lane_map", hunks=[1]))
 plots.ownership(access("lane_map"))
@@ -290,7 +290,7 @@ pd.DataFrame(times).round(1)
 # This is what Nsight Compute counts at three of the four shapes, and at a size of whole tiles. cuBLAS isn't counted:
 
 # %%
-from worklog.analysis.profile import limit
+from worklog.gpu.profile import limit
 
 for counted in bounds.counters:
     if counted.kernel == "best":

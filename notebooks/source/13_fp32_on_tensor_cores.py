@@ -82,8 +82,8 @@ lab.source("tf32", "for (int k = 0; k < BK; k += 8) {", 15)
 # %%
 import numpy as np
 
-from worklog.analysis import tensor_products as tensor
 from worklog.gate.precision import rms_limit
+from worklog.kernel import tensor_products as tensor
 
 rng = np.random.default_rng(13)
 
@@ -409,7 +409,7 @@ lab.check_answer("13", answer)
 # The pass alone, beside the whole call, on another card:
 
 # %%
-from worklog.analysis import profile
+from worklog.gpu import profile
 
 bounds = Run.load(recordings("bounds")["h100"], "recorded")
 print(bounds.label)

@@ -14,8 +14,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Lab, cell, chromium, of_cells, open_and_run, reading, serving
-from worklog.analysis.accesses import access
 from worklog.lab.pages import viewer
+from worklog.viewer.accesses import access
 
 FIGURES = Path(__file__).parents[2] / "figures"
 CELL = 'from worklog import lab\nlab.panel("vectorized", 1024)'

@@ -8,12 +8,12 @@ import pytest
 
 from tests.emulator import helpers
 from tests.emulator.helpers import integers
-from worklog.analysis.tensor_products import tensor_product
 from worklog.gate.precision import RANK, PrecisionReference, classify
 from worklog.kernel.device import Runnable
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.ladder import rung
 from worklog.kernel.rungs import split
+from worklog.kernel.tensor_products import tensor_product
 from worklog.problem.gemm import Float32, Shape
 
 # By rung: K, and the rms error in u·D on U(-1, 1), within a tenth.

@@ -9,11 +9,11 @@ import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, kernel, run, rung_kernel
 from tests.record.ncu import emulated, with_replays
-from worklog.analysis.prediction import predict
 from worklog.emulator import Counts, NotPredictable
 from worklog.emulator.core.native import library
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.prediction import predict
 from worklog.problem.gemm import Shape
 
 LANES = np.arange(32)

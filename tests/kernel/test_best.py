@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
-from worklog.analysis.prediction import predict
 from worklog.emulator import load
 from worklog.errors import WorklogError
 from worklog.gate.guarded_buffer import Buffers, Memory
@@ -22,6 +21,7 @@ from worklog.kernel import best, resources
 from worklog.kernel.best import BULK, candidates, choose, fp32_bound, table
 from worklog.kernel.emulated import EmulatedDevice
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.prediction import predict
 from worklog.kernel.rungs import any_shape, sliced
 from worklog.problem.gemm import Domain, Shape
 from worklog.runs import CHAPTERS, recorded_run, recordings

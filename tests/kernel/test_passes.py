@@ -11,7 +11,6 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice, NumpySubject
 from tests.runner.test_launches import KINDS, SETS, correct
 from tests.virtual.session import once
-from worklog.analysis.prediction import bound
 from worklog.gate import SgemmChecker, compile_for
 from worklog.gate.edges import check_state
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
@@ -19,6 +18,7 @@ from worklog.kernel import Kernel, Program
 from worklog.kernel.device import Loaded
 from worklog.kernel.emulated import EmulatedDevice, EmulatedFault
 from worklog.kernel.launch import Launch
+from worklog.kernel.prediction import bound
 from worklog.kernel.signature import LADDER
 from worklog.problem.gemm import Domain, Shape, random_inputs
 from worklog.runner.launches import Loop, Pool, Trespass, elements

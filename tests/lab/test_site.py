@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.lab.grid import UNBIASED_US, small_grid
-from worklog.analysis.accesses import access
 from worklog.lab import site
 from worklog.lab.readings import Answers, NotRecorded
 from worklog.problem import Shape
 from worklog.runs.documents import duration
+from worklog.viewer.accesses import access
 
 
 def data_of(file: bytes) -> dict[str, Any]:

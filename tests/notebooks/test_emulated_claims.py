@@ -11,9 +11,9 @@ from pytest import approx
 import worklog
 from tests.notebooks.test_claims import COUNTED, RUNGS, cells, numbers, shown
 from worklog import lab
-from worklog.analysis.inspection import inspect
-from worklog.analysis.tensor_products import in_order
 from worklog.gate.exact import family
+from worklog.kernel.inspection import inspect
+from worklog.kernel.tensor_products import in_order
 from worklog.problem import random_inputs
 from worklog.runner.check import check
 from worklog.runs import recordings

@@ -13,10 +13,10 @@ from pytest import approx
 
 import worklog
 from tests.notebooks.test_claims import COUNTED, COUNTERS
-from worklog.analysis.inspection import inspect
-from worklog.analysis.prediction import rung_bounds
 from worklog.kernel import Compiled, MainLoop, loop_of, moved_from_l2
+from worklog.kernel.inspection import inspect
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.prediction import rung_bounds
 from worklog.problem import Axis
 from worklog.runner import sweep as tuning
 from worklog.runs import Run, recordings

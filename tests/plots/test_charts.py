@@ -26,7 +26,6 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
 from tests.plots.drawing import listed
 from worklog import lab, plots
-from worklog.analysis.accesses import access
 from worklog.errors import BadSetting
 from worklog.kernel import LadderCounts, MemoryCounts
 from worklog.kernel.ladder import rung
@@ -42,6 +41,7 @@ from worklog.runs.changes import compare, side_of
 from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
+from worklog.viewer.accesses import access
 
 LOOKS = Path(__file__).with_name("looks")
 H200 = full_run().label

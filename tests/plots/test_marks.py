@@ -24,7 +24,6 @@ from tests.plots import conftest as runs
 from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
 from tests.plots.test_charts import EMULATED, boxes, drawn, on_three_days, swept, tiles
 from worklog import lab, plots
-from worklog.analysis.accesses import access
 from worklog.errors import WorklogError
 from worklog.kernel import LADDER, memory_counts
 from worklog.kernel import rung as find_rung
@@ -64,6 +63,7 @@ from worklog.runs.changes import compare, side_of
 from worklog.runs.comparison import open_comparison
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
+from worklog.viewer.accesses import access
 
 
 def names(chart: Chart) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import worklog
-from worklog.analysis.profile import limit, profiled
+from worklog.gpu.profile import limit, profiled
 from worklog.kernel import LADDER, Kernel, rungs
 from worklog.problem import Shape
 from worklog.runner.measure import Job, carry_out

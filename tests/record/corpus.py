@@ -29,7 +29,6 @@ import click
 import pandas as pd
 
 from tests.record import recording
-from worklog.analysis.trial import kernel_of
 from worklog.cli.several import ADVISED, FAILED, LEFT_OUT, NOT_CHECKED, PASSED
 from worklog.emulator import UnsupportedInstruction, load
 from worklog.emulator.core import enum
@@ -41,6 +40,7 @@ from worklog.kernel.device import Program
 from worklog.kernel.emulated import build
 from worklog.kernel.host_calls import launches_in
 from worklog.kernel.source import declare, nodes, parts, reduced, text_of, uncommented
+from worklog.kernel.trial import kernel_of
 from worklog.kernel.unit import read
 from worklog.runner.check import check
 from worklog.runs import documents

@@ -19,8 +19,8 @@ from typing import Any
 import click
 import numpy as np
 
-from worklog.analysis.profile import COUNTS, DRAM, L2, UNITS, profiled
 from worklog.emulator import Pointer, launch, load
+from worklog.gpu.profile import COUNTS, DRAM, L2, UNITS, profiled
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER, TENSOR
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version

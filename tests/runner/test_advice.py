@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.helpers import PLAIN, typed
-from worklog.analysis import prediction
 from worklog.errors import Interrupted, apart
 from worklog.gate import advice, edges, exact, search
-from worklog.kernel import Kernel, compile_cuda
+from worklog.kernel import Kernel, compile_cuda, prediction
 from worklog.runner.check import MOST_LINES, Checked, check
 
 pytestmark = pytest.mark.usefixtures("laptop", "few_shapes")

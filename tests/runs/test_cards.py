@@ -6,8 +6,8 @@ import pytest
 
 from tests.helpers import CALIBRATION, GPU, measured, small_run
 from worklog import lab, plots
-from worklog.analysis.prediction import rung_bounds
 from worklog.errors import BadSetting
+from worklog.kernel.prediction import rung_bounds
 from worklog.lab.readings import Answers
 from worklog.lab.rungs import Climb
 from worklog.problem import Shape

@@ -15,8 +15,6 @@ from typing import Any
 
 import click
 
-from worklog.analysis.prediction import Prediction, predicted
-from worklog.analysis.trial import completed, kernel_of
 from worklog.cli import options, several
 from worklog.emulator import BUDGET
 from worklog.errors import BadSetting, Interrupted, NoGpu, WorklogError
@@ -32,6 +30,8 @@ from worklog.kernel import (
     starters,
 )
 from worklog.kernel import kernel_of as kernel_as_read
+from worklog.kernel.prediction import Prediction, predicted
+from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import PROBLEMS, Shape
 from worklog.runner import check as checks
 from worklog.runner import estimate
@@ -217,7 +217,9 @@ def check(
 def _prediction(subject: Kernel, result: checks.Checked, shape: Shape | None) -> Prediction | None:
     """Return the lower bound of a kernel's time; None if it failed."""
     verdict = result.verdict
-    return predicted(subject, shape, checked=verdict.largest) if verdict.accepted else None
+    if not verdict.accepted:
+        return None
+    return predicted(subject, shape, device.gpu_here(), checked=verdict.largest)
 
 
 def _document(result: checks.Checked, prediction: Prediction | None) -> dict[str, Any]:
@@ -282,7 +284,7 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 
     Exits with 1 if the kernel fails the check.
     """
-    from worklog.analysis import profile  # here: a check doesn't need it
+    from worklog.gpu import profile  # here: a check doesn't need it
     from worklog.runner import measure
 
     kernel = kernel_of(what, launch)
@@ -341,10 +343,8 @@ def inspect(
     **launch: Any,
 ) -> None:
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
-    from worklog.analysis import (
-        accesses,
-        inspection,
-    )  # here: a check needs neither it nor starter code
+    from worklog.kernel import inspection  # here: a check needs neither
+    from worklog.viewer import accesses
 
     if out is not None:
         require_writable(out, str(out), "give --out another folder")
@@ -362,7 +362,7 @@ def inspect(
     if kernel.host is None:
         kernel.require_instance()
     inspected = inspection.inspect(kernel, shape, inspection.architectures(arch))
-    prediction = predicted(kernel, shape) if kernel.grid else None
+    prediction = predicted(kernel, shape, device.gpu_here()) if kernel.grid else None
     files = [] if out is None else inspection.save(inspected, out)
     if html is not None:
         from worklog.lab.pages import viewer  # here: matplotlib is slow to import

@@ -17,11 +17,10 @@ import click
 from click.core import ParameterSource
 
 from worklog import plots, runs
-from worklog.analysis import tensor_products
 from worklog.cli import options
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate.precision import rms_limit
-from worklog.kernel import RUNGS, TENSOR, Kernel
+from worklog.kernel import RUNGS, TENSOR, Kernel, tensor_products
 from worklog.lab import exercises
 from worklog.lab import site as pages
 from worklog.peers import exploits

@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
-from worklog.analysis.trial import completed, kernel_of
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, meant
 from worklog.gpu.device import require_gpu, visible_cards
 from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, rung
+from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
 from worklog.runner import sweep as tiles

@@ -14,7 +14,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from worklog.analysis.trial import kernel_of
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
 from worklog.kernel import (
@@ -30,6 +29,7 @@ from worklog.kernel import (
     sources_in,
     text_of_header,
 )
+from worklog.kernel.trial import kernel_of
 from worklog.runner.check import Checked
 from worklog.runs import Progress, Table, a_few
 

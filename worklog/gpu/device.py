@@ -93,6 +93,11 @@ def gpu() -> Gpu:
     return _current(cupy.cuda.runtime.getDevice())
 
 
+def gpu_here() -> Gpu | None:
+    """Return the current CUDA device; None without a GPU."""
+    return gpu() if gpu_reason() is None else None
+
+
 @cache
 def _current(number: int) -> Gpu:
     """The current CUDA device, which has this number: another one may be current at the next call."""

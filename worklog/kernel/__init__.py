@@ -35,9 +35,7 @@ from worklog.kernel.ladder import (
 )
 from worklog.kernel.launch import (
     EXAMPLE_GRID,
-    LAUNCH_ADVICE,
     UNREAD_DOMAIN,
-    UNREAD_LAUNCH,
     Launch,
     launch_text,
 )
@@ -49,24 +47,18 @@ from worklog.kernel.signature import (
     SIZES,
     WIDE,
     is_computed,
-    is_ladders,
-    is_leading_dimension,
-    named,
     size_of,
 )
 from worklog.kernel.solution import Passed, Solution, Solver, find_problem, starters
 from worklog.kernel.source import evaluate, kernels_dir, parts, source_folder
-from worklog.kernel.stated import JOINT
 
 __all__ = [
     "COMPILE_OPTIONS",
     "DEFAULTS",
     "EXAMPLE_GRID",
     "FP32",
-    "JOINT",
     "LABEL",
     "LADDER",
-    "LAUNCH_ADVICE",
     "MAY_BE_NAMED",
     "OPTIONS",
     "RUNGS",
@@ -76,7 +68,6 @@ __all__ = [
     "TENSOR",
     "UNKNOWN_KERNELS",
     "UNREAD_DOMAIN",
-    "UNREAD_LAUNCH",
     "WIDE",
     "Block",
     "Buffer",
@@ -105,8 +96,6 @@ __all__ = [
     "evaluate",
     "find_problem",
     "is_computed",
-    "is_ladders",
-    "is_leading_dimension",
     "kernel_of",
     "kernels_dir",
     "kernels_in",
@@ -114,7 +103,6 @@ __all__ = [
     "loop_of",
     "memory_counts",
     "moved_from_l2",
-    "named",
     "new_rung",
     "newer_than_the_driver",
     "no_sass",

@@ -44,7 +44,7 @@ ENDING = 3  # roundings of alpha times the sum, of beta times C, and of their su
 STAGE_K = 32
 PROMOTED = 4
 # Of one tensor-core instruction of rung 26, in u: it truncates 16 products to 2^-25 of the largest term, 8 u, and the
-# sum to 24 bits, 2 u (worklog.analysis.tensor_products states the rule, which is bit-equal to an H200).
+# sum to 24 bits, 2 u (worklog.kernel.tensor_products states the rule, which is bit-equal to an H200).
 TRUNCATED = 10
 # Of the two halves of a number, in u: each factor is off by 2^-22, 4 u, where its second half is subnormal; the product
 # of the two second halves, which is left out, is 2^-22 too; and u for what pass 1 counts as lost bits.

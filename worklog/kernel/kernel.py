@@ -135,7 +135,7 @@ class Kernel:
     "workspace"; before a launch it may hold anything. choose: gives the kernel that is launched at a shape. number,
     idea: of a rung. adapted: what was read from the source, for the user. warnings: what its source leaves open.
     stated: the arguments of from_source, where a trial may find an order or a launch that the source doesn't state, or
-    verify an order by names (worklog.analysis.trial). found: what was found so, "order" and "launch".
+    verify an order by names (worklog.kernel.trial). found: what was found so, "order" and "launch".
     """
 
     name: str

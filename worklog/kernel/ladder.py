@@ -246,7 +246,7 @@ OF_A_FILE = tuple(OPTIONS)[:7]  # a host function takes the others
 
 def kernel_of(what: str, words: Words) -> Kernel:
     """A rung by its name, a .cu file by its path, or a host function as module:function, file.py:function or
-    lib.so:function, as far as a file states it (worklog.analysis.trial finds the rest). Raises BadSetting, and
+    lib.so:function, as far as a file states it (worklog.kernel.trial finds the rest). Raises BadSetting, and
     WorklogError for a file that can't be read.
     """
     given = {

@@ -1,5 +1,5 @@
 // Draws what a warp touches: in a notebook as an anywidget, and on a page of its own, whose address keeps what is chosen:
-// #kernel/warp/lane/step. Python (worklog.analysis.accesses) computes the counts and the words about each access; here
+// #kernel/warp/lane/step. Python (worklog.viewer.accesses) computes the counts and the words about each access; here
 // they are placed.
 
 const LANES = 32, WORD = 4, PER_SECTOR = 8;

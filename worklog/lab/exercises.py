@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from worklog.analysis.inspection import inspect
 from worklog.emulator import launch, load
 from worklog.errors import BadSetting, WorklogError, apart
 from worklog.gate import SgemmChecker
 from worklog.kernel import Kernel, Program, Solution, block_traffic_bytes, memory_counts, rung
 from worklog.kernel.emulated import EmulatedDevice, build
+from worklog.kernel.inspection import inspect
 from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep

@@ -22,13 +22,13 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import clear_output, display
 
-from worklog.analysis.prediction import Prediction, predicted
-from worklog.analysis.trial import completed
 from worklog.errors import BadSetting, CompileFailed, WorklogError, apart, listed, meant
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
 from worklog.kernel import LADDER, OPTIONS, RUNGS, Kernel, launch_text, rung
+from worklog.kernel.prediction import Prediction, predicted
+from worklog.kernel.trial import completed
 from worklog.lab.exercises import Graded
 from worklog.lab.puzzles import FILE, PUZZLES, attempt
 from worklog.plots import Chart, in_order, ladder, tile_map
@@ -80,7 +80,8 @@ class Trial:
     def prediction(self) -> Prediction:
         """A lower bound of the time at the first shape, on the GPU that measured it, else as for bound()."""
         if self.run is None:
-            return predicted(self.kernel, self.shape, checked=self.checked.verdict.largest)
+            largest = self.checked.verdict.largest
+            return predicted(self.kernel, self.shape, device.gpu_here(), checked=largest)
         us = next((m.us for m in self.run.select(self.kernel.name, self.shape)), None)
         return predicted(self.kernel, self.shape, self.run.gpu, us)
 

@@ -44,7 +44,7 @@ def document(title: str, about: str, body: str, *styles: str) -> str:
 
 
 def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
-    """The page of access.js for documents of worklog.analysis.accesses, of which the address chooses one:
+    """The page of access.js for documents of worklog.viewer.accesses, of which the address chooses one:
     #vectorized/0/9/34 is a kernel, a warp, a lane and a step. header: HTML above it.
     """
     documents = {shown["kernel"]: shown for shown in accesses}

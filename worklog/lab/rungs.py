@@ -14,9 +14,8 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from worklog.analysis.inspection import inspect
-from worklog.analysis.prediction import bound, rung_bounds, spread, table
 from worklog.errors import BadSetting
+from worklog.gpu.device import gpu_here
 from worklog.kernel import (
     LADDER,
     RUNGS,
@@ -30,6 +29,8 @@ from worklog.kernel import (
     rung,
     source_changed,
 )
+from worklog.kernel.inspection import inspect
+from worklog.kernel.prediction import bound, rung_bounds, spread, table
 from worklog.problem import Shape
 from worklog.runner.measure import pairs, results
 from worklog.runs import (
@@ -306,12 +307,12 @@ def per_multiply_add(kernel: Kernel) -> dict[str, float]:
 
 def counts(*kernels: Kernel | str) -> Table:
     """A row for each kernel or rung: global sectors, shared wavefronts, those due to conflicts, and barriers per
-    multiply-add of a warp, and the floor at 4096. Raises what worklog.analysis.prediction.bound raises.
+    multiply-add of a warp, and the floor at 4096. Raises what worklog.kernel.prediction.bound raises.
     """
     rows = list[dict[str, Cell]]()
     label = ""
     for kernel in (rung(kernel) if isinstance(kernel, str) else kernel for kernel in kernels):
-        least = bound(kernel)
+        least = bound(kernel, gpu=gpu_here())
         row = {name: f"{number:.3f}" for name, number in per_multiply_add(kernel).items()}
         rows.append(
             {

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from worklog import __version__, plots
-from worklog.analysis.accesses import access
 from worklog.kernel import FP32, LADDER, RUNGS, source_folder
 from worklog.lab.pages import document, packed, part, viewer
 from worklog.lab.readings import LAUNCHES, SPOKEN, Answers, NotRecorded, grid_runs
@@ -30,6 +29,7 @@ from worklog.plots.selection import measured, rows
 from worklog.runner.measure import holding, jobs_of
 from worklog.runs import CUBLAS, BadRunFile, NothingToDraw, Progress, Run, in_steps, percent, silent
 from worklog.settings import PITFALLS
+from worklog.viewer.accesses import access
 
 # With another value of these, the launches are the same.
 COMPUTED = [g for g in PITFALLS if g not in LAUNCHES and g.setting not in SPOKEN]

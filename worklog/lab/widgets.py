@@ -16,7 +16,6 @@ import anywidget
 import traitlets
 
 from worklog import plots
-from worklog.analysis import accesses
 from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.kernel import LADDER, Kernel
 from worklog.kernel import rung as rung_of
@@ -38,6 +37,7 @@ from worklog.problem import Shape
 from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out, why_not_live
 from worklog.runs import Run, new_path, newest_run, open_run
 from worklog.settings import PITFALLS, Harness, Value, rule
+from worklog.viewer import accesses
 
 
 def places(settings: Settings) -> list[int]:
@@ -69,7 +69,7 @@ class Widget(anywidget.AnyWidget):
 
 
 class AccessView(Widget):
-    """What a warp touches: access.js draws the document of worklog.analysis.accesses."""
+    """What a warp touches: access.js draws the document of worklog.viewer.accesses."""
 
     _esm = part("dom.js") + part("access.js")
     _css = COLOURS + part("panel.css") + part("access.css")
@@ -315,7 +315,7 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
-    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.analysis.accesses.access,
+    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.viewer.accesses.access,
     whose errors it raises.
     """
     return AccessView(kernel, shape, block)

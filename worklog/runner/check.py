@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from worklog import emulator, gate
-from worklog.analysis.trial import completed
 from worklog.emulator import BUDGET, BudgetExceeded, Finding
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
 from worklog.gate import ALIGNMENT, OLD_C, SEED_BITS, SgemmChecker
@@ -31,6 +30,7 @@ from worklog.kernel import (
     find_problem,
 )
 from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.trial import completed
 from worklog.problem import Problem, Shape, Words, called, each, is_array
 from worklog.runner import estimate
 from worklog.runs import ErrorMap, Progress, Verdict, silent

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from worklog import runs
-from worklog.analysis.trial import completed
 from worklog.errors import BadSetting, Interrupted, listed, meant
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import LADDER, RUNGS, Kernel, Solution, find_problem, rung, source_changed
+from worklog.kernel.trial import completed
 from worklog.problem import MOST_VALUES, Shape, Value
 from worklog.runner.child import Ended, run_child
 from worklog.runs import CHAPTERS, CUBLAS, BadRunFile, Measurement, Progress, Run, Verdict, silent

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from worklog.analysis.trial import completed
 from worklog.errors import BadSetting, LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.kernel import SIZES, WIDE, Kernel, Loaded, rung
 from worklog.kernel.best import LEAST_SPLIT_K, choose, table
 from worklog.kernel.emulated import ARCH, EmulatedDevice
+from worklog.kernel.trial import completed
 from worklog.problem import FLOAT_BYTES, SGEMM, Shape, ctype_of
 from worklog.runs import Gpu
 

@@ -265,7 +265,7 @@ def variant_of(
     if reason := _unmet(where, known, template):
         return reason
     if any(_names(condition) & {*COUNTED} for condition in where):
-        from worklog.analysis.inspection import (
+        from worklog.kernel.inspection import (
             inspect,
         )  # here: `worklog run --help` needs no emulator
 

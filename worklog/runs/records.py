@@ -257,7 +257,7 @@ def throttled(mask: int) -> str:
 @dataclass(frozen=True)
 class Counters:
     """What Nsight Compute counted in one launch of a kernel at M, N and K. values: by the names of
-    worklog.analysis.profile: counts, bytes, and percent of peaks. stalls: by reason, the warps that wait per issued
+    worklog.gpu.profile: counts, bytes, and percent of peaks. stalls: by reason, the warps that wait per issued
     instruction. lines: by line of the source, samples of its warps by reason. ncu: its version.
     """
 

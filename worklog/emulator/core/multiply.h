@@ -1,5 +1,5 @@
 /* The arithmetic of tensor cores: D = A B + C of one warp, with the bits of a Hopper GPU.
- * worklog/analysis/tensor_products.py says how it rounds: as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak
+ * worklog/kernel/tensor_products.py says how it rounds: as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak
  * and Mikaitis, "Accurate Models of NVIDIA Tensor Cores" (arXiv 2512.07004), describe Hopper, but for the least
  * emax: theirs is -126. tests/gpu/test_gpu_instructions.py compares it with a GPU. Included by tensor.h alone. */
 #ifndef WORKLOG_MULTIPLY_H

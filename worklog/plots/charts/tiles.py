@@ -29,8 +29,8 @@ from worklog.problem import FLOAT_BYTES
 from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
-    from worklog.analysis.accesses import Access
     from worklog.runs import ErrorMap
+    from worklog.viewer.accesses import Access
 
 WARP = 32
 BANKS = 32

@@ -25,7 +25,7 @@ from worklog.problem import FLOAT_BYTES
 from worklog.runs import NothingToDraw
 
 if TYPE_CHECKING:
-    from worklog.analysis.accesses import Access
+    from worklog.viewer.accesses import Access
 
 FETCH = "fetch to registers"
 COPY = "copy to shared memory"

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from worklog import emulator
-from worklog.analysis.prediction import WHOLE, predict
 from worklog.emulator import Counts, Finding, NotPredictable, load
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel import RUNGS, Compiled, Kernel, MainLoop, loop_of, no_sass
 from worklog.kernel.emulated import ARCH, RESOURCES, EmulatedDevice, build
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import RUNGS
+from worklog.kernel.prediction import WHOLE, predict
+from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 from worklog.runs.limits import LIMITS, Occupancy, occupancy

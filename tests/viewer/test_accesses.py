@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from worklog import plots
-from worklog.analysis.accesses import Access, access
-from worklog.analysis.counts import executed
-from worklog.analysis.inspection import inspect
 from worklog.errors import BadSetting
 from worklog.kernel import LADDER, Kernel, resources
+from worklog.kernel.inspection import inspect
 from worklog.kernel.ladder import kernel_of
 from worklog.plots.charts.tiles import first_block
 from worklog.problem import Shape
 from worklog.runs import NothingToDraw
+from worklog.viewer.accesses import Access, access
+from worklog.viewer.counts import executed
 
 # One for each way to read and to copy: columns, rows, tiles, float4, asynchronous and bulk copies, and a chosen tile.
 RUNGS = ("naive", "coalesced", "tiles_2d", "conflict_free", "async_copies", "bulk_copies", "best")

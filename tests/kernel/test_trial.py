@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.helpers import TEXTURE, typed
-from worklog.analysis.trial import completed
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
+from worklog.kernel.trial import completed
 from worklog.problem import Shape
 from worklog.runner.check import check
 

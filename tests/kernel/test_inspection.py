@@ -9,13 +9,12 @@ import pytest
 from click.testing import Result
 
 from tests.helpers import RACY, SIGNATURE, typed
-from worklog.analysis import inspection, prediction
-from worklog.analysis.inspection import inspect, report
 from worklog.emulator import launch
 from worklog.errors import CompileFailed
-from worklog.kernel import Kernel, resources
+from worklog.kernel import Kernel, inspection, prediction, resources
 from worklog.kernel.device import Program
 from worklog.kernel.emulated import EmulatedDevice
+from worklog.kernel.inspection import inspect, report
 from worklog.kernel.ladder import rung
 from worklog.kernel.resources import main_loop, no_sass
 from worklog.problem.gemm import Shape

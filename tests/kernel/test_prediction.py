@@ -7,11 +7,10 @@ import pytest
 
 from tests.helpers import PLAIN, RACY, TEXTURE
 from tests.kernel.test_passes import TWO
-from worklog.analysis import prediction
-from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, bound, predicted, rung_bounds, spread
 from worklog.emulator import load
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, prediction
 from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.prediction import DRAM, FMA, L1, SHARED, bound, predicted, rung_bounds, spread
 from worklog.problem.gemm import Shape
 from worklog.runs import Estimate, recorded_run
 

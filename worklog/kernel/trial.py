@@ -21,21 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, NvrtcMissing, OutOfMemory
-from worklog.kernel import (
-    JOINT,
-    LAUNCH_ADVICE,
-    SIZES,
-    UNREAD_LAUNCH,
-    WIDE,
-    Kernel,
-    Launch,
-    is_ladders,
-    is_leading_dimension,
-    named,
-    size_of,
-)
-from worklog.kernel import kernel_of as kernel_as_read
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import kernel_of as kernel_as_read
+from worklog.kernel.launch import LAUNCH_ADVICE, SIZES, UNREAD_LAUNCH, Launch
+from worklog.kernel.signature import WIDE, is_ladders, is_leading_dimension, named, size_of
 from worklog.kernel.source import evaluate, filled, parts
+from worklog.kernel.stated import JOINT
 from worklog.problem import Shape
 from worklog.runs.limits import MAX_THREADS
 

@@ -11,9 +11,9 @@ from matplotlib.text import Text
 
 from tests.helpers import GPU, measured, small_run, typed
 from worklog import plots
-from worklog.analysis import profile
-from worklog.analysis.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
 from worklog.errors import WorklogError
+from worklog.gpu import profile
+from worklog.gpu.profile import COUNTS, SECTORS, counters_of, limit, profiled, tables
 from worklog.kernel import FP32, LADDER, TENSOR, counters, rung
 from worklog.problem import Shape
 from worklog.runs import BadRunFile, Run

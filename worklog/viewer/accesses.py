@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.analysis.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
 from worklog.emulator import Site
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel, rung
 from worklog.kernel.emulated import ARCH
 from worklog.problem import Shape
 from worklog.runs.limits import WARP
+from worklog.viewer.counts import FLOAT, GLOBAL, Lanes, Step, buffer_of, executed, step_of
 
 # bytes; of 4 bytes
 SECTOR = 32

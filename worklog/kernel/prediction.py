@@ -36,8 +36,10 @@ from worklog.emulator import (
 )
 from worklog.emulator import Kernel as Code
 from worklog.errors import BadSetting, Interrupted, WorklogError, kind_and_message
-from worklog.gpu import device
-from worklog.kernel import LADDER, Kernel, MemoryCounts, emulated, memory_counts
+from worklog.kernel import emulated
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import MemoryCounts, memory_counts
+from worklog.kernel.rungs import LADDER
 from worklog.problem import FLOAT_BYTES, Shape
 from worklog.runs import Gpu, Run, Table, duration, recorded_run
 from worklog.runs.limits import WARP
@@ -207,15 +209,19 @@ class Bound:
 
 
 def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) -> Bound:
-    """The bound of a kernel at a shape (default: 4096, padded to the domain) on a GPU (default: the one here, else the
-    recording's). Immediate for a rung on whole tiles, else about a second, and some seconds for a kernel for squares.
+    """Return the bound of a kernel's time at a shape.
+
+    It is immediate for a rung on whole tiles, else takes about a second, and some seconds for a kernel for squares.
+
+    shape: default: 4096, padded to the domain
+    gpu: default: the recording's
     Raises NotPredictable for a kernel whose counts depend on data or differ between blocks, UnsupportedInstruction,
     BadSetting for a host function or without a launch, and what compiling it raises.
     """
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run")
     kernel.require_launch()
-    gpu = gpu or (device.gpu() if device.gpu_reason() is None else recorded_run().gpu)
+    gpu = gpu or recorded_run().gpu
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
     kernel = kernel.at(shape, gpu.arch)

@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from worklog.analysis.inspection import inspect
 from worklog.errors import WorklogError
 from worklog.gpu.device import environment, gpu
 from worklog.kernel import Kernel, rung
+from worklog.kernel.inspection import inspect
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Counters, Table, scaled, signed
 
@@ -138,9 +138,7 @@ def profiled(kernel: Kernel, shape: Shape, alpha: float = 1.0, beta: float = 0.0
             ",".join(metrics),
         ]
         command += [word for section in SECTIONS for word in ("--section", section)]
-        said = _ncu(
-            tool, *command, sys.executable, "-P", "-m", "worklog.analysis.profile", str(order)
-        )
+        said = _ncu(tool, *command, sys.executable, "-P", "-m", "worklog.gpu.profile", str(order))
         if not report.exists():
             raise WorklogError(
                 f"ncu saw no launch of {name}: {said.strip().splitlines()[-1] if said else 'no output'}"

@@ -1,0 +1,1 @@
+"""What each warp of a block accesses, for a page that shows it step by step."""
