@@ -147,10 +147,16 @@ GUARDS = [
     f'if ({ANY_REST}) throw std::invalid_argument("sizes");',
     "if (M % 16) return; else if (N % 16) { return; } else if (K % 16) return;",
     f'if (!({ANY_REST})) {{ printf("fits"); }} else {{ fprintf(stderr, "%d", M); return; }}',
-    f"if ({ANY_REST}) goto done; done: ;",
     f"do {{ int rest = {ANY_REST}; if (rest) {{ abort(); }} }} while (0);",
+    "int sizes[] = {M, N, K}; for (int i = 0; i < 3; ++i) if (sizes[i] % 16) { puts(0); return; }",
+    "auto bad = [](int size) { return size % 16 != 0; }; if (bad(M) || bad(N) || bad(K)) return;",
+    f"switch ({ANY_REST}) {{ case 2: case 1: puts(0); case 3: return; case 0: break; }}",
 ]
 HELPERS = [
+    (
+        "void fail() { exit(EXIT_FAILURE); } void require(bool ok) { if (!ok) fail(); }",
+        f"require(!({ANY_REST}));",
+    ),
     ("bool fits(int m) { return m % 16 == 0; }", "if (!fits(M) || !fits(N) || !fits(K)) return;"),
     ("void require(bool ok) { if (!ok) exit(1); }", f"require(!({ANY_REST}));"),
     (
@@ -168,6 +174,8 @@ CALLERS = [
     CALLED + f"void g(int M, int N, int K) {{ if ({ANY_REST}) slow(); else {{ f(M, N, K); }} }}",
     f"""int main() {{ for (int n = 8; n < 64; n += 8) {{
       int M = n, N = 2 * n, K = 3 * n; if ({ANY_REST}) continue; LAUNCH }} }}""",
+    f"void f(int M, int N, int K) {{ if ({ANY_REST}) goto done; LAUNCH done: ; }}",
+    CALLED + "int main() { int n = 64; if (n % 16) return 1; f(n, n, n); }",
 ]
 
 
@@ -196,6 +204,7 @@ def test_a_guard_is_the_domain_however_it_is_written(host):
         "int n = rand(); if (n % 16) return;",
         "bool ok = M % 16 == 0; ok = load(M); if (!ok) return;",
         'if (getenv("STRICT")) { if (M % 16) return; }',
+        "if (M % 16) goto launch; puts(0); launch: ;",
     ],
 )
 def test_what_sizes_do_not_decide_is_no_guard(guard):
@@ -206,11 +215,49 @@ def test_what_sizes_do_not_decide_is_no_guard(guard):
     assert "at no other size" not in str(found.adapted)
 
 
-def test_a_guard_of_one_caller_is_no_rule_if_another_has_none():
-    host = """void f(int M, int N, int K) { gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K); }
-      void g(int M, int N, int K) { if (K % 16 == 0) f(M, N, K); }
-      void h(int M, int N, int K) { f(M % 16 ? M + 16 : M, N, K); }"""
+@pytest.mark.parametrize(
+    "callers",
+    [
+        """void g(int M, int N, int K) { if (K % 16 == 0) f(M, N, K); }
+        void h(int M, int N, int K) { f(M % 16 ? M + 16 : M, N, K); }""",
+        """void g(int M, int N, int K) { if (K % 16 == 0) f(M, N, K); }
+        void (*table[])(int, int, int) = {f};""",
+    ],
+)
+def test_a_guard_of_one_caller_is_no_rule_if_there_are_others(callers):
+    launched = "gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K);"
+    host = f"void f(int M, int N, int K) {{ {launched} }} {callers}"
     assert "at no other size" not in str(Kernel.from_source(KERNEL + host).adapted)
+
+
+def test_an_assert_that_is_switched_off_is_no_guard():
+    launched = "gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K);"
+    host = f"void f(int M, int N, int K) {{ assert(K % 16 == 0); {launched} }}"
+    assert "K % 16" in str(Kernel.from_source(KERNEL + host).domain)
+    assert "K" not in Kernel.from_source(f"#define NDEBUG\n{KERNEL}{host}").rules
+
+
+def test_a_guard_that_is_not_read_has_its_line():
+    launched = "gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K);"
+    host = f"""void f(int M, int N, int K) {{
+      if (load(M) % 16) return;
+      {launched} }}"""
+    found = Kernel.from_source(f"{KERNEL}{host}")
+    assert found.grid == "N / 16, M / 16"
+    line = KERNEL.count("\n") + 2
+    assert f"line {line}: a guard of the host code isn't read" in str(found.adapted)
+
+
+@pytest.mark.parametrize(
+    ("grid", "reason"), [("M / 16 + 1, N / 16 + 1", "differ"), ("load(M)", "a launch isn't read")]
+)
+def test_a_domain_of_one_launch_is_not_that_of_all(grid, reason):
+    host = f"""void f(int M, int N, int K) {{
+      if (M % 16 == 0 && N % 16 == 0) {{
+        gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K); return; }}
+      gemm<<<dim3({grid}), dim3(16, 16)>>>(A, B, C, M, N, K); }}"""
+    adapted = str(Kernel.from_source(KERNEL + host).adapted)
+    assert reason in adapted and "at no other size" not in adapted
 
 
 @pytest.mark.parametrize(("platform", "tile"), [("__linux__", 16), ("_WIN32", 8)])
@@ -236,6 +283,12 @@ def test_host_code_is_that_of_linux(platform, tile):
             "cudaFuncSetAttribute(gemm, cudaFuncAttributeMaxDynamicSharedMemorySize, 99000);",
             False,
         ),
+        ("99000", "// cudaFuncAttributeMaxDynamicSharedMemorySize\n", True),
+        (
+            "99000",
+            "cudaFuncSetAttribute(gemm, cudaFuncAttributePreferredSharedMemoryCarveout, 50);",
+            True,
+        ),
     ],
 )
 def test_shared_memory_that_the_host_has_not_asked_for_is_named(shared, before, is_said):
@@ -246,14 +299,29 @@ def test_shared_memory_that_the_host_has_not_asked_for_is_named(shared, before, 
     assert ("cudaFuncSetAttribute" in warnings) == is_said
 
 
-def test_a_launch_that_main_does_not_lead_to_is_not_that_of_the_file():
-    old = "void old(int M, int N, int K) { gemm<<<N, 32>>>(A, B, C, M, N, K); }"
-    new = """void f(int M, int N, int K) { dim3 blocks((N + 15) / 16, (M + 15) / 16);
-        gemm<<<blocks, dim3(16, 16)>>>(A, B, C, M, N, K); }
-      struct Bench { void run() { f(1, 2, 3); } };
-      int main() { Bench bench; bench.run(); }"""
-    assert launch(KERNEL + old + new) == BY_16
+USED_BY_16 = """void f(int M, int N, int K) { dim3 blocks((N + 15) / 16, (M + 15) / 16);
+  gemm<<<blocks, dim3(16, 16)>>>(A, B, C, M, N, K); }
+struct Bench { void run() { f(1, 2, 3); } };
+int main() { Bench bench; bench.run(); }"""
+
+
+def test_a_launch_that_nothing_mentions_is_not_that_of_the_file():
+    old = "void old(int M, int N, int K) { gemm<<<N, 32>>>(A, B, C, M, N, K); }\n"
+    older = "void older() { old(1, 2, 3); }\n"
+    assert launch(KERNEL + old + older + USED_BY_16) == BY_16
     assert launch(KERNEL + old) == ("N", "32")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "void old(int M, int N, int K) { gemm<<<N, 32>>>(A, B, C, M, N, K); } auto all = {old};",
+        """struct Old { void operator()(int M, int N, int K) { gemm<<<N, 32>>>(A, B, C, M, N, K); } };
+        Old old;""",
+    ],
+)
+def test_a_launch_that_something_mentions_may_be_that_of_the_file(other):
+    assert launch(f"{KERNEL}\n{other}\n{USED_BY_16}") == ("", "")
 
 
 def test_a_size_that_only_the_grid_takes_is_the_one_that_the_kernel_lacks():

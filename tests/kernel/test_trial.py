@@ -527,6 +527,17 @@ def test_leading_dimensions_are_what_the_host_passes(indices, right, wrong):
         assert not passes(kernel)
 
 
+def test_a_leading_dimension_that_is_computed_is_what_it_is():
+    text = LEADING.replace("LDB", "N").replace("LDC", "N")
+    kernel = found(BY_ROWS + text.replace("LDA", "K + 1"))
+    assert "K + 1" in kernel.arguments and not passes(kernel)
+    unclear = found(BY_ROWS + text.replace("LDA", "M > K ? M : K"))
+    assert "lda: what the host code passes isn't read, and K is taken" in unclear.warnings
+    other = text[text.index("void f") :].replace("void f", "void g").replace("LDA", "M")
+    several = found(BY_ROWS + text.replace("LDA", "K") + other)
+    assert "lda: the host code passes K or M, and K is taken" in several.warnings
+
+
 def test_matrices_that_the_host_exchanges_are_named():
     named = f"{TEXTBOOK.replace('first', 'A').replace('second', 'B').replace('third', 'C')}"
     body = BODY.replace("first", "A").replace("second", "B").replace("third", "C")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -185,6 +186,51 @@ def calls_of(unit: Unit, called: Definition) -> Iterator[Call]:
                 continue
             if last_name(text_of(named).partition("<")[0]) == name:
                 yield Call(function, node, named, (), tuple(arguments.named_children), "")
+
+
+def unused_functions(unit: Unit) -> set[str]:
+    """Return the names of host functions that nothing mentions, but other functions that nothing mentions."""
+    mentions = Counter(_mentions(unit.root))
+    inside = {function.name: Counter(_mentions(function.body)) for function in unit.functions}
+    unused = set[str]()
+    while True:
+        found = set[str]()
+        for function in unit.functions:
+            name = last_name(function.name)
+            is_operator = name.startswith("operator")
+            if function.is_kernel or is_operator or name == "main" or function.name in unused:
+                continue
+            if mentions[name] == inside[function.name][name]:
+                found.add(function.name)
+        if not found:
+            return unused
+        unused |= found
+        for name in found:
+            mentions -= inside[name]
+
+
+def is_only_called(unit: Unit, function: Definition) -> bool:
+    """Return whether a function is mentioned only where it is called."""
+    name = last_name(function.name)
+    calls = [call for call in calls_of(unit, function) if call.name.endswith(name)]
+    return Counter(_mentions(unit.root))[name] == len(calls)
+
+
+def _mentions(node: Any) -> Iterator[str]:
+    """Yield the names in a node's code, but those that it declares functions by."""
+    for name in nodes(node, *USED, "field_identifier"):
+        if not _declares(name):
+            yield text_of(name)
+
+
+def _declares(name: Any) -> bool:
+    """Return whether a name is where its function is declared."""
+    node = name
+    while node.parent is not None and node.parent.type == "qualified_identifier":
+        node = node.parent
+    outer = node.parent
+    is_declarator = outer is not None and outer.type == "function_declarator"
+    return bool(is_declarator and outer.child_by_field_name("declarator") == node)
 
 
 def _begun_by(call: Call, way: Way) -> Way:

@@ -6,6 +6,7 @@ A guard such as `if (M % 16) return;` tells at which sizes a kernel is launched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from typing import Any
 
 from worklog.kernel.host_calls import base_name, last_name, launch_at
@@ -32,28 +33,55 @@ def is_message(node: Any) -> bool:
     return last_name(base_name(node.named_children[0])) in _MESSAGES
 
 
+def is_assert(unit: Unit, node: Any) -> bool:
+    """Return whether a call is an assert that isn't switched off."""
+    return called_name(node) == ASSERT and "NDEBUG" not in unit.macros
+
+
 def may_leave(unit: Unit, node: Any) -> bool:
     """Return whether a statement may leave its function, or end the program, at the place where it is."""
     if next(nodes(node, *JUMPS, *INNER_JUMPS), None) is not None:
         return True
+    ending = _ending_functions(unit)
     return any(
-        is_exit(call) or called_name(call) == ASSERT or ends_program(unit, call)
+        is_exit(call) or is_assert(unit, call) or called_name(call) in ending
         for call in nodes(node, "call_expression")
     )
 
 
-def ends_program(unit: Unit, call: Any) -> bool:
-    """Return whether a call is of a function that may end the program."""
-    name = called_name(call)
+def has_remainder(unit: Unit, node: Any) -> bool:
+    """Return whether a statement, or a host function that it calls, computes a remainder."""
+    names = {called_name(call) for call in nodes(node, "call_expression")}
+    bodies = [node]
     for function in unit.functions:
-        if function.is_kernel or last_name(function.name) != name:
-            continue
-        if next(nodes(function.body, "throw_statement"), None) is not None:
-            return True
-        inner = [*nodes(function.body, "call_expression")]
-        if any(is_exit(other) or called_name(other) == ASSERT for other in inner):
-            return True
+        if not function.is_kernel and last_name(function.name) in names:
+            bodies.append(function.body)
+    for body in bodies:
+        for operation in nodes(body, "binary_expression"):
+            if text_of(operation.child_by_field_name("operator")) == "%":
+                return True
     return False
+
+
+@lru_cache(maxsize=64)
+def _ending_functions(unit: Unit) -> Set[str]:
+    """Return the names of host functions that may end the program, also by a function that they call."""
+    ending = set[str]()
+    callees = dict[str, set[str]]()
+    for function in unit.functions:
+        if function.is_kernel:
+            continue
+        name = last_name(function.name)
+        calls = [*nodes(function.body, "call_expression")]
+        callees.setdefault(name, set()).update(called_name(call) for call in calls)
+        throws = next(nodes(function.body, "throw_statement"), None) is not None
+        if throws or any(is_exit(call) or is_assert(unit, call) for call in calls):
+            ending.add(name)
+    while True:
+        callers = {name for name, names in callees.items() if not names.isdisjoint(ending)}
+        if callers <= ending:
+            return ending
+        ending |= callers
 
 
 def is_of_sizes(
@@ -65,18 +93,40 @@ def is_of_sizes(
     values: as of values_in, of the function that it is in
     functions: as of plain_functions
     """
-    called = {called_name(call) for call in nodes(node, "call_expression")}
-    if not called <= {*functions, *_OF_NUMBERS}:
+    inner = {*known}
+    for kind in ("parameter_declaration", "declaration", "for_range_loop"):
+        for declaration in nodes(node, kind):  # of a lambda, or of a loop
+            for declarator in declaration.children_by_field_name("declarator"):
+                inner.add(base_name(declarator))
+    parts = [*_without_messages(node)]
+    called = {called_name(part) for part in parts if part.type == "call_expression"}
+    lambdas = {name for name in called if _is_lambda(values.get(name, ()))}
+    if not called - lambdas <= {*functions, *_OF_NUMBERS, *_EXITS}:
         return False
-    for variable in nodes(node, "identifier"):
-        name = text_of(variable)
-        if name in known or name in called or name == "std":
+    for part in parts:
+        name = text_of(part) if part.type == "identifier" else ""
+        if not name or name in inner or name == "std" or name in called - lambdas:
             continue
         own = values.get(name, ())
-        rest = known | {name}
+        rest = inner | {name}
         if not own or not all(is_of_sizes(value, rest, values, functions) for value in own):
             return False
     return True
+
+
+def _is_lambda(values: Sequence[Any]) -> bool:
+    """Return whether all that a variable is given is a lambda."""
+    return bool(values) and all(value.type == "lambda_expression" for value in values)
+
+
+def _without_messages(node: Any) -> Iterator[Any]:
+    """Yield a node and what is in it, but statements that only print."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if not is_message(part):
+            yield part
+            waiting += part.named_children
 
 
 def values_in(function: Definition) -> dict[str, list[Any]]:

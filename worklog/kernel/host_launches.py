@@ -22,12 +22,12 @@ from worklog.errors import BadSetting, LaunchFailed, WorklogError
 from worklog.kernel.device import Program
 from worklog.kernel.host_calls import (
     BY_ADDRESSES,
-    USED,
     Call,
     Way,
-    last_name,
+    is_only_called,
     launches_in,
     size_macros,
+    unused_functions,
     ways_to,
 )
 from worklog.kernel.host_program import (
@@ -42,7 +42,7 @@ from worklog.kernel.host_program import (
 from worklog.kernel.host_slice import How
 from worklog.kernel.launch import SIZES, UNREAD_LAUNCH
 from worklog.kernel.nvrtc import HOST, HOST_AS_DEVICE, compile_cuda, host_header
-from worklog.kernel.source import nodes, text_of
+from worklog.kernel.source import filled, text_of
 from worklog.kernel.unit import Definition, Unit
 from worklog.runs import a_few
 
@@ -91,6 +91,7 @@ class HostLaunch:
         takes, none
     passed: expressions of the variables, for other integers that the kernel takes, by place
     rules: of the sizes at which host code launches the kernel, such as "x0 % 32 == 0"
+    unread_guards: lines of statements by which it may launch the kernel at some sizes only
     """
 
     template: tuple[str, ...]
@@ -100,6 +101,7 @@ class HostLaunch:
     variables: tuple[tuple[int, ...], ...]
     passed: tuple[tuple[int, str], ...]
     rules: tuple[str, ...]
+    unread_guards: tuple[int, ...]
 
     def names(self, labels: Sequence[str]) -> dict[str, str]:
         """Return the label of each variable; "M_or_N" for one that is passed for several sizes, OTHER for no size.
@@ -217,27 +219,16 @@ def host_code(unit: Unit, number: int, places: tuple[int, ...]) -> HostCode:
 
 
 def _calls_in_use(unit: Unit, target: Definition) -> list[Call]:
-    """Return the launches of a kernel: those that main leads to, if there are any, else all."""
+    """Return the launches of a kernel, without those that a program never makes if it makes others."""
     calls = list[Call]()
     for call in launches_in(unit):
         named = unit.definition(call.name)
         if named is target or (not named and len(call.arguments) == len(target.parameters)):
             calls.append(call)
-    main = unit.definition("main", of_host=True)
-    if main is None:
+    if unit.definition("main", of_host=True) is None:
         return calls
-    used = {main.name}
-    waiting = [main]
-    while waiting:
-        mentioned = {
-            last_name(text_of(name))
-            for name in nodes(waiting.pop().body, *USED, "field_identifier")
-        }
-        for function in unit.functions:
-            if function.name not in used and last_name(function.name) in mentioned:
-                used.add(function.name)
-                waiting.append(function)
-    return [call for call in calls if call.function.name in used] or calls
+    unused = unused_functions(unit)
+    return [call for call in calls if call.function.name not in unused] or calls
 
 
 def _of_call(
@@ -303,22 +294,47 @@ def _run_ways(
 def _with_callers_rules(
     launches: list[HostLaunch], callers: Sequence[Way], unit: Unit, number: int
 ) -> list[HostLaunch]:
-    """Return launches with the rules of the sizes at which every caller of their function calls it.
-
-    callers: the ways that begin with these calls
-    """
+    """Return launches with the rules of the sizes at which every caller of their function calls it."""
+    functions = {id(way.calls[1].function): way.calls[1].function for way in callers}
     are_guarded = all("%" in text_of(way.calls[0].function.body) for way in callers)
     if not callers or not are_guarded or any(launch.rules for launch in launches):
         return launches
-    reasons = list[str]()
-    guarded = set[HostLaunch]()
-    for way in callers:
-        guarded |= {*_run_ways([way], unit, number, How(), reasons)}
-    rules = {launch.rules for launch in guarded}
-    is_same = {replace(launch, rules=()) for launch in guarded} == {*launches}
-    if reasons or len(rules) != 1 or not is_same:
+    if not all(is_only_called(unit, function) for function in functions.values()):
         return launches
-    return [replace(launch, rules=(*rules,)[0]) for launch in launches]
+    found = [_rules_of_a_caller(launches, way, unit, number) for way in callers]
+    if len(set(found)) != 1 or found[0] is None:
+        return launches
+    return [replace(launch, rules=found[0]) for launch in launches]
+
+
+def _rules_of_a_caller(
+    launches: Sequence[HostLaunch], way: Way, unit: Unit, number: int
+) -> tuple[str, ...] | None:
+    """Return the rules at which a caller makes the same launches; None if it makes others or can't be run.
+
+    The caller may pass one variable for several sizes. Its rule then holds for each of them.
+    """
+    reasons = list[str]()
+    guarded = _run_ways([way], unit, number, How(), reasons)
+    if reasons or not guarded:
+        return None
+    variables = guarded[0].variables
+    names = dict[str, str]()  # of the caller's variable, by the function's
+    for number_here, places in enumerate(launches[0].variables):
+        for number_there, places_there in enumerate(variables):
+            if {*places} <= {*places_there}:
+                names.setdefault(f"x{number_here}", f"x{number_there}")
+    expected = {
+        (launch.template, tuple(filled(size, names) for size in launch.grid), launch.block)
+        for launch in launches
+    }
+    if {(launch.template, launch.grid, launch.block) for launch in guarded} != expected:
+        return None
+    rules = list[str]()
+    for rule in guarded[0].rules:
+        variable, _, rest = rule.partition(" ")
+        rules += [f"{own} {rest}" for own, other in names.items() if other == variable]
+    return tuple(rules)
 
 
 def _launches(host: HostProgram, unit: Unit, number: int) -> list[HostLaunch]:
@@ -392,6 +408,7 @@ def _described(
             host.places,
             tuple(passed),
             tuple(rules),
+            host.unread_guards,
         )
     ]
 
@@ -520,7 +537,9 @@ def _forms(
     most = int(seen.max())
     for added, tile in pairs:
         text = name if tile == 1 and added == 0 else f"({name} + {added}) / {tile}"
-        text = text.replace(" + 0)", ")").replace(f"({name})", name).removesuffix(" / 1")
+        text = text.replace(" + 0)", ")").replace(f"({name})", name)
+        if tile == 1 and added:
+            text = f"{name} + {added}"
         values = (varied + added) // tile
         if _is_proportional(values, seen):
             yield text, (size + added) // tile

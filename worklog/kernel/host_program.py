@@ -33,10 +33,12 @@ class HostProgram:
 
     text: defines the function FIRST, behind launcher.cuh
     places: of each input, those of the kernel's parameters that take it
+    unread_guards: lines of statements that may leave at some sizes, and aren't in the text
     """
 
     text: str
     places: tuple[tuple[int, ...], ...] = ()
+    unread_guards: tuple[int, ...] = ()
 
 
 def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostProgram | None, str]:
@@ -47,6 +49,7 @@ def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostPro
     first = way.calls[0].function
     bodies = dict[int, str]()
     needed = set[str]()
+    unread_guards = set[int]()
     beginning = ""
     for place, call in enumerate(way.calls):
         callee = target if call is way.launch else way.calls[place + 1].function
@@ -60,6 +63,7 @@ def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostPro
         else:
             bodies[call.function.body.start_byte] = kept.text
         needed |= kept.needed
+        unread_guards |= kept.unread_guards
     code, own = _first_function(first, beginning)
     codes = _codes(way.launch.function, way.inputs[-1])
     variables = declared_in(way.launch.function)
@@ -67,7 +71,8 @@ def program(unit: Unit, way: Way, target: Definition, how: How) -> tuple[HostPro
         name: code for name, code in codes.items() if name.partition(".")[0] not in variables
     }
     text = _assembled(unit, needed | own, bodies, outside)
-    return HostProgram(f"{text}\n{code}\n", way.places), ""
+    guards = tuple(sorted(line for line in unread_guards if line))
+    return HostProgram(f"{text}\n{code}\n", way.places, guards), ""
 
 
 def _sliced(

@@ -16,6 +16,7 @@ from worklog.kernel.host_doubts import LOOPS, doubt
 from worklog.kernel.host_exits import (
     INNER_JUMPS,
     JUMPS,
+    has_remainder,
     is_exit,
     is_message,
     is_of_sizes,
@@ -53,12 +54,14 @@ class Slice:
     needed: names that the text uses
     fields: of these, those of structures, such as dims.y
     doubt: why the text may lack a change, or ""
+    unread_guards: lines of statements that may leave at some sizes, and aren't kept
     """
 
     text: str
     needed: set[str]
     fields: set[str]
     doubt: str
+    unread_guards: set[int]
 
 
 @dataclass
@@ -71,6 +74,7 @@ class Slicer:
     needed, fields: as of a Slice, so far
     needed_without: what is needed if no branch is kept
     used_at: of each input, the place of its first use
+    unread_guards: lines of statements that may leave at some sizes, and aren't kept
     changed: names that a statement changes, by its place
     """
 
@@ -84,6 +88,7 @@ class Slicer:
     fields: set[str] = field(default_factory=set)
     needed_without: set[str] = field(default_factory=set)
     used_at: dict[str, int] = field(default_factory=dict)
+    unread_guards: set[int] = field(default_factory=set)
     changed: dict[tuple[int, int], Set[str]] = field(default_factory=dict)
 
     def sliced(self) -> Slice:
@@ -93,7 +98,7 @@ class Slicer:
             self.needed_without = {*self.needed}
         text = self._body()
         about = doubt(self.unit, self.call, self.needed, self.used_at)
-        return Slice(text, self.needed, self.fields, about)
+        return Slice(text, self.needed, self.fields, about, self.unread_guards)
 
     def _body(self) -> str:
         """Return what is kept of the function's body, with what a loop's next turn needs, too."""
@@ -111,9 +116,19 @@ class Slicer:
         for statement in reversed(statements[:place]):
             if self._is_needed(statement):
                 kept.insert(0, self._kept(statement))
-            else:
-                kept.insert(0, self._exits(statement))
+                continue
+            exits = self._exits(statement)
+            kept.insert(0, exits)
+            if not exits:
+                self._note_unread(statement)
         return "{\n" + "\n".join(kept) + "\n}"
+
+    def _note_unread(self, statement: Any) -> None:
+        """Keep the line of a statement that may leave at some sizes, and isn't kept."""
+        names = {text_of(name) for name in nodes(statement, "identifier")}
+        is_about_sizes = not names.isdisjoint(self.inputs) and has_remainder(self.unit, statement)
+        if is_about_sizes and may_leave(self.unit, statement):
+            self.unread_guards.add(self.call.function.line(statement.start_byte))
 
     def _is_needed(self, statement: Any) -> bool:
         if statement.type == "using_declaration":
@@ -125,13 +140,21 @@ class Slicer:
 
     def _exits(self, statement: Any) -> str:
         """Return code that leaves where a statement does; "" if it doesn't, or if sizes don't tell whether it does."""
-        if not self.how.has_conditions or not may_leave(self.unit, statement):
+        if not self.how.has_conditions:
             return ""
+        if (
+            statement.type == "case_statement"
+        ):  # also without an exit: the one before may fall through
+            return self._exits_of_block(statement)
+        if not may_leave(self.unit, statement):
+            return ""
+        if statement.type == "goto_statement":
+            return self._leave() if self._is_behind_the_call(statement) else ""
         if statement.type in JUMPS:
             return self._leave()
         if statement.type in INNER_JUMPS:
             return text_of(statement)
-        if statement.type in ("compound_statement", "case_statement"):
+        if statement.type == "compound_statement":
             return self._exits_of_block(statement)
         if statement.type == "expression_statement":
             return self._exit_by_call(statement.named_children[0])
@@ -139,6 +162,8 @@ class Slicer:
             is_once = text_of(statement.child_by_field_name("condition")) in ("(0)", "(false)")
             inner = self._exits(statement.child_by_field_name("body")) if is_once else ""
             return f"do {inner} while (0);" if inner else ""
+        if statement.type in LOOPS:
+            return self._exits_of_loop(statement)
         if statement.type not in ("if_statement", "switch_statement"):
             return ""
         condition = statement.child_by_field_name("condition")
@@ -154,12 +179,28 @@ class Slicer:
                 edits.append((part.start_byte, part.end_byte, self._exits(part) or "{}"))
         return edited(statement.text.decode(), statement.start_byte, edits)
 
+    def _is_behind_the_call(self, goto: Any) -> bool:
+        """Return whether a goto skips the call."""
+        label = text_of(goto.child_by_field_name("label"))
+        for labeled in nodes(self.call.function.body, "labeled_statement"):
+            if text_of(labeled.child_by_field_name("label")) == label:
+                return bool(labeled.start_byte > self.call.node.start_byte)
+        return False
+
+    def _exits_of_loop(self, loop: Any) -> str:
+        """Return a loop that leaves, if sizes tell all of it."""
+        if not self._is_of_sizes(loop):
+            return ""
+        self._use(loop)
+        return rendered(loop, self.call.function, self.inputs, self._leave())
+
     def _exits_of_block(self, block: Any) -> str:
         """Return code that leaves where the statements of a block, or of a case, do."""
         value = block.child_by_field_name("value")
         kept = list[str]()
         for statement in reversed(block.named_children):
             if statement == value:
+                self._use(value)
                 continue
             if self._is_needed(statement):
                 kept.insert(0, self._kept(statement))
@@ -388,10 +429,11 @@ class Slicer:
         return rendered(node, self.call.function, self.inputs)
 
 
-def rendered(node: Any, function: Definition, inputs: Mapping[str, str]) -> str:
+def rendered(node: Any, function: Definition, inputs: Mapping[str, str], leave: str = "") -> str:
     """Return the text of a node in a function with code in place of inputs and launches.
 
     inputs: names, each with the code that stands for it
+    leave: code in place of each return
     """
     edits = list[tuple[int, int, str]]()
     waiting = [node]
@@ -408,6 +450,9 @@ def rendered(node: Any, function: Definition, inputs: Mapping[str, str]) -> str:
             passed = [rendered(argument, function, inputs) for argument in launch.arguments]
             code = _code(launch, lambda part: rendered(part, function, inputs), passed)
             edits.append((inner.start_byte, inner.end_byte, code))
+            continue
+        if inner.type == "return_statement" and leave:
+            edits.append((inner.start_byte, inner.end_byte, leave))
             continue
         if inner.type == "throw_statement":
             edits.append((inner.start_byte, inner.end_byte, "exit(1);"))

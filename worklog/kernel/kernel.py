@@ -289,14 +289,18 @@ class Kernel:
                 instance = launched[0].removeprefix(f"{function}<").removesuffix(">")
             elif not launched:
                 instance = stated.instantiated(defined, unit)
-        adapted = []
+        adapted = list[str]()
+        warnings = list[str]()
         unread = list[str]()
         is_unclear = False
         if front[0]:
             adapted.append(f"compiled behind the code of {front[0]}, which includes {file}")
         try:
             arguments = signature.order(args or "", file, function, defined)
-            passed = {} if args else stated.leading_dimensions(defined, unit, arguments)
+            passed = dict[int, str]()
+            if not args:
+                passed, untold = stated.leading_dimensions(defined, unit, arguments)
+                warnings += untold
             arguments = signature.with_sizes(arguments, passed)
             adapted += signature.described(defined, arguments)
             adapted += [
@@ -389,7 +393,6 @@ class Kernel:
         has_trial = has_no_launch or is_by_name
         if is_unclear or (has_trial and signature.WORKSPACE not in arguments):
             kernel = replace(kernel, stated=words)
-        warnings = list[str]()
         if origin == "the host code" and not shared and stated.lacks_permission(unit, bytes_):
             warnings.append(
                 f"the host code launches it with {bytes_:,} bytes of dynamic shared memory, and fails: above "

@@ -9,17 +9,18 @@ from itertools import chain
 
 from worklog.errors import BadSetting
 from worklog.kernel.host_calls import launches_in, uncast
-from worklog.kernel.host_launches import HostCode, HostLaunch, host_code
+from worklog.kernel.host_launches import OTHER, HostCode, HostLaunch, host_code
 from worklog.kernel.host_program import template_types
-from worklog.kernel.launch import SIZES, Launch, from_comments, readable
+from worklog.kernel.launch import Launch, from_comments, readable
 from worklog.kernel.signature import is_leading_dimension, matrix_of, named, size_of
-from worklog.kernel.source import filled, parts, text_of
+from worklog.kernel.source import filled, parts, text_of, uncommented
 from worklog.kernel.unit import Definition, Unit
+from worklog.runs import a_few
 from worklog.runs.limits import MAX_SHARED_UNASKED
 
 # A variable that a launch passes for several sizes: which of them a grid means isn't stated.
 JOINT = re.compile(r"\b[MNK](?:_or_[MNK])+\b")
-ASKS_FOR_SHARED = re.compile(r"FuncSetAttribute|MaxDynamicSharedMemorySize")
+ASKS_FOR_SHARED = re.compile(r"MaxDynamicSharedMemorySize|MAX_DYNAMIC_SHARED_SIZE_BYTES")
 UNKNOWN = "?"  # an argument of a template that isn't told
 
 
@@ -90,7 +91,12 @@ def stated_launch(
         return Stated(Launch(function), "", [f"its launches differ: {differ}", *unread])
     for launch, stated in found.items():
         is_comment = stated.origin == "a comment"
-        return Stated(launch, stated.origin, [] if is_comment else unread, stated.rules)
+        return Stated(
+            launch,
+            stated.origin,
+            [] if is_comment else [*unread, *stated.unread],
+            () if unread else stated.rules,
+        )
     return Stated(Launch(function), "", unread)
 
 
@@ -153,7 +159,11 @@ def _labelled(
         variable, _, rest = rule.partition(" ")
         rules += [f"{size} {rest}" for size in names[variable].split("_or_")]
     read = Launch(entry, ", ".join(grid), ", ".join(block), launch.shared or 0)
-    return Stated(read, origin, rules=tuple(rules))
+    unread = list[str]()
+    if launch.unread_guards:
+        lines = a_few([str(line) for line in launch.unread_guards])
+        unread.append(f"line {lines}: a guard of {host} isn't read: state the domain with --domain")
+    return Stated(read, origin, unread, tuple(rules))
 
 
 def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, str]:
@@ -170,26 +180,47 @@ def passed(defined: Definition, unit: Unit, labels: Sequence[str]) -> dict[int, 
     return {place: text for place, text in only.items() if not JOINT.search(text)}
 
 
-def leading_dimensions(defined: Definition, unit: Unit, values: Sequence[str]) -> dict[int, str]:
-    """Return M, N or K for each leading dimension that host code passes otherwise than its name says, by place.
+def leading_dimensions(
+    defined: Definition, unit: Unit, values: Sequence[str]
+) -> tuple[dict[int, str], list[str]]:
+    """Return what host code passes for leading dimensions if it isn't what their names say, by place; and what of it
+    can't be told.
 
     values: of each parameter, by their names
     """
     labels = [size_of(value) for value in values]
-    places = [
-        place
-        for place, parameter in enumerate(defined.parameters)
-        if labels[place] and is_leading_dimension(parameter)
-    ]
-    if not places:
-        return {}
-    bare = ["" if place in places else label for place, label in enumerate(labels)]
-    texts = passed(defined, unit, bare)
-    return {
-        place: texts[place]
-        for place in places
-        if texts.get(place, "") in SIZES and texts[place] != labels[place]
-    }
+    bare = list(labels)
+    for place, parameter in enumerate(defined.parameters):
+        if is_leading_dimension(parameter):
+            bare[place] = ""
+    places = [place for place, label in enumerate(labels) if label != bare[place]]
+    launches = _host_code(unit, defined, bare).launches if places else ()
+    passed_otherwise = dict[int, str]()
+    unread = list[str]()
+    for place in places:
+        texts = _texts_passed(launches, bare, place)
+        name = defined.parameters[place].name
+        if len(texts) > 1:
+            given = " or ".join(sorted(texts))
+            unread.append(f"{name}: the host code passes {given}, and {labels[place]} is taken")
+        for text in texts if len(texts) == 1 else ():
+            if text == "":
+                unread.append(
+                    f"{name}: what the host code passes isn't read, and {labels[place]} is taken"
+                )
+            elif text != labels[place] and not JOINT.search(text):
+                passed_otherwise[place] = text
+    return passed_otherwise, unread
+
+
+def _texts_passed(launches: Sequence[HostLaunch], labels: Sequence[str], place: int) -> set[str]:
+    """Return what launches pass for a parameter in terms of labels, "" if that can't be told."""
+    texts = set[str]()
+    for launch in launches:
+        names = launch.names(labels)
+        text = filled(dict(launch.passed).get(place, ""), names)
+        texts.add("" if re.search(rf"\b{OTHER}\b", text) else text)
+    return texts
 
 
 def exchanged_matrices(defined: Definition, unit: Unit) -> str:
@@ -216,7 +247,7 @@ def lacks_permission(unit: Unit, shared: int) -> bool:
     """
     source, _, headers = unit.given
     texts = [source, *(text for _, text in headers)]
-    has_asked = any(ASKS_FOR_SHARED.search(text) for text in texts)
+    has_asked = any(ASKS_FOR_SHARED.search(uncommented(text)) for text in texts)
     return shared > MAX_SHARED_UNASKED and not has_asked
 
 
