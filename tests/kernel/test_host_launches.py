@@ -256,7 +256,7 @@ def test_a_domain_of_one_launch_is_not_that_of_all(grid, reason):
       if (M % 16 == 0 && N % 16 == 0) {{
         gemm<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(A, B, C, M, N, K); return; }}
       gemm<<<dim3({grid}), dim3(16, 16)>>>(A, B, C, M, N, K); }}"""
-    adapted = str(Kernel.from_source(KERNEL + host).adapted)
+    adapted = "; ".join(Kernel.from_source(KERNEL + host).adapted)
     assert reason in adapted and "at no other size" not in adapted
 
 

@@ -168,7 +168,9 @@ def test_a_launch_that_nobody_states_is_found_and_its_time_says_so(indices, word
         source = source.replace(old, new)
     kernel = found(source, **words)
     assert (kernel.grid, kernel.block) == (grid, block) and passes(kernel)
-    assert "launch: by trial, no file here launches it" in str(kernel.remarks)
+    assert "launch: by trial, neither its file nor one that includes it launches it" in str(
+        kernel.remarks
+    )
 
 
 @pytest.mark.parametrize("widths", [("K", "N"), ("wA", "wB")])

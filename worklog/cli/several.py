@@ -18,7 +18,7 @@ from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, NoGpu, NvrtcMissing, WorklogError
 from worklog.kernel import (
     DEFAULTS,
-    MAY_BE_NAMED,
+    NO_SUM,
     OPTIONS,
     RUNGS,
     Kernel,
@@ -215,7 +215,7 @@ def _row(path: Path, kernel: Listed, product: str) -> Row:
     row = Row(path, kernel.name)
     why = kernel.why_no_product
     # Other parameters can't be passed, and a helper is checked with the kernel that it works for.
-    may_be_named = not product and why in MAY_BE_NAMED
+    may_be_named = not product and why == NO_SUM
     if product and not why:
         why = f"launched with {product}, for it"
     if not why or kernel.name == product:

@@ -40,7 +40,7 @@ from worklog.kernel.launch import (
     launch_text,
 )
 from worklog.kernel.nvrtc import compile_cuda, newer_than_the_driver, nvidia_library, nvrtc_version
-from worklog.kernel.product import MAY_BE_NAMED
+from worklog.kernel.product import NO_SUM
 from worklog.kernel.resources import Compiled, MainLoop, loop_of, no_sass
 from worklog.kernel.rungs import FP32, LADDER, TENSOR
 from worklog.kernel.signature import (
@@ -59,7 +59,7 @@ __all__ = [
     "FP32",
     "LABEL",
     "LADDER",
-    "MAY_BE_NAMED",
+    "NO_SUM",
     "OPTIONS",
     "RUNGS",
     "SECTOR",

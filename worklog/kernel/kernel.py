@@ -406,7 +406,7 @@ class Kernel:
         said = f"the domain is inferred from the grid: {whole}; other shapes are not checked"
         if uneven:
             said = f"one rounded axis of two: the grid {launch.grid} rounds one axis down only"
-        advice = f"round up, as in (N + 31) / 32, or state the domain: --domain '{whole}'"
+        advice = f"state it, as by --domain '{whole}', or round up if the kernel has guards"
         return replace(
             kernel, rules=rules if uneven else str(whole), warnings=(*warnings, f"{said}; {advice}")
         )

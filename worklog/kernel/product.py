@@ -16,8 +16,6 @@ from worklog.kernel.unit import Definition, Unit
 LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 MULTIPLY_ADDS = ("fma", "mma", "gemm", "dot")  # in names of functions
 NO_SUM = "no sum in a loop"
-OF_A_VECTOR = "by its name, multiplies by a vector"
-MAY_BE_NAMED = (NO_SUM, OF_A_VECTOR)  # as what tells it may be wrong
 _BY_VECTOR = re.compile(r"gemv|mat(?:rix)?_?(?:by_?)?vec(?:tor)?|spmv", re.IGNORECASE)  # in a name
 BY_VALUE = ("float32", "float64", "int32", "uint32", "int64", "uint64", "bool")
 OTHER_NUMBERS = (
@@ -51,7 +49,7 @@ def why_no_product(defined: Definition, unit: Unit) -> str:
         if is_of_other_numbers:
             return f"takes {parameter.declaration}"
     if _BY_VECTOR.search(defined.name.rpartition("::")[2]):
-        return OF_A_VECTOR
+        return "by its name, multiplies by a vector"
     if not _adds_up(defined, unit):
         return NO_SUM
     if has_workspace and not defined.body.has_error:

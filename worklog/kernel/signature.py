@@ -145,11 +145,11 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
     pointers = kinds.count("pointer")
     if pointers != len(MATRICES):
         raise BadSetting(
-            f"{file}: {function} takes {pointers} pointers: the gate passes three: A, B and C"
+            f"{file}: {function} takes {pointers} pointer{'s' * (pointers != 1)}: the gate passes three: A, B and C"
         )
     if all(p.pointer or p.name.lower() in ("alpha", "beta") for p in declared):
         raise BadSetting(
-            f"{file}: {function} takes no size: the gate checks several shapes, and passes M, N and K"
+            f"{file}: {function} takes no size: the gate checks several shapes, so make its sizes parameters: int M, int N, int K"
         )
     values = named(declared)
     if not (all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):

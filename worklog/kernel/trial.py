@@ -724,7 +724,9 @@ def _with_found(kernel: Kernel, found: Found, *, is_launch_stated: bool) -> Kern
         words["grid"] = filled(launch.grid, {} if kernel.arguments else found.order.roles)
         words["block"] = launch.block
         is_unread = any(UNREAD_LAUNCH in line for line in kernel.adapted)
-        reason = "what launches it isn't read" if is_unread else "no file here launches it"
+        reason = "neither its file nor one that includes it launches it"
+        if is_unread:
+            reason = "what launches it isn't read"
         warnings.append(
             f"launch: by trial, {reason}, and the author's may differ: "
             f"grid {words['grid']}; block {launch.block}"
