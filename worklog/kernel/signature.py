@@ -149,7 +149,7 @@ def _by_name(declared: Sequence[Parameter], file: str, function: str) -> list[st
         )
     if all(p.pointer or p.name.lower() in ("alpha", "beta") for p in declared):
         raise BadSetting(
-            f"{file}: {function} takes no size: the gate checks several shapes: make parameters of them: int M, int N, int K"
+            f"{file}: {function} takes no size, and the gate checks several shapes: add int M, int N, int K"
         )
     values = named(declared)
     if not (all(values) and sorted(value for value in values if value in MATRICES) == [*MATRICES]):
