@@ -33,7 +33,7 @@ SLOW = [
 ]
 SLOW += [
     "browser/test_pages",
-    "runner/test_search",
+    "tune/test_tuner",
     "tests/test_packaging",
     "runner/test_check",
     "plots/test_charts",

@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # typing's own would have to be imported, which takes a t
 if TYPE_CHECKING:
     from typing import Any
 
+    from worklog.blas import sgemm as sgemm
     from worklog.errors import WorklogError as WorklogError
     from worklog.gpu.clocks import peaks as peaks
     from worklog.gpu.device import require_gpu as require_gpu
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
-    from worklog.runner.sgemm import sgemm as sgemm
     from worklog.runner.timing import time as time
     from worklog.runs.changes import history as history
     from worklog.runs.measurement import Measurement as Measurement
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "runner.declare": ("bench",),
     "runner.measure": ("ablate", "measure", "results"),
-    "runner.sgemm": ("sgemm",),
+    "blas": ("sgemm",),
     "runner.timing": ("time",),
     "errors": ("WorklogError",),
     "gpu.device": ("require_gpu",),
@@ -53,6 +53,7 @@ _ROOMS = (
     "gate",
     "harness",
     "runner",
+    "tune",
     "kernel",
     "gpu",
     "problem",

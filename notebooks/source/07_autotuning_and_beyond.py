@@ -19,7 +19,7 @@
 # %%
 import worklog
 from worklog import plots, problem
-from worklog.runner import sweep as tuning
+from worklog.tune import sweep as tuning
 
 rung = worklog.rung("autotuned")
 sides = {"BM": (64, 128), "BN": (64, 128, 256), "TN": (8, 16), "MIN_BLOCKS": (1, 2)}

@@ -237,17 +237,16 @@ from functools import partial
 from pathlib import Path
 
 from worklog import problem
-from worklog.runner import search
-from worklog.runner.cluster import Cluster
-from worklog.runner.sweep import variants
+from worklog.tune.cluster import Cluster
+from worklog.tune.sweep import variants
 
 sides = {"BM": (64, 128), "BN": (64, 128, 256), "TN": (8, 16), "MIN_BLOCKS": (1, 2)}
 axes = [problem.Axis(name, values) for name, values in sides.items()]
 chosen = variants(worklog.rung("autotuned"), axes, where=["spilled == 0"])
 print(chosen.preview().replace("; ", "\n"))
 with tempfile.TemporaryDirectory() as folder, Cluster(cards=["0", "1"]) as workers:
-    file, recorded = Path(folder) / "sweep.jsonl", partial(search.replayed, chosen=chosen)
-    swept = search.search(chosen, workers, how=recorded, out=file)
+    file, recorded = Path(folder) / "sweep.jsonl", partial(tuner.replayed, chosen=chosen)
+    swept = tuner.search(chosen, workers, how=recorded, out=file)
 best = max(swept.measurements, key=lambda m: m.ratio)
 print(f"{len(swept.measurements)} tiles by {len(swept.cards)} workers; the best: {best.kernel}")
 plots.heat_map(chosen, swept)

@@ -18,9 +18,9 @@ from worklog.kernel.inspection import inspect
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.prediction import rung_bounds
 from worklog.problem import Axis
-from worklog.runner import sweep as tuning
 from worklog.runs import Run, recordings
 from worklog.runs.limits import occupancy
+from worklog.tune import sweep as tuning
 
 SIZES = (2048, 4096, 8192)
 SECOND = ("tf32", "tf32x3", "fp16x3", "promoted", "wgmma", "split", "best", "cuBLAS")

@@ -35,12 +35,12 @@ from worklog.plots.figure import in_the_dark
 from worklog.plots.style import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
-from worklog.runner.sweep import Variants, variants
 from worklog.runs import Estimate, NothingToDraw, recordings
 from worklog.runs.changes import compare, side_of
 from worklog.runs.measurement import Measurement, Ran
 from worklog.runs.records import ErrorMap
 from worklog.runs.run import Run
+from worklog.tune.sweep import Variants, variants
 from worklog.viewer.accesses import access
 
 LOOKS = Path(__file__).with_name("looks")

@@ -18,12 +18,12 @@ import click
 
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape
-from worklog.runner import sweep
-from worklog.runner.cluster import Cluster, on_card
 from worklog.runner.measure import Job
-from worklog.runner.search import FINALISTS, in_final_order, paired, ranking, search
 from worklog.runs import CUBLAS, Measurement, Run, write_text
 from worklog.settings import Harness
+from worklog.tune import sweep
+from worklog.tune.cluster import Cluster, on_card
+from worklog.tune.tuner import FINALISTS, in_final_order, paired, ranking, search
 
 SIZES = {
     "BM": (64, 128, 256),

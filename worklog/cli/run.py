@@ -21,11 +21,8 @@ from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, rung
 from worklog.kernel.trial import completed, kernel_of
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
-from worklog.runner import sweep as tiles
-from worklog.runner.cluster import Cluster, Workers
 from worklog.runner.declare import declared
 from worklog.runner.declare import measure as time_benchmarks
-from worklog.runner.search import STRATEGIES, ranking, search
 from worklog.runs import (
     CUBLAS,
     Run,
@@ -42,6 +39,9 @@ from worklog.runs import (
 from worklog.runs.changes import compare as compare_sides
 from worklog.runs.changes import history, of_one_loop, saved, sides
 from worklog.settings import Harness
+from worklog.tune import sweep as tiles
+from worklog.tune.cluster import Cluster, Workers
+from worklog.tune.tuner import STRATEGIES, ranking, search
 
 FUNCTIONS = {
     "torch": "worklog.kernel.pytorch:torch"

@@ -27,7 +27,6 @@ from worklog.kernel.emulated import EmulatedDevice, build
 from worklog.kernel.inspection import inspect
 from worklog.lab.readings import Answers, grid_runs, in_words
 from worklog.problem import Axis, Shape, tflops
-from worklog.runner import sweep
 from worklog.runner.check import Checked, check
 from worklog.runner.measure import results
 from worklog.runs import (
@@ -43,6 +42,7 @@ from worklog.runs import (
     signed,
 )
 from worklog.settings import PITFALLS
+from worklog.tune import sweep
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 CLOSE = 0.01  # a number may differ by this share: it was rounded

@@ -15,7 +15,7 @@ from worklog.problem import spoken
 from worklog.runs import CUBLAS, Measurement, NothingToDraw, Run
 
 if TYPE_CHECKING:
-    from worklog.runner.sweep import Variants
+    from worklog.tune.sweep import Variants
 
 # inches
 HIGH = 2.6

@@ -19,9 +19,13 @@ from worklog import settings
 from worklog.errors import BadSetting
 from worklog.kernel import rung
 from worklog.problem import Axis, Shape, Space
-from worklog.runner import cluster
-from worklog.runner.cluster import Cluster, Workers, end_child, on_card
-from worklog.runner.search import (
+from worklog.runs import Estimate, Run
+from worklog.runs.measurement import Ran
+from worklog.settings import Harness
+from worklog.tune import cluster
+from worklog.tune.cluster import Cluster, Workers, end_child, on_card
+from worklog.tune.sweep import Variants, recorded, variants
+from worklog.tune.tuner import (
     Order,
     finalists,
     finals,
@@ -31,10 +35,6 @@ from worklog.runner.search import (
     replayed,
     search,
 )
-from worklog.runner.sweep import Variants, recorded, variants
-from worklog.runs import Estimate, Run
-from worklog.runs.measurement import Ran
-from worklog.settings import Harness
 
 AUTOTUNED = rung("autotuned")
 SHAPE = Shape.of(128)

@@ -22,9 +22,7 @@ from worklog import runs
 from worklog.errors import BadSetting, Interrupted, install_command
 from worklog.kernel import Kernel
 from worklog.problem import Point, Shape
-from worklog.runner.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
 from worklog.runner.measure import Job
-from worklog.runner.sweep import Variant, Variants, recorded
 from worklog.runs import (
     CUBLAS,
     Estimate,
@@ -38,6 +36,8 @@ from worklog.runs import (
     silent,
 )
 from worklog.settings import Harness
+from worklog.tune.cluster import ATTEMPTS, Measured, Workers, card_name, on_card
+from worklog.tune.sweep import Variant, Variants, recorded
 
 STRATEGIES = ("exhaustive", "random", "optuna")
 FINALISTS = 8

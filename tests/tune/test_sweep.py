@@ -16,7 +16,6 @@ from worklog.errors import BadSetting, CompileFailed
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
-from worklog.runner import sweep as tuning
 from worklog.runner.measure import (
     Job,
     article_jobs,
@@ -27,9 +26,10 @@ from worklog.runner.measure import (
     recorded,
     require_measurable,
 )
-from worklog.runner.sweep import results, variants
 from worklog.runs import recorded_run
 from worklog.settings import Harness
+from worklog.tune import sweep as tuning
+from worklog.tune.sweep import results, variants
 
 AUTOTUNED = rung("autotuned")
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import worklog
 from tests.helpers import GPU
+from worklog import blas as module
+from worklog.blas import OnGpu
 from worklog.errors import BadSetting, OutOfMemory, WorklogError
 from worklog.kernel.best import choose
 from worklog.problem import SGEMM, Shape, ctype_of
-from worklog.runner import sgemm as module
-from worklog.runner.sgemm import OnGpu
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""Find the fastest tile of a template: sweeps, search strategies, and several GPUs or machines."""
