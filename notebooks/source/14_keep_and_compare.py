@@ -237,6 +237,7 @@ from functools import partial
 from pathlib import Path
 
 from worklog import problem
+from worklog.tune import tuner
 from worklog.tune.cluster import Cluster
 from worklog.tune.sweep import variants
 
