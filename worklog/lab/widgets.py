@@ -28,9 +28,9 @@ from worklog.lab.readings import (
     Settings,
     Size,
     changes,
+    format_value,
     grid_runs,
     unbiased_settings,
-    word,
 )
 from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
@@ -130,7 +130,9 @@ class Panel(Widget):
         for g in PITFALLS:
             about = {"setting": g.setting, "title": g.title, "what": g.what, "article": g.article}
             biased_at = [g.values.index(value) for value in g.biased]
-            pitfalls.append({**about, "values": [*map(word, g.values)], "biased": biased_at})
+            pitfalls.append(
+                {**about, "values": [*map(format_value, g.values)], "biased": biased_at}
+            )
         table = {
             "kernels": answers.kernels,
             "sizes": [*map(str, answers.shapes)],
