@@ -110,7 +110,7 @@ def test_a_run_of_another_harness_answers_for_its_own_settings():
     )
     panel = lab.panel("warptiled", 1024, run=locked)
     choose(panel, l2="warm")
-    assert panel.where()[2]["clocks"] == "locked:1395", "the page knows only locked"
+    assert panel.selection()[2]["clocks"] == "locked:1395", "the page knows only locked"
     failed = replace(reading().measurement, status="failed", reason="precision: wrong")
     for run, chosen, words in (
         (warm, {}, "not recorded: warptiled at 1024, unbiased$"),
@@ -180,7 +180,7 @@ def test_where_the_panels_runs_come_from(monkeypatch):
 
 def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size():
     first = lab.panel(run=GRID)
-    assert first.where() == ("warptiled", SIZE, unbiased_settings())
+    assert first.selection() == ("warptiled", SIZE, unbiased_settings())
     assert first.table["kernels"] == ["naive", "warptiled"] and first.table["sizes"] == [
         "256",
         "1024",
@@ -371,7 +371,7 @@ def panel():
 
 def choose(panel: Panel, **settings: Any) -> None:
     """As the page does it."""
-    panel.chosen = panel.chosen | {"values": places(panel.where()[2] | settings)}
+    panel.chosen = panel.chosen | {"values": places(panel.selection()[2] | settings)}
 
 
 def absent(panel: Panel) -> dict[str, list[Any]]:
