@@ -1,8 +1,8 @@
 """The graded exercise of each notebook.
 
-The gate, the emulator, the compiler or the harness's recorded samples grade an answer. The feedback says
-what is wrong and gives a hint, never the solution. Each graded answer is a line of a file. `worklog
-journal` prints the first answer to each exercise and what was measured.
+The gate, the emulator, the compiler or the harness's recorded samples grade an answer. The feedback
+says what is wrong and gives a hint, never the solution. Each graded answer is a line of a file.
+`worklog journal` prints the first answer to each exercise and what was measured.
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
 
 def _passes_the_articles_rule_only(source: str) -> Graded:
     kernel, checked = _tiles(source)
-    # The article's rule compares results: it can't find a race that the emulator finds from addresses.
+    # The article's rule compares results: it can't find a race that the emulator finds from
+    # addresses.
     device = EmulatedDevice(races=False)
     if checked.verdict.accepted:
         hint = "make every element wrong by less than 1 %"
@@ -370,11 +371,12 @@ def _false_alarms(answer: float) -> Graded:
     return _number(answer, right, "% of the runs", hint, mistakes, "")
 
 
-# By notebook: a description of the answer, its type, and its grader. A grader may raise WorklogError.
+# By notebook: a description of the answer, its type, and its grader. A grader may raise
+# WorklogError.
 EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "00": ("the name of a rung, a string", str, _fastest_at_256),
     "01": (
-        f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})",
+        f"a dict of settings ({', '.join(pitfall.setting for pitfall in PITFALLS)})",
         dict,
         _shows_the_cold_start,
     ),

@@ -1,7 +1,8 @@
 """The magics of notebooks: `%%rung`, `%%puzzle` and `%time_gpu`.
 
-`%%rung` compiles a user's kernel, checks it, times it if there is a GPU, and shows it on the ladder.
-`%time_gpu` is worklog.time for an expression or a cell. A cell's kernel is launched in a child process only.
+`%%rung` compiles a user's kernel, checks it, times it if there is a GPU, and shows it on the
+ladder. `%time_gpu` is worklog.time for an expression or a cell. A cell's kernel is launched in a
+child process only.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Trial:
     checked: check.Checked
     shape: Shape  # the first shape to time
     run: Run | None  # what was measured
-    # The run that table and chart are made from, with this kernel's row among the rungs. The row states
-    # why there is no time. None if that failed.
+    # The run that table and chart are made from, with this kernel's row among the rungs. The row
+    # states why there is no time. None if that failed.
     shown: Run | None
     notes: tuple[str, ...] = ()  # what failed behind the verdict
 
@@ -175,8 +176,8 @@ def try_kernel(
 
     source: CUDA C++ with one __global__ function, or several and the entry's name
     name: in tables and charts (default: the entry's)
-    grid, block: as for `worklog check`; if the source states no launch, one thread per element of C, in
-        blocks of 32 x 32
+    grid, block: as for `worklog check`; if the source states no launch, one thread per element of
+        C, in blocks of 32 x 32
     shapes: to time (default: 1024, padded to the domain)
     time: False checks only
     beside: the rungs to measure too (default: all whose domain has the shapes, once per session)
@@ -185,8 +186,8 @@ def try_kernel(
     harness: for the times (default: the unbiased harness)
     options: as for Kernel.from_source
 
-    Without a GPU, the kernel is checked on the emulator, and has a lower bound of its time instead of a
-    time. A failed check is a result, not an error.
+    Without a GPU, the kernel is checked on the emulator, and has a lower bound of its time instead
+    of a time. A failed check is a result, not an error.
     Raises CompileFailed, BadSetting, NoGpu.
     """
     _require_arguments(options, on, harness)
@@ -212,9 +213,9 @@ def try_kernel(
     # first, so that a syntax error is reported at once
     compiled, label = compile_for(kernel, device.gpu() if is_live else None)
     if is_live and time:
-        run, shown = _measure(kernel, timed, rungs, label, harness=harness, progress=progress)
+        run, ladder_run = _measure(kernel, timed, rungs, label, harness=harness, progress=progress)
         checked = _checked_by(run, kernel, compiled, label)
-        return Trial(kernel, checked, timed[0], run, shown)
+        return Trial(kernel, checked, timed[0], run, ladder_run)
     checked = check.check_in_child(kernel, on="gpu" if is_live else "emulated", progress=progress)
     reason = _no_time(time, harness)
     notes: list[str] = []
@@ -227,7 +228,9 @@ def try_kernel(
     return Trial(kernel, checked, timed[0], None, recorded, tuple(notes))
 
 
-def _require_arguments(options: Iterable[str], on: str | None, harness: Harness | None) -> None:
+def _require_arguments(
+    options: Iterable[str], device_name: str | None, harness: Harness | None
+) -> None:
     """Raise BadSetting for an argument of try_kernel that doesn't exist, or a wrong value."""
     arguments = [
         *inspect.signature(try_kernel).parameters,
@@ -236,8 +239,8 @@ def _require_arguments(options: Iterable[str], on: str | None, harness: Harness 
     for option in options:
         if option not in arguments:
             raise BadSetting(f"try_kernel has no argument {option!r}{meant(option, arguments)}")
-    if on not in (None, "gpu", "emulated"):
-        raise BadSetting(f"on: give gpu or emulated, not {on!r}")
+    if device_name not in (None, "gpu", "emulated"):
+        raise BadSetting(f"on: give gpu or emulated, not {device_name!r}")
     if not isinstance(harness, Harness | None):
         raise BadSetting(f"harness: give one such as worklog.Harness.naive(), not {harness!r}")
 
@@ -285,8 +288,8 @@ def _measure(
 ) -> tuple[Run, Run]:
     """Measure a kernel, rungs and cuBLAS, and return the run and the run to show.
 
-    rungs: None for the ladder, which is measured once per session. After that, the run to show has the
-        rungs of the earlier run.
+    rungs: None for the ladder, which is measured once per session. After that, the run to show has
+        the rungs of the earlier run.
     label: of the GPU
     """
     key = (label, tuple(shapes), harness or Harness())
@@ -314,7 +317,10 @@ def _measure(
 
 
 def _checked_by(run: Run, kernel: Kernel, compiled: Compiled, label: str) -> check.Checked:
-    """Return a run's verdict on a kernel: the first size at which it failed, else the first size."""
+    """Return a run's verdict on a kernel.
+
+    It is from the first size at which the kernel failed, else from the first size.
+    """
     measurements = run.select(kernel.name)
     first = next((m for m in measurements if m.status == "failed"), measurements[0])
     verdict = first.verdict
@@ -352,9 +358,10 @@ def _in_recording(
     rungs: Sequence[str] | None,
     reason: str,
 ) -> Run:
-    """Return the newest run of the rungs, or the recording, with a row for a kernel without a time.
+    """Return a run of the rungs, with a row for a kernel without a time.
 
-    The run has the rungs at one of the shapes, and its rows are at the shapes that it has.
+    It is the newest run, or the recording. The run has the rungs at one of the shapes, and its rows
+    are at the shapes that it has.
     rungs: None for the ladder
     reason: why the kernel has no time
     """

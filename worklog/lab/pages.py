@@ -1,4 +1,7 @@
-"""HTML pages that need no server, no network and no Python: one head, and the charts' colours, light and dark."""
+"""HTML pages that need no server, no network and no Python.
+
+They have one head, and the charts' colours, light and dark.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The puzzles of notebook 05.
 
-A reader changes the kernel of a cell. The gate, the races and the counts of the emulator grade it, next to
-the rung that has the same idea.
+A reader changes the kernel of a cell. The gate, the races and the counts of the emulator grade it,
+next to the rung that has the same idea.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The reading of a kernel, a size and a combination of settings, compared with the unbiased one.
+"""Readings of a kernel, a size and settings, compared with the unbiased reading.
 
-This is all that the panel shows, without a page. Samples are read, never modelled: a combination that
-wasn't measured is an error.
+This is all that the panel shows, without a page. Samples are read, never modelled: a combination
+that wasn't measured is an error.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class NotRecorded(WorklogError):
 
 
 def grid_runs(run: Run | Path | None = None) -> list[Run]:
-    """Return the panel's runs: `run`, else the recorded grid; none with WORKLOG_SOURCE=live.
+    """Return the panel's runs: `run`, else the recorded grid.
 
+    There is none with WORKLOG_SOURCE=live.
     Raises BadRunFile.
     """
     if isinstance(run, Run):
@@ -108,7 +109,10 @@ class Reading:
         return about(time.value, half_width, duration), f"{speed} TFLOP/s", f"{share} % of cuBLAS"
 
     def of_roof(self, roof: Value) -> float | None:
-        """Return the share of a roof, a value of the setting `roof`; None if it is unknown."""
+        """Return the share of a roof; None if it is unknown.
+
+        roof: a value of the setting `roof`
+        """
         m = self.measurement
         peak = BF16_DATASHEET_TFLOPS
         if roof == "fp32":
@@ -139,7 +143,7 @@ class Reading:
 
 
 def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
-    """Return the unbiased value of every setting, or the run's if that isn't biased either.
+    """Return the unbiased settings, or the run's if they aren't biased either.
 
     A run from before `placement` has only the biased value of `placement`.
     """
@@ -162,7 +166,10 @@ def made_with(run: Run, m: Measurement) -> dict[str, Value]:
 
 
 def changes(settings: Settings, unbiased: Settings) -> list[Pitfall]:
-    """Return the pitfalls whose setting is neither unbiased nor the run's, in the table's order."""
+    """Return the pitfalls whose setting is neither unbiased nor the run's.
+
+    They are in the table's order.
+    """
     changed = []
     for pitfall in PITFALLS:
         if settings[pitfall.setting] not in (unbiased[pitfall.setting], pitfall.unbiased):
@@ -339,8 +346,9 @@ class Answer:
         unbiased = self.whole.before
         lines = list[str]()
         if reading.share_difference(unbiased).visible:
-            shares = (shown.numbers[2].partition(" % ")[0] for shown in (reading, unbiased))
-            lines.append("share of cuBLAS: {} % here, {} % unbiased".format(*shares))
+            share, _, _ = reading.numbers[2].partition(" % ")
+            unbiased_share, _, _ = unbiased.numbers[2].partition(" % ")
+            lines.append(f"share of cuBLAS: {share} % here, {unbiased_share} % unbiased")
         if abs(self.whole.difference.clock or 0.0) > CLOCK_OFF:
             clocks = f"{reading.measurement.sm_mhz:.0f} MHz here"
             clocks += f", {unbiased.measurement.sm_mhz:.0f} MHz unbiased"
@@ -477,9 +485,10 @@ def _digits(number: float) -> str:
 
 
 class Answers:
-    """The runs that answer, the most trusted one first, and the kernels and shapes to choose from.
+    """The runs that answer, and the kernels and shapes to choose from.
 
-    Without any run, the kernels and shapes are those that the panel measures.
+    The most trusted run is the first one. Without any run, the kernels and shapes are those that
+    the panel measures.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -547,7 +556,7 @@ def _steps(source: Held, kernel: str, shape: Shape, settings: Settings) -> list[
     """
     steps = list[Step]()
     combination = dict(source.unbiased)
-    before = source.read(kernel, shape, source.unbiased)
+    previous = source.read(kernel, shape, source.unbiased)
     joined = list[Pitfall]()
     for pitfall in changes(settings, source.unbiased):
         combination[pitfall.setting] = settings[pitfall.setting]
@@ -558,7 +567,7 @@ def _steps(source: Held, kernel: str, shape: Shape, settings: Settings) -> list[
             continue
         after = source.read(kernel, shape, combination)
         if any(changed.corrupts == TIME for changed in joined):
-            steps.append(Step(tuple(joined), before, after))
-        before = after
+            steps.append(Step(tuple(joined), previous, after))
+        previous = after
         joined = []
     return steps

@@ -167,9 +167,9 @@ class Climb:
     def sentences(self) -> list[str]:
         """Sentences about the rung.
 
-        They are the measured rate or the reason why there is none, the idea, how many lines of code differ
-        from the rung before, how much faster the rung is, and the rungs that were timed with other code
-        than the source that is shown.
+        They are the measured rate or the reason why there is none, the idea, how many lines of code
+        differ from the rung before, how much faster the rung is, and the rungs that were timed with
+        other code than the source that is shown.
         """
         (record, *previous) = self.rungs
         lines = [self._headline(), record.idea]
@@ -181,10 +181,10 @@ class Climb:
         else:
             lines.append(f"{len(source(record.name).lines)} lines")
             lines.append("the first rung: the others are compared with it")
-        for shown in self.rungs:
-            if source_changed(shown.name, self.run.kernels):
+        for compared in self.rungs:
+            if source_changed(compared.name, self.run.kernels):
                 lines.append(
-                    f"{shown.name} was timed with different code than the source shown here"
+                    f"{compared.name} was timed with different code than the source shown here"
                 )
         return lines
 
@@ -218,9 +218,10 @@ class Climb:
 
     @property
     def tables(self) -> list[Table]:
-        """The costs of this rung and of the one before: from the run, then from the emulator.
+        """The costs of this rung and of the rung before.
 
-        A dash stands for what neither has.
+        The first table is from the run, the second one from the emulator. A dash stands for what
+        neither has.
         """
         counts = memory_counts()
         timed = [self._timed_column(record) for record in self.rungs]
@@ -287,8 +288,8 @@ def _side_by_side(title: str, names: Sequence[str], columns: Sequence[Mapping[st
 def step(after: str) -> Code:
     """Return the step to a rung from the rung before it, at 4096.
 
-    It has what Nsight Compute counted of the rung before, the floors, the time that they predict, and the
-    measured time: this machine's latest, else the recording's.
+    It has what Nsight Compute counted of the rung before, the floors, the time that they predict,
+    and the measured time: this machine's latest, else the recording's.
     Raises BadSetting for a name without a step.
     """
     names = [record.name for record in LADDER]
@@ -361,7 +362,7 @@ def per_multiply_add(kernel: Kernel) -> dict[str, float]:
 
 
 def counts(*kernels: Kernel | str) -> Table:
-    """Return a row for each kernel or rung: counts per multiply-add of a warp, and the floor.
+    """Return counts per multiply-add of a warp, and the floor, of kernels or rungs.
 
     The counts are global sectors, shared wavefronts, wavefronts due to conflicts, and barriers.
     The floor is for 4096.
@@ -386,8 +387,8 @@ def counts(*kernels: Kernel | str) -> Table:
 def register_reads(*names: str) -> Table:
     """Return how the main loop of each rung's machine code reads registers.
 
-    Columns: the share of multiply-adds in the main loop, the registers that each reads, and the share that
-    reads two from one bank. Without NVIDIA's disassembler, a note says so.
+    Columns: the share of multiply-adds in the main loop, the registers that each reads, and the
+    share that reads two from one bank. Without NVIDIA's disassembler, a note says so.
     """
     rows = []
     for name, loop in main_loops(names).items():
@@ -402,9 +403,10 @@ def register_reads(*names: str) -> Table:
 def fetched_ahead(calibration: Calibration, *names: str) -> Table:
     """Return how far ahead each rung's machine code fetches a tile.
 
-    Columns: the multiply-adds from the last fetch of a tile to its first store; the clocks that these take
-    in all warps of a quarter of a multiprocessor that has one block; and the clocks that a warm L2 saves
-    per tile if a read waits for the rest of its latency only. Without NVIDIA's disassembler, a note says so.
+    Columns: the multiply-adds from the last fetch of a tile to its first store; the clocks that
+    these take in all warps of a quarter of a multiprocessor that has one block; and the clocks that
+    a warm L2 saves per tile if a read waits for the rest of its latency only. Without NVIDIA's
+    disassembler, a note says so.
     """
     rows = []
     for name, loop in main_loops(names).items():
@@ -419,7 +421,10 @@ def fetched_ahead(calibration: Calibration, *names: str) -> Table:
 
 
 def main_loops(names: Sequence[str]) -> dict[str, MainLoop]:
-    """Return the main loop of each rung's machine code; none without NVIDIA's disassembler."""
+    """Return the main loop of each rung's machine code.
+
+    There is none without NVIDIA's disassembler.
+    """
     compiled = {name: compile_cuda(rung(name).program) for name in names}
     loops = {}
     for name, output in compiled.items():
@@ -430,9 +435,10 @@ def main_loops(names: Sequence[str]) -> dict[str, MainLoop]:
 
 
 def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
-    """Return each rung's speedup over the rung named before it, and its share of cuBLAS.
+    """Return each rung's speedup over the rung before it, and its share of cuBLAS.
 
-    There is a column for each size. Both times are from one recording if there is one with both.
+    The rung before it is the previous one in `names`. There is a column for each size. Both times
+    are from one recording if there is one with both.
     Raises BadSetting, and BadRunFile for what isn't recorded.
     """
     rows = []
@@ -456,8 +462,8 @@ def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
 def power_cap() -> Table:
     """Return cuBLAS's products in INT8, FP16 and FP32 on a card at its power limit.
 
-    They are launched back to back. 6 products in INT8 or 3 in FP16 come near FP32's error: the last column
-    is the share of FP32's time that these take.
+    They are launched back to back. 6 products in INT8 or 3 in FP16 come near FP32's error: the last
+    column is the share of FP32's time that these take.
     """
     document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
     rows = []
@@ -481,8 +487,8 @@ def power_cap() -> Table:
 def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
     """Return the effect of settings on a kernel's time, a row for each size.
 
-    Columns: the unbiased time, the time with these settings, and their difference at one clock. A dash
-    stands for a missing time. Both times of a row are of one run, so of one card.
+    Columns: the unbiased time, the time with these settings, and their difference at one clock. A
+    dash stands for a missing time. Both times of a row are of one run, so of one card.
     Raises BadSetting, and BadRunFile for what isn't recorded.
     """
     if not setting:

@@ -1,7 +1,7 @@
 """`worklog site`: a folder of pages that need no server, no network and no Python.
 
-Everything that they show is computed here. panel.js draws the panel as in a notebook, and site.js looks
-up the answers that a notebook's kernel would compute.
+Everything that they show is computed here. panel.js draws the panel as in a notebook, and site.js
+looks up the answers that a notebook's kernel would compute.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def _index(run: Run | None, written: list[Chapter], charts: dict[str, bytes], st
 def answers(run: Run | Path | None, steps: Steps | None = None) -> bytes:
     """Return data.js: every answer of the panel, by choice.
 
-    A choice is without the settings that change only a sentence. An answer is the places of its parts in
-    `parts`, because most parts belong to several answers.
+    A choice is without the settings that change only a sentence. An answer is the places of its
+    parts in `parts`, because most parts belong to several answers.
     """
     grids = grid_runs(run)
     if not grids:
@@ -197,7 +197,8 @@ def _panel(grid: Run) -> Panel:
 def _choices(source: Answers, grid: Run) -> Iterator[dict[str, Any]]:
     """Yield everything that a reader of the page can choose.
 
-    These are each measurement's settings, with all values of the settings that need no further launches.
+    These are each measurement's settings, with all values of the settings that need no further
+    launches.
     """
     for m in grid.measurements:
         if m.status != "measured" or not source.has(m.kernel, m.problem, source.unbiased):
@@ -391,12 +392,12 @@ def _summary(paragraph: str) -> str:
 
 def _live_page(cell: Any) -> str | None:
     """Return the address of the page that shows live what a cell shows; None if there is none."""
-    shown = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
-    if cell.cell_type != "code" or not shown:
+    call = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
+    if cell.cell_type != "code" or not call:
         return None
-    address = SHOWS[shown[1]]
-    if shown[1] == "access":
-        address += shown[2] or ""
+    address = SHOWS[call[1]]
+    if call[1] == "access":
+        address += call[2] or ""
     return address
 
 

@@ -1,6 +1,7 @@
-"""Widgets for the last line of a cell: the panel, the access viewer, the timeline, and a rung of the ladder.
+"""Widgets for the last line of a cell.
 
-The panel's button measures what is chosen in a child process if there is a GPU.
+They are the panel, the access viewer, the timeline, and a rung of the ladder. The panel's button
+measures what is chosen in a child process if there is a GPU.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def places(settings: Settings) -> list[int]:
     return [pitfall.values.index(rule(settings[pitfall.setting])) for pitfall in PITFALLS]
 
 
-# With JupyterLab's subshells, the kernel handles a user's events on two threads: a widget's first message
-# on one, its other messages on the other. An event that arrives while another one is being answered waits
-# for this lock.
+# With JupyterLab's subshells, the kernel handles a user's events on two threads: a widget's first
+# message on one, its other messages on the other. An event that arrives while another one is being
+# answered waits for this lock.
 ONE_AT_A_TIME = threading.RLock()
 
 COLOURS = palette(".worklog", LIGHT, "light") + "".join(
@@ -95,7 +96,8 @@ class AccessView(Widget):
 class Panel(Widget):
     """A row for each pitfall, next to the reading for these choices.
 
-    panel.js draws it, Python answers. It begins with the last kernel at the middle size without a pitfall.
+    panel.js draws it, Python answers. It begins with the last kernel at the middle size without a
+    pitfall.
 
     kernel, shape, biased: other choices to begin with
     job: the command that measures (default: worklog.runner.child)
@@ -186,13 +188,13 @@ class Panel(Widget):
 
     def _absent(self, kernel: str, shape: Shape, settings: Settings) -> dict[str, Any]:
         """Return the places of the kernels, sizes and values that have no answer if chosen next."""
-        has = self.answers.has
-        kernels = [has(name, shape, settings) for name in self.answers.kernels]
-        sizes = [has(kernel, size, settings) for size in self.answers.shapes]
+        has_time = self.answers.has
+        kernels = [has_time(name, shape, settings) for name in self.answers.kernels]
+        sizes = [has_time(kernel, size, settings) for size in self.answers.shapes]
         values = []
         for pitfall in PITFALLS:
             changed = [{**settings, pitfall.setting: value} for value in pitfall.values]
-            values.append(_false_places([has(kernel, shape, change) for change in changed]))
+            values.append(_false_places([has_time(kernel, shape, change) for change in changed]))
         return {
             "kernels": _false_places(kernels),
             "sizes": _false_places(sizes),
@@ -296,8 +298,8 @@ def panel(
 ) -> Panel:
     """Return the panel, for the last line of a cell.
 
-    It has a row for each pitfall, and the reading for the choices in them. With a GPU, a button measures
-    what is chosen in a child process.
+    It has a row for each pitfall, and the reading for the choices in them. With a GPU, a button
+    measures what is chosen in a child process.
 
     kernel, shape, biased: the first choices; biased settings are such as l2="warm"
     run: the source of the readings (default: the recorded grid)
@@ -309,13 +311,14 @@ def panel(
 def ladder(
     rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None
 ) -> Climb:
-    """Return a rung of the ladder compared with the rung before, for the last line of a cell.
+    """Return a rung of the ladder, compared with the rung before.
 
-    It has the idea, changed source lines, memory counts, registers, occupancy and time.
+    It is for the last line of a cell. It has the idea, changed source lines, memory counts,
+    registers, occupancy and time.
 
     shape: default 4096, or the largest shape of `run` if that lacks 4096
-    run: the source of the numbers (default: this machine's newest run with the rung at the shape, else a
-        recording)
+    run: the source of the numbers (default: this machine's newest run with the rung at the shape,
+        else a recording)
     Raises BadSetting, BadRunFile, and NothingToDraw for a `run` without a time.
     """
     name = rung_of(rung).name
@@ -327,9 +330,9 @@ def ladder(
 
 
 def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
-    """Draw what the warps of a block do, in the order in which the emulator executed it.
+    """Draw what the warps of a block do one after the other.
 
-    It is an order, not a time.
+    It is the order in which the emulator executed it, not a time.
     shape: default, 2 x 2 tiles, and four tiles more along K than the kernel has stages
     Raises what access raises, BadSetting for a kernel that states no tile, and NothingToDraw.
     """
@@ -346,8 +349,9 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
-    """Return the accesses of each warp of a block, step by step, for the last line of a cell.
+    """Return the accesses of each warp of a block, step by step.
 
-    The arguments and errors are those of worklog.analysis.accesses.access.
+    It is for the last line of a cell. The arguments and errors are those of
+    worklog.analysis.accesses.access.
     """
     return AccessView(kernel, shape, block)
