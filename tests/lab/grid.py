@@ -40,22 +40,26 @@ def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
         for t in grid_jobs()
         if (t.kernel, t.problem.m) in UNBIASED_US and t.pitfalls not in without
     ]
-    found = [measured(task) for task in tasks]
+    measurements = [measured(task) for task in tasks]
     calibration = replace(helpers.CALIBRATION, offset_us=OFFSET)
-    return helpers.small_run(measurements=found, calibration=calibration, origin="recorded")
+    return helpers.small_run(measurements=measurements, calibration=calibration, origin="recorded")
 
 
 def part_of_the_recording() -> Run:
     """Of the panel's recording, two rungs at the largest size, and one with few settings at every size."""
-    [whole] = grid_runs()
-    largest = max(m.problem for m in whole.measurements)
-    names = Answers([whole]).kernels
-    few = {"clocks", "timer", "l2", "warmup", "queue"}
-    two = [m for m in whole.measurements if m.kernel in (names[0], names[-1])]
-    kept = [
-        m for m in two if m.problem == largest or (m.kernel == names[-1] and {*m.changed} <= few)
+    [recording] = grid_runs()
+    largest = max(m.problem for m in recording.measurements)
+    names = Answers([recording]).kernels
+    few_settings = {"clocks", "timer", "l2", "warmup", "queue"}
+    two_rungs = [m for m in recording.measurements if m.kernel in (names[0], names[-1])]
+    measurements = [
+        m
+        for m in two_rungs
+        if m.problem == largest or (m.kernel == names[-1] and {*m.changed} <= few_settings)
     ]
-    return replace(whole, measurements=sorted(kept, key=lambda m: names.index(m.kernel)))
+    return replace(
+        recording, measurements=sorted(measurements, key=lambda m: names.index(m.kernel))
+    )
 
 
 def measured(task: Job) -> Measurement:
@@ -71,5 +75,7 @@ def measured(task: Job) -> Measurement:
         Side(task.kernel, samples, [1980.0] * 10),
         Side("cuBLAS", [baseline] * 10, [1980.0] * 10),
     ]
-    made = helpers.measured(task.kernel, shape.m, us, CUBLAS / us, **biased)
-    return replace(made, roof=Roof(PEAK), verdict=None, samples=Samples(sides, [1] * 9 + [0]))
+    measurement = helpers.measured(task.kernel, shape.m, us, CUBLAS / us, **biased)
+    return replace(
+        measurement, roof=Roof(PEAK), verdict=None, samples=Samples(sides, [1] * 9 + [0])
+    )

@@ -26,14 +26,14 @@ def main() -> None:
 def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
     """The jobs, out of the grid that was made by hand."""
     grid = replace(small_grid(), origin="live")
-    said = Path(seconds)
+    file = Path(seconds)
     say("ready", head=grid.head_lines())
-    for done, job in enumerate(order["jobs"]):
-        say("progress", done=done, doing=str(job))
-        if done:
-            time.sleep(float(said.read_text() if said.exists() else seconds))
+    for number, job in enumerate(order["jobs"]):
+        say("progress", done=number, doing=str(job))
+        if number:
+            time.sleep(float(file.read_text() if file.exists() else seconds))
         (m,) = grid.select(job.kernel, job.shape, job.pitfalls)
-        say("measured", number=done + 1, line=line("measurement", m), description={})
+        say("measured", number=number + 1, line=line("measurement", m), description={})
     say("done")
 
 

@@ -52,7 +52,7 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
 
 
 @pytest.mark.parametrize(
-    ("notebook", "answer", "why", "unsaid"),
+    ("notebook", "answer", "reason", "unsaid"),
     [
         (
             "00",
@@ -126,10 +126,10 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("09", 2.0, "the true speedup", f"{READ:.2g}"),
     ],
 )
-def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, why, unsaid):
+def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook, answer, reason, unsaid):
     graded = lab.check_answer(notebook, answer)
     assert not graded.right and repr(graded).startswith("not yet: ")
-    assert re.search(why, graded.feedback), graded
+    assert re.search(reason, graded.feedback), graded
     assert unsaid not in repr(graded) and graded._repr_html_().startswith('<pre role="status"')
 
 

@@ -40,18 +40,18 @@ def climbed(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) ->
     return Climb(run or recorded(), name, Shape.of(size))
 
 
-def facts(of: Climb) -> dict[str, tuple[str, ...]]:
-    return {str(row[0]): tuple(map(str, row[1:])) for table in of.tables for row in table.rows}
+def facts(climb: Climb) -> dict[str, tuple[str, ...]]:
+    return {str(row[0]): tuple(map(str, row[1:])) for table in climb.tables for row in table.rows}
 
 
 def test_the_ladder_begins_with_the_last_rung_at_the_articles_size():
     last = lab.ladder(run=recorded())
     assert (last.kernel, last.shape) == (LADDER[-1].name, Shape.of(4096))
-    past = climbed("lane_map")
-    assert [record.name for record in past.rungs] == [
+    lane_map = climbed("lane_map")
+    assert [record.name for record in lane_map.rungs] == [
         "lane_map",
         "warptiled",
-    ] and "not in this" in past.sentences[0]
+    ] and "not in this" in lane_map.sentences[0]
     for kernel, size, error in (("wraptiled", 512, BadSetting), ("naive", 0, BadSetting)):
         with pytest.raises(error):
             lab.ladder(kernel, size, run=full_run())
@@ -66,7 +66,7 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
     assert changed.endswith("lines against tiles_1d") and gain == "1.34 times as fast as tiles_1d"
     timed, counted = climbed().tables
     assert recorded().label in timed.title and memory_counts().label in counted.title
-    shown = facts(climbed())
+    cells = facts(climbed())
     counts = memory_counts().rungs["tiles_2d"]
     for name, cell in {
         "time": ("5.610 ms", "7.510 ms"),
@@ -74,12 +74,12 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
         "resident on an SM": ("2 × 256 threads, 25 %", "3 × 512 threads, 75 %"),
         "resident blocks limited by": ("registers", "registers"),
     }.items():
-        assert shown[name] == cell
-    assert shown["sectors per global load"][0] == f"{counts.sectors_per_request:.1f}"
-    assert shown["of which bank conflicts"][0] == f"{100 * counts.conflict_share:.0f} %"
+        assert cells[name] == cell
+    assert cells["sectors per global load"][0] == f"{counts.sectors_per_request:.1f}"
+    assert cells["of which bank conflicts"][0] == f"{100 * counts.conflict_share:.0f} %"
     first = climbed("naive")
     assert "first rung" in first.sentences[-1] and not any(
-        "−" in words for words in first.sentences
+        "−" in sentence for sentence in first.sentences
     )
     assert all(len(values) == 1 for values in facts(first).values())
 
@@ -100,8 +100,8 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked():
     [(3890.0, "1.44 times as fast"), (5600.0, "within the noise"), (11220.0, "2 times as slow")],
 )
 def test_a_gain_is_larger_than_the_noise(us, gain):
-    [own] = ladder_run().select("vectorized")
-    run = recorded(vectorized=replace(own, time=Estimate(us, us * 0.996, us * 1.004)))
+    [measurement] = ladder_run().select("vectorized")
+    run = recorded(vectorized=replace(measurement, time=Estimate(us, us * 0.996, us * 1.004)))
     assert gain in climbed("vectorized", run=run).sentences[-1]
 
 
@@ -120,12 +120,14 @@ def test_an_effect_needs_a_setting():
 @pytest.mark.parametrize("lost", [{}, {"l2": "warm"}])
 def test_an_effect_without_one_of_its_two_times_has_no_difference(lost, monkeypatch):
     def pairs(kernel, sizes, setting):
-        found = [
+        measurements = [
             measured(kernel, n, us=100.0, **changed) for n in sizes for changed in ({}, setting)
         ]
         place = len(lost)
-        found[place] = replace(found[place], status="skipped", time=None, reason="too slow")
-        run = small_run(measurements=found)
+        measurements[place] = replace(
+            measurements[place], status="skipped", time=None, reason="too slow"
+        )
+        run = small_run(measurements=measurements)
         return [(run, *run.measurements[:2]), (run, *run.measurements[2:])]
 
     monkeypatch.setattr(lab.rungs, "pairs", pairs)
@@ -174,13 +176,13 @@ def test_a_body_has_no_comments_and_a_diff_leads_from_one_source_to_the_other():
     assert repr(diff("coalesced", "shared", hunks=[1])).startswith(
         "  sgemm_shared<BM, BN, BK>(M, N,"
     )
-    for before, after in pairwise(record.name for record in LADDER):
-        earlier, later = (list(source(name).lines) for name in (before, after))
-        lines = diff(before, after, around=2).lines
+    for earlier_name, later_name in pairwise(record.name for record in LADDER):
+        earlier, later = (list(source(name).lines) for name in (earlier_name, later_name))
+        lines = diff(earlier_name, later_name, around=2).lines
         removed, added = ([line[1:] for line in lines if line.startswith(mark)] for mark in "-+")
         assert set(earlier) - set(later) <= set(removed) and set(later) - set(earlier) <= set(added)
         assert len(earlier) - len(removed) == len(later) - len(added)
-        assert len(diff(before, after).lines) <= 70, "short enough to read"
+        assert len(diff(earlier_name, later_name).lines) <= 70, "short enough to read"
 
 
 def test_a_rung_without_a_time_says_which_sizes_there_are_and_html_shows_the_diff():

@@ -46,9 +46,9 @@ SLOW = CELL.replace(
 
 @pytest.fixture(scope="module")
 def shell():
-    made = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
-    made.run_cell("%load_ext worklog")
-    yield made
+    instance = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+    instance.run_cell("%load_ext worklog")
+    yield instance
     InteractiveShell.clear_instance()
 
 
@@ -58,9 +58,9 @@ def run(shell, capsys):
     capsys.readouterr()
 
     def run_cell(cell: str) -> tuple[Any, str]:
-        done = shell.run_cell(cell, store_history=True)
+        execution = shell.run_cell(cell, store_history=True)
         out, err = capsys.readouterr()
-        return done.result if done.success else done.error_in_exec, out + err
+        return execution.result if execution.success else execution.error_in_exec, out + err
 
     return run_cell
 
@@ -74,14 +74,14 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(run, monkeypatch):
     assert "failed at exact" in trial.ladder().alt
     outputs: list[Any] = []
     monkeypatch.setattr(magic, "get_ipython", lambda: SimpleNamespace(kernel="of a notebook"))
-    monkeypatch.setattr(magic, "display", lambda shown, **_: outputs.append(shown))
+    monkeypatch.setattr(magic, "display", lambda output, **_: outputs.append(output))
     trial._ipython_display_()
     assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
 
 def test_every_error_names_its_line_on_the_page(run):
-    many = "".join(f"  {name} = 1;\n" for name in "abdefg")
-    wrong = CELL.replace("  float acc", many + "  float acc")
+    statements = "".join(f"  {name} = 1;\n" for name in "abdefg")
+    wrong = CELL.replace("  float acc", statements + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
     printed = run(wrong)[1]
     assert (
@@ -92,7 +92,7 @@ def test_every_error_names_its_line_on_the_page(run):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("naive", "naive is the name of another kernel"),
         ("--grid N", "a grid needs a block"),
@@ -104,9 +104,9 @@ def test_every_error_names_its_line_on_the_page(run):
         ("--set l2=hot", "l2 = 'hot'"),
     ],
 )
-def test_a_mistake_is_one_line_and_the_shell_goes_on(run, line, words):
+def test_a_mistake_is_one_line_and_the_shell_goes_on(run, line, message):
     error, printed = run(f"%%rung {line}\n{PLAIN}")
-    assert isinstance(error, Exception) and words in str(error), str(error)
+    assert isinstance(error, Exception) and message in str(error), str(error)
     assert (
         str(error).startswith("%%rung: ")
         and str(error).splitlines()[0] in printed
@@ -136,13 +136,13 @@ def virtual(shell, monkeypatch):
 
 def test_an_expression_and_a_cell_are_timed(run, virtual):
     offset = virtual.offset_us - CALIBRATION.offset_us
-    alone, printed = run("%time_gpu short(  )")
-    assert (alone.us, alone.kernel) == (
+    expression, printed = run("%time_gpu short(  )")
+    assert (expression.us, expression.kernel) == (
         approx(50.0 + offset),
         "short(  )",
     ) and "50.00 µs" in printed
-    both, _ = run("%%time_gpu\nshort()\nlong()")
-    assert (both.us, both.kernel) == (approx(130.0 + offset), "short() …")
+    cell, _ = run("%%time_gpu\nshort()\nlong()")
+    assert (cell.us, cell.kernel) == (approx(130.0 + offset), "short() …")
 
 
 def test_progress_counts_from_1(capsys):
@@ -154,7 +154,7 @@ def test_progress_counts_from_1(capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("%time_gpu", "UsageError: give an expression"),
         ("%%time_gpu short()\nlong()", "UsageError: give an expression"),
@@ -162,12 +162,12 @@ def test_progress_counts_from_1(capsys):
         ("without a GPU", "%time_gpu: no GPU to measure on: "),
     ],
 )
-def test_a_mistake_in_timing_is_one_line(run, request, line, words):
+def test_a_mistake_in_timing_is_one_line(run, request, line, message):
     if line != "without a GPU":
         request.getfixturevalue("virtual")
     error, printed = run(line if line.startswith("%") else "%time_gpu 1 + 1")
     assert (
-        isinstance(error, Exception) and printed.startswith(words) and "Traceback" not in printed
+        isinstance(error, Exception) and printed.startswith(message) and "Traceback" not in printed
     ), printed
     assert printed.strip().count("\n") == 0
 
@@ -177,22 +177,22 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
 
     def outputs(cell: str, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
         """What a page would keep of a cell. begun: called when the cell first prints."""
-        kept: list[dict[str, Any]] = []
+        kept_outputs: list[dict[str, Any]] = []
         waiting = [begun]
 
         def keep(message: dict[str, Any]) -> None:
             kind = message["msg_type"]
             content = message["content"]
             if kind == "clear_output":
-                kept.clear()
+                kept_outputs.clear()
             elif kind in ("stream", "display_data", "execute_result", "error"):
-                kept.append({"output_type": kind, **content})
+                kept_outputs.append({"output_type": kind, **content})
             if kind == "stream" and waiting:
                 waiting.pop()()
 
         # After an error, a kernel drops what is sent within the next moment unless it is told not to.
         client.execute_interactive(cell, output_hook=keep, timeout=60, stop_on_error=False)
-        return kept
+        return kept_outputs
 
     def checking() -> list[int]:
         """Processes of the kernel."""
@@ -212,8 +212,8 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         )
         assert '<pre role="status"' in html and "<p>at least " in html and "mine</th><td" in html
         assert "skipped: the emulator gives no time" in chart["text/plain"] and "image/png" in chart
-        shown = outputs(SLOW, begun=manager.interrupt_kernel)
-        [error] = [output for output in shown if output["output_type"] != "stream"]
+        interrupted = outputs(SLOW, begun=manager.interrupt_kernel)
+        [error] = [output for output in interrupted if output["output_type"] != "stream"]
         assert error["output_type"] == "error" and error["traceback"][0].startswith(
             "%%rung: interrupted"
         )
@@ -259,23 +259,23 @@ def test_from_python_with_the_line_numbers_of_the_source(checked):
         ({"size": 256}, "no argument 'size'"),
         ({"beside": {}}, "list"),
     )
-    for given, why in (*wrong, ({"harness": "naive"}, r"Harness\.naive\(\)")):
-        with pytest.raises(BadSetting, match=why):
-            try_kernel(PLAIN, **given)
+    for arguments, message in (*wrong, ({"harness": "naive"}, r"Harness\.naive\(\)")):
+        with pytest.raises(BadSetting, match=message):
+            try_kernel(PLAIN, **arguments)
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
         try_kernel(PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f"))
 
 
 def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked):
-    shown = try_kernel(PLAIN, "mine", shapes=[512, 4096], beside=["naive", "shared"]).shown
-    assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
-    assert [m.kernel for m in shown.select(shape=Shape.of(512))] == [
+    run = try_kernel(PLAIN, "mine", shapes=[512, 4096], beside=["naive", "shared"]).shown
+    assert run.shapes() == [Shape.of(512), Shape.of(4096)]
+    assert [m.kernel for m in run.select(shape=Shape.of(512))] == [
         "naive",
         "shared",
         "mine",
         "cuBLAS",
     ]
-    assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
+    assert [m.label for m in run.select("mine")] == ["emulated"] * 2
     largest = try_kernel(PLAIN, "mine", shapes="100x7x3", harness=Harness.naive()).shown
     assert "so the harness given is not used" in largest.select("mine")[0].reason
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
@@ -284,11 +284,11 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU that measures at once; the kernels of each measurement."""
-    asked: list[list[str]] = []
+    measured_names: list[list[str]] = []
 
     def measure(kernels: Any, sizes: Any, *, progress: Any, **_: Any) -> Run:
         names = [kernel if isinstance(kernel, str) else kernel.name for kernel in kernels]
-        asked.append(names)
+        measured_names.append(names)
         progress(0, 1, "mine")
         fine = Verdict((Stage("precision", True, 1, 2, "fine"),), "fp32")
         rows = [replace(measured(name, n.m), verdict=fine) for n in sizes for name in names]
@@ -307,7 +307,7 @@ def gpu(monkeypatch):
     on_a_gpu = lambda kernel, gpu: (compile_for(kernel, None)[0], "live · a GPU")  # noqa: E731
     monkeypatch.setattr("worklog.lab.magic.compile_for", on_a_gpu)
     monkeypatch.setattr(device, "gpu", lambda: recorded_run().gpu)
-    return asked
+    return measured_names
 
 
 def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run, gpu):
@@ -321,9 +321,9 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(run, gpu):
     assert "✓ precision: fine" in printed and re.search(
         r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE
     )
-    again, printed = run(CELL)
+    second_trial, printed = run(CELL)
     assert gpu[1] == ["mine", "cuBLAS"]
-    assert [m.kernel for m in again.shown.measurements] == [*ladder, "mine", "cuBLAS"]
+    assert [m.kernel for m in second_trial.shown.measurements] == [*ladder, "mine", "cuBLAS"]
     assert "earlier run: 2026-11-21T03:12:44+00:00" in printed
     other, _ = run(CELL.replace("%%rung mine", "%%rung other"))
     assert [m.kernel for m in other.shown.measurements] == [*ladder, "other", "cuBLAS"], (

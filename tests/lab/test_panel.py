@@ -56,10 +56,10 @@ def answer(run: Run = GRID, **biased: Any) -> Answer:
 def test_every_combination_of_the_grid_is_read_as_it_was_made():
     for task in grid_jobs():
         if (task.kernel, task.shape) == ("warptiled", SIZE):
-            made = reading(**task.pitfalls)
+            grid_reading = reading(**task.pitfalls)
             us = true_us("warptiled", 1024, task.pitfalls)
-            assert made.measurement.changed == task.pitfalls, str(task)
-            assert made.timed.time.value == approx(us, rel=1e-3), str(task)
+            assert grid_reading.measurement.changed == task.pitfalls, str(task)
+            assert grid_reading.timed.time.value == approx(us, rel=1e-3), str(task)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_every_combination_of_the_grid_is_read_as_it_was_made():
     ],
 )
 def test_samples_and_time_have_the_chosen_overhead_and_statistic(biased, us, first):
-    made = reading(**biased)
-    assert made.timed.time.value == approx(us, rel=1e-3)
-    assert len(made.samples) == 9 and made.samples[0] == approx(first, rel=1e-3), (
-        "the tenth doesn't count"
-    )
-    assert made.samples[-1] == approx(
+    biased_reading = reading(**biased)
+    assert biased_reading.timed.time.value == approx(us, rel=1e-3)
+    assert len(biased_reading.samples) == 9 and biased_reading.samples[0] == approx(
+        first, rel=1e-3
+    ), "the tenth doesn't count"
+    assert biased_reading.samples[-1] == approx(
         HOST if "timer" in biased else 140 + OFFSET * ("offset" in biased), rel=1e-3
     )
 
@@ -110,9 +110,9 @@ def test_a_run_of_another_harness_answers_for_its_own_settings():
     )
     panel = lab.panel("warptiled", 1024, run=locked)
     choose(panel, l2="warm")
-    assert panel.where()[2]["clocks"] == "locked:1395", "the page knows only locked"
+    assert panel.selection()[2]["clocks"] == "locked:1395", "the page knows only locked"
     failed = replace(reading().measurement, status="failed", reason="precision: wrong")
-    for run, chosen, words in (
+    for run, chosen, message in (
         (warm, {}, "not recorded: warptiled at 1024, unbiased$"),
         (
             GRID,
@@ -125,14 +125,16 @@ def test_a_run_of_another_harness_answers_for_its_own_settings():
             r"warptiled at 1024: failed: .*precision: wrong",
         ),
     ):
-        with pytest.raises(NotRecorded, match=words):
+        with pytest.raises(NotRecorded, match=message):
             reading(run, **chosen)
 
 
 def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded():
-    known = {name: value for name, value in GRID.harness.items() if name != "turns"}
+    harness = {name: value for name, value in GRID.harness.items() if name != "turns"}
     older = replace(
-        GRID, harness=known, measurements=[m for m in GRID.measurements if "turns" not in m.changed]
+        GRID,
+        harness=harness,
+        measurements=[m for m in GRID.measurements if "turns" not in m.changed],
     )
     panel = lab.panel("warptiled", 1024, run=older)
     turns = next(i for i, g in enumerate(PITFALLS) if g.setting == "turns")
@@ -146,22 +148,22 @@ def test_what_a_recording_is_older_than_counts_as_unbiased_and_is_not_recorded()
 
 
 def test_the_shipped_grid_is_read_as_its_harness_read_it_and_answers_what_can_be_chosen_at_once():
-    held = Held(SHIPPED)
+    source = Held(SHIPPED)
     answers = Answers([SHIPPED])
     for m in SHIPPED.measurements:
-        made = held.read(m.kernel, m.problem, held.unbiased | m.changed)
-        assert made.measurement is m
-        assert (made.timed.time.value, made.ratio.value) == (
+        shipped_reading = source.read(m.kernel, m.problem, source.unbiased | m.changed)
+        assert shipped_reading.measurement is m
+        assert (shipped_reading.timed.time.value, shipped_reading.ratio.value) == (
             approx(m.us, abs=2e-3),
             approx(m.ratio, rel=2e-3),
         )
-        assert made.of_roof(m.changed.get("roof", "fp32")) == approx(m.of_roof, rel=1e-3)
+        assert shipped_reading.of_roof(m.changed.get("roof", "fp32")) == approx(m.of_roof, rel=1e-3)
     fixes = [g for g in LAUNCHES if g.article or g.setting == "queue"]
     for place in {(m.kernel, m.problem) for m in SHIPPED.measurements}:
-        assert held.has(*place, answers.naive)
+        assert source.has(*place, answers.naive)
         for values in product(*((g.unbiased, g.biased[0]) for g in fixes)):
             chosen = dict(zip((g.setting for g in fixes), values, strict=True))
-            assert held.has(*place, held.unbiased | chosen), chosen
+            assert source.has(*place, source.unbiased | chosen), chosen
 
 
 def test_where_the_panels_runs_come_from(monkeypatch):
@@ -180,7 +182,7 @@ def test_where_the_panels_runs_come_from(monkeypatch):
 
 def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size():
     first = lab.panel(run=GRID)
-    assert first.where() == ("warptiled", SIZE, unbiased_settings())
+    assert first.selection() == ("warptiled", SIZE, unbiased_settings())
     assert first.table["kernels"] == ["naive", "warptiled"] and first.table["sizes"] == [
         "256",
         "1024",
@@ -188,7 +190,7 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "size", "biased", "words"),
+    ("kernel", "size", "biased", "message"),
     [
         ("wraptiled", 1024, {}, "wraptiled"),
         ("naive", 0, {}, "0"),
@@ -196,19 +198,19 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size():
         ("naive", 1024, {"budget_s": 1.0}, "budget_s"),
     ],
 )
-def test_what_does_not_exist_is_an_error(kernel, size, biased, words):
-    with pytest.raises(BadSetting, match=words):
+def test_what_does_not_exist_is_an_error(kernel, size, biased, message):
+    with pytest.raises(BadSetting, match=message):
         lab.panel(kernel, size, run=GRID, **biased)
 
 
 def test_what_is_measured_is_the_unbiased_reading_and_the_chosen_launches():
-    def asked(**biased: Any) -> list[dict[str, Any]]:
+    def pitfalls_of(**biased: Any) -> list[dict[str, Any]]:
         jobs = lab.panel("warptiled", 1024, run=GRID, **biased).jobs()
         assert all(Harness().but(**dict(job.changed)) for job in jobs)
         return [job.pitfalls for job in jobs]
 
-    assert asked(l2="warm", gate=False, statistic="min") == [{}, {"l2": "warm"}]
-    assert asked(statistic="min") == [{}]
+    assert pitfalls_of(l2="warm", gate=False, statistic="min") == [{}, {"l2": "warm"}]
+    assert pitfalls_of(statistic="min") == [{}]
     assert "timer = graph" in lab.panel(run=GRID, timer="graph").answer["missing"]
     empty = Answers([])
     assert len(empty.kernels) == len(empty.shapes) == 3, "there is something to measure"
@@ -230,12 +232,15 @@ def test_a_reading_is_compared_with_the_unbiased_one():
     timed = replace(unbiased.whole.after.timed, time=Estimate(2.1483, 2.1483, 2.1483))
     faster = replace(unbiased.whole.after, timed=timed, ratio=Estimate(12.346, 12.346, 12.346))
     assert faster.numbers[1:] == ("1000 TFLOP/s", "1235 % of cuBLAS")
-    assert [amount(off) for off in (1.9, 2.0, 9.0)] == [
+    assert [amount(difference) for difference in (1.9, 2.0, 9.0)] == [
         "190.0 % longer",
         "3 times too long",
         "10 times too long",
     ]
-    assert [amount(off) for off in (-0.6, -0.7)] == ["60.0 % shorter", "3.33 times too short"]
+    assert [amount(difference) for difference in (-0.6, -0.7)] == [
+        "60.0 % shorter",
+        "3.33 times too short",
+    ]
     assert [amount(4999.0), amount(-0.99975, 0.2)] == [
         "5000 times too long",
         "about 4000 times too short",
@@ -265,13 +270,15 @@ def test_each_setting_adds_a_step_in_the_tables_order(biased, steps):
     assert [step.role for step in steps_of] == roles
     signs = ["" if us == 0 else "−" if us < 0 else "+" for us in steps.values()]
     assert [step.row[-1][: len(sign)] for step, sign in zip(steps_of, signs, strict=True)] == signs
-    shown = answer(**biased).as_json()["steps"]
-    assert [row[0] for row in shown] == ["unbiased", *steps, "this reading"]
-    assert [row[2] for row in shown[1:]] == [row[3] for row in shown[:-1]], (
+    rows = answer(**biased).as_json()["steps"]
+    assert [row[0] for row in rows] == ["unbiased", *steps, "this reading"]
+    assert [row[2] for row in rows[1:]] == [row[3] for row in rows[:-1]], (
         "each begins where the last one ends"
     )
-    words = [line.split("; ") for line in answer(**biased).text if line.startswith("one by one: ")]
-    assert [len(said) for said in words] == ([len(steps)] if len(steps) > 1 else []), (
+    step_lines = [
+        line.split("; ") for line in answer(**biased).text if line.startswith("one by one: ")
+    ]
+    assert [len(labels) for labels in step_lines] == ([len(steps)] if len(steps) > 1 else []), (
         "the text has them too"
     )
 
@@ -292,8 +299,11 @@ def test_a_host_clock_is_compared_only_beyond_its_scatter(n, visible, monkeypatc
     assert document["role"] == ("alert" if visible else "grey")
     assert answer().as_json()["role"] == "same", "the unbiased reading isn't noise"
     for setting, value in (("order", "sequential"), ("turns", "fixed"), ("queue", False)):
-        again = answers.answer("warptiled", n, **{"timer": "host", setting: value})
-        assert again.comparison == host.comparison and again.whole.after.numbers[0] == "about 30 µs"
+        changed = answers.answer("warptiled", n, **{"timer": "host", setting: value})
+        assert (
+            changed.comparison == host.comparison
+            and changed.whole.after.numbers[0] == "about 30 µs"
+        )
 
 
 def test_settings_that_were_measured_only_together_are_one_step():
@@ -321,15 +331,15 @@ def test_what_moves_no_time_is_said_in_words():
     shares = answer(baseline="tf32")
     assert shares.steps == () and not shares.whole.difference.visible
     assert [line.partition(":")[0] for line in shares.notes] == ["share of cuBLAS"]
-    assert [words.partition(":")[0] for words in shares.spoken["roof"]] == ["", "share of the roof"]
+    assert [note.partition(":")[0] for note in shares.spoken["roof"]] == ["", "share of the roof"]
     mean = answer(statistic="mean")
     assert [step.role for step in mean.steps] == ["grey"], "printed as zero"
     assert "within the noise" in mean.comparison
     gates = next(g.values for g in PITFALLS if g.setting == "gate")
-    for gate, words in ((True, ""), (False, "not checked"), ("article", "the article's rule")):
+    for gate, note in ((True, ""), (False, "not checked"), ("article", "the article's rule")):
         checked = answer(gate=gate)
-        assert checked.same and words in checked.spoken["gate"][gates.index(gate)]
-        assert any(words in line for line in checked.text)
+        assert checked.same and note in checked.spoken["gate"][gates.index(gate)]
+        assert any(note in line for line in checked.text)
     for statistic in ("first", "min", "mean"):
         assert answer(statistic=statistic, l2="warm").comparison.endswith(
             f" · {statistic} of 9 samples"
@@ -337,11 +347,11 @@ def test_what_moves_no_time_is_said_in_words():
 
 
 def test_an_axis_holds_the_values_and_is_logarithmic_where_they_differ_much():
-    near = axis([100.0, 101.0], 1.25)
-    far = axis([0.5, 1000.0], 1.25)
-    assert (near["low"], near["high"], near["log"]) == (approx(97.98), approx(103.02), False)
-    assert (far["low"], far["high"], far["log"]) == (0.4, 1250.0, True)
-    assert [words for _, words in far["ticks"]] == [
+    linear = axis([100.0, 101.0], 1.25)
+    logarithmic = axis([0.5, 1000.0], 1.25)
+    assert (linear["low"], linear["high"], linear["log"]) == (approx(97.98), approx(103.02), False)
+    assert (logarithmic["low"], logarithmic["high"], logarithmic["log"]) == (0.4, 1250.0, True)
+    assert [label for _, label in logarithmic["ticks"]] == [
         "1 µs",
         "3 µs",
         "10 µs",
@@ -371,13 +381,17 @@ def panel():
 
 def choose(panel: Panel, **settings: Any) -> None:
     """As the page does it."""
-    panel.chosen = panel.chosen | {"values": places(panel.where()[2] | settings)}
+    panel.chosen = panel.chosen | {"values": places(panel.selection()[2] | settings)}
 
 
 def absent(panel: Panel) -> dict[str, list[Any]]:
     """The values that can't be chosen, by setting."""
     values = zip(PITFALLS, panel.answer["absent"]["values"], strict=True)
-    return {g.setting: [g.values[place] for place in there] for g, there in values if there}
+    return {
+        g.setting: [g.values[place] for place in absent_places]
+        for g, absent_places in values
+        if absent_places
+    }
 
 
 def test_the_page_is_sent_the_samples_and_times_of_the_answer(panel):
@@ -462,8 +476,8 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
     stop = panel._stop
     panel.measure()
     assert stop is not None and panel._stop is stop, "a second click starts nothing"
-    words = r"warptiled at 1024 with l2=warm · \d+ s, about \d+ s left"
-    until(lambda: re.fullmatch(words, panel.progress["words"]))
+    pattern = r"warptiled at 1024 with l2=warm · \d+ s, about \d+ s left"
+    until(lambda: re.fullmatch(pattern, panel.progress["words"]))
     assert panel.progress["running"] and panel.progress["share"] == 0.5
     assert len(list(tmp_path.glob("runs/panel/*.jsonl"))) == 1
     panel._handle_custom_msg("cancel", [])
@@ -471,13 +485,14 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
     assert panel.answers.held[0].run.origin == "live" and not panel.answers.held[0].run.complete
     assert panel.answer["label"].startswith("recorded"), "the biased reading was not finished"
     panel.job = (sys.executable, JOB, "0")
-    shown: dict[str, str] = {}
+    label_by_status: dict[str, str] = {}
     panel.observe(
-        lambda change: shown.update({change["new"]["words"]: panel.answer["label"]}), "progress"
+        lambda change: label_by_status.update({change["new"]["words"]: panel.answer["label"]}),
+        "progress",
     )
     panel.measure()
     until(lambda: "measured; " in panel.progress["words"])
-    assert "live · NVIDIA H200" in shown[panel.progress["words"]], (
+    assert "live · NVIDIA H200" in label_by_status[panel.progress["words"]], (
         "the answer is shown before the words change"
     )
     assert not panel.progress["running"] and panel._stop is None
@@ -492,14 +507,14 @@ os.abort()
 
 
 @pytest.mark.parametrize(
-    ("job", "status", "words"),
+    ("job", "status", "message"),
     [
         ("import sys; sys.exit('no such thing')", r"failed: .*no such thing", "112 µs"),
         (CRASHES, "measured; ", "SIGABRT"),  # the signal stands in place of the time
     ],
 )
-def test_a_job_that_fails_is_reported_and_the_panel_stays_usable(job, status, words, monkeypatch):
+def test_a_job_that_fails_is_reported_and_the_panel_stays_usable(job, status, message, monkeypatch):
     panel = live_panel(monkeypatch, "-c", job)
     panel.measure()
     until(lambda: re.search(status, panel.progress["words"]))
-    assert words in panel.text()[0] and not panel.progress["running"]
+    assert message in panel.text()[0] and not panel.progress["running"]

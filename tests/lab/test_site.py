@@ -25,31 +25,31 @@ def data_of(file: bytes) -> dict[str, Any]:
 
 def test_the_panel_of_the_site_has_the_reading_of_each_choice_beside_the_unbiased_one():
     grid = small_grid()
-    few = {"timer", "l2", "clocks", "warmup"}
+    few_settings = {"timer", "l2", "clocks", "warmup"}
     grid.measurements = [
-        m for m in grid.measurements if m.kernel == "warptiled" and {*m.changed} <= few
+        m for m in grid.measurements if m.kernel == "warptiled" and {*m.changed} <= few_settings
     ]
     data = data_of(site.answers(grid))
-    of = Answers([grid])
+    source = Answers([grid])
     timed = [m for m in grid.measurements if m.status == "measured"]
     computed = math.prod(len(pitfall.values) for pitfall in site.COMPUTED)
     free = [len(site.QUEUE.values) if m.changed.get("timer") == "host" else 1 for m in timed]
     assert 100 < len(data["answers"]) <= computed * sum(free)
     start = data["start"]
-    assert (of.kernels[start["kernel"]], of.shapes[start["size"]]) == (
+    assert (source.kernels[start["kernel"]], source.shapes[start["size"]]) == (
         "warptiled",
         Shape.of(1024),
     )
     for key, answer in data["answers"].items():
         parts = {name: data["parts"][place] for name, place in answer.items()}
         kernel, size, *_ = map(int, key.split("/"))
-        us = UNBIASED_US[of.kernels[kernel], of.shapes[size].m]
+        us = UNBIASED_US[source.kernels[kernel], source.shapes[size].m]
         assert parts["unbiased"][0] == duration(us), key
         assert parts["reading"][0] and parts["samples"][0], key
         assert "missing" not in parts, key
     chosen = [start["values"][place] for place in data["timed"]]
-    shown = data["answers"]["/".join(map(str, (start["kernel"], start["size"], *chosen)))]
-    assert data["parts"][shown["reading"]][0] != data["parts"][shown["unbiased"]][0]
+    first_answer = data["answers"]["/".join(map(str, (start["kernel"], start["size"], *chosen)))]
+    assert data["parts"][first_answer["reading"]][0] != data["parts"][first_answer["unbiased"]][0]
     assert data["table"].keys() >= {"kernels", "sizes", "naive"}
 
 
@@ -66,13 +66,24 @@ def paragraphs(*texts: str) -> str:
 
 def test_a_belief_and_what_came_at_most_three_paragraphs_later_are_a_story():
     believed = f"{site.BELIEVED}: faster."
-    came = f"{site.CAME}: slower."
+    outcome = f"{site.CAME}: slower."
     page = paragraphs(
-        "Title", believed, "a", "b", came, "c", believed, "d", "e", "f", came, f"{believed} {came}"
+        "Title",
+        believed,
+        "a",
+        "b",
+        outcome,
+        "c",
+        believed,
+        "d",
+        "e",
+        "f",
+        outcome,
+        f"{believed} {outcome}",
     )
-    together = paragraphs(believed, came).replace("\n", "")
-    alone = paragraphs(f"{believed} {came}")
-    assert site.beliefs(page) == [together, alone]
+    two_paragraphs = paragraphs(believed, outcome).replace("\n", "")
+    one_paragraph = paragraphs(f"{believed} {outcome}")
+    assert site.beliefs(page) == [two_paragraphs, one_paragraph]
 
 
 def test_the_picture_of_a_load_has_its_sectors_of_eight_words_and_marks_those_that_lanes_read():

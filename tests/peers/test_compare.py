@@ -26,10 +26,10 @@ from worklog.runs.comparison import Row, open_comparison
 from worklog.runs.estimates import Estimate
 
 
-def work(gpu: VirtualGpu, of: float, us: float) -> Work:
+def work(gpu: VirtualGpu, size: float, us: float) -> Work:
     """cuBLAS of a size, and of a known length."""
     kernel = gpu.kernel(us)
-    return Work("cuBLAS", of, lambda stream: kernel())
+    return Work("cuBLAS", size, lambda stream: kernel())
 
 
 def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> peers.OurHarness:
@@ -101,20 +101,22 @@ def test_the_tracer_reads_first_start_to_last_end_with_a_cold_cache_and_without_
 
 
 def test_events_and_tracer_in_turn_see_the_same_clock(cupti):
-    cupti.gpu = gpu = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
-    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), cupti.timer, [work(gpu, 512.0, 200.0)])[
+    cupti.gpu = gpu = VirtualGpu(
+        tracer_us=0.6, offset_us=3.4, clock=lambda now_us: 2000.0 - now_us / 1e5
+    )
+    (point,) = peers.beside_the_tracer(ours(gpu, 3.4), cupti.timer, [work(gpu, 512.0, 200.0)])[
         "beside_cupti"
     ]
-    assert beside["of"] == 512.0 and beside["events_us"] > 200.05, "the clock fell"
-    assert beside["tracer_us"] - beside["events_us"] == approx(0.6, abs=0.05)
+    assert point["of"] == 512.0 and point["events_us"] > 200.05, "the clock fell"
+    assert point["tracer_us"] - point["events_us"] == approx(0.6, abs=0.05)
 
 
 def test_a_tracer_that_fails_is_a_reason(cupti):
     with pytest.raises(LaunchFailed, match="saw no kernel"):
         cupti.timer()(Work("nothing", 1, lambda stream: None))
     cupti.error = "MULTIPLE_SUBSCRIBERS\nsecond line"
-    beside = peers.beside_the_tracer(ours(cupti.gpu), cupti.timer, [work(cupti.gpu, 512.0, 20.0)])
-    assert beside == {
+    points = peers.beside_the_tracer(ours(cupti.gpu), cupti.timer, [work(cupti.gpu, 512.0, 20.0)])
+    assert points == {
         "beside_cupti": [],
         "beside_cupti_reason": "RuntimeError: MULTIPLE_SUBSCRIBERS",
     }
@@ -125,10 +127,10 @@ def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_els
     gpu = VirtualGpu(
         noise=2e-2, offset_us=1000.0
     )  # so noisy that the samples of the warm-up are not enough
-    same = peers.same_twice(ours(gpu, 1000.0), work(gpu, 512, 1000.0), pairs=10)
-    assert same["agree"] >= 8
-    assert len(same["intervals_us"]) == same["pairs"] == 10
-    intervals = [interval for pair in same["intervals_us"] for interval in pair]
+    promise = peers.same_twice(ours(gpu, 1000.0), work(gpu, 512, 1000.0), pairs=10)
+    assert promise["agree"] >= 8
+    assert len(promise["intervals_us"]) == promise["pairs"] == 10
+    intervals = [interval for pair in promise["intervals_us"] for interval in pair]
     assert all((high - low) / 2 <= 0.0051 * (middle - 1000.0) for low, middle, high in intervals)
 
 
@@ -163,12 +165,12 @@ def test_the_table_shows_readings_and_what_is_missing():
 def test_kernels_of_known_length_are_functions_with_a_name():
     """cupyx's benchmark reads __name__."""
     machine = SimpleNamespace(stream="a stream", synchronize=lambda: None)
-    seen = list[tuple[int, str]]()
+    spins = list[tuple[int, str]]()
     session: Any = SimpleNamespace(
-        device=machine, timeline=SimpleNamespace(spin=lambda *spun: seen.append(spun))
+        device=machine, timeline=SimpleNamespace(spin=lambda *spun: spins.append(spun))
     )
     works = works_on(session, (1, 20), ())
-    assert seen == [(1000, "a stream"), (20_000, "a stream")] and all(
+    assert spins == [(1000, "a stream"), (20_000, "a stream")] and all(
         hasattr(w.enqueue, "__name__") for w in works
     )
 
@@ -215,13 +217,13 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
         spins = [Work("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
         return [*spins, *(work(gpu, size, size / 32) for size in sizes)]
 
-    others = {
+    harnesses = {
         "NVBench cold": (reads_three_too_long, "peers"),
         "no number": (reads_no_number, "peers"),
         "broken": (fails_at_the_second, "peers"),
         "missing": (by_timer("missing", is_not_installed), "torch"),
     }
-    replaced: dict[str, Any] = dict(gpu=lambda: GPU, HARNESSES=others, works_on=works_on)
+    replaced: dict[str, Any] = dict(gpu=lambda: GPU, HARNESSES=harnesses, works_on=works_on)
     replaced |= dict(KNOWN_US=(1, 100), SIZES=(512, 4096))
     for name, value in replaced.items():
         monkeypatch.setattr(peers, name, value)
@@ -235,22 +237,22 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(monkeypatch, tmp
         complete.append(json.loads(path.read_text())["complete"] if path.stat().st_size else None)
 
     assert peers.compare(path, progress) == path
-    doing = peers.OURS, *others, peers.TRACED, "A/A", "worklog beside CUPTI", "done"
-    assert steps == [(done, 8, name) for done, name in enumerate(doing)]
+    step_names = peers.OURS, *harnesses, peers.TRACED, "A/A", "worklog beside CUPTI", "done"
+    assert steps == [(number, 8, name) for number, name in enumerate(step_names)]
     assert complete == [None, *[False] * 7, True], "written after each step"
     compared = open_comparison(path)
     assert compared.label.startswith("live · ")
-    assert {*compared.harnesses} == {peers.OURS, peers.KEPT, *others, peers.TRACED}
+    assert {*compared.harnesses} == {peers.OURS, peers.KEPT, *harnesses, peers.TRACED}
     missing = "ModuleNotFoundError: No module named 'a_foreign_package'; to get it: "
     assert compared.reasons == {
         "no number": "it read nan µs",
         "broken": "RuntimeError: cudaErrorStreamCaptureInvalidated",
         "missing": missing + install_command("torch"),
     }
-    (read, *_), (kept, *_) = (
+    (read, *_), (broken, *_) = (
         [row for row in compared.rows if row.ruler == name] for name in ("no number", "broken")
     )
-    assert (read.us, read.wall_s, kept.us, kept.wall_s) == (20.0, None, 8.4, 0.1)
+    assert (read.us, read.wall_s, broken.us, broken.wall_s) == (20.0, None, 8.4, 0.1)
     errors = compared.errors()
     assert all(abs(error) < 0.05 for _, error in errors[peers.OURS])
     assert [error for _, error in errors[peers.KEPT]] == approx([gpu.offset_us] * 2, abs=0.05)
@@ -301,10 +303,10 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
     def on_its_own_stream() -> Timer:
         def timed(work: Work) -> float:
             stream = machine.stream()
-            before = session.device.stream.last
+            session_launch = session.device.stream.last
             work.enqueue(stream)
             machine.synchronize(stream)
-            assert stream.last is not None and session.device.stream.last is before
+            assert stream.last is not None and session.device.stream.last is session_launch
             return float(stream.last.us)
 
         return timed
@@ -320,16 +322,16 @@ def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch, tmp_path):
     kinds = [*dict.fromkeys(row.work for row in compared.rows)]
     assert kinds == ["scaled · beta=0 · N", "on_a_stream · op=a · N", "on_a_stream · op=b · N"]
     assert compared.works(kinds[0]) == [64, 128]
-    for kind, of in ((kinds[0], 64), (kinds[0], 128), (kinds[2], 64)):
-        cold_us = 2 * of**3 / machine.flops_per_us
-        read = compared.us(kind, of)
+    for kind, size in ((kinds[0], 64), (kinds[0], 128), (kinds[2], 64)):
+        cold_us = 2 * size**3 / machine.flops_per_us
+        read = compared.us(kind, size)
         assert read[peers.OURS] == approx(cold_us, rel=0.01)
         assert read["foreign"] == approx(cold_us, rel=0.3)
         assert read[peers.HOT] == approx(cold_us / machine.warm_speedup, rel=0.1)
-    shown = peers.text(compared)
+    table = peers.text(compared)
     assert (
-        "on_a_stream · op=b · N 64" in shown
-        and f"{peers.TRACED}: " in shown
+        "on_a_stream · op=b · N 64" in table
+        and f"{peers.TRACED}: " in table
         and "complete" in compared.document
     )
     with pytest.raises(BadSetting, match="waits has sync=True"):

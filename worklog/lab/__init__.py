@@ -1,7 +1,7 @@
-"""The notebook layer: a panel to switch each fix of the harness on and off, the ladder rung by rung, the magics, and
-the exercises of the notebooks.
+"""The notebook layer: panel, ladder, magics, and the notebooks' exercises.
 
-The pages read runs, and start a child process for new ones; they never use CUDA themselves.
+The ladder is shown rung by rung. The panel switches each fix of the harness on and off. The pages
+read runs, and start a child process for new ones. They never use CUDA themselves.
 """
 
 from worklog.lab.exercises import check_answer

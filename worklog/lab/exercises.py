@@ -1,6 +1,8 @@
-"""The graded exercise of each notebook. The gate, the emulator, the compiler or the harness's recorded samples grade an
-answer; the feedback says what is wrong and gives a hint, never the solution. Each graded answer is a line of a file, of
-which `worklog journal` prints the first answer to each exercise beside what was measured.
+"""The graded exercise of each notebook.
+
+The gate, the emulator, the compiler or the harness's recorded samples grade an answer. The feedback
+says what is wrong and gives a hint, never the solution. Each graded answer is a line of a file.
+`worklog journal` prints the first answer to each exercise and what was measured.
 """
 
 from __future__ import annotations
@@ -54,85 +56,91 @@ FILE = "journal.jsonl"  # beside the folder of runs
 
 @dataclass(frozen=True, repr=False)
 class Graded:
-    """Whether an answer is right, and what the grader says. label: the source of its numbers. measured: the number
-    that was asked for, or None.
-    """
+    """The grade of an answer."""
 
     right: bool
     feedback: str
-    label: str = ""
-    measured: float | None = None
+    label: str = ""  # the source of its numbers, or a table
+    measured: float | None = None  # the number that the exercise asks for
 
     def __repr__(self) -> str:
-        words = f"{'right' if self.right else 'not yet'}: {self.feedback}"
-        return f"{words}\n{self.label}" if self.label else words
+        text = f"{'right' if self.right else 'not yet'}: {self.feedback}"
+        return f"{text}\n{self.label}" if self.label else text
 
     def _repr_html_(self) -> str:
-        words = escape(repr(replace(self, label="")))
-        label = f'<div tabindex="0" style="white-space:pre;overflow-x:auto">{escape(self.label)}</div>'  # or a table
-        return f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{words}{label}</pre>'
+        text = escape(repr(replace(self, label="")))
+        label = (
+            f'<div tabindex="0" style="white-space:pre;overflow-x:auto">{escape(self.label)}</div>'
+        )
+        return (
+            f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{text}{label}</pre>'
+        )
 
 
 def check_answer(notebook: str, answer: object = None) -> Graded:
-    """Grade the answer to the exercise of a notebook. It displays itself. `worklog journal` has the first answers.
+    """Grade the answer to the exercise of a notebook.
 
-    notebook: its number, as in "04". answer: None says what is wanted. Raises BadSetting where no notebook has this
-    number.
+    The grade displays itself. `worklog journal` has the first answers.
+    notebook: the notebook's number, as in "04"
+    answer: None returns what kind of answer the exercise asks for
+    Raises BadSetting if no notebook has this number.
     """
     if notebook not in EXERCISES:
         raise BadSetting(
             f"no notebook {notebook!r} has an exercise: choose from {', '.join(sorted(EXERCISES))}"
         )
-    wanted, kind, grade = EXERCISES[notebook]
+    description, kind, grade = EXERCISES[notebook]
     if answer is None:
-        return Graded(False, f"there is no answer. Set `answer` to {wanted}")
+        return Graded(False, f"there is no answer. Set `answer` to {description}")
     if not isinstance(answer, kind):
-        return Graded(False, f"the answer is {wanted}, not {type(answer).__name__}")
+        return Graded(False, f"the answer is {description}, not {type(answer).__name__}")
     try:
         graded = grade(answer)
     except WorklogError as error:
         return Graded(False, str(error))
     measured = graded.feedback if graded.measured is None else graded.measured
-    lost = keep(notebook, wanted, answer, measured, right=graded.right, label=graded.label)
-    return replace(graded, feedback=f"{graded.feedback} ({lost})") if lost else graded
+    problem = keep(notebook, description, answer, measured, right=graded.right, label=graded.label)
+    if problem:
+        return replace(graded, feedback=f"{graded.feedback} ({problem})")
+    return graded
 
 
 def _graded(right: bool, facts: str, hint: str, label: str = "") -> Graded:
+    """Return a grade, with a hint if the answer is wrong."""
     return Graded(right, facts if right else f"{facts}. Hint: {hint}", label)
 
 
 def _number(
     answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str
 ) -> Graded:
-    """Grade a number. mistakes: numbers that a typical mistake gives, by the words that name it."""
+    """Grade a number.
+
+    mistakes: the results of typical mistakes, by the feedback to them
+    """
     if math.isclose(answer, right, rel_tol=CLOSE):
         return Graded(True, f"{right:.4g} {unit}", label, right)
-    for words, wrong in mistakes.items():
+    for feedback, wrong in mistakes.items():
         if math.isclose(answer, wrong, rel_tol=CLOSE):
-            return Graded(False, words, label)
-    return _graded(
-        False, f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}", hint, label
-    )
+            return Graded(False, feedback, label)
+    size = "large" if answer > right else "small"
+    return _graded(False, f"{answer:.4g} {unit} is too {size}", hint, label)
 
 
 def _fastest_at_256(name: str) -> Graded:
     run = results(shapes=[256])
     times = {m.kernel: m for m in run.measurements if m.us and m.kernel != CUBLAS}
     if name not in times:
-        return Graded(
-            False,
-            f"{name} isn't a rung with a time at 256: choose from {', '.join(times)}",
-            run.label,
-        )
+        facts = f"{name} isn't a rung with a time at 256: choose from {', '.join(times)}"
+        return Graded(False, facts, run.label)
     blocks = {record.name: math.prod(record.blocks(Shape.of(256))) for record in map(rung, times)}
     facts = f"{name} takes {times[name].us:.1f} µs at 256, with {blocks[name]} blocks on {run.gpu.multiprocessors} SMs"
     on_one_card = [m for m in times.values() if same_card(m, times[name])]
     fastest = min(on_one_card, key=lambda m: m.us or math.inf)
     if not run.difference(fastest, times[name]).visible:
         return Graded(True, facts, run.label)
-    fewer = "which rungs have more blocks at this size?"
-    as_many = "which rung with as many blocks reads less memory?"
-    hint = fewer if blocks[name] < max(blocks.values()) else as_many
+    hint = "which rung with as many blocks reads less memory?"
+    if blocks[name] < max(blocks.values()):
+        hint = "which rungs have more blocks at this size?"
     return _graded(False, f"{facts}, and another rung is faster", hint, run.label)
 
 
@@ -142,12 +150,12 @@ def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
             False, "with the warm-up there is no cold start to see", "begin with warmup = none"
         )
     answers = Answers(grid_runs())
-    cold, warm = (
-        answers.answer("vectorized", 1024, **settings | how) for how in ({}, {"warmup": "steady"})
-    )
+    cold = answers.answer("vectorized", 1024, **settings)
+    warm = answers.answer("vectorized", 1024, **settings | {"warmup": "steady"})
     added = cold.whole.difference.off - warm.whole.difference.off
-    chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
-    facts = f"with {chosen}, the cold start changes the time by {signed(added)}"
+    chosen = [pitfall for pitfall in PITFALLS if pitfall.setting in settings]
+    change = f"the cold start changes the time by {signed(added)}"
+    facts = f"with {in_words(cold.settings, chosen)}, {change}"
     hint = "which setting makes one number of all samples, and which sample is slow?"
     return _graded(abs(added) > 0.05, facts, hint, cold.whole.after.measurement.label)
 
@@ -166,9 +174,8 @@ def _leaves_out_the_ends(answer: int) -> Graded:
         "or at most one above it"
     )
     begins = "begins before" if answer < right else "leaves out the ends: it begins at"
-    return _graded(
-        answer == right, f"of {answer} samples, the interval {begins} the second one", hint
-    )
+    facts = f"of {answer} samples, the interval {begins} the second one"
+    return _graded(answer == right, facts, hint)
 
 
 def _rate(answer: float) -> Graded:
@@ -186,8 +193,9 @@ def _rate(answer: float) -> Graded:
 
 
 def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
-    """The kernel of an answer: blocks of 16 x 16 threads, each of which computes `rows` rows of 16 columns; and what
-    the gate finds on the emulator.
+    """Return the kernel of an answer, and what the gate finds on the emulator.
+
+    The kernel has blocks of 16 x 16 threads. Each block computes `rows` rows of 16 columns.
     """
     grid = f"(N + 15) // 16, (M + {rows - 1}) // {rows}"
     kernel = Kernel.from_source(source, file="answer", grid=grid, block="16,16")
@@ -195,8 +203,9 @@ def _tiles(source: str, rows: int = 16) -> tuple[Kernel, Checked]:
 
 
 def _passes_the_articles_rule_only(source: str) -> Graded:
-    # The article's rule compares results. A race that the emulator finds from the addresses isn't its finding.
-    (kernel, checked) = _tiles(source)
+    kernel, checked = _tiles(source)
+    # The article's rule compares results: it can't find a race that the emulator finds from
+    # addresses.
     device = EmulatedDevice(races=False)
     if checked.verdict.accepted:
         hint = "make every element wrong by less than 1 %"
@@ -216,15 +225,16 @@ def _passes_the_articles_rule_only(source: str) -> Graded:
 def _without_conflicts(ms: float) -> Graded:
     counts = memory_counts().rungs["vectorized"]
     gpu = open_run().gpu
-    per_ms = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3  # wavefronts
+    wavefronts_per_ms = gpu.multiprocessors * gpu.sm_clock_mhz * 1e3
+    all_ms = counts.wavefronts / wavefronts_per_ms
+    conflicts_ms = counts.conflicts / wavefronts_per_ms
+    fma_ms = memory_counts().shape.flops / gpu.fp32_peak_tflops / 1e9
     mistakes = {
-        "this is the time of all wavefronts, conflicts included": counts.wavefronts / per_ms,
-        "this is the time of the conflicts alone": counts.conflicts / per_ms,
-        "this is the time of the multiply-adds": memory_counts().shape.flops
-        / gpu.fp32_peak_tflops
-        / 1e9,
+        "this is the time of all wavefronts, conflicts included": all_ms,
+        "this is the time of the conflicts alone": conflicts_ms,
+        "this is the time of the multiply-adds": fma_ms,
     }
-    right = (counts.wavefronts - counts.conflicts) / per_ms
+    right = (counts.wavefronts - counts.conflicts) / wavefronts_per_ms
     label = f"counts: {memory_counts().label}"
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
 
@@ -237,9 +247,8 @@ def _full_waves(speedup: float) -> Graded:
         "this is the number of waves": math.ceil(waves),
         "this is the share of the time in which the SMs are busy": waves / math.ceil(waves),
     }
-    return _number(
-        speedup, math.ceil(waves) / waves, "times as fast", "count the waves", mistakes, run.label
-    )
+    right = math.ceil(waves) / waves
+    return _number(speedup, right, "times as fast", "count the waves", mistakes, run.label)
 
 
 def _splitting(us: float) -> Graded:
@@ -250,9 +259,8 @@ def _splitting(us: float) -> Graded:
         "this is the time of reading alone": 4 * bytes_us,
         "each element gives two halves": 6 * bytes_us,
     }
-    return _number(
-        us, 8 * bytes_us, "µs", "4 bytes are read and 4 are written", mistakes, run.label
-    )
+    hint = "4 bytes are read and 4 are written"
+    return _number(us, 8 * bytes_us, "µs", hint, mistakes, run.label)
 
 
 def _right_of_the_ridge(side: int) -> Graded:
@@ -272,49 +280,49 @@ def _right_of_the_ridge(side: int) -> Graded:
 
 
 def _another_tile(tile: dict[str, int]) -> Graded:
-    own = rung("autotuned")
-    if {**own.template, **tile} == own.template:
+    autotuned = rung("autotuned")
+    if {**autotuned.template, **tile} == autotuned.template:
         return Graded(False, "this is the rung's own tile: change at least one side")
-    built = sweep.variants(own, [Axis(name, (value,)) for name, value in tile.items()])
+    built = sweep.variants(autotuned, [Axis(name, (value,)) for name, value in tile.items()])
     if not built.kept:
         return Graded(False, f"it can't be built: {built.skipped[0].skipped}")
     [variant] = built.kept
     label = f"compiled for {built.arch}"
-    moved, allowed = (
-        block_traffic_bytes(t, built.shape) / 1e9 for t in (variant.kernel.template, own.template)
-    )
-    facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved:.2f} GB from L2"
+    moved_gb = block_traffic_bytes(variant.kernel.template, built.shape) / 1e9
+    limit_gb = block_traffic_bytes(autotuned.template, built.shape) / 1e9
+    facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved_gb:.2f} GB from L2"
     if variant.spilled_bytes:
         hint = "a block of fewer threads may have more registers per thread"
         return _graded(False, f"{facts}: its accumulators don't fit the registers", hint, label)
-    facts += "" if moved <= allowed else f": that is more than the rung's own {allowed:.2f} GB"
-    return _graded(moved <= allowed, facts, "a larger block", label)
+    if moved_gb > limit_gb:
+        facts += f": that is more than the rung's own {limit_gb:.2f} GB"
+    return _graded(moved_gb <= limit_gb, facts, "a larger block", label)
 
 
 def _eight_elements(source: str) -> Graded:
-    (kernel, checked) = _tiles(source, 128)
-    most = 0.75
+    kernel, checked = _tiles(source, 128)
+    limit = 0.75  # shared wavefronts per multiply-add
     if not checked.verdict.accepted:
         hint = "a block has 128 rows of A, C and `As`"
-        return _graded(
-            False, f"failed at {checked.verdict.reason}".rstrip("."), hint, checked.label
-        )
+        facts = f"failed at {checked.verdict.reason}".rstrip(".")
+        return _graded(False, facts, hint, checked.label)
     notes: list[str] = []
     inspected = apart("counting", lambda: inspect(kernel), None, notes)
     if inspected is None:
         return Graded(False, f"it passes, but isn't counted: {notes[0]}", checked.label)
     counts = inspected.counts
-    waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions[
-        "fma"
-    ]
-    facts = f"it passes, with {waves:.3f} shared wavefronts per multiply-add"
-    facts += f", more than {most}" if waves > most else ""
-    return _graded(waves <= most, facts, "read each element of `Bs` once per k", checked.label)
+    wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
+    per_fma = wavefronts / counts.instructions["fma"]
+    facts = f"it passes, with {per_fma:.3f} shared wavefronts per multiply-add"
+    if per_fma > limit:
+        facts += f", more than {limit}"
+    return _graded(per_fma <= limit, facts, "read each element of `Bs` once per k", checked.label)
 
 
 def _read_speedup(answer: float) -> Graded:
     compared = open_comparison()
-    short, long = (compared.us(KNOWN, length)["do_bench"] for length in (1, 2))
+    short = compared.us(KNOWN, 1)["do_bench"]
+    long = compared.us(KNOWN, 2)["do_bench"]
     mistakes = {
         "this is the true speedup: use what do_bench measures for both": 2.0,
         "a speedup is the longer time over the shorter one": short / long,
@@ -334,39 +342,41 @@ def _softmax_of_large_numbers(source: str) -> Graded:
 
 
 def _without_a_race(source: str) -> Graded:
-    out, _ = build(Program("answer", source, "k"))
+    compiled, _ = build(Program("answer", source, "k"))
     rng = np.random.default_rng(SEED)
     n = 1000
-    x = rng.integers(-8, 9, n).astype(np.float32)
-    y = np.zeros(2, np.float32)
-    result = launch(load(out.ptx, out.symbol), (1,), 256, [x, y, n], source=source, count=False)
-    if wrong := next((finding for finding in result.findings if finding.is_error), None):
+    samples = rng.integers(-8, 9, n).astype(np.float32)
+    output = np.zeros(2, np.float32)
+    program = load(compiled.ptx, compiled.symbol)
+    result = launch(program, (1,), 256, [samples, output, n], source=source, count=False)
+    error = next((finding for finding in result.findings if finding.is_error), None)
+    if error:
         hint = "which threads may be behind, and what do they still read?"
-        return Graded(False, f"{wrong.at('answer')} Hint: {hint}", result.label)
-    facts = f"mean {y[0]:.4f}, variance {y[1]:.4f}, no race"
-    if not np.allclose(y, (x.mean(), x.var()), rtol=1e-4):
-        return Graded(False, f"{facts}; right are {x.mean():.4f} and {x.var():.4f}", result.label)
+        return Graded(False, f"{error.at('answer')} Hint: {hint}", result.label)
+    facts = f"mean {output[0]:.4f}, variance {output[1]:.4f}, no race"
+    mean = samples.mean()
+    variance = samples.var()
+    if not np.allclose(output, (mean, variance), rtol=1e-4):
+        return Graded(False, f"{facts}; right are {mean:.4f} and {variance:.4f}", result.label)
     return Graded(True, facts, result.label)
 
 
 def _false_alarms(answer: float) -> Graded:
     rows = 78
-    false = 0.003
-    mistakes = {
-        "that is the number of false verdicts per 100 runs, and some runs have two of them": 100
-        * rows
-        * false
-    }
-    right = 100 * (1 - (1 - false) ** rows)
+    false_rate = 0.003
+    mistake = "that is the number of false verdicts per 100 runs, and some runs have two of them"
+    right = 100 * (1 - (1 - false_rate) ** rows)
     hint = "a run passes if each of the rows is right"
+    mistakes = {mistake: 100 * rows * false_rate}
     return _number(answer, right, "% of the runs", hint, mistakes, "")
 
 
-# By notebook: what the answer is, in words; the type that it must have; and its grader, which may raise WorklogError.
+# By notebook: a description of the answer, its type, and its grader. A grader may raise
+# WorklogError.
 EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
     "00": ("the name of a rung, a string", str, _fastest_at_256),
     "01": (
-        f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})",
+        f"a dict of settings ({', '.join(pitfall.setting for pitfall in PITFALLS)})",
         dict,
         _shows_the_cold_start,
     ),
@@ -386,66 +396,79 @@ EXERCISES: dict[str, tuple[str, type, Callable[[Any], Graded]]] = {
 }
 
 
-def keep(exercise: str, asked: str, predicted: Any, measured: float | str, **more: Any) -> str:
-    """Add an answer. Returns why it is not kept, "" if it is."""
+def keep(
+    exercise: str, question: str, predicted: Any, measured: float | str, *, right: bool, label: str
+) -> str:
+    """Add an answer to the journal.
+
+    Returns the reason if that fails, else "".
+    """
     if isinstance(predicted, str) and "\n" in predicted:
         predicted = f"{len(predicted.splitlines())} lines of code"
     entry = {
         "exercise": exercise,
-        "asked": asked,
+        "asked": question,
         "predicted": predicted,
         "measured": measured,
-        **more,
+        "right": right,
+        "label": label,
+        "day": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     path = runs_dir().parent / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as lines:
-            lines.write(
-                json.dumps(entry | {"day": f"{datetime.now(UTC):%Y-%m-%d}"}, default=str) + "\n"
-            )
+            lines.write(json.dumps(entry, default=str) + "\n")
     except OSError as error:
         return f"not kept in {path}: {error.strerror}"
     return ""
 
 
 def journal() -> str:
-    """The page. What was measured is in it once an answer was right. Raises WorklogError for a damaged line."""
-    tries = dict[str, list[dict[str, Any]]]()
+    """Return the journal as Markdown.
+
+    It has what was measured once an answer was right.
+    Raises WorklogError for a damaged line.
+    """
     rows = []
-    path = runs_dir().parent / FILE
-    for number, line in enumerate(
-        path.read_text(encoding="utf-8").splitlines() if path.exists() else [], 1
-    ):
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise WorklogError(f"{path}: line {number} was cut short: remove it") from error
-        tries.setdefault(entry["exercise"], []).append(entry)
-    for exercise, entries in sorted(tries.items()):
+    for exercise, entries in sorted(_entries().items()):
         first = entries[0]
-        right = next((entry for entry in entries if entry["right"]), None)
-        predicted = (
-            f"{first['predicted']:.4g}"
-            if isinstance(first["predicted"], float)
-            else str(first["predicted"])
-        )
         row = {
             "exercise": exercise,
             "day": first["day"],
             "asked": first["asked"],
-            "predicted": predicted,
-        }
-        row |= {
+            "predicted": _four_digits(first["predicted"]),
             "measured": "not found yet",
             "gap": "–",
             "answers": str(len(entries)),
             "source": first["label"],
         }
+        right = next((entry for entry in entries if entry["right"]), None)
         if right is not None:
-            row["measured"] = str(right["measured"])
-            if isinstance(right["measured"], float):
-                row["measured"] = f"{right['measured']:.4g}"
-                row["gap"] = signed(float(first["predicted"]) / right["measured"] - 1, 0)
+            measured = right["measured"]
+            row["measured"] = _four_digits(measured)
+            if isinstance(measured, float):
+                row["gap"] = signed(float(first["predicted"]) / measured - 1, 0)
         rows.append(row)
-    return f"# What I predicted, and what was measured\n\n{Table.of('', rows, left=7).markdown() if rows else EMPTY}\n"
+    table = Table.of("", rows, left=7).markdown() if rows else EMPTY
+    return f"# What I predicted, and what was measured\n\n{table}\n"
+
+
+def _entries() -> dict[str, list[dict[str, Any]]]:
+    """Return the journal's entries by exercise. Raises WorklogError for a damaged line."""
+    entries = dict[str, list[dict[str, Any]]]()
+    path = runs_dir().parent / FILE
+    if not path.exists():
+        return entries
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise WorklogError(f"{path}: line {number} was cut short: remove it") from error
+        entries.setdefault(entry["exercise"], []).append(entry)
+    return entries
+
+
+def _four_digits(value: Any) -> str:
+    """Return a value as text, a float with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,8 @@
-"""`%%rung`: compile a user's kernel, check it, time it where there is a GPU, and show it on the ladder. `%time_gpu`:
-worklog.time for an expression or a cell.
+"""The magics of notebooks: `%%rung`, `%%puzzle` and `%time_gpu`.
 
-Everything of a cell with a kernel that launches it runs in a child process.
+`%%rung` compiles a user's kernel, checks it, times it if there is a GPU, and shows it on the
+ladder. `%time_gpu` is worklog.time for an expression or a cell. A cell's kernel is launched in a
+child process only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from worklog.errors import BadSetting, CompileFailed, WorklogError, apart, liste
 from worklog.gate import compile_for
 from worklog.gpu import device
 from worklog.gpu.device import require_gpu
-from worklog.kernel import LADDER, OPTIONS, RUNGS, Kernel, launch_text, rung
+from worklog.kernel import LADDER, OPTIONS, RUNGS, Compiled, Kernel, launch_text, rung
 from worklog.kernel.prediction import Prediction, predicted
 from worklog.kernel.trial import completed
 from worklog.lab.exercises import Graded
@@ -52,6 +53,7 @@ SIZE = 1024
 NAMES = [*(record.name for record in RUNGS), CUBLAS]
 PAUSE_S = 0.2
 TITLE = 40  # characters of the code that name a measurement
+DEFAULT_BLOCK = "32,32"
 
 # The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
 _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
@@ -59,17 +61,16 @@ _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """What try_kernel() found. shape: the first to time. run: what was measured, or None. shown: the run that table and
-    chart are made from, with this kernel's row among the rungs, which states why there is no time; None if that failed.
-    notes: what failed behind the verdict.
-    """
+    """The result of try_kernel()."""
 
     kernel: Kernel
     checked: check.Checked
-    shape: Shape
-    run: Run | None
+    shape: Shape  # the first shape to time
+    run: Run | None  # what was measured
+    # The run that table and chart are made from, with this kernel's row among the rungs. The row
+    # states why there is no time. None if that failed.
     shown: Run | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what failed behind the verdict
 
     @property
     def passed(self) -> bool:
@@ -78,7 +79,10 @@ class Trial:
 
     @cached_property
     def prediction(self) -> Prediction:
-        """A lower bound of the time at the first shape, on the GPU that measured it, else as for bound()."""
+        """A lower bound of the time at the first shape.
+
+        It is for the GPU that measured the kernel, else as for bound().
+        """
         if self.run is None:
             largest = self.checked.verdict.largest
             return predicted(self.kernel, self.shape, device.gpu_here(), checked=largest)
@@ -86,43 +90,61 @@ class Trial:
         return predicted(self.kernel, self.shape, self.run.gpu, us)
 
     def ladder(self, shape: Shape | int | None = None) -> Chart:
-        """The ladder with this kernel on it. Raises NothingToDraw, BadSetting."""
+        """Draw the ladder with this kernel on it.
+
+        Raises NothingToDraw, BadSetting.
+        """
         if self.shown is None:
             raise NothingToDraw("; ".join(self.notes))
         return cast("Chart", ladder(self.shown, self.shown.shapes()[0] if shape is None else shape))
 
     def tile_map(self) -> Chart:
-        """Where C is wrong. Raises NothingToDraw where the gate has no error map."""
-        where = self.checked.verdict.where
-        if where is None:
+        """Draw the elements of C that are wrong.
+
+        Raises NothingToDraw if the gate has no error map.
+        """
+        error_map = self.checked.verdict.where
+        if error_map is None:
             raise NothingToDraw(f"there is no error map of {self.kernel.name}")
-        return tile_map(where, self.checked.label)
+        return tile_map(error_map, self.checked.label)
 
     def marked(self) -> str:
-        """The lines of the source that no launch of the check ran, each marked."""
-        never = [part for part in self.checked.verdict.never_ran if not part.file]
-        lines = {number for part in never for number in range(part.first, part.last + 1)}
-        text = self.kernel.source.splitlines() if lines else []
-        return "".join(
-            f"\n▸ {number:4}  {text[number - 1]}" for number in sorted(lines) if number <= len(text)
-        )
+        """Return the lines of the source that no launch of the check ran, each marked."""
+        numbers = set[int]()
+        for skipped in self.checked.verdict.never_ran:
+            if not skipped.file:
+                numbers.update(range(skipped.first, skipped.last + 1))
+        if not numbers:
+            return ""
+        lines = self.kernel.source.splitlines()
+        marked = ""
+        for number in sorted(numbers):
+            if number <= len(lines):
+                marked += f"\n▸ {number:4}  {lines[number - 1]}"
+        return marked
 
     def __repr__(self) -> str:
         parts: list[object] = [f"{self.checked}{self.marked()}"]
         if self.passed:
-            parts += [self.prediction, *([] if self.shown is None else [self.shown])]
+            parts.append(self.prediction)
+            if self.shown is not None:
+                parts.append(self.shown)
         return "\n\n".join(map(str, (*parts, *self.notes))).rstrip()
 
     def _repr_html_(self) -> str:
-        words = escape(f"{self.kernel.name}: {self.checked}{self.marked()}")
-        report = f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{words}</pre>'
+        text = escape(f"{self.kernel.name}: {self.checked}{self.marked()}")
+        report = f'<pre role="status" style="white-space:pre-wrap;word-break:normal">{text}</pre>'
         if self.passed:
             report += self.prediction._repr_html_()
-            report += "" if self.shown is None else self.shown._repr_html_()
+            if self.shown is not None:
+                report += self.shown._repr_html_()
         return report + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
 
     def _ipython_display_(self) -> None:
-        """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
+        """Display the report and, in a notebook, a chart as a second output.
+
+        The chart is the ladder, or the error map if the kernel failed.
+        """
         display({"text/plain": str(self), "text/html": self._repr_html_()}, raw=True)
         if hasattr(get_ipython(), "kernel"):
             notes: list[str] = []
@@ -149,120 +171,183 @@ def try_kernel(
     file: str = "source",
     harness: Harness | None = None,
     progress: Progress = silent,
-    **words: Any,
+    **options: Any,
 ) -> Trial:
-    """Compile a kernel, check it, and time it beside cuBLAS and the rungs.
+    """Compile a kernel, check it, and compare its time with cuBLAS and the rungs.
 
-    source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
-    the entry's). grid, block: as for `worklog check`; where the source states no launch, one thread per element of C,
-    in blocks of 32 x 32. shapes: to time (default: 1024, padded to the domain). time: False checks only. beside: the
-    rungs to measure with it (default: all that take them, once per session). on: "gpu" or "emulated" (default: the GPU
-    where there is one). file: what messages call the source. harness: for the times (default: the unbiased one). words:
-    as for Kernel.from_source.
+    source: CUDA C++ with one __global__ function, or several and the entry's name
+    name: in tables and charts (default: the entry's)
+    grid, block: as for `worklog check`; if the source states no launch, one thread per element of
+        C, in blocks of 32 x 32
+    shapes: to time (default: 1024, padded to the domain)
+    time: False checks only
+    beside: the rungs to measure too (default: all whose domain has the shapes, once per session)
+    on: "gpu" or "emulated" (default: the GPU if there is one)
+    file: the source's name in messages
+    harness: for the times (default: the unbiased harness)
+    options: as for Kernel.from_source
 
-    Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
-    check is a result, not an error.
+    Without a GPU, the kernel is checked on the emulator, and has a lower bound of its time instead
+    of a time. A failed check is a result, not an error.
     Raises CompileFailed, BadSetting, NoGpu.
     """
-    arguments = [
-        *inspect.signature(try_kernel).parameters,
-        *inspect.signature(Kernel.from_source).parameters,
-    ]
-    if wrong := next((word for word in words if word not in arguments), None):
-        raise BadSetting(f"try_kernel has no argument {wrong!r}{meant(wrong, arguments)}")
-    if on not in (None, "gpu", "emulated"):
-        raise BadSetting(f"on: give gpu or emulated, not {on!r}")
-    if not isinstance(harness, Harness | None):
-        raise BadSetting(f"harness: give one such as worklog.Harness.naive(), not {harness!r}")
+    _require_arguments(options, on, harness)
     if grid is not None and block is None:
         raise BadSetting("a grid needs a block: give the threads along x and y too, such as 32,32")
     if block is not None:
-        words |= {"block": launch_text("block", block)}
-        words["grid"] = per_element(words["block"]) if grid is None else launch_text("grid", grid)
-    kernel = Kernel.from_source(source, file=file, name=name, **words)
-    if kernel.stated:
-        with suppress(
-            BadSetting
-        ):  # then with the default launch, or an error that says what to state
-            kernel = completed(kernel)
-    if kernel.arguments and not kernel.grid:
-        grid = per_element("32,32")
-        said = f"launch: grid {grid}; block 32,32; the default, as the source states none"
-        kernel = replace(
-            kernel.with_launch(grid=grid, block="32,32"), adapted=(*kernel.adapted, said)
+        options["block"] = launch_text("block", block)
+        options["grid"] = (
+            per_element(options["block"]) if grid is None else launch_text("grid", grid)
         )
-    kernel.require_launch()
+    kernel = _launchable(Kernel.from_source(source, file=file, name=name, **options))
     if kernel.name in NAMES:
         raise BadSetting(
             f"{kernel.name} is the name of another kernel on the ladder: choose another name"
         )
     default = kernel.domain.padded(Shape.of(SIZE))
-    timed = [
-        Shape.of(size) for size in listed("shapes", default if shapes is None else shapes)
-    ] or [default]
-    rungs = None if beside is None else [rung(named).name for named in listed("beside", beside)]
+    sizes = listed("shapes", default if shapes is None else shapes)
+    timed = [Shape.of(size) for size in sizes] or [default]
+    rungs = None if beside is None else [rung(name).name for name in listed("beside", beside)]
     if on == "gpu":
         require_gpu()
-    live = bench.live_wanted() if on is None else on == "gpu"
-    compiled, label = compile_for(
-        kernel, device.gpu() if live else None
-    )  # first, so that a syntax error is reported at once
-    if not (live and time):
-        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
-        no_gpu = ", and there is no GPU here" if device.gpu_reason() else ""
-        why = f"the emulator gives no time{no_gpu}" if time else "only checked"
-        why += "" if harness in (None, Harness()) else ", so the harness given is not used"
-        lost: list[str] = []
-        recorded = apart(
-            "the table of the recording",
-            lambda: _in_recording(kernel, checked, timed, rungs, why),
-            None,
-            lost,
-        )
-        return Trial(kernel, checked, timed[0], None, recorded, tuple(lost))
-    place = label, tuple(timed), harness or Harness()
-    known = _ladders.get(place) if rungs is None else None
-    if rungs is None:
-        rungs = [
-            record.name
-            for record in LADDER
-            if not known and all(shape in record.domain for shape in timed)
-        ]
-    run = bench.measure([kernel, *rungs, CUBLAS], timed, harness=harness, progress=progress)
-    mine = run.select(kernel.name)
-    first = next((m for m in mine if m.status == "failed"), mine[0])
-    unlaunched = Verdict(
-        (Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None
+    is_live = bench.live_wanted() if on is None else on == "gpu"
+    # first, so that a syntax error is reported at once
+    compiled, label = compile_for(kernel, device.gpu() if is_live else None)
+    if is_live and time:
+        run, ladder_run = _measure(kernel, timed, rungs, label, harness=harness, progress=progress)
+        checked = _checked_by(run, kernel, compiled, label)
+        return Trial(kernel, checked, timed[0], run, ladder_run)
+    checked = check.check_in_child(kernel, on="gpu" if is_live else "emulated", progress=progress)
+    reason = _no_time(time, harness)
+    notes: list[str] = []
+    recorded = apart(
+        "the table of the recording",
+        lambda: _in_recording(kernel, checked, timed, rungs, reason),
+        None,
+        notes,
     )
-    checked = check.Checked(
-        kernel, first.verdict or unlaunched, first.problem, label, replace(compiled, cubin=b"")
-    )
-    shown = _in_order(run, run.measurements)
-    if known:
-        rows = [
-            m for m in known.measurements if m.kernel in NAMES and m.kernel not in run.kernels
-        ] + run.measurements
-        notes = [*run.notes, f"the rungs are from an earlier run: {known.created}"]
-        shown = _in_order(run, rows, kernels={**known.kernels, **run.kernels}, notes=notes)
-    elif beside is None and run.complete:
-        _ladders[place] = run
-    return Trial(kernel, checked, timed[0], run, shown)
+    return Trial(kernel, checked, timed[0], None, recorded, tuple(notes))
+
+
+def _require_arguments(
+    options: Iterable[str], device_name: str | None, harness: Harness | None
+) -> None:
+    """Raise BadSetting for an argument of try_kernel that doesn't exist, or a wrong value."""
+    arguments = [
+        *inspect.signature(try_kernel).parameters,
+        *inspect.signature(Kernel.from_source).parameters,
+    ]
+    for option in options:
+        if option not in arguments:
+            raise BadSetting(f"try_kernel has no argument {option!r}{meant(option, arguments)}")
+    if device_name not in (None, "gpu", "emulated"):
+        raise BadSetting(f"on: give gpu or emulated, not {device_name!r}")
+    if not isinstance(harness, Harness | None):
+        raise BadSetting(f"harness: give one such as worklog.Harness.naive(), not {harness!r}")
+
+
+def _launchable(kernel: Kernel) -> Kernel:
+    """Return a kernel with the launch that its source states, or the default launch.
+
+    Raises BadSetting if it has neither.
+    """
+    if kernel.stated:
+        # If this fails, it gets the default launch, or an error that says what to state.
+        with suppress(BadSetting):
+            kernel = completed(kernel)
+    if kernel.arguments and not kernel.grid:
+        grid = per_element(DEFAULT_BLOCK)
+        launch = f"launch: grid {grid}; block {DEFAULT_BLOCK}"
+        note = f"{launch}; the default, as the source states none"
+        kernel = kernel.with_launch(grid=grid, block=DEFAULT_BLOCK)
+        kernel = replace(kernel, adapted=(*kernel.adapted, note))
+    kernel.require_launch()
+    return kernel
+
+
+def _no_time(is_timed: bool, harness: Harness | None) -> str:
+    """Return the reason why a kernel has no time."""
+    if not is_timed:
+        reason = "only checked"
+    elif device.gpu_reason():
+        reason = "the emulator gives no time, and there is no GPU here"
+    else:
+        reason = "the emulator gives no time"
+    if harness not in (None, Harness()):
+        reason += ", so the harness given is not used"
+    return reason
+
+
+def _measure(
+    kernel: Kernel,
+    shapes: Sequence[Shape],
+    rungs: Sequence[str] | None,
+    label: str,
+    *,
+    harness: Harness | None,
+    progress: Progress,
+) -> tuple[Run, Run]:
+    """Measure a kernel, rungs and cuBLAS, and return the run and the run to show.
+
+    rungs: None for the ladder, which is measured once per session. After that, the run to show has
+        the rungs of the earlier run.
+    label: of the GPU
+    """
+    key = (label, tuple(shapes), harness or Harness())
+    earlier = _ladders.get(key) if rungs is None else None
+    names = rungs
+    if names is None:
+        names = []
+        if earlier is None:
+            names = [
+                record.name for record in LADDER if all(shape in record.domain for shape in shapes)
+            ]
+    run = bench.measure([kernel, *names, CUBLAS], shapes, harness=harness, progress=progress)
+    if earlier is None:
+        if rungs is None and run.complete:
+            _ladders[key] = run
+        return run, _in_order(run, run.measurements)
+    rows = []
+    for m in earlier.measurements:
+        if m.kernel in NAMES and m.kernel not in run.kernels:
+            rows.append(m)
+    rows += run.measurements
+    notes = [*run.notes, f"the rungs are from an earlier run: {earlier.created}"]
+    kernels = {**earlier.kernels, **run.kernels}
+    return run, _in_order(run, rows, kernels=kernels, notes=notes)
+
+
+def _checked_by(run: Run, kernel: Kernel, compiled: Compiled, label: str) -> check.Checked:
+    """Return a run's verdict on a kernel.
+
+    It is from the first size at which the kernel failed, else from the first size.
+    """
+    measurements = run.select(kernel.name)
+    first = next((m for m in measurements if m.status == "failed"), measurements[0])
+    verdict = first.verdict
+    if not verdict:
+        reason = first.reason or "it could not be launched"
+        verdict = Verdict((Stage("launch", False, 1, 0, reason),), None)
+    return check.Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
 
 
 def per_element(block: str) -> str:
-    """The grid with one thread per element of C. Raises BadSetting for a block that isn't two numbers."""
+    """Return the grid with one thread per element of C.
+
+    Raises BadSetting for a block that isn't two numbers.
+    """
     sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", block)
     if sides is None:
         raise BadSetting(
             f"a block of {block} threads needs a grid: give the blocks along x and y, from M, N and K"
         )
-    x = int(sides[1])
-    y = int(sides[2])
-    return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}"
+    width = int(sides[1])
+    height = int(sides[2])
+    return f"(N + {width - 1}) // {width}, (M + {height - 1}) // {height}"
 
 
 def _in_order(run: Run, rows: Sequence[Measurement], **changed: Any) -> Run:
-    """The run with these measurements: the rungs, then the user's kernel, then the baseline."""
+    """Return the run with these measurements: the rungs, the user's kernel, then the baseline."""
     names = in_order(m.kernel for m in rows)
     return replace(run, measurements=sorted(rows, key=lambda m: names.index(m.kernel)), **changed)
 
@@ -272,62 +357,81 @@ def _in_recording(
     checked: check.Checked,
     shapes: Sequence[Shape],
     rungs: Sequence[str] | None,
-    why: str,
+    reason: str,
 ) -> Run:
-    """The newest run of the given rungs (None: the ladder) at one of these sizes, else the recording: what it holds at
-    them, with a row for this kernel that has no time.
+    """Return a run of the rungs, with a row for a kernel without a time.
+
+    It is the newest run, or the recording. The run has the rungs at one of the shapes, and its rows
+    are at the shapes that it has.
+    rungs: None for the ladder
+    reason: why the kernel has no time
     """
     names = [*(rungs or (record.name for record in LADDER)), CUBLAS]
     run = newest_run(
         lambda run: any(all(run.select(name, shape) for name in names) for shape in shapes)
     )
-    verdict = checked.verdict
-    compiled = checked.compiled
-    assert compiled is not None  # a cell holds a kernel, not a host function
-    reason = f"{why}; passed as {verdict.precision} ({checked.label})"
-    if not verdict.accepted:
-        reason = f"failed at {str(verdict.reason).partition(':')[0]} ({checked.label})"
     rows = list[Measurement]()
-    elsewhere = replace(run.context, label=checked.label)
-    for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
-        rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in names]
-        mine = Measurement(
-            kernel.name, (shape.m, shape.n, shape.k), "failed", reason, context=elsewhere
-        )
-        rows.append(
-            replace(mine, verdict=verdict, status="skipped" if verdict.accepted else "failed")
-        )
-    record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
-    record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
+    for shape in [shape for shape in run.shapes() if shape in shapes] or run.shapes()[-1:]:
+        for m in run.select(shape=shape):
+            if rungs is None or m.kernel in names:
+                rows.append(m)
+        rows.append(_row_without_time(run, kernel, checked, shape, reason))
+    compiled = checked.compiled
+    assert compiled is not None  # a cell has a kernel, not a host function
+    record = {
+        "file": kernel.file,
+        "user": "kernel",
+        "registers": compiled.registers,
+        "local_bytes": compiled.stack_bytes,
+        "shared_bytes": compiled.shared_bytes,
+    }
     return _in_order(run, rows, kernels={**run.kernels, kernel.name: record})
 
 
+def _row_without_time(
+    run: Run, kernel: Kernel, checked: check.Checked, shape: Shape, reason: str
+) -> Measurement:
+    """Return a kernel's measurement at a shape: its verdict, and the reason for no time."""
+    verdict = checked.verdict
+    reason = f"{reason}; passed as {verdict.precision} ({checked.label})"
+    if not verdict.accepted:
+        reason = f"failed at {str(verdict.reason).partition(':')[0]} ({checked.label})"
+    context = replace(run.context, label=checked.label)
+    m = Measurement(kernel.name, (shape.m, shape.n, shape.k), "failed", reason, context=context)
+    return replace(m, verdict=verdict, status="skipped" if verdict.accepted else "failed")
+
+
 class MagicFailed(WorklogError):
-    """What is wrong with a line or a cell of a magic, shown without a traceback."""
+    """An error in a line or a cell of a magic, shown without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints."""
+        """Return what IPython prints."""
         return [str(self)]
 
 
-def _option(*flags: str, help: str, **how: Any) -> Any:
-    """An option without the quotes that IPython leaves on. help: argparse takes its % for a place to fill in."""
-    return argument(
-        *flags, help=help.replace("%", "%%"), **{"type": lambda words: words.strip("'\"")} | how
-    )
+def _unquoted(text: str) -> str:
+    return text.strip("'\"")
+
+
+def _option(*flags: str, help: str, **keywords: Any) -> Any:
+    """Return an option without the quotes that IPython leaves on.
+
+    help: argparse would replace a % in it
+    """
+    return argument(*flags, help=help.replace("%", "%%"), **{"type": _unquoted} | keywords)
 
 
 def _kernel_options(magic: Any) -> Any:
-    """A user kernel's options, as of `worklog check`, but for a host function's."""
+    """Add a user kernel's options, as of `worklog check`, but for a host function's."""
     for name, (flags, default, metavar, about) in reversed(OPTIONS.items()):
-        how = (
-            {"action": "append", "default": []}
-            if isinstance(default, tuple)
-            else {"default": default}
-        )
-        how |= {"type": int} if isinstance(default, int) else {}
-        if name != "arrays":
-            magic = _option(*flags, dest=name, metavar=metavar, help=about, **how)(magic)
+        if name == "arrays":
+            continue
+        keywords: dict[str, Any] = {"default": default}
+        if isinstance(default, tuple):
+            keywords = {"action": "append", "default": []}
+        if isinstance(default, int):
+            keywords["type"] = int
+        magic = _option(*flags, dest=name, metavar=metavar, help=about, **keywords)(magic)
     return magic
 
 
@@ -356,13 +460,16 @@ class RungMagics(Magics):
     )  # fmt: skip
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
-        """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
+        """Compile the cell's kernel, check it, and show it on the ladder.
+
+        It is timed if there is a GPU.
+        """
         source = f"\n{cell}"  # so that line numbers are those of the cell
-        options = vars(parse_argstring(self.rung, line))  # all others are parameters of try_kernel
-        settings = options.pop("settings")
-        for several in ("shapes", "beside"):
-            if options[several] is not None:
-                options[several] = [word.strip() for word in options[several].split(",")]
+        options = vars(parse_argstring(self.rung, line))
+        settings = options.pop("settings")  # all other options are parameters of try_kernel
+        for name in ("shapes", "beside"):
+            if options[name] is not None:
+                options[name] = [item.strip() for item in options[name].split(",")]
         try:
             harness = Harness().but(**parse_settings(settings))
             return try_kernel(source, file=FILE, harness=harness, progress=one_line(), **options)
@@ -387,7 +494,10 @@ class RungMagics(Magics):
     @no_var_expand
     @line_cell_magic
     def time_gpu(self, line: str, cell: str | None = None) -> Measurement:
-        """Time what an expression, or the lines of a cell, enqueue on the GPU. worklog.time has options."""
+        """Time the work that an expression, or a cell, enqueues on the GPU.
+
+        worklog.time has options.
+        """
         source = (line if cell is None else cell).strip()
         shell = cast("Any", self.shell)
         if not source or (cell is not None and line.strip()):
@@ -396,34 +506,36 @@ class RungMagics(Magics):
             )
         code = compile(shell.transform_cell(source), "<time_gpu>", "exec")
         title = source.splitlines()[0][:TITLE]
+        if title != source:
+            title += " …"
         try:
-            return timing.time(
-                lambda: exec(code, shell.user_ns), name=title if title == source else f"{title} …"
-            )
+            return timing.time(lambda: exec(code, shell.user_ns), name=title)
         except WorklogError as error:
             raise MagicFailed(f"%time_gpu: {error}") from None
 
 
 def one_line() -> Progress:
-    """Prints progress in one line, at most every PAUSE_S seconds: the gate reports every launch."""
+    """Return a function that prints progress in one line.
+
+    It prints at most every PAUSE_S seconds, because the gate reports every launch.
+    """
     due = 0.0
 
-    def show(done: int, total: int, doing: str) -> None:
+    def show(finished: int, total: int, step: str) -> None:
         nonlocal due
-        if time.monotonic() > due:
-            due = time.monotonic() + PAUSE_S
-            print(
-                f"\r{doing} ({done + 1} of {total})" if done < total else f"\r{doing}",
-                end="",
-                flush=True,
-            )
+        if time.monotonic() <= due:
+            return
+        due = time.monotonic() + PAUSE_S
+        count = f" ({finished + 1} of {total})" if finished < total else ""
+        print(f"\r{step}{count}", end="", flush=True)
 
     return show
 
 
 def compile_errors(error: Exception, source: str) -> str:
-    """The compiler's errors in a cell, each with its line and that line's text; for any other error, its message,
-    without the compiler's log where the entry is unknown.
+    """Return the compiler's errors in a cell, each with its line and that line's text.
+
+    Of any other error, return the message, without the compiler's log if the entry is unknown.
     """
     pattern = rf"^{FILE}[:(](\d+)\)?:(?!\s*(?:warning|note)\b)\s*(?:(?:catastrophic )?error[^:]*:\s*)?(.+)$"
     errors = re.findall(pattern, str(error), re.MULTILINE)
@@ -431,7 +543,8 @@ def compile_errors(error: Exception, source: str) -> str:
         return str(error).splitlines()[0] if isinstance(error, CompileFailed) else str(error)
     lines = source.splitlines()
     return "\n".join(
-        f"{FILE}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in errors
+        f"{FILE}:{number}: {message}\n    {lines[int(number) - 1].strip()}"
+        for number, message in errors
     )
 
 

@@ -1,4 +1,7 @@
-"""HTML pages that need no server, no network and no Python: one head, and the charts' colours, light and dark."""
+"""HTML pages that need no server, no network and no Python.
+
+They have one head, and the charts' colours, light and dark.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,36 @@ from worklog.plots import DARK, LIGHT
 
 
 def part(name: str, **values: str) -> str:
-    """The text of a file in worklog/lab, with $NAME replaced where values are given."""
+    """Return the text of a file in worklog/lab.
+
+    values: replace $NAME; without values, the text stays
+    """
     text = Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
     return Template(text).substitute(values) if values else text
 
 
-def palette(where: str, roles: Mapping[str, str], scheme: str) -> str:
-    """A CSS rule that defines the charts' colours."""
+def palette(selector: str, roles: Mapping[str, str], scheme: str) -> str:
+    """Return a CSS rule that defines the charts' colours.
+
+    roles: colours by role
+    scheme: light or dark
+    """
     colours = "".join(f"--worklog-{role}:{colour};" for role, colour in roles.items())
-    return f"{where}{{{colours}color-scheme:{scheme}}}\n"
+    return f"{selector}{{{colours}color-scheme:{scheme}}}\n"
 
 
 def packed(data: Any) -> str:
-    """Data for a page, which reads it with atob and DecompressionStream."""
+    """Return data as text that a page decodes with atob and DecompressionStream."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
 def document(title: str, about: str, body: str, *styles: str) -> str:
-    """A whole page. about: one sentence for search engines. styles: names of CSS files, after site.css."""
+    """Return a whole page.
+
+    about: a sentence for search engines
+    styles: names of CSS files, after site.css
+    """
     light = palette(":root", LIGHT, "light")
     dark = palette(":root", DARK, "dark")
     rules = [f"{light}@media (prefers-color-scheme: dark) {{ {dark}}}"]
@@ -44,10 +58,12 @@ def document(title: str, about: str, body: str, *styles: str) -> str:
 
 
 def viewer(accesses: Sequence[Mapping[str, Any]], header: str = "") -> str:
-    """The page of access.js for documents of worklog.viewer.accesses, of which the address chooses one:
-    #vectorized/0/9/34 is a kernel, a warp, a lane and a step. header: HTML above it.
+    """Return the page of access.js for documents of worklog.viewer.accesses.
+
+    The address chooses a document: #vectorized/0/9/34 is a kernel, a warp, a lane and a step.
+    header: HTML above the viewer
     """
-    documents = {shown["kernel"]: shown for shown in accesses}
+    documents = {accessed["kernel"]: accessed for accessed in accesses}
     title = next(iter(documents)) if len(documents) == 1 else "the rungs"
     script = part("dom.js") + "\n\n" + part("access.js")
     body = part(

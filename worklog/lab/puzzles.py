@@ -1,5 +1,7 @@
-"""The puzzles of notebook 05. A reader changes the kernel of a cell; the gate, the races and the counts of the emulator
-grade it, next to the rung that has the same idea.
+"""The puzzles of notebook 05.
+
+A reader changes the kernel of a cell. The gate, the races and the counts of the emulator grade it,
+next to the rung that has the same idea.
 """
 
 from __future__ import annotations
@@ -19,14 +21,13 @@ FILE = "cell"
 
 @dataclass(frozen=True)
 class Puzzle:
-    """rung: of the ladder, which has the idea. hints: each try that the gate refuses gives the next one. allowed: how
-    many times the rung's counts the answer may have, by the count's name. over: each try with more gives the next one.
-    """
+    """A task with hints: each failed try shows the next hint."""
 
-    rung: str
-    hints: tuple[str, ...]
+    rung: str  # of the ladder, which has the idea
+    hints: tuple[str, ...]  # for tries that fail the gate
+    # by a count's name, how many times the rung's count the answer may have
     allowed: Mapping[str, float] = field(default_factory=dict)
-    over: tuple[str, ...] = ()
+    count_hints: tuple[str, ...] = ()  # for tries with larger counts
 
 
 PUZZLES = {
@@ -109,8 +110,9 @@ _tries: Counter[tuple[str, bool]] = Counter()
 
 
 def attempt(name: str, source: str) -> Graded:
-    """Grade a cell's kernel, which states its grid and block in comments. Raises BadSetting for an unknown puzzle, and
-    what compiling it raises.
+    """Grade a cell's kernel, which states its grid and block in comments.
+
+    Raises BadSetting for an unknown puzzle, and what compiling the kernel raises.
     """
     if name not in PUZZLES:
         raise BadSetting(f"there is no puzzle {name!r}: choose from {', '.join(PUZZLES)}")
@@ -127,19 +129,32 @@ def attempt(name: str, source: str) -> Graded:
     kernel.require_launch()
     checked = check(kernel, on="emulated", seed=SEED, quick=True)
     passed = checked.verdict.accepted
-    hint = (puzzle.over if passed else puzzle.hints)[: _tries[name, passed] + 1][-1:]
+    hints = puzzle.count_hints if passed else puzzle.hints
+    number = min(_tries[name, passed], len(hints) - 1)
     _tries[name, passed] += 1
     if not passed:
-        return Graded(False, f"failed at {checked.verdict.reason}\nHint: {hint[0]}", checked.label)
+        facts = f"failed at {checked.verdict.reason}"
+        return Graded(False, f"{facts}\nHint: {hints[number]}", checked.label)
     notes: list[str] = []
     table = apart("counting", lambda: counts(kernel, puzzle.rung).text(), None, notes)
     if table is None:
         return Graded(False, f"it passes the gate, but isn't compared: {notes[0]}", checked.label)
-    mine, theirs = (per_multiply_add(kernel) for kernel in (kernel, rung(puzzle.rung)))
-    over = [
-        f"{mine[name] / theirs[name]:.1f} times the {name} of {puzzle.rung}, and {times:.3g} would do"
-        for name, times in puzzle.allowed.items()
-        if mine[name] > times * theirs[name]
-    ]
-    said = "it passes the gate" + (f", but with {', '.join(over)}\nHint: {hint[0]}" if over else "")
-    return Graded(not over, said, table)
+    excesses = _excesses(kernel, puzzle)
+    if not excesses:
+        return Graded(True, "it passes the gate", table)
+    facts = f"it passes the gate, but with {', '.join(excesses)}"
+    return Graded(False, f"{facts}\nHint: {hints[number]}", table)
+
+
+def _excesses(kernel: Kernel, puzzle: Puzzle) -> list[str]:
+    """Return the counts of a kernel that are larger than the puzzle allows, as text."""
+    kernel_counts = per_multiply_add(kernel)
+    rung_counts = per_multiply_add(rung(puzzle.rung))
+    excesses = []
+    for name, factor in puzzle.allowed.items():
+        if kernel_counts[name] > factor * rung_counts[name]:
+            ratio = kernel_counts[name] / rung_counts[name]
+            excesses.append(
+                f"{ratio:.1f} times the {name} of {puzzle.rung}, and {factor:.3g} would do"
+            )
+    return excesses

@@ -1,7 +1,7 @@
-"""What a run has for a kernel, a size and a combination of settings, and its distance from the unbiased reading: all
-that the panel shows, without a page.
+"""Readings of a kernel, a size and settings, compared with the unbiased reading.
 
-Samples are read, never modelled: for a combination that was not measured there is an error.
+This is all that the panel shows, without a page. Samples are read, never modelled: a combination
+that wasn't measured is an error.
 """
 
 from __future__ import annotations
@@ -43,49 +43,53 @@ from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 
 Size = Shape | int | None
 Settings = Mapping[str, Value]
-LAUNCHES = tuple(
-    g for g in PITFALLS if g.resampled and g.setting != "gate"
-)  # these change how samples are taken
-SPOKEN = {
-    g.setting: g for g in PITFALLS if g.setting in ("gate", "roof")
-}  # each changes one sentence and no time
-TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
+# Pitfalls that change how samples are taken.
+LAUNCHES = tuple(pitfall for pitfall in PITFALLS if pitfall.resampled and pitfall.setting != "gate")
+# Pitfalls that change one sentence each, and no time.
+SPOKEN = {pitfall.setting: pitfall for pitfall in PITFALLS if pitfall.setting in ("gate", "roof")}
+TIME = "TFLOP/s"  # `corrupts` of a pitfall that changes the time
 SCATTER = f"by a host clock, which scatters by ±{100 * HOST_HALF:.0f} % between processes"
-WIDE = 3.0  # from this ratio between times on, an axis is logarithmic
+WIDE = 3.0  # an axis is logarithmic if its times differ by more than this factor
 GATES: dict[Value, str] = {
     False: "with the gate off, a result is not checked",
     "article": "by the article's rule alone, TF32, FP16, BF16 and missing terms would pass",
 }
-Row = tuple[
-    str, str, float, float, str
-]  # name, colour by role, microseconds before and after, words
+# Name, colour by role, microseconds before and after, and the label of the change.
+Row = tuple[str, str, float, float, str]
 
 
 class NotRecorded(WorklogError):
-    """A run does not hold a combination of kernel, shape and settings."""
+    """A run doesn't have a combination of kernel, shape and settings."""
 
 
-def grid_runs(given: Run | Path | None = None) -> list[Run]:
-    """The panel's runs: the given one, else the recorded grid; none with WORKLOG_SOURCE=live. Raises BadRunFile."""
-    if given is None and forced_source() == "live":
+def grid_runs(run: Run | Path | None = None) -> list[Run]:
+    """Return the panel's runs: `run`, else the recorded grid.
+
+    There is none with WORKLOG_SOURCE=live.
+    Raises BadRunFile.
+    """
+    if isinstance(run, Run):
+        return [run]
+    if run is not None:
+        return [open_run(run)]
+    if forced_source() == "live":
         return []
-    if given is None and not recordings("grid"):
+    grids = [*recordings("grid").values()]
+    if not grids:
         raise BadRunFile(
             "no recording for the panel: pass one as run=, from `python -m tests.record.grid grid.jsonl`"
         )
-    return [
-        given if isinstance(given, Run) else open_run(given or [*recordings("grid").values()][-1])
-    ]
+    return [open_run(grids[-1])]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One result of a run. timed: its time in microseconds with all samples. ratio: cuBLAS's time over the kernel's."""
+    """A result of a run."""
 
     run: Run
     measurement: Measurement
-    timed: Summary
-    ratio: Estimate
+    timed: Summary  # the time in microseconds, with all samples
+    ratio: Estimate  # cuBLAS's time over the kernel's
 
     @property
     def samples(self) -> list[float]:
@@ -94,19 +98,21 @@ class Reading:
 
     @property
     def numbers(self) -> tuple[str, str, str]:
-        """What one would publish: time, rate, share of cuBLAS."""
+        """Time, rate and share of cuBLAS, as an author would publish them."""
         time = self.timed.time
-        ratio = self.ratio
-        half = self.timed.relative_half_width
-        half_of_share = ratio.relative_half_width
+        half_width = self.timed.relative_half_width
+        share_half_width = self.ratio.relative_half_width
         if self.timed.by_host:
-            half_of_share = math.hypot(half_of_share, HOST_HALF)
-        speed = about(tflops(self.measurement.problem, time.value), half, _digits)
-        share = about(100 * ratio.value, half_of_share, _digits)
-        return about(time.value, half, duration), f"{speed} TFLOP/s", f"{share} % of cuBLAS"
+            share_half_width = math.hypot(share_half_width, HOST_HALF)
+        speed = about(tflops(self.measurement.problem, time.value), half_width, _digits)
+        share = about(100 * self.ratio.value, share_half_width, _digits)
+        return about(time.value, half_width, duration), f"{speed} TFLOP/s", f"{share} % of cuBLAS"
 
     def of_roof(self, roof: Value) -> float | None:
-        """The share of a roof, a value of the setting `roof`."""
+        """Return the share of a roof; None if it is unknown.
+
+        roof: a value of the setting `roof`
+        """
         m = self.measurement
         peak = BF16_DATASHEET_TFLOPS
         if roof == "fp32":
@@ -116,8 +122,9 @@ class Reading:
         return tflops(m.problem, self.timed.time.value) / peak
 
     def difference(self, other: Reading) -> Difference:
-        """Compare the other's time with this one, at the other's clock. Two results from the same samples by events
-        have no noise.
+        """Compare the other reading's time with this one, at the other's clock.
+
+        Two readings of the same samples by events have no noise.
         """
         if self.measurement is other.measurement and not self.timed.by_host:
             log = math.log(self.timed.time.value / other.timed.time.value)
@@ -125,7 +132,10 @@ class Reading:
         return compare(other.timed, self.timed)
 
     def share_difference(self, other: Reading) -> Difference:
-        """Compare the other's share of cuBLAS with this one, with noise as in difference()."""
+        """Compare the other reading's share of cuBLAS with this one.
+
+        The noise is as in difference().
+        """
         if self.measurement is other.measurement and not self.timed.by_host:
             return Difference(math.log(self.ratio.value / other.ratio.value), noise=0.0, clock=0.0)
         by_host = self.timed.by_host or other.timed.by_host
@@ -133,80 +143,108 @@ class Reading:
 
 
 def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
-    """The unbiased value of every setting; the run's own where it is another one that isn't biased. A run from before
-    `placement` has only its biased value.
+    """Return the unbiased settings, or the run's if they aren't biased either.
+
+    A run from before `placement` has only the biased value of `placement`.
     """
-    settings = {g.setting: g.unbiased for g in PITFALLS}
-    for g in PITFALLS:
-        own = g.unbiased if run is None else run.harness.get(g.setting, g.unbiased)
-        if g.setting == "placement" or not g.is_biased(own):
-            settings[g.setting] = own
+    settings = {pitfall.setting: pitfall.unbiased for pitfall in PITFALLS}
+    for pitfall in PITFALLS:
+        value = pitfall.unbiased
+        if run is not None:
+            value = run.harness.get(pitfall.setting, pitfall.unbiased)
+        if pitfall.setting == "placement" or not pitfall.is_biased(value):
+            settings[pitfall.setting] = value
     return settings
 
 
 def made_with(run: Run, m: Measurement) -> dict[str, Value]:
-    """The settings that a measurement was made with. What its run is older than counts as unbiased."""
-    return {g.setting: g.unbiased for g in PITFALLS} | run.harness | m.changed
+    """Return the settings that a measurement was made with.
+
+    A setting that is newer than the run counts as unbiased.
+    """
+    return {pitfall.setting: pitfall.unbiased for pitfall in PITFALLS} | run.harness | m.changed
 
 
 def changes(settings: Settings, unbiased: Settings) -> list[Pitfall]:
-    """The pitfalls whose setting is neither the unbiased one nor the run's own, in the table's order."""
-    return [g for g in PITFALLS if settings[g.setting] not in (unbiased[g.setting], g.unbiased)]
+    """Return the pitfalls whose setting is neither unbiased nor the run's.
+
+    They are in the table's order.
+    """
+    changed = []
+    for pitfall in PITFALLS:
+        if settings[pitfall.setting] not in (unbiased[pitfall.setting], pitfall.unbiased):
+            changed.append(pitfall)
+    return changed
 
 
-def in_words(settings: Settings, which: Iterable[Pitfall]) -> str:
-    """Settings in words: "l2 = warm, queue = off", or "unbiased"."""
-    return ", ".join(f"{g.setting} = {word(settings[g.setting])}" for g in which) or "unbiased"
+def in_words(settings: Settings, pitfalls: Iterable[Pitfall]) -> str:
+    """Return the settings of pitfalls as text: "l2 = warm, queue = off", or "unbiased"."""
+    parts = [
+        f"{pitfall.setting} = {format_value(settings[pitfall.setting])}" for pitfall in pitfalls
+    ]
+    return ", ".join(parts) or "unbiased"
 
 
-def word(value: Value) -> str:
-    """A value in words: on and off for True and False."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+def format_value(value: Value) -> str:
+    """Return a value as text: on and off for True and False."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value
 
 
 class Held:
-    """What a run holds, by kernel, shape and the settings of the launches that aren't unbiased. Settings that only
-    change the arithmetic on samples are ignored, and so is the gate.
+    """The measurements of a run by kernel, shape and biased settings of the launches.
+
+    Settings that only change the arithmetic on samples are ignored, and so is the gate.
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.unbiased = unbiased_settings(run)
-        self._same = [(g.setting, (g.unbiased, self.unbiased[g.setting])) for g in LAUNCHES]
+        self._unbiased_values = [
+            (pitfall.setting, (pitfall.unbiased, self.unbiased[pitfall.setting]))
+            for pitfall in LAUNCHES
+        ]
         self._measurements: dict[tuple[Any, ...], Measurement] = {}
         self._readings: dict[tuple[Any, ...], Reading] = {}
         for m in run.measurements:
             if m.shape is None:
                 continue
-            made = made_with(run, m)
-            for clocks in (made["clocks"], rule(made["clocks"])):  # "locked" means at any frequency
-                self._measurements.setdefault(
-                    self._key(m.kernel, m.problem, made | {"clocks": clocks}), m
-                )
+            settings = made_with(run, m)
+            # "locked" means at any frequency
+            for clocks in (settings["clocks"], rule(settings["clocks"])):
+                key = self._key(m.kernel, m.problem, settings | {"clocks": clocks})
+                self._measurements.setdefault(key, m)
 
     def _key(self, kernel: str, shape: Shape, settings: Settings) -> tuple[Any, ...]:
+        """Return the kernel, the shape and the biased settings of the launches."""
         if settings["timer"] == "host":  # no queue builds up
             settings = {**settings, "queue": True}
-        return (
-            kernel,
-            shape,
-            *((name, settings[name]) for name, same in self._same if settings[name] not in same),
-        )
+        biased = []
+        for name, unbiased in self._unbiased_values:
+            if settings[name] not in unbiased:
+                biased.append((name, settings[name]))
+        return (kernel, shape, *biased)
 
     def find(self, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
-        """The measurement of this combination, with a time or without."""
+        """Return the measurement of this combination, with a time or without."""
         return self._measurements.get(self._key(kernel, shape, settings))
 
     def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:
-        """Whether there is a time for this combination."""
+        """Return whether there is a time for this combination."""
         m = self.find(kernel, shape, settings)
         return m is not None and m.status == "measured"
 
     def read(self, kernel: str, shape: Shape, settings: Settings) -> Reading:
-        """The reading of one combination. Raises NotRecorded, also where it was measured without a time."""
+        """Return the reading of a combination.
+
+        Raises NotRecorded, also if it was measured without a time.
+        """
         m = self.find(kernel, shape, settings)
         if m is None:
-            launches = [g for g in changes(settings, self.unbiased) if g in LAUNCHES]
+            launches = [
+                pitfall for pitfall in changes(settings, self.unbiased) if pitfall in LAUNCHES
+            ]
             raise NotRecorded(f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}")
         if m.status != "measured":
             raise NotRecorded(f"{kernel} at {shape}: {m.status}: {m.reason}")
@@ -233,57 +271,62 @@ class Step:
 
     @cached_property
     def difference(self) -> Difference:
-        """Of the times, at the clock of the reading before; negative inflates the result."""
+        """The relative difference of the times, at the clock of the reading before.
+
+        A negative difference inflates the result.
+        """
         return self.after.difference(self.before)
 
     @property
     def role(self) -> str:
-        """Its colour by role: orange inflates the result, blue deflates it, grey is noise."""
-        return (
-            ("alert" if self.difference.off < 0 else "accent")
-            if self.difference.visible
-            else "grey"
-        )
+        """The role of the step's colour.
+
+        Orange ("alert") inflates the result, blue ("accent") deflates it, grey is noise.
+        """
+        if not self.difference.visible:
+            return "grey"
+        return "alert" if self.difference.off < 0 else "accent"
 
     @property
     def row(self) -> Row:
-        """Named by the settings that change the time, with the article's number before them."""
-        number = next((f"{g.article} " for g in self.pitfalls if g.article), "")
-        name = number + " + ".join(g.setting for g in self.pitfalls if g.corrupts == TIME)
-        before = self.before.timed.time.value
-        after = self.after.timed.time.value
-        us = before * self.difference.off
-        words = "within noise"
+        """The step's row in the panel's chart.
+
+        It is named by the settings that change the time, after the article's number.
+        """
+        number = next((f"{pitfall.article} " for pitfall in self.pitfalls if pitfall.article), "")
+        settings = [pitfall.setting for pitfall in self.pitfalls if pitfall.corrupts == TIME]
+        before_us = self.before.timed.time.value
+        after_us = self.after.timed.time.value
+        added_us = before_us * self.difference.off
+        label = "within noise"
         if self.difference.visible:
-            words = f"{'+' if us > 0 else '−'}{duration(abs(us))}"
-        return name, self.role, before, after, words
+            label = f"{'+' if added_us > 0 else '−'}{duration(abs(added_us))}"
+        return number + " + ".join(settings), self.role, before_us, after_us, label
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The reading for some settings beside the unbiased one. whole: from that one to this at once; steps: a biased
-    setting after the other, or several where only all of them together were measured.
-    """
+    """The reading for some settings, compared with the unbiased one."""
 
     settings: dict[str, Value]
-    whole: Step
-    steps: tuple[Step, ...]
+    whole: Step  # from the unbiased reading to this one at once
+    steps: tuple[Step, ...]  # a biased setting each; several if they were only measured together
 
     @property
     def same(self) -> bool:
         """Whether this is the unbiased time."""
-        spoken_only = all(g.setting in SPOKEN for g in self.whole.pitfalls)
+        spoken_only = all(pitfall.setting in SPOKEN for pitfall in self.whole.pitfalls)
         return spoken_only and self.whole.after.measurement is self.whole.before.measurement
 
     @property
     def comparison(self) -> str:
-        """How far off this time is, and its interval."""
+        """The difference from the unbiased time as a sentence, with the interval."""
         reading = self.whole.after
         statistic = self.settings["statistic"]
         noise = f"{statistic} of {len(reading.samples)} samples"
         if statistic == "median":  # only a median has an interval
-            half = 100 * reading.timed.time.relative_half_width
-            noise = f"±{half:.2g} % (95 %) from {len(reading.samples)} samples"
+            half_width = 100 * reading.timed.time.relative_half_width
+            noise = f"±{half_width:.2g} % (95 %) from {len(reading.samples)} samples"
         if reading.timed.by_host:
             noise += f", {SCATTER}"
         if self.same:
@@ -295,27 +338,35 @@ class Answer:
 
     @property
     def notes(self) -> list[str]:
-        """What changed besides the time: the share of cuBLAS, the clock, and the degradations that are not settings."""
-        here = self.whole.after
+        """Changes besides the time.
+
+        These are the share of cuBLAS, the clock, and the degradations that aren't settings.
+        """
+        reading = self.whole.after
         unbiased = self.whole.before
         lines = list[str]()
-        if here.share_difference(unbiased).visible:
-            shares = (reading.numbers[2].partition(" % ")[0] for reading in (here, unbiased))
-            lines.append("share of cuBLAS: {} % here, {} % unbiased".format(*shares))
+        if reading.share_difference(unbiased).visible:
+            share, _, _ = reading.numbers[2].partition(" % ")
+            unbiased_share, _, _ = unbiased.numbers[2].partition(" % ")
+            lines.append(f"share of cuBLAS: {share} % here, {unbiased_share} % unbiased")
         if abs(self.whole.difference.clock or 0.0) > CLOCK_OFF:
-            clocks = (f"{reading.measurement.sm_mhz:.0f} MHz" for reading in (here, unbiased))
-            lines.append(
-                "SM clock: {} here, {} unbiased; the difference is at one clock".format(*clocks)
-            )
-        known = {f"{g.setting}: {value}" for g in PITFALLS for value in g.biased}
-        lines += [
-            d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")
-        ]
+            clocks = f"{reading.measurement.sm_mhz:.0f} MHz here"
+            clocks += f", {unbiased.measurement.sm_mhz:.0f} MHz unbiased"
+            lines.append(f"SM clock: {clocks}; the difference is at one clock")
+        settings = set[str]()
+        for pitfall in PITFALLS:
+            settings.update(f"{pitfall.setting}: {value}" for value in pitfall.biased)
+        for degradation in reading.measurement.degradations:
+            if degradation not in settings and not degradation.startswith("gate:"):
+                lines.append(degradation)
         return [line for line in lines if line]
 
     @property
     def spoken(self) -> dict[str, list[str]]:
-        """What each value of gate and roof adds to the notes, by setting. They change nothing else."""
+        """The notes on each value of gate and roof, by setting.
+
+        These settings change nothing else.
+        """
         return {
             "gate": [GATES.get(value, "") for value in SPOKEN["gate"].values],
             "roof": [self._share_of_roof(roof) for roof in SPOKEN["roof"].values],
@@ -323,132 +374,151 @@ class Answer:
 
     def _share_of_roof(self, roof: Value) -> str:
         """Describe the share of a roof, if it visibly differs from the unbiased one."""
-        here = self.whole.after.of_roof(roof)
+        share = self.whole.after.of_roof(roof)
         unbiased = self.whole.before.of_roof("fp32")
-        if not here or not unbiased:
+        if not share or not unbiased:
             return ""
-        if not is_visible(math.log(here / unbiased), self.whole.difference.noise):
+        if not is_visible(math.log(share / unbiased), self.whole.difference.noise):
             return ""
-        half = self.whole.after.timed.relative_half_width
-        shares = about(100 * here, half, _digits), _digits(100 * unbiased)
-        return "share of the roof: {} % here, {} % unbiased".format(*shares)
+        half_width = self.whole.after.timed.relative_half_width
+        percent = about(100 * share, half_width, _digits)
+        return f"share of the roof: {percent} % here, {_digits(100 * unbiased)} % unbiased"
 
     @property
     def text(self) -> list[str]:
-        """All of it but the pictures in sentences, for a reader without the page."""
+        """The answer without its charts in sentences, for a reader without the page."""
         m = self.whole.after.measurement
-        chosen = in_words(self.settings, self.whole.pitfalls)
+        choice = in_words(self.settings, self.whole.pitfalls)
         spoken = [
-            self.spoken[name][g.values.index(self.settings[name])] for name, g in SPOKEN.items()
+            self.spoken[setting][pitfall.values.index(self.settings[setting])]
+            for setting, pitfall in SPOKEN.items()
         ]
-        steps = "; ".join(
-            f"{name} {words}" for name, *_, words in (step.row for step in self.steps)
-        )
-        one_by_one = f"one by one: {steps}" if len(self.steps) > 1 else ""
+        one_by_one = ""
+        if len(self.steps) > 1:
+            steps = [f"{name} {label}" for name, *_, label in (step.row for step in self.steps)]
+            one_by_one = f"one by one: {'; '.join(steps)}"
         return [
-            f"{m.kernel} at {m.problem}, {chosen}: {' → '.join(self.whole.after.numbers)}",
+            f"{m.kernel} at {m.problem}, {choice}: {' → '.join(self.whole.after.numbers)}",
             f"unbiased: {' → '.join(self.whole.before.numbers)}",
             *filter(None, [self.comparison, one_by_one, *self.notes, *spoken, m.label]),
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """For panel.js. steps: from the unbiased time over each step to this one; none where nothing changes it."""
-        here = self.whole.after
+        """Return the answer for panel.js."""
+        reading = self.whole.after
         unbiased = self.whole.before
         role = "alert" if self.whole.role == "alert" else "accent"
-        shown = {role: here} if self.same else {"grey": unbiased, role: here}
-        times = [
-            us for reading in shown.values() for us in (*reading.samples, reading.timed.time.value)
-        ]
-        rows: list[Row] = [step.row for step in self.steps]
-        if rows:
-            first, last = (
-                (
-                    name,
-                    "dot",
-                    reading.timed.time.value,
-                    reading.timed.time.value,
-                    reading.numbers[0],
-                )
-                for name, reading in (("unbiased", unbiased), ("this reading", here))
-            )
-            rows = [first, *rows, last]
+        by_role = {role: reading} if self.same else {"grey": unbiased, role: reading}
+        times_us = list[float]()
+        for drawn in by_role.values():
+            times_us += [*drawn.samples, drawn.timed.time.value]
+        rows = self._rows()
         return {
             "unbiased": unbiased.numbers,
-            "reading": here.numbers,
+            "reading": reading.numbers,
             "comparison": self.comparison,
             "notes": self.notes,
             "spoken": self.spoken,
-            "label": here.measurement.label,
+            "label": reading.measurement.label,
             "role": "same" if self.same else self.whole.role,
-            "estimates": [[role, reading.timed.time.value] for role, reading in shown.items()],
-            "samples": [[round(us, 3) for us in reading.samples] for reading in shown.values()],
-            "axis": axis(times, 1.25),
+            "estimates": [[role, drawn.timed.time.value] for role, drawn in by_role.items()],
+            "samples": [[round(us, 3) for us in drawn.samples] for drawn in by_role.values()],
+            "axis": axis(times_us, 1.25),
             "steps": rows,
-            "steps_axis": axis([after for _, _, _, after, _ in rows], 1.15) if rows else None,
+            "steps_axis": axis([after_us for *_, after_us, _ in rows], 1.15) if rows else None,
         }
+
+    def _rows(self) -> list[Row]:
+        """Return rows from the unbiased time over each step to this time; none without a step."""
+        if not self.steps:
+            return []
+        first = _row_of("unbiased", self.whole.before)
+        last = _row_of("this reading", self.whole.after)
+        return [first, *(step.row for step in self.steps), last]
+
+
+def _row_of(name: str, reading: Reading) -> Row:
+    """Return the row of a reading, a dot at its time."""
+    time_us = reading.timed.time.value
+    return name, "dot", time_us, time_us, reading.numbers[0]
 
 
 def axis(values: Sequence[float], air: float) -> dict[str, Any]:
-    """An axis of microseconds around the values, logarithmic where they differ much, with ticks and their words. air:
-    the factor of margin if logarithmic; else it is at least 2 %, so that noise isn't drawn as a cliff.
+    """Return an axis around times in microseconds, with ticks and their labels.
+
+    It is logarithmic if the times differ by more than WIDE.
+    air: the factor of margin of a logarithmic axis.
+    The margin of a linear axis is at least 2 %, so that noise isn't drawn as a cliff.
     """
     low = min(values)
     high = max(values)
-    logarithmic = low > 0 and high > WIDE * low
-    locator: Locator = LogLocator(subs=(1, 3), numticks=5)
-    if logarithmic:
-        low, high = low / air, high * air
+    is_logarithmic = low > 0 and high > WIDE * low
+    locator: Locator
+    if is_logarithmic:
+        locator = LogLocator(subs=(1, 3), numticks=5)
+        low /= air
+        high *= air
     else:
-        room = max((high - low) * 0.12, 0.02 * abs(high))
-        low, high, locator = low - room, high + room, MaxNLocator(4, steps=[1, 2, 5, 10])
+        locator = MaxNLocator(4, steps=[1, 2, 5, 10])
+        margin = max((high - low) * 0.12, 0.02 * abs(high))
+        low -= margin
+        high += margin
     ticks = [
         (float(us), duration(us)) for us in locator.tick_values(low, high) if low <= us <= high
     ]
-    return {"low": low, "high": high, "log": logarithmic, "ticks": ticks}
+    return {"low": low, "high": high, "log": is_logarithmic, "ticks": ticks}
 
 
-def amount(off: float, noise: float = 0.0) -> str:
-    """A relative difference in words that suit its size and its noise."""
-    if off >= 2:
-        return f"{about(off + 1, noise, _digits)} times too long"
-    if off <= -2 / 3:
-        return f"{about(1 / (off + 1), noise, _digits)} times too short"
-    return f"{change_in_percent(off, noise).lstrip('+−')} {'longer' if off > 0 else 'shorter'}"
+def amount(difference: float, noise: float = 0.0) -> str:
+    """Describe a relative difference, with the digits that its noise allows."""
+    if difference >= 2:
+        return f"{about(difference + 1, noise, _digits)} times too long"
+    if difference <= -2 / 3:
+        return f"{about(1 / (difference + 1), noise, _digits)} times too short"
+    direction = "longer" if difference > 0 else "shorter"
+    return f"{change_in_percent(difference, noise).lstrip('+−')} {direction}"
 
 
 def _digits(number: float) -> str:
-    """Three digits or more, without an exponent."""
+    """Return a number with three digits or more, without an exponent."""
     return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 class Answers:
-    """The runs that answer, the most trusted one first; and the kernels and shapes that can be chosen: without any run,
-    those that the panel measures.
+    """The runs that answer, and the kernels and shapes to choose from.
+
+    The most trusted run is the first one. Without any run, the kernels and shapes are those that
+    the panel measures.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self.held = [Held(part) for run in runs for part in run.by_card()]
-        measured = [m for run in runs for m in run.measurements if m.shape]
+        self.held = list[Held]()
+        measured = list[Measurement]()
+        for run in runs:
+            self.held += [Held(part) for part in run.by_card()]
+            measured += [m for m in run.measurements if m.shape]
         self.kernels = list(dict.fromkeys(m.kernel for m in measured)) or list(ABLATION_RUNGS)
         shapes = {m.problem for m in measured} or {Shape.of(n) for n in GRID_SIZES}
         self.shapes = sorted(shapes, key=lambda shape: shape.flops)
-        run = runs[-1] if runs else None
-        self.unbiased = unbiased_settings(run)
-        unknown = run.unknown if run else []  # no pitfall that the recording doesn't know
-        self.naive = self.unbiased | {
-            g.setting: g.biased[0] for g in PITFALLS if g.setting not in unknown
-        }
+        last_run = runs[-1] if runs else None
+        self.unbiased = unbiased_settings(last_run)
+        unknown = last_run.unknown if last_run else []  # pitfalls that the recording doesn't know
+        self.naive = dict(self.unbiased)
+        for pitfall in PITFALLS:
+            if pitfall.setting not in unknown:
+                self.naive[pitfall.setting] = pitfall.biased[0]
 
     def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:
-        """Whether there is a time for this combination."""
-        return any(held.has(kernel, shape, settings) for held in self.held)
+        """Return whether there is a time for this combination."""
+        return any(part.has(kernel, shape, settings) for part in self.held)
 
     def settings(self, changed: Settings) -> dict[str, Value]:
-        """The unbiased settings with these changed; whether they go together is checked by answer(). Raises BadSetting
-        where no pitfall has this setting or value.
+        """Return the unbiased settings with these changed.
+
+        Whether they go together is checked by answer().
+        Raises BadSetting if no pitfall has this setting or value.
         """
-        pitfalls = {g.setting: g for g in PITFALLS}
+        pitfalls = {pitfall.setting: pitfall for pitfall in PITFALLS}
         for setting, value in changed.items():
             if setting not in pitfalls:
                 raise BadSetting(
@@ -458,34 +528,46 @@ class Answers:
         return {**self.unbiased, **changed}
 
     def answer(self, kernel: str, size: Shape | int, **changed: Value) -> Answer:
-        """The reading with these settings changed, of the first run that holds the combination. Raises NotRecorded or
-        BadSetting with the reason.
+        """Return the reading with these settings changed, of the first run that has it.
+
+        Raises NotRecorded or BadSetting with the reason.
         """
         shape = Shape.of(size)
         settings = self.settings(changed)
         Harness().but(**settings)
         if not self.held:
             raise NotRecorded("nothing has been measured here yet")
-        held = next(
-            (held for held in self.held if held.find(kernel, shape, settings)), self.held[-1]
-        )
-        reading = held.read(kernel, shape, settings)
-        unbiased = held.read(kernel, shape, held.unbiased)
-        # One biased setting after the other; a combination that was not measured is joined with the next one.
-        steps = list[Step]()
-        so_far = dict(held.unbiased)
-        last = unbiased
-        waiting = list[Pitfall]()
-        chosen = changes(settings, held.unbiased)
-        for pitfall in chosen:
-            so_far[pitfall.setting] = settings[pitfall.setting]
-            if pitfall.setting in SPOKEN:
-                continue
-            waiting.append(pitfall)
-            if held.has(kernel, shape, so_far):
-                after = held.read(kernel, shape, so_far)
-                if any(g.corrupts == TIME for g in waiting):
-                    steps.append(Step(tuple(waiting), last, after))
-                last = after
-                waiting = []
-        return Answer(settings, Step(tuple(chosen), unbiased, reading), tuple(steps))
+        source = self.held[-1]
+        for part in self.held:
+            if part.find(kernel, shape, settings):
+                source = part
+                break
+        reading = source.read(kernel, shape, settings)
+        unbiased = source.read(kernel, shape, source.unbiased)
+        pitfalls = changes(settings, source.unbiased)
+        steps = _steps(source, kernel, shape, settings)
+        return Answer(settings, Step(tuple(pitfalls), unbiased, reading), tuple(steps))
+
+
+def _steps(source: Held, kernel: str, shape: Shape, settings: Settings) -> list[Step]:
+    """Return a step for each biased setting that changes the time.
+
+    A setting is joined with the next one if there is no time for the combination so far.
+    """
+    steps = list[Step]()
+    combination = dict(source.unbiased)
+    previous = source.read(kernel, shape, source.unbiased)
+    joined = list[Pitfall]()
+    for pitfall in changes(settings, source.unbiased):
+        combination[pitfall.setting] = settings[pitfall.setting]
+        if pitfall.setting in SPOKEN:
+            continue
+        joined.append(pitfall)
+        if not source.has(kernel, shape, combination):
+            continue
+        after = source.read(kernel, shape, combination)
+        if any(changed.corrupts == TIME for changed in joined):
+            steps.append(Step(tuple(joined), previous, after))
+        previous = after
+        joined = []
+    return steps

@@ -1,5 +1,6 @@
-"""The ladder rung by rung: what changed against the rung before, its costs and its speed; and the tables of the story:
-steps predicted beside measured, and the experiments beside them.
+"""The ladder rung by rung: what changed against the rung before, its costs and its speed.
+
+Also the tables of the story: predicted and measured steps, and the experiments.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
@@ -52,7 +53,8 @@ SIGNATURE = re.compile(
     r"template <(?P<tile>[^>]*)>\s*__global__[^;{}]*?(?P<name>sgemm_\w+)\((?P<arguments>[^)]*)\) \{\n"
 )
 HIDDEN = re.compile(r"^ *static_assert\(.*?\);\n", re.DOTALL | re.MULTILINE)
-# Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
+# Tag and background by a line's first character. The background is translucent, so that text stays
+# readable on light and dark pages.
 LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
 NONE = "–"
 TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of FP32 ceiling")  # columns of cells()
@@ -63,7 +65,10 @@ LOOPS = "the main loop in machine code of sm_90"
 
 @dataclass(frozen=True, repr=False)
 class Code:
-    """Source lines, shown as text and as HTML. In a diff, "+" begins an added line and "-" a removed one."""
+    """Source lines, shown as text and as HTML.
+
+    In a diff, "+" begins an added line and "-" a removed one.
+    """
 
     lines: tuple[str, ...]
 
@@ -74,7 +79,10 @@ class Code:
         return f'<pre style="font-family:monospace;line-height:1.35;word-break:normal">{self.html()}</pre>'
 
     def html(self) -> str:
-        """The lines without a box around them; <ins> and <del> tell a screen reader what changed."""
+        """Return the lines without a box around them.
+
+        <ins> and <del> tell a screen reader what changed.
+        """
         html = ""
         for line in self.lines:
             tag, tint = LOOKS.get(line[:1], ("span", "transparent"))
@@ -82,41 +90,50 @@ class Code:
         return html
 
 
-def source(name: str, begin: str = "", most: int | None = None) -> Code:
-    """A rung's short signature, and its body without comments, assertions and final brace. begin, most: of the body,
-    only so many lines from the first one that holds these words. Raises BadSetting.
+def source(name: str, begin: str = "", limit: int | None = None) -> Code:
+    """Return a rung's short signature and its body.
+
+    The body has no comments, no assertions and no final brace.
+    begin: the body starts at the first line with this text (default: all of it)
+    limit: at most this many lines of the body
+    Raises BadSetting.
     """
-    bare = HIDDEN.sub("", re.sub(r"//.*", "", rung(name).source))
-    before, body = SIGNATURE.split(bare, 1)[::4]
-    signature = SIGNATURE.search(bare)
-    assert signature is not None  # a test holds every rung's
-    tile, arguments = (
-        re.findall(r"(\w+)(?:,|$)", signature[part]) for part in ("tile", "arguments")
-    )
-    first = f"{signature['name']}<{', '.join(tile)}>({', '.join(arguments)})"
-    kept = [
-        line.removeprefix("  ").rstrip() for line in f"{before}{body}".splitlines() if line.strip()
-    ][:-1]
-    start = next((number for number, line in enumerate(kept) if begin in line), 0)
-    return Code((first, *kept[start:][:most]))
+    code = HIDDEN.sub("", re.sub(r"//.*", "", rung(name).source))
+    signature = SIGNATURE.search(code)
+    assert signature is not None  # a test checks every rung's
+    tile = re.findall(r"(\w+)(?:,|$)", signature["tile"])
+    arguments = re.findall(r"(\w+)(?:,|$)", signature["arguments"])
+    short_signature = f"{signature['name']}<{', '.join(tile)}>({', '.join(arguments)})"
+    text = code[: signature.start()] + code[signature.end() :]
+    body = [line.removeprefix("  ").rstrip() for line in text.splitlines() if line.strip()][:-1]
+    start = next((number for number, line in enumerate(body) if begin in line), 0)
+    return Code((short_signature, *body[start:][:limit]))
 
 
-def diff(before: str | None, after: str, *, around: int = 0, hunks: Sequence[int] = ()) -> Code:
-    """The lines in which two rungs differ, with `around` unchanged lines above and below each change; "..." stands for
-    the lines in between. before: None compares with an empty file. hunks: which changes to show, counted from 0
-    (default: all), below the signature. Raises BadSetting.
+def diff(earlier: str | None, later: str, *, around: int = 0, hunks: Sequence[int] = ()) -> Code:
+    """Return the lines in which two rungs differ.
+
+    "..." stands for the lines between two changes.
+    earlier: the rung to compare with; None for an empty file
+    around: the unchanged lines to show above and below each change
+    hunks: the changes to show below the signature, counted from 0 (default: all)
+    Raises BadSetting.
     """
-    earlier = () if before is None else source(before).lines
-    shown = list[str]()
-    number = -1
-    wanted = set(hunks)
-    for line in list(difflib.unified_diff(earlier, source(after).lines, n=around, lineterm=""))[2:]:
-        number += line.startswith("@@")
-        if line.startswith("@@"):
-            line = "  ..."
-        if not wanted or number in wanted:
-            shown.append(line)
-    return Code((f"  {source(after).lines[0]}", *shown) if wanted else tuple(shown[1:]))
+    earlier_lines = () if earlier is None else source(earlier).lines
+    later_lines = source(later).lines
+    lines = difflib.unified_diff(earlier_lines, later_lines, n=around, lineterm="")
+    chosen_hunks = set(hunks)
+    changes = list[str]()
+    hunk = -1
+    for line in list(lines)[2:]:  # without the names of the files
+        is_head = line.startswith("@@")
+        if is_head:
+            hunk += 1
+        if not chosen_hunks or hunk in chosen_hunks:
+            changes.append("  ..." if is_head else line)
+    if chosen_hunks:
+        return Code((f"  {later_lines[0]}", *changes))
+    return Code(tuple(changes[1:]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,13 +148,16 @@ class Climb:
         return "\n".join([*self.sentences, *(table.text() for table in self.tables)])
 
     def _repr_html_(self) -> str:
-        """Sentences, tables, and the diff in a box that the keyboard can scroll."""
-        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        """Return sentences, tables, and the diff in a box that the keyboard can scroll."""
+        sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        tables = "".join(table.html() for table in self.tables)
         files = escape(" against ".join(record.file for record in self.rungs))
-        code = diff(self.rungs[1].name if self.rungs[1:] else None, self.kernel, around=2).html()
-        lines = f'<span style="display:inline-block;min-width:100%">{code}</span>'  # as wide as its longest line
+        earlier = self.rungs[1].name if self.rungs[1:] else None
+        code = diff(earlier, self.kernel, around=2).html()
+        # as wide as the longest line
+        lines = f'<span style="display:inline-block;min-width:100%">{code}</span>'
         box = f'<pre tabindex="0" role="region" aria-label="{files}" style="overflow-x:auto">{lines}</pre>'
-        return said + "".join(table.html() for table in self.tables) + f"<p>{files}</p>{box}"
+        return f"{sentences}{tables}<p>{files}</p>{box}"
 
     @property
     def rungs(self) -> Sequence[Kernel]:
@@ -146,105 +166,131 @@ class Climb:
 
     @property
     def sentences(self) -> list[str]:
-        """The rung's number or why there is none, its idea, how many lines of code differ from the rung before, how
-        much faster it is, and what was timed with other code than the source that is shown.
+        """Sentences about the rung.
+
+        They are the measured rate or the reason why there is none, the idea, how many lines of code
+        differ from the rung before, how much faster the rung is, and the rungs that were timed with
+        other code than the source that is shown.
         """
-        run = self.run
-        place = f"{self.kernel} at {self.shape}"
-        (chosen, *before) = self.rungs
-        m, earlier = (self._measurement(of) for of in (chosen, before[0] if before else chosen))
+        (record, *previous) = self.rungs
+        lines = [self._headline(), record.idea]
+        if previous:
+            marks = [line[:1] for line in diff(previous[0].name, record.name).lines]
+            changes = f"+{marks.count('+')} −{marks.count('-')} lines"
+            lines.append(f"{changes} against {previous[0].name}")
+            lines += self._gain(record, previous[0])
+        else:
+            lines.append(f"{len(source(record.name).lines)} lines")
+            lines.append("the first rung: the others are compared with it")
+        for compared in self.rungs:
+            if source_changed(compared.name, self.run.kernels):
+                lines.append(
+                    f"{compared.name} was timed with different code than the source shown here"
+                )
+        return lines
+
+    def _headline(self) -> str:
+        """Return the rung's time, rate and share of cuBLAS, or the reason why there is none."""
+        subject = f"{self.kernel} at {self.shape}"
+        m = self._measurement(rung(self.kernel))
         if m is None:
-            held = ", ".join(str(m.problem) for m in run.select(self.kernel)) or "no size"
-            headline = f"{place} is not in this {run.origin} run, which holds it at {held}"
-        elif m.status != "measured":
-            headline = f"{place}: {m.status}: {m.reason}"
-        else:
-            row = cells(m)
-            headline = (
-                f"{place}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
-            )
-        lines = [headline, chosen.idea]
-        if before:
-            name = before[0].name
-            marks = [line[:1] for line in diff(before[0].name, chosen.name).lines]
-            lines.append(f"+{marks.count('+')} −{marks.count('-')} lines against {name}")
-        else:
-            lines += [
-                f"{len(source(chosen.name).lines)} lines",
-                "the first rung: the others are compared with it",
-            ]
-        if before and m and m.us and earlier and earlier.us and not same_card(m, earlier):
-            lines.append(f"{name} was timed on another card: {earlier.label}")
-        elif before and m and m.us and earlier and earlier.us:
-            difference = run.difference(m, earlier)
-            factor = 1 + difference.off
-            gain = (
-                f"{factor:.3g} times as fast" if factor > 1 else f"{1 / factor:.3g} times as slow"
-            )
-            lines.append(
-                f"{gain} as {name}"
-                if difference.visible
-                else f"as fast as {name}, within the noise of both"
-            )
-        stale = [record.name for record in self.rungs if source_changed(record.name, run.kernels)]
-        return lines + [
-            f"{name} was timed with different code than the source shown here" for name in stale
-        ]
+            sizes = ", ".join(str(m.problem) for m in self.run.select(self.kernel)) or "no size"
+            return f"{subject} is not in this {self.run.origin} run, which holds it at {sizes}"
+        if m.status != "measured":
+            return f"{subject}: {m.status}: {m.reason}"
+        row = cells(m)
+        return f"{subject}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
+
+    def _gain(self, record: Kernel, previous: Kernel) -> list[str]:
+        """Return a sentence on how much faster the rung is; none if one of the two has no time."""
+        m = self._measurement(record)
+        earlier = self._measurement(previous)
+        if m is None or earlier is None or not m.us or not earlier.us:
+            return []
+        if not same_card(m, earlier):
+            return [f"{previous.name} was timed on another card: {earlier.label}"]
+        difference = self.run.difference(m, earlier)
+        if not difference.visible:
+            return [f"as fast as {previous.name}, within the noise of both"]
+        factor = 1 + difference.off
+        if factor > 1:
+            return [f"{factor:.3g} times as fast as {previous.name}"]
+        return [f"{1 / factor:.3g} times as slow as {previous.name}"]
 
     @property
     def tables(self) -> list[Table]:
-        """What this rung and the one before cost: from the run, then from the emulator. A dash for what neither has."""
-        timed = list[dict[str, str]]()
-        counted = list[dict[str, str]]()
-        known = memory_counts()
-        for of in self.rungs:
-            m = self._measurement(of)
-            record = self.run.kernels.get(of.name, {})
-            counts = known.rungs.get(of.name)
-            row = {} if m is None else cells(m)
-            registers = record.get("registers")
-            shared = record.get("shared_bytes")
-            fits = None
-            resident = ""
-            if self.run.gpu.arch in LIMITS and registers is not None and shared is not None:
-                fits = occupancy(
-                    self.run.gpu.arch, record.get("block", of.thread_count), registers, shared
-                )
-                resident = f"{fits.blocks} × {of.thread_count} threads, {100 * fits.share:.0f} %"
-            timed.append({name: str(row.get(name) or NONE) for name in TIMES})
-            timed[-1] |= {
-                "registers per thread": NONE if registers is None else str(registers),
-                "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
-                "resident on an SM": resident if fits else NONE,
-                "resident blocks limited by": " and ".join(fits.limited_by) if fits else NONE,
-            }
-            conflicts = (
-                f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE
-            )
-            counted.append({
-                "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
-                "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
-                "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
-                "of which bank conflicts": conflicts,
-            })  # fmt: skip
-        label = f"{known.label} · {known.shape}, per warp"
+        """The costs of this rung and of the rung before.
+
+        The first table is from the run, the second one from the emulator. A dash stands for what
+        neither has.
+        """
+        counts = memory_counts()
+        timed = [self._timed_column(record) for record in self.rungs]
+        counted = [_counted_column(record) for record in self.rungs]
         names = [record.name for record in self.rungs]
         return [
-            Table(
-                title,
-                ("", *names),
-                [(name, *(column[name] for column in columns)) for name in columns[0]],
-            )
-            for title, columns in ((self.run.full_label, timed), (label, counted))
+            _side_by_side(self.run.full_label, names, timed),
+            _side_by_side(f"{counts.label} · {counts.shape}, per warp", names, counted),
         ]
 
-    def _measurement(self, of: Kernel) -> Measurement | None:
-        return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
+    def _timed_column(self, record: Kernel) -> dict[str, str]:
+        """Return the run's times, registers, shared memory and occupancy of a rung."""
+        m = self._measurement(record)
+        row = {} if m is None else cells(m)
+        facts = self.run.kernels.get(record.name, {})
+        registers = facts.get("registers")
+        shared_bytes = facts.get("shared_bytes")
+        column = {name: str(row.get(name) or NONE) for name in TIMES}
+        column["registers per thread"] = NONE if registers is None else str(registers)
+        column["shared memory per block"] = (
+            NONE if shared_bytes is None else f"{shared_bytes / 1024:g} KiB"
+        )
+        column["resident on an SM"] = NONE
+        column["resident blocks limited by"] = NONE
+        arch = self.run.gpu.arch
+        if arch in LIMITS and registers is not None and shared_bytes is not None:
+            block = facts.get("block", record.thread_count)
+            resident = occupancy(arch, block, registers, shared_bytes)
+            threads = f"{resident.blocks} × {record.thread_count} threads"
+            column["resident on an SM"] = f"{threads}, {100 * resident.share:.0f} %"
+            column["resident blocks limited by"] = " and ".join(resident.limited_by)
+        return column
+
+    def _measurement(self, record: Kernel) -> Measurement | None:
+        """Return the last measurement of a rung at the shape; None if there is none."""
+        return next(iter(self.run.select(record.name, self.shape)[-1:]), None)
+
+
+def _counted_column(record: Kernel) -> dict[str, str]:
+    """Return the emulator's memory counts of a rung."""
+    counts = memory_counts().rungs.get(record.name)
+    column = {
+        "sectors per global load": NONE,
+        "global sectors per multiply-add": NONE,
+        "shared wavefronts per multiply-add": NONE,
+        "of which bank conflicts": NONE,
+    }
+    if counts is None:
+        return column
+    column["sectors per global load"] = f"{counts.sectors_per_request:.1f}"
+    column["global sectors per multiply-add"] = f"{counts.sectors_per_fma:.3g}"
+    column["shared wavefronts per multiply-add"] = f"{counts.wavefronts_per_fma:.3g}"
+    if counts.wavefronts:
+        column["of which bank conflicts"] = f"{100 * counts.conflict_share:.0f} %"
+    return column
+
+
+def _side_by_side(title: str, names: Sequence[str], columns: Sequence[Mapping[str, str]]) -> Table:
+    """Return a table with a column for each rung."""
+    rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+    return Table(title, ("", *names), rows)
 
 
 def step(after: str) -> Code:
-    """The step to a rung from the one before it, at 4096, by this machine's latest times, else the recording: what
-    Nsight Compute counted of the rung before, the floors, and the time that they predict beside the measured one.
+    """Return the step to a rung from the rung before it, at 4096.
+
+    It has what Nsight Compute counted of the rung before, the floors, the time that they predict,
+    and the measured time: this machine's latest, else the recording's.
     Raises BadSetting for a name without a step.
     """
     names = [record.name for record in LADDER]
@@ -252,21 +298,27 @@ def step(after: str) -> Code:
         raise BadSetting(
             f"there is no step to {after!r} on the ladder: choose from {', '.join(names[1:])}"
         )
-    before = names[names.index(after) - 1]
-    run = results([before, after], [SIZE])
-    old, new = (rung_bounds(run, SIZE)[name] for name in (before, after))
+    earlier = names[names.index(after) - 1]
+    run = results([earlier, after], [SIZE])
+    bounds = rung_bounds(run, SIZE)
+    old = bounds[earlier]
+    new = bounds[after]
     floors = f"{duration(1e3 * old.ms)} ({old.limit}), now {duration(1e3 * new.ms)} ({new.limit})"
-    lines = [f"{before}: {busiest(before)}", f"floor:     {floors}"]
+    lines = [f"{earlier}: {busiest(earlier)}", f"floor:     {floors}"]
     if old.measured_ms is None or new.measured_ms is None:
-        return Code((*lines, f"{before} or {after} is not in this run: {run.label}"))
-    said = "no change"
+        return Code((*lines, f"{earlier} or {after} is not in this run: {run.label}"))
+    predicted = "no change"
     if abs(new.ms / old.ms - 1) > ALIKE:
-        said = f"{duration(1e3 * old.measured_ms * new.ms / old.ms)}, {old.ms / new.ms:.2f} times as fast"
+        predicted = duration(1e3 * old.measured_ms * new.ms / old.ms)
+        predicted += f", {old.ms / new.ms:.2f} times as fast"
+    speedup = f"{old.measured_ms / new.measured_ms:.2f} times as fast"
     share = run.select(after, SIZE)[0].ratio
-    of_cublas = "" if share is None else f"; {percent(share)} of cuBLAS"
-    speedup = f"{old.measured_ms / new.measured_ms:.2f} times as fast{of_cublas}"
-    lines += [f"predicted: {said}", f"measured:  {duration(1e3 * new.measured_ms)}, {speedup}"]
-    wavefronts = [f"{2 * 32 * b.counts.wavefronts / b.shape.flops:.3f}" for b in (old, new)]
+    if share is not None:
+        speedup += f"; {percent(share)} of cuBLAS"
+    lines += [f"predicted: {predicted}", f"measured:  {duration(1e3 * new.measured_ms)}, {speedup}"]
+    wavefronts = [
+        f"{2 * 32 * bound.counts.wavefronts / bound.shape.flops:.3f}" for bound in (old, new)
+    ]
     if wavefronts != ["0.000", "0.000"]:
         lines.append(
             f"shared wavefronts per multiply-add of a warp: {wavefronts[0]}, now {wavefronts[1]}"
@@ -275,25 +327,30 @@ def step(after: str) -> Code:
 
 
 def climb() -> Table:
-    """All rungs of the ladder with counts, floors and times at 4096, and what the floors predict of the two halves."""
+    """Return all rungs of the ladder with counts, floors and times at 4096.
+
+    Notes compare what the floors predict for the two halves of the ladder with what was measured.
+    """
     run = results(shapes=[SIZE])
     bounds = rung_bounds(run, SIZE)
-    least, most = spread({name: bound for name, bound in bounds.items() if name != "naive"})
-    notes = [f"all but naive take {least:.2f} to {most:.2f} times their floor"]
+    low, high = spread({name: bound for name, bound in bounds.items() if name != "naive"})
+    notes = [f"all but naive take {low:.2f} to {high:.2f} times their floor"]
     for first, last in (("coalesced", "conflict_free"), ("conflict_free", "warptiled")):
-        there = bounds[first]
-        here = bounds[last]
-        if there.measured_ms and here.measured_ms:
-            speedup = there.measured_ms / here.measured_ms
-            notes.append(
-                f"{first} to {last}: {there.ms / here.ms:.2f} times as fast predicted, {speedup:.2f} measured"
-            )
+        old = bounds[first]
+        new = bounds[last]
+        if old.measured_ms and new.measured_ms:
+            predicted = f"{old.ms / new.ms:.2f} times as fast predicted"
+            measured = f"{old.measured_ms / new.measured_ms:.2f} measured"
+            notes.append(f"{first} to {last}: {predicted}, {measured}")
     return replace(table(bounds.values(), run.label), notes=notes)
 
 
 @lru_cache(maxsize=64)
 def per_multiply_add(kernel: Kernel) -> dict[str, float]:
-    """What the emulator counts per multiply-add of a warp, for a product of 128 or the least above that it takes."""
+    """Return the emulator's counts per multiply-add of a warp.
+
+    The product has a size of 128, or the smallest one above in the kernel's domain.
+    """
     counted = inspect(kernel, kernel.domain.padded(Shape.of(128))).counts
     totals = {
         "sectors": counted.global_sectors,
@@ -306,139 +363,169 @@ def per_multiply_add(kernel: Kernel) -> dict[str, float]:
 
 
 def counts(*kernels: Kernel | str) -> Table:
-    """A row for each kernel or rung: global sectors, shared wavefronts, those due to conflicts, and barriers per
-    multiply-add of a warp, and the floor at 4096. Raises what worklog.kernel.prediction.bound raises.
+    """Return counts per multiply-add of a warp, and the floor, of kernels or rungs.
+
+    The counts are global sectors, shared wavefronts, wavefronts due to conflicts, and barriers.
+    The floor is for 4096.
+    Raises what worklog.kernel.prediction.bound raises.
     """
     rows = list[dict[str, Cell]]()
     label = ""
-    for kernel in (rung(kernel) if isinstance(kernel, str) else kernel for kernel in kernels):
-        least = bound(kernel, gpu=gpu_here())
-        row = {name: f"{number:.3f}" for name, number in per_multiply_add(kernel).items()}
-        rows.append(
-            {
-                "kernel": kernel.name,
-                **row,
-                "at least": duration(1e3 * least.ms),
-                "bound by": least.limit,
-            }
-        )
-        label = least.label
+    for kernel in kernels:
+        if isinstance(kernel, str):
+            kernel = rung(kernel)
+        floor = bound(kernel, gpu=gpu_here())
+        row: dict[str, Cell] = {"kernel": kernel.name}
+        for name, number in per_multiply_add(kernel).items():
+            row[name] = f"{number:.3f}"
+        row["at least"] = duration(1e3 * floor.ms)
+        row["bound by"] = floor.limit
+        rows.append(row)
+        label = floor.label
     return Table.of(f"per multiply-add of a warp, and a bound at {SIZE}: {label}", rows)
 
 
 def register_reads(*names: str) -> Table:
-    """Of each rung's machine code, the share of multiply-adds in the main loop, the registers that each reads, and the
+    """Return how the main loop of each rung's machine code reads registers.
+
+    Columns: the share of multiply-adds in the main loop, the registers that each reads, and the
     share that reads two from one bank. Without NVIDIA's disassembler, a note says so.
     """
     rows = []
     for name, loop in main_loops(names).items():
-        share = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
-        row = {
-            "rung": name,
-            "multiply-adds": share,
-            "registers read by each": f"{loop.register_reads:.2f}",
-        }
-        rows.append(row | {"in a bank conflict": percent(loop.bank_conflicts)})
+        row = {"rung": name}
+        row["multiply-adds"] = percent(loop.counts["FFMA"] / sum(loop.counts.values()))
+        row["registers read by each"] = f"{loop.register_reads:.2f}"
+        row["in a bank conflict"] = percent(loop.bank_conflicts)
+        rows.append(row)
     return Table.of(LOOPS if rows else no_sass(), rows)
 
 
-def fetched_ahead(known: Calibration, *names: str) -> Table:
-    """Of each rung's machine code, the multiply-adds from the last fetch of a tile to its first store, the clocks that
-    these take in all warps of a quarter of a multiprocessor that has one block, and what a warm L2 saves per tile if a
-    read waits for the rest of its latency only. Without NVIDIA's disassembler, a note says so.
+def fetched_ahead(calibration: Calibration, *names: str) -> Table:
+    """Return how far ahead each rung's machine code fetches a tile.
+
+    Columns: the multiply-adds from the last fetch of a tile to its first store; the clocks that
+    these take in all warps of a quarter of a multiprocessor that has one block; and the clocks that
+    a warm L2 saves per tile if a read waits for the rest of its latency only. Without NVIDIA's
+    disassembler, a note says so.
     """
     rows = []
     for name, loop in main_loops(names).items():
-        hidden = loop.ahead * rung(name).thread_count // 128
-        cold, warm = (
-            max(0.0, cycles - hidden) for cycles in (known.cold_cycles, known.warm_cycles)
-        )
-        row = {"kernel": name, "multiply-adds ahead": f"{loop.ahead}", "clocks ahead": f"{hidden}"}
-        rows.append(row | {"a warm L2 saves": f"{cold - warm:.0f}"})
+        hidden_cycles = loop.ahead * rung(name).thread_count // 128
+        cold_wait = max(0.0, calibration.cold_cycles - hidden_cycles)
+        warm_wait = max(0.0, calibration.warm_cycles - hidden_cycles)
+        row = {"kernel": name, "multiply-adds ahead": f"{loop.ahead}"}
+        row["clocks ahead"] = f"{hidden_cycles}"
+        row["a warm L2 saves"] = f"{cold_wait - warm_wait:.0f}"
+        rows.append(row)
     return Table.of(LOOPS if rows else no_sass(), rows)
 
 
 def main_loops(names: Sequence[str]) -> dict[str, MainLoop]:
-    """Of each rung's machine code; empty without NVIDIA's disassembler."""
-    built = {name: compile_cuda(rung(name).program) for name in names}
-    return {name: loop for name, out in built.items() if (loop := loop_of(out.cubin, out.symbol))}
+    """Return the main loop of each rung's machine code.
+
+    There is none without NVIDIA's disassembler.
+    """
+    compiled = {name: compile_cuda(rung(name).program) for name in names}
+    loops = {}
+    for name, output in compiled.items():
+        loop = loop_of(output.cubin, output.symbol)
+        if loop:
+            loops[name] = loop
+    return loops
 
 
 def steps(*names: str, sizes: Sequence[int] = (2048, 4096, 8192)) -> Table:
-    """How many times as fast each rung is as the one named before it, and its share of cuBLAS, at each size; from one
-    recording where one has both. Raises BadSetting, and BadRunFile for what isn't recorded.
+    """Return each rung's speedup over the rung before it, and its share of cuBLAS.
+
+    The rung before it is the previous one in `names`. There is a column for each size. Both times
+    are from one recording if there is one with both.
+    Raises BadSetting, and BadRunFile for what isn't recorded.
     """
     rows = []
     labels = dict[str, None]()
-    for before, after in pairwise(names):
-        run = results([before, after], sizes)
-        us = {(m.kernel, m.shape[0]): m for m in run.measurements if m.shape}
-        row = {"rung": after, "against": before}
+    for earlier, later in pairwise(names):
+        run = results([earlier, later], sizes)
+        measured = {(m.kernel, m.shape[0]): m for m in run.measurements if m.shape}
+        row = {"rung": later, "against": earlier}
         for size in sizes:
-            old = us[before, size]
-            new = us[after, size]
-            speedup = "–"
+            old = measured[earlier, size]
+            new = measured[later, size]
+            speedup = NONE
             if old.us and new.us:
                 speedup = f"{old.us / new.us:.3f}" if same_card(old, new) else "two cards"
             row[f"at {size}, of cuBLAS"] = f"{speedup}, {percent(new.ratio)}"
         rows.append(row)
-        labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (before, after))
+        labels |= dict.fromkeys(m.label for m in run.measurements if m.kernel in (earlier, later))
     return Table.of("times as fast as the rung before: " + "; ".join(labels), rows, left=2)
 
 
 def power_cap() -> Table:
-    """cuBLAS's products in INT8, FP16 and FP32, launched in a row on a card at its power limit; and how much of FP32's
-    time the 6 and the 3 take that come near FP32's error.
+    """Return cuBLAS's products in INT8, FP16 and FP32 on a card at its power limit.
+
+    They are launched back to back. 6 products in INT8 or 3 in FP16 come near FP32's error: the last
+    column is the share of FP32's time that these take.
     """
     document = json.loads(recordings("int8")["h200"].read_text(encoding="utf-8"))
     rows = []
-    needed = {"INT8": 6, "FP16": 3, "FP32": 1}
-    us = {(made["format"], made["size"]): made["in_a_row"]["us"] for made in document["rows"]}
-    for made in document["rows"]:
-        name = made["format"]
-        size = made["size"]
-        launched = made["in_a_row"]
-        row = {"product": f"{name} at {size}", "time": duration(launched["us"], padded=True)}
-        row["T(FL)OP/s"] = f"{2e-6 * size**3 / launched['us']:.0f}"
-        row["W"] = f"{launched['watts']:.0f}"
-        rows.append(
-            row
-            | {
-                "of FP32's time, x 6, 3, 1": percent(
-                    needed[name] * us[name, size] / us["FP32", size]
-                )
-            }
-        )
+    products = {"INT8": 6, "FP16": 3, "FP32": 1}
+    times_us = {
+        (record["format"], record["size"]): record["in_a_row"]["us"] for record in document["rows"]
+    }
+    for record in document["rows"]:
+        name = record["format"]
+        size = record["size"]
+        us = times_us[name, size]
+        share = products[name] * us / times_us["FP32", size]
+        row = {"product": f"{name} at {size}", "time": duration(us, padded=True)}
+        row["T(FL)OP/s"] = f"{2e-6 * size**3 / us:.0f}"
+        row["W"] = f"{record['in_a_row']['watts']:.0f}"
+        row["of FP32's time, x 6, 3, 1"] = percent(share)
+        rows.append(row)
     return Table.of(f"{document['label']}, power limit {document['limit_watts']:.0f} W", rows)
 
 
 def effect(kernel: str, sizes: Sequence[Shape | int], **setting: Any) -> Table:
-    """A row for each size: the unbiased time, the time with these settings, and their difference at one clock; "–" for
-    one without a time. Both times of a row are of one run, so of one card. Raises BadSetting, and BadRunFile for what
-    isn't recorded.
+    """Return the effect of settings on a kernel's time, a row for each size.
+
+    Columns: the unbiased time, the time with these settings, and their difference at one clock. A
+    dash stands for a missing time. Both times of a row are of one run, so of one card.
+    Raises BadSetting, and BadRunFile for what isn't recorded.
     """
     if not setting:
         raise BadSetting(
             "lab.effect compares a setting with the unbiased one: name it, as in l2='warm'"
         )
-    [(name, value), *more] = setting.items()
-    changed = f"{len(setting)} settings" if more else f"{name} = {value}"
+    title = f"{len(setting)} settings"
+    if len(setting) == 1:
+        [(name, value)] = setting.items()
+        title = f"{name} = {value}"
     rows = []
     labels = dict[str, None]()
-    for run, true, read in pairs(kernel, sizes, setting):
-        row = {"kernel": kernel, "at": str(true.problem)}
-        row["unbiased"], row[changed] = (
-            "–" if m.us is None else duration(m.us, padded=True) for m in (true, read)
-        )
-        row["difference"] = "–"
-        if true.us is not None and read.us is not None:
-            difference = run.difference(true, read)
-            words = change_in_percent(difference.off, difference.noise)
-            row["difference"] = words if difference.visible else "within noise"
-        row["clocks"] = (
-            " and ".join("–" if m.sm_mhz is None else f"{m.sm_mhz:.0f}" for m in (true, read))
-            + " MHz"
-        )
+    for run, unbiased, biased in pairs(kernel, sizes, setting):
+        row = {"kernel": kernel, "at": str(unbiased.problem)}
+        row["unbiased"] = _padded_time(unbiased)
+        row[title] = _padded_time(biased)
+        row["difference"] = _difference(run, unbiased, biased)
+        row["clocks"] = f"{_clock(unbiased)} and {_clock(biased)} MHz"
         rows.append(row)
-        labels |= dict.fromkeys((true.label, read.label))
+        labels |= dict.fromkeys((unbiased.label, biased.label))
     return Table.of("; ".join(labels), rows)
+
+
+def _padded_time(m: Measurement) -> str:
+    return NONE if m.us is None else duration(m.us, padded=True)
+
+
+def _clock(m: Measurement) -> str:
+    return NONE if m.sm_mhz is None else f"{m.sm_mhz:.0f}"
+
+
+def _difference(run: Run, unbiased: Measurement, biased: Measurement) -> str:
+    """Return the difference of two times at one clock in percent, if it is visible."""
+    if unbiased.us is None or biased.us is None:
+        return NONE
+    difference = run.difference(unbiased, biased)
+    if not difference.visible:
+        return "within noise"
+    return change_in_percent(difference.off, difference.noise)

@@ -1,7 +1,7 @@
 """`worklog site`: a folder of pages that need no server, no network and no Python.
 
-Everything that they show is computed here. panel.js draws the panel as in a notebook, and site.js looks up the answers
-that a notebook's kernel would compute.
+Everything that they show is computed here. panel.js draws the panel as in a notebook, and site.js
+looks up the answers that a notebook's kernel would compute.
 """
 
 from __future__ import annotations
@@ -32,26 +32,18 @@ from worklog.settings import PITFALLS
 from worklog.viewer.accesses import access
 
 # With another value of these, the launches are the same.
-COMPUTED = [g for g in PITFALLS if g not in LAUNCHES and g.setting not in SPOKEN]
-QUEUE = next(
-    g for g in PITFALLS if g.setting == "queue"
-)  # with a host clock, any of its values gives one answer
+COMPUTED = [
+    pitfall for pitfall in PITFALLS if pitfall not in LAUNCHES and pitfall.setting not in SPOKEN
+]
+# With a host clock, all values of the queue have the same answer.
+QUEUE = next(pitfall for pitfall in PITFALLS if pitfall.setting == "queue")
 TEASED = ("naive", "coalesced")
 ABOUT = "SGEMM kernels on an NVIDIA GPU, from naive to past cuBLAS: checked, timed, and explained by what they touch."
-STORY = (
-    "00",
-    "01",
-    "08",
-    "05",
-    "06",
-    "07",
-    "12",
-    "13",
-    "14",
-)  # in the order of reading; the others are the reference
-ANSWER_STEPS = 40  # of the progress, since 7,600 answers take as long as all else
+# Notebooks of the story, in the order of reading. The others are the reference.
+STORY = ("00", "01", "08", "05", "06", "07", "12", "13", "14")
+ANSWER_STEPS = 40  # of the progress: 7,600 answers take as long as everything else together
 CHARTS = 2
-SHORT = 60  # letters; after such a sentence, the next one is shown, too
+SHORT = 60  # letters; after a shorter first sentence, the summary also has the second one
 BELIEVED = "What we believed"
 CAME = "What happened"
 WRONG = "What we got wrong"
@@ -85,35 +77,49 @@ GLOSSARY = {
 
 
 class Steps:
-    """The steps of a site, each of about a second, which are reported as they begin."""
+    """The steps of a site, of about a second each. A step is reported when it begins."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress = progress
         self.total = total
-        self.done = 0
+        self.finished = 0
 
-    def begin(self, doing: str) -> None:
-        """Report what the next step does."""
-        self.progress(self.done, self.total, doing)
-        self.done += 1
+    def begin(self, step: str) -> None:
+        """Report the next step."""
+        self.progress(self.finished, self.total, step)
+        self.finished += 1
 
 
 def site(
     run: Run | None = None, grid: Run | Path | None = None, progress: Progress = silent
 ) -> dict[str, bytes]:
-    """Every file by name. run: for the ladder and the charts, as for `worklog figures`; grid: for the panel, its own
-    recording by default. progress: called at each step. Raises BadRunFile where there is no run, NotRecorded for a grid
-    without an unbiased reading.
+    """Return every file by name.
+
+    run: for the ladder and the charts, as for `worklog figures`
+    grid: for the panel (default: the panel's recording)
+    progress: called at each step
+    Raises BadRunFile if there is no run, NotRecorded for a grid without an unbiased reading.
     """
-    viewed = (*LADDER, *FP32)
-    steps = Steps(progress, ANSWER_STEPS + len(_notebooks()) + CHARTS + len(viewed))
+    kernels = (*LADDER, *FP32)
+    steps = Steps(progress, ANSWER_STEPS + len(_notebooks()) + CHARTS + len(kernels))
     data = answers(grid, steps)
-    charts = dict[str, bytes]()
     written = chapters(steps)
+    charts = dict[str, bytes]()
+    html = {"index.html": _index(run, written, charts, steps), **pages(written)}
+    documents = []
+    for kernel in kernels:
+        steps.begin(f"accesses of {kernel.name}")
+        documents.append(access(kernel).document)
+    html["access.html"] = viewer(documents, HEADER)
+    return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
+
+
+def _index(run: Run | None, written: list[Chapter], charts: dict[str, bytes], steps: Steps) -> str:
+    """Return index.html, and add the files of its charts to `charts`."""
     cards = [f"<li><b>{chapter.link()}</b> {escape(chapter.summary)}</li>" for chapter in written]
-    shown = holding(jobs_of(None, SIZE)[0]) if run is None else run
-    stepped = in_steps() if run is None and shown.origin == "recorded" else shown
-    index = part(
+    ladder_run = holding(jobs_of(None, SIZE)[0]) if run is None else run
+    sizes_run = in_steps() if run is None and ladder_run.origin == "recorded" else ladder_run
+    body = part(
         "site.html",
         header=HEADER,
         rungs=str(len(RUNGS)),
@@ -123,100 +129,117 @@ def site(
         chapters="".join(cards[: len(STORY)]),
         wrong=str(sum(len(beliefs(chapter.body)) for chapter in written)),
         reference="".join(cards[len(STORY) :]),
-        ladder=_ladder(shown),
-        sizes=_chart("sizes", partial(plots.sizes, stepped), charts, steps),
+        ladder=_ladder(ladder_run),
+        sizes=_chart("sizes", partial(plots.sizes, sizes_run), charts, steps),
         peers=_chart("peers", plots.peers, charts, steps),
         glossary=glossary(),
         version=__version__,
         script="\n\n".join(part(f"{name}.js") for name in ("dom", "panel", "site")),
     )
-    html = {
-        "index.html": document("worklog: SGEMM kernels, checked and timed", ABOUT, index, "panel"),
-        **pages(written),
-    }
-    documents = []
-    for kernel in viewed:
-        steps.begin(f"accesses of {kernel.name}")
-        documents.append(access(kernel).document)
-    html["access.html"] = viewer(documents, HEADER)
-    return {name: text.encode() for name, text in html.items()} | charts | {"data.js": data}
+    return document("worklog: SGEMM kernels, checked and timed", ABOUT, body, "panel")
 
 
-def answers(given: Run | Path | None, steps: Steps | None = None) -> bytes:
-    """data.js: every answer of the panel, by what is chosen but for settings that change only words. Each part of an
-    answer is its place in `parts`, because most parts belong to several answers.
+def answers(run: Run | Path | None, steps: Steps | None = None) -> bytes:
+    """Return data.js: every answer of the panel, by choice.
+
+    A choice is without the settings that change only a sentence. An answer is the places of its
+    parts in `parts`, because most parts belong to several answers.
     """
-    grids = grid_runs(given)
+    grids = grid_runs(run)
     if not grids:
         raise BadRunFile(
             "the panel has no recording with WORKLOG_SOURCE=live: give one of `python -m tests.record.grid` with --grid"
         )
-    of = Answers([grids[0]])
     grid = grids[0]
-    kernel = of.kernels[-1]
-    largest = of.shapes[-1]
+    panel = _panel(grid)
+    steps = steps or Steps(silent, ANSWER_STEPS)
+    timed = [place for place, pitfall in enumerate(PITFALLS) if pitfall.setting not in SPOKEN]
+    data: dict[str, Any] = {"start": panel.chosen, "timed": timed, "answers": {}}
+    data["table"] = {name: values for name, values in panel.table.items() if name != "live"}
     parts = dict[str, int]()
-    if not any(of.has(m.kernel, m.problem, of.unbiased) for m in grid.measurements):
+    choices = [*_choices(panel.answers, grid)]
+    begins = Counter(step * len(choices) // ANSWER_STEPS for step in range(ANSWER_STEPS))
+    for number, choice in enumerate(choices):
+        for _ in range(begins[number]):
+            steps.begin(f"answer {number} of {len(choices)} of the panel")
+        panel.chosen = choice
+        answer = {}
+        for name, value in panel.answer.items():
+            text = json.dumps(value, ensure_ascii=False)
+            answer[name] = parts.setdefault(text, len(parts))
+        key = (choice["kernel"], choice["size"], *(choice["values"][place] for place in timed))
+        data["answers"]["/".join(map(str, key))] = answer
+    data["parts"] = [*map(json.loads, parts)]
+    return f'globalThis.worklogData = "{packed(data)}";\n'.encode()
+
+
+def _panel(grid: Run) -> Panel:
+    """Return the page's panel: the last kernel at the largest size, with all four gremlins.
+
+    It begins unbiased if the grid has no time with all four.
+    Raises NotRecorded for a grid without an unbiased reading.
+    """
+    source = Answers([grid])
+    kernel = source.kernels[-1]
+    largest = source.shapes[-1]
+    if not any(source.has(m.kernel, m.problem, source.unbiased) for m in grid.measurements):
         raise NotRecorded(
             f"this {grid.origin} run has no unbiased reading: make one: `python -m tests.record.grid`"
         )
-    four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
-    panel = Panel(of, kernel, largest, four if of.has(kernel, largest, of.unbiased | four) else {})
+    gremlins = {pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS if pitfall.article}
+    if not source.has(kernel, largest, source.unbiased | gremlins):
+        gremlins = {}
+    panel = Panel(source, kernel, largest, gremlins)
     panel.reason = "the page measures nothing"
-    timed = [place for place, g in enumerate(PITFALLS) if g.setting not in SPOKEN]
-    data: dict[str, Any] = {"start": panel.chosen, "timed": timed, "answers": {}}
-    data["table"] = {name: values for name, values in panel.table.items() if name != "live"}
-    steps = steps or Steps(silent, ANSWER_STEPS)
-    choices = [*_choices(of, grid)]
-    begins = Counter(step * len(choices) // ANSWER_STEPS for step in range(ANSWER_STEPS))
-    for number, chosen in enumerate(choices):
-        for _ in range(begins[number]):
-            steps.begin(f"answer {number} of {len(choices)} of the panel")
-        panel.chosen = chosen
-        key = (chosen["kernel"], chosen["size"], *(chosen["values"][place] for place in timed))
-        texts = {
-            name: json.dumps(value, ensure_ascii=False) for name, value in panel.answer.items()
-        }
-        answer = {name: parts.setdefault(text, len(parts)) for name, text in texts.items()}
-        data["answers"]["/".join(map(str, key))] = answer
-    return f'globalThis.worklogData = "{packed(data | {"parts": [*map(json.loads, parts)]})}";\n'.encode()
+    return panel
 
 
-def _choices(of: Answers, grid: Run) -> Iterator[dict[str, Any]]:
-    """What a reader of the page can choose: each measurement's settings, and those that need no further launches."""
+def _choices(source: Answers, grid: Run) -> Iterator[dict[str, Any]]:
+    """Yield everything that a reader of the page can choose.
+
+    These are each measurement's settings, with all values of the settings that need no further
+    launches.
+    """
     for m in grid.measurements:
-        if m.status != "measured" or not of.has(m.kernel, m.problem, of.unbiased):
+        if m.status != "measured" or not source.has(m.kernel, m.problem, source.unbiased):
             continue
         free = [*COMPUTED, QUEUE] if m.changed.get("timer") == "host" else COMPUTED
-        where = {"kernel": of.kernels.index(m.kernel), "size": of.shapes.index(m.problem)}
-        for values in product(*(g.values for g in free)):
-            chosen = dict(zip((g.setting for g in free), values, strict=True))
-            yield {**where, "values": places(of.unbiased | m.changed | chosen)}
+        names = [pitfall.setting for pitfall in free]
+        kernel = source.kernels.index(m.kernel)
+        size = source.shapes.index(m.problem)
+        for values in product(*(pitfall.values for pitfall in free)):
+            settings = source.unbiased | m.changed | dict(zip(names, values, strict=True))
+            yield {"kernel": kernel, "size": size, "values": places(settings)}
 
 
 def _ladder(run: Run) -> str:
-    """Everything that was measured at one shape; a rung opens to what changed, what that costs, and what it gains."""
+    """Return a row for everything that was measured at one shape.
+
+    A rung's row opens to what changed, what that costs, and what it gains.
+    """
     shape = shape_to_draw(run, None)
-    shown = rows(run, shape)
+    measurements = rows(run, shape)
     rungs = {record.name: Climb(run, record.name, shape) for record in LADDER}
-    fastest = max((m.tflops or 0.0 for m in shown), default=0.0) or 1.0
+    fastest = max((m.tflops or 0.0 for m in measurements), default=0.0) or 1.0
     html = ""
-    for m in shown:
+    for m in measurements:
         share = "" if m.kernel == CUBLAS else f" · {percent(m.ratio)}"
-        words = f"{m.tflops:.2f}{share}" if measured(m) else "not measured"
+        rate = f"{m.tflops:.2f}{share}" if measured(m) else "not measured"
         track = f'<span class="track"><i style="left:0;width:{100 * (m.tflops or 0.0) / fastest:.2f}%"></i></span>'
-        row = f'<span class="row rung"><span>{m.kernel}</span>{track}<span>{words}</span></span>'
-        inside = rungs[m.kernel]._repr_html_() if m.kernel in rungs else ""
-        html += (
-            f'<details name="rung"><summary>{row}</summary>{inside}</details>'
-            if inside
-            else f"<div>{row}</div>"
-        )
+        row = f'<span class="row rung"><span>{m.kernel}</span>{track}<span>{rate}</span></span>'
+        details = rungs[m.kernel]._repr_html_() if m.kernel in rungs else ""
+        if details:
+            html += f'<details name="rung"><summary>{row}</summary>{details}</details>'
+        else:
+            html += f"<div>{row}</div>"
     return f'<p class="source">TFLOP/s at {shape} · share of cuBLAS · {run.full_label}</p>{html}'
 
 
 def _chart(name: str, draw: Callable[[], Chart], files: dict[str, bytes], steps: Steps) -> str:
-    """A chart for light and dark pages, in a box that scrolls where the page is narrower; or why there is none."""
+    """Return a chart for light and dark pages, or the reason why there is none.
+
+    It is in a box that scrolls if the page is narrower. The pictures are added to `files`.
+    """
     steps.begin(f"chart {name}")
     try:
         chart = draw()
@@ -231,42 +254,49 @@ def _chart(name: str, draw: Callable[[], Chart], files: dict[str, bytes], steps:
 
 
 def _load(name: str) -> str:
-    """The load of a rung's first warp that moves most: its sectors, and the words in them that the lanes read."""
+    """Return a picture of the load of a rung's first warp that moves most sectors.
+
+    It shows the sectors, and the words in them that the lanes read.
+    """
     kinds = access(name).document["kinds"]
-    load = max(
-        (kind for kind in kinds if " read " in kind["text"]), key=lambda kind: kind["counts"][0]
-    )
-    words = {offset // 4 for offset in load["lanes"]}
-    sectors = sorted({word // 8 for word in words})
-    drawn = ""
+    loads = [kind for kind in kinds if " read " in kind["text"]]
+    load = max(loads, key=lambda kind: kind["counts"][0])
+    indices = {offset // 4 for offset in load["lanes"]}  # of the 4-byte words
+    sectors = sorted({index // 8 for index in indices})
+    groups = ""
     for place, sector in enumerate(sectors):
         paths = {"used": "", "pale": ""}
-        for word in range(8):
-            kind = "used" if 8 * sector + word in words else "pale"
-            paths[kind] += f"M{8.6 * (place % 4) + word:.1f} {1.3 * (place // 4):.1f}h.9v1h-.9z"
-        inside = "".join(f'<path class="{kind}" d="{path}"/>' for kind, path in paths.items())
-        drawn += f'<g style="--place:{place}">{inside}</g>'
-    picture = f'<svg viewBox="0 0 34 {1.3 * math.ceil(len(sectors) / 4):.1f}" aria-hidden="true">{drawn}</svg>'
-    said = f"<b>{name}</b>: {load['text']}: <b>{load['cost']}</b>"
-    return f'<a class="{"bad" if load["bad"] else "good"}" href="access.html#{name}/0/9/1">{said}{picture}</a>'
+        for number in range(8):
+            kind = "used" if 8 * sector + number in indices else "pale"
+            paths[kind] += f"M{8.6 * (place % 4) + number:.1f} {1.3 * (place // 4):.1f}h.9v1h-.9z"
+        squares = "".join(f'<path class="{kind}" d="{path}"/>' for kind, path in paths.items())
+        groups += f'<g style="--place:{place}">{squares}</g>'
+    height = 1.3 * math.ceil(len(sectors) / 4)
+    picture = f'<svg viewBox="0 0 34 {height:.1f}" aria-hidden="true">{groups}</svg>'
+    text = f"<b>{name}</b>: {load['text']}: <b>{load['cost']}</b>"
+    style = "bad" if load["bad"] else "good"
+    return f'<a class="{style}" href="access.html#{name}/0/9/1">{text}{picture}</a>'
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A notebook as it is stored: its page's name, its title, its first sentence and its HTML."""
+    """A notebook as it is stored."""
 
-    page: str
+    page: str  # its file name
     title: str
-    summary: str
-    body: str
+    summary: str  # the first sentence
+    body: str  # HTML
 
-    def link(self, words: str = "") -> str:
-        """A link to the page."""
-        return f'<a href="{self.page}">{words}{escape(self.title)}</a>'
+    def link(self, prefix: str = "") -> str:
+        """Return a link to the page."""
+        return f'<a href="{self.page}">{prefix}{escape(self.title)}</a>'
 
 
 def chapters(steps: Steps) -> list[Chapter]:
-    """In the order of reading. Raises WorklogError where the package has lost its notebooks."""
+    """Return the chapters in the order of reading.
+
+    Raises WorklogError if the package has lost its notebooks.
+    """
     from nbconvert import HTMLExporter  # takes a second, with nbformat
 
     exporter = HTMLExporter(template_name="basic")  # type: ignore[no-untyped-call]
@@ -283,98 +313,127 @@ def _notebooks() -> list[Path]:
     return sorted(files, key=lambda file: (*STORY, file.name[:2]).index(file.name[:2]))
 
 
-def pages(of: list[Chapter]) -> dict[str, str]:
-    """HTML by file name: each chapter, and wrong.html."""
-    written = dict[str, str]()
+def pages(written: list[Chapter]) -> dict[str, str]:
+    """Return HTML by file name: each chapter, and wrong.html."""
+    html = dict[str, str]()
     wrong = [f"<h1>{WRONG}</h1>"]
     wrong.append(
         "<p>A sentence that says why is a claim, and a measurement may refute it. We keep both: these are the beliefs "
         "that were wrong, or too simple, each with what happened, and the chapter that shows it.</p>"
     )
-    for chapter, after in zip(of, [*of[1:], None], strict=True):
-        onward = f"<p>{after.link('Next: ')}</p>" if after else ""
-        written[chapter.page] = _page(chapter.title, chapter.summary, chapter.body + onward)
-        wrong += [
-            f"<article>{said}<p>{chapter.link()}</p></article>" for said in beliefs(chapter.body)
-        ]
-    return written | {
-        "wrong.html": _page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))
-    }
+    for chapter, following in zip(written, [*written[1:], None], strict=True):
+        onward = f"<p>{following.link('Next: ')}</p>" if following else ""
+        html[chapter.page] = _page(chapter.title, chapter.summary, chapter.body + onward)
+        for belief in beliefs(chapter.body):
+            wrong.append(f"<article>{belief}<p>{chapter.link()}</p></article>")
+    html["wrong.html"] = _page(WRONG, "Beliefs that measurements refuted.", "".join(wrong))
+    return html
 
 
 def beliefs(body: str) -> list[str]:
-    """Each paragraph with what was believed, and the one with what happened."""
+    """Return each paragraph with a belief, joined with the paragraph on what happened.
+
+    That paragraph is the same one, or at most three paragraphs below.
+    """
     stories = list[str]()
     paragraphs = re.findall(r"<p>.*?</p>", body, re.DOTALL)
     for number, paragraph in enumerate(paragraphs):
-        if BELIEVED in paragraph:
-            came = next((other for other in paragraphs[number : number + 4] if CAME in other), None)
-            if came:
-                stories.append(paragraph if came == paragraph else paragraph + came)
+        if BELIEVED not in paragraph:
+            continue
+        nearby = paragraphs[number : number + 4]
+        outcome = next((candidate for candidate in nearby if CAME in candidate), None)
+        if outcome:
+            stories.append(paragraph if outcome == paragraph else paragraph + outcome)
     return stories
 
 
 def glossary() -> str:
-    """The terms as a list, to which their first use on each page is linked."""
+    """Return the terms as a list. The first use of a term on each page links to it."""
     terms = (
-        f'<dt id="{_place(term)}">{term}</dt><dd>{escape(words[:1].upper() + words[1:])}.</dd>'
-        for term, words in GLOSSARY.items()
+        f'<dt id="{_anchor(term)}">{term}</dt><dd>{escape(meaning[:1].upper() + meaning[1:])}.</dd>'
+        for term, meaning in GLOSSARY.items()
     )
     return f"<dl>{''.join(terms)}</dl>"
 
 
 def _chapter(file: Path, exporter: Any) -> Chapter:
+    """Return the page of a notebook."""
     import nbformat
 
     notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
     title, paragraph = notebook.cells[0].source.split("\n\n")[:2]
-    words = re.sub(
-        r"^\*\*Goal:\*\* (\w)",
-        lambda goal: goal[1].upper(),
-        " ".join(paragraph.split()).replace("`", ""),
-    )
-    sentences = re.split(r"(?<=\.) ", words)
-    summary = " ".join(sentences[: 1 if len(sentences[0]) > SHORT else 2])
     cells = []
     for cell in notebook.cells:
         if "install" in cell.metadata.get("tags", ()):
             continue  # nothing runs on a page
         cells.append(cell)
-        shown = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
-        if cell.cell_type == "code" and shown:
-            address = SHOWS[shown[1]] + (shown[2] or "" if shown[1] == "access" else "")
+        address = _live_page(cell)
+        if address is not None:
             link = f"[→ Try it on this site]({address})"
             cells.append(nbformat.v4.new_markdown_cell(link))  # type: ignore[no-untyped-call]
     notebook.cells = cells
     body, _ = exporter.from_notebook_node(notebook)
+    return Chapter(
+        f"{file.stem}.html",
+        title.removeprefix("# "),
+        _summary(paragraph),
+        _with_terms(_for_the_site(body)),
+    )
+
+
+def _summary(paragraph: str) -> str:
+    """Return the first sentence of a chapter's goal; the first two if the first one is short."""
+    text = " ".join(paragraph.split()).replace("`", "")
+    text = re.sub(r"^\*\*Goal:\*\* (\w)", lambda goal: goal[1].upper(), text)
+    sentences = re.split(r"(?<=\.) ", text)
+    count = 1 if len(sentences[0]) > SHORT else 2
+    return " ".join(sentences[:count])
+
+
+def _live_page(cell: Any) -> str | None:
+    """Return the address of the page that shows live what a cell shows; None if there is none."""
+    call = re.search(r'^lab\.(panel|ladder|access)\((?:"(\w+)")?', cell.source, re.MULTILINE)
+    if cell.cell_type != "code" or not call:
+        return None
+    address = SHOWS[call[1]]
+    if call[1] == "access":
+        address += call[2] or ""
+    return address
+
+
+def _for_the_site(body: str) -> str:
+    """Return a notebook's HTML with the site's links and without links into the checkout."""
     body = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', body)
-    body = re.sub(r'<a class="anchor-link".*?</a>', "", body)  # of each heading, to itself
-    body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)  # a page of the checkout
-    body = re.sub(
-        r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body
-    )  # a header without words isn't one
-    body = re.sub(
-        r'<(?:pre|div(?= class="output_(?:html|png|markdown)))', r'\g<0> tabindex="0"', body
-    )  # may scroll
-    for (
-        term,
-        words,
-    ) in GLOSSARY.items():  # the first use in a paragraph is linked, with its meaning on hover
-        link = f'<a class="term" href="index.html#{_place(term)}" title="{escape(words)}">'
-        body = re.sub(
-            rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)",
-            rf"\1{link}\2</a>",
-            body,
-            count=1,
-        )
-    return Chapter(f"{file.stem}.html", title.removeprefix("# "), summary, body)
+    # the link of each heading to itself
+    body = re.sub(r'<a class="anchor-link".*?</a>', "", body)
+    # a link to a page of the checkout
+    body = re.sub(r'<a href="[^":]+\.(?:md|yml)">(.*?)</a>', r"\1", body)
+    # an empty header is a cell
+    body = re.sub(r"<th([^>]*)>(?:\s|&nbsp;)*</th>", r"<td\1></td>", body)
+    # a box that may scroll
+    scrolls = r'<(?:pre|div(?= class="output_(?:html|png|markdown)))'
+    return re.sub(scrolls, r'\g<0> tabindex="0"', body)
 
 
-def _place(term: str) -> str:
+def _with_terms(body: str) -> str:
+    """Return HTML in which the first use of each term links to the glossary.
+
+    Only paragraphs have links. A link shows the term's meaning on hover.
+    """
+    for term, meaning in GLOSSARY.items():
+        link = f'<a class="term" href="index.html#{_anchor(term)}" title="{escape(meaning)}">'
+        first_use = rf"(<p>[^<]*?)\b(?<!pull )({re.escape(term)}s?)\b(?=[^<]*<)"
+        body = re.sub(first_use, rf"\1{link}\2</a>", body, count=1)
+    return body
+
+
+def _anchor(term: str) -> str:
+    """Return the id of a term in the glossary."""
     return "term-" + re.sub(r"\W", "", term)
 
 
 def _page(title: str, about: str, body: str) -> str:
+    """Return a page with the site's header."""
     return document(
         f"worklog: {title}", about, f'{HEADER}\n<main class="chapter">\n{body}\n</main>'
     )

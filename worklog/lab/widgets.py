@@ -1,5 +1,7 @@
-"""What a notebook shows as the last line of a cell: the panel, whose button measures what is chosen in a child process
-if there is a GPU, the access viewer, the timeline, and a rung of the ladder.
+"""Widgets for the last line of a cell.
+
+They are the panel, the access viewer, the timeline, and a rung of the ladder. The panel's button
+measures what is chosen in a child process if there is a GPU.
 """
 
 from __future__ import annotations
@@ -27,26 +29,30 @@ from worklog.lab.readings import (
     Settings,
     Size,
     changes,
+    format_value,
     grid_runs,
     unbiased_settings,
-    word,
 )
 from worklog.lab.rungs import SIZE, Climb
 from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart, shape_to_draw
 from worklog.problem import Shape
 from worklog.runner.measure import ABLATION_SAMPLING, Job, carry_out, why_not_live
 from worklog.runs import Run, new_path, newest_run, open_run
-from worklog.settings import PITFALLS, Harness, Value, rule
+from worklog.settings import PITFALLS, Harness, Pitfall, Value, rule
 from worklog.viewer import accesses
 
 
 def places(settings: Settings) -> list[int]:
-    """The place of each setting's value among the values of its pitfall, in the table's order."""
-    return [g.values.index(rule(settings[g.setting])) for g in PITFALLS]
+    """Return the place of each setting's value among its pitfall's values.
+
+    The places are in the order of the table of pitfalls.
+    """
+    return [pitfall.values.index(rule(settings[pitfall.setting])) for pitfall in PITFALLS]
 
 
-# With JupyterLab's subshells the kernel handles a user's events on two threads: a widget's first message on one, its
-# other messages on the other. An event that arrives while another one is being answered waits on this lock.
+# With JupyterLab's subshells, the kernel handles a user's events on two threads: a widget's first
+# message on one, its other messages on the other. An event that arrives while another one is being
+# answered waits for this lock.
 ONE_AT_A_TIME = threading.RLock()
 
 COLOURS = palette(".worklog", LIGHT, "light") + "".join(
@@ -55,21 +61,21 @@ COLOURS = palette(".worklog", LIGHT, "light") + "".join(
 
 
 class Widget(anywidget.AnyWidget):
-    """A widget that without a running kernel is the lines of text()."""
+    """A widget that is shown as the lines of text() if no kernel runs."""
 
-    def _repr_mimebundle_(self, **how: Any) -> Any:
+    def _repr_mimebundle_(self, **options: Any) -> Any:
         html = "".join(f"<p>{escape(line)}</p>" for line in self.text())
-        words = {"text/plain": "\n".join(self.text()), "text/html": html}
-        data, metadata = super()._repr_mimebundle_(**how) or ({}, {})
-        return data | words, metadata
+        text = {"text/plain": "\n".join(self.text()), "text/html": html}
+        data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        return data | text, metadata
 
     def text(self) -> list[str]:
-        """What it shows, in lines."""
+        """Return the widget as lines of text."""
         raise NotImplementedError
 
 
 class AccessView(Widget):
-    """What a warp touches: access.js draws the document of worklog.viewer.accesses."""
+    """The accesses of a warp: access.js draws the document of worklog.viewer.accesses."""
 
     _esm = part("dom.js") + part("access.js")
     _css = COLOURS + part("panel.css") + part("access.css")
@@ -81,27 +87,29 @@ class AccessView(Widget):
         super().__init__(documents={document["kernel"]: document})
 
     def text(self) -> list[str]:
-        """The first sentence about each access."""
+        """Return the first sentence about each access."""
         [document] = self.documents.values()
         lines = (f"{kind['text']}: {kind['cost']}" for kind in document["kinds"] if "pill" in kind)
         return [document["about"], *dict.fromkeys(lines)]
 
 
 class Panel(Widget):
-    """A row for each pitfall, beside the reading that the choices lead to: panel.js draws it, Python answers.
+    """A row for each pitfall, next to the reading for these choices.
 
-    table: what can be chosen. chosen: places in the table's lists. answer: what is shown for it. progress: whether it
-    is measuring, the share done, and words.
+    panel.js draws it, Python answers. It begins with the last kernel at the middle size without a
+    pitfall.
 
-    At first: the last kernel at the middle size without a pitfall, or what is given. job: the command that measures
-    (default: worklog.runner.child). Raises BadSetting.
+    kernel, shape, biased: other choices to begin with
+    job: the command that measures (default: worklog.runner.child)
+    Raises BadSetting.
     """
 
     _esm = part("dom.js") + part("panel.js")
     _css = COLOURS + part("panel.css")
-    table = traitlets.Dict().tag(sync=True)
-    chosen = traitlets.Dict().tag(sync=True)
-    answer = traitlets.Dict().tag(sync=True)
+    table = traitlets.Dict().tag(sync=True)  # everything that can be chosen
+    chosen = traitlets.Dict().tag(sync=True)  # places in the table's lists
+    answer = traitlets.Dict().tag(sync=True)  # what is shown for these choices
+    # whether the panel is measuring, the share that is finished, and a sentence
     progress = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -126,17 +134,10 @@ class Panel(Widget):
             "size": answers.shapes.index(first),
             "values": places(settings),
         }
-        pitfalls = []
-        for g in PITFALLS:
-            about = {"setting": g.setting, "title": g.title, "what": g.what, "article": g.article}
-            biased_at = [g.values.index(value) for value in g.biased]
-            pitfalls.append({**about, "values": [*map(word, g.values)], "biased": biased_at})
         table = {
             "kernels": answers.kernels,
             "sizes": [*map(str, answers.shapes)],
-            "pitfalls": pitfalls,
-        }
-        table |= {
+            "pitfalls": [_pitfall_row(pitfall) for pitfall in PITFALLS],
             "unbiased": places(answers.unbiased),
             "naive": places(answers.naive),
             "live": self.reason is None,
@@ -144,135 +145,164 @@ class Panel(Widget):
         super().__init__(table=table, chosen=chosen)
         self.show()
         self.observe(self.show, "chosen")
-        self._say(f"measure: {self.reason}" if self.reason else "")
-        self.on_msg(self._told)
+        self._report(f"measure: {self.reason}" if self.reason else "")
+        self.on_msg(self._on_message)
 
     def show(self, _: object = None) -> None:
-        """Answer what is chosen."""
+        """Show the answer to what is chosen."""
         with ONE_AT_A_TIME:
             self.answer = self.answered()
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Take what the user chose, one message at a time."""
+        """Set what the user chose, one message at a time."""
         with ONE_AT_A_TIME:
             super().set_state(sync_data)
 
-    def where(self) -> tuple[str, Shape, dict[str, Value]]:
-        """The kernel, the shape and the settings that are chosen. A run's own clock, such as locked:1395, stays."""
+    def selection(self) -> tuple[str, Shape, dict[str, Value]]:
+        """Return the kernel, the shape and the settings that are chosen.
+
+        A run's own clock, such as locked:1395, stays.
+        """
         chosen = self.chosen
         answers = self.answers
         settings = dict(answers.unbiased)
-        for g, place in zip(PITFALLS, chosen["values"], strict=True):
-            if g.values[place] != rule(settings[g.setting]):
-                settings[g.setting] = g.values[place]
+        for pitfall, place in zip(PITFALLS, chosen["values"], strict=True):
+            value = pitfall.values[place]
+            if value != rule(settings[pitfall.setting]):
+                settings[pitfall.setting] = value
         return answers.kernels[chosen["kernel"]], answers.shapes[chosen["size"]], settings
 
     def answered(self) -> dict[str, Any]:
-        """The answer, or why there is none. Without a GPU, also the places of what has none if chosen next."""
-        (kernel, shape, settings) = self.where()
-        has = self.answers.has
+        """Return the answer to what is chosen, or the reason why there is none.
+
+        Without a GPU, it also has the places of the choices that would have no answer.
+        """
+        kernel, shape, settings = self.selection()
         try:
             answer = self.answers.answer(kernel, shape, **settings).as_json()
         except WorklogError as error:
             answer = {"missing": str(error) if self.reason else f"{error}; press measure"}
         if self.reason:
-            answer["absent"] = {
-                "kernels": [
-                    i
-                    for i, name in enumerate(self.answers.kernels)
-                    if not has(name, shape, settings)
-                ],
-                "sizes": [
-                    i
-                    for i, other in enumerate(self.answers.shapes)
-                    if not has(kernel, other, settings)
-                ],
-                "values": [
-                    [
-                        i
-                        for i, value in enumerate(g.values)
-                        if not has(kernel, shape, settings | {g.setting: value})
-                    ]
-                    for g in PITFALLS
-                ],
-            }
+            answer["absent"] = self._absent(kernel, shape, settings)
         return answer
 
+    def _absent(self, kernel: str, shape: Shape, settings: Settings) -> dict[str, Any]:
+        """Return the places of the kernels, sizes and values that have no answer if chosen next."""
+        has_time = self.answers.has
+        kernels = [has_time(name, shape, settings) for name in self.answers.kernels]
+        sizes = [has_time(kernel, size, settings) for size in self.answers.shapes]
+        values = []
+        for pitfall in PITFALLS:
+            changed = [{**settings, pitfall.setting: value} for value in pitfall.values]
+            values.append(_false_places([has_time(kernel, shape, change) for change in changed]))
+        return {
+            "kernels": _false_places(kernels),
+            "sizes": _false_places(sizes),
+            "values": values,
+        }
+
     def text(self) -> list[str]:
-        """The answer in sentences, or why there is none."""
-        kernel, shape, settings = self.where()
+        """Return the answer in sentences, or the reason why there is none."""
+        kernel, shape, settings = self.selection()
         try:
             return self.answers.answer(kernel, shape, **settings).text
         except WorklogError as error:
             return [str(error)]
 
-    def _told(self, _: object, message: str, __: object) -> None:
+    def _on_message(self, _: object, message: str, __: object) -> None:
+        """Measure, or cancel the measurement."""
         if message == "measure":
             self.measure()
         elif self._stop is not None:
             self._stop.set()
 
     def measure(self) -> None:
-        """Measure the unbiased reading, and this one if its launches differ, in a child process."""
+        """Measure what is chosen in a child process.
+
+        The jobs are the unbiased reading, and the chosen one if its launches differ.
+        """
         with ONE_AT_A_TIME:
-            if self._stop is None and self.reason is None:
-                self._stop = threading.Event()
-                self._say("starting", running=True)
-                threading.Thread(
-                    target=self._work, args=(self.jobs(), self._stop), daemon=True
-                ).start()
+            if self._stop is not None or self.reason is not None:
+                return
+            self._stop = threading.Event()
+            self._report("starting", is_running=True)
+            arguments = (self.jobs(), self._stop)
+            threading.Thread(target=self._measure, args=arguments, daemon=True).start()
 
     def jobs(self) -> list[Job]:
-        """What measure() measures."""
-        kernel, shape, settings = self.where()
-        biased = [g.setting for g in changes(settings, unbiased_settings()) if g in LAUNCHES]
-        launches = [(), tuple((name, settings[name]) for name in biased)]
-        return [
-            Job(kernel, shape, changed + ABLATION_SAMPLING) for changed in dict.fromkeys(launches)
-        ]
+        """Return the jobs of measure()."""
+        kernel, shape, settings = self.selection()
+        biased = []
+        for pitfall in changes(settings, unbiased_settings()):
+            if pitfall in LAUNCHES:
+                biased.append((pitfall.setting, settings[pitfall.setting]))
+        jobs = [Job(kernel, shape, ABLATION_SAMPLING)]
+        if biased:
+            jobs.append(Job(kernel, shape, tuple(biased) + ABLATION_SAMPLING))
+        return jobs
 
-    def _say(self, words: str, share: float = 0.0, *, running: bool = False) -> None:
-        self.progress = {"running": running, "share": share, "words": words}
+    def _report(self, sentence: str, share: float = 0.0, *, is_running: bool = False) -> None:
+        self.progress = {"running": is_running, "share": share, "words": sentence}
 
-    def _work(self, jobs: Sequence[Job], stop: threading.Event) -> None:
-        """Runs on its own thread. Then the new run, complete or not, answers first."""
-        started = time.monotonic()
-        how = "failed"
+    def _measure(self, jobs: Sequence[Job], stop: threading.Event) -> None:
+        """Measure jobs, on a thread. Then the new run, complete or not, answers first."""
+        started_s = time.monotonic()
+        outcome = "failed"
         path = new_path(datetime.now(UTC).isoformat())
-        out: Path = (
-            path.parent / "panel" / path.name
-        )  # in a folder that no command opens by default
+        out: Path = path.parent / "panel" / path.name  # no command opens this folder by default
 
-        def progress(done: int, total: int, doing: str) -> None:
-            elapsed_s = time.monotonic() - started
-            left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
-            self._say(f"{doing} · {elapsed_s:.0f} s{left}", done / total, running=True)
+        def progress(finished: int, total: int, step: str) -> None:
+            elapsed_s = time.monotonic() - started_s
+            sentence = f"{step} · {elapsed_s:.0f} s"
+            if finished:
+                sentence += f", about {elapsed_s / finished * (total - finished):.0f} s left"
+            self._report(sentence, finished / total, is_running=True)
 
         try:
             carry_out(jobs, Harness(), progress=progress, out=out, stop=stop, command=self.job)
-            how = "measured"
+            outcome = "measured"
         except Interrupted:
-            how = "cancelled"
+            outcome = "cancelled"
         except WorklogError as error:
-            how = f"failed: {error}"
+            outcome = f"failed: {error}"
         finally:
             with ONE_AT_A_TIME:
-                kept = "nothing was finished"
+                result = "nothing was finished"
                 if out.exists():
                     self.answers.held.insert(0, Held(Run.load(out)))
-                    kept = f"finished measurements are in {out}"
+                    result = f"finished measurements are in {out}"
                 self._stop = None
                 self.show()
-                self._say(f"{how}; {kept}")  # last: it says that the answer is shown
+                self._report(f"{outcome}; {result}")  # last: it means that the answer is shown
+
+
+def _pitfall_row(pitfall: Pitfall) -> dict[str, Any]:
+    """Return a pitfall's row of the panel's table."""
+    return {
+        "setting": pitfall.setting,
+        "title": pitfall.title,
+        "what": pitfall.what,
+        "article": pitfall.article,
+        "values": [format_value(value) for value in pitfall.values],
+        "biased": [pitfall.values.index(value) for value in pitfall.biased],
+    }
+
+
+def _false_places(truths: Sequence[bool]) -> list[int]:
+    """Return the places of the false elements."""
+    return [place for place, is_true in enumerate(truths) if not is_true]
 
 
 def panel(
     kernel: str | None = None, shape: Size = None, *, run: Run | Path | None = None, **biased: Value
 ) -> Panel:
-    """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
+    """Return the panel, for the last line of a cell.
 
-    kernel, shape and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
-    (default: the recorded grid). With a GPU, a button measures what is chosen in a child process.
+    It has a row for each pitfall, and the reading for the choices in them. With a GPU, a button
+    measures what is chosen in a child process.
+
+    kernel, shape, biased: the first choices; biased settings are such as l2="warm"
+    run: the source of the readings (default: the recorded grid)
     Raises BadRunFile without a recording, and BadSetting.
     """
     return Panel(Answers(grid_runs(run)), kernel, shape, biased)
@@ -281,25 +311,30 @@ def panel(
 def ladder(
     rung: str = LADDER[-1].name, shape: Size = None, *, run: Run | Path | None = None
 ) -> Climb:
-    """A rung of the ladder, as the last line of a cell: idea, changed source lines, memory counts, registers, occupancy
-    and time, beside the rung before.
+    """Return a rung of the ladder, compared with the rung before.
 
-    shape: default 4096, or the largest of a given run without it. run: where the numbers come from (default: this
-    machine's newest run that holds the rung at the shape, else a recording). Raises BadSetting, BadRunFile, and
-    NothingToDraw for a given run without a time.
+    It is for the last line of a cell. It has the idea, changed source lines, memory counts,
+    registers, occupancy and time.
+
+    shape: default 4096, or the largest shape of `run` if that lacks 4096
+    run: the source of the numbers (default: this machine's newest run with the rung at the shape,
+        else a recording)
+    Raises BadSetting, BadRunFile, and NothingToDraw for a `run` without a time.
     """
     name = rung_of(rung).name
-    at = Shape.of(SIZE if shape is None else shape)
+    at_shape = Shape.of(SIZE if shape is None else shape)
     if run is None:
-        return Climb(newest_run(lambda run: run.select(name, at)), name, at)
-    given = run if isinstance(run, Run) else open_run(run)
-    return Climb(given, name, shape_to_draw(given, None) if shape is None else at)
+        return Climb(newest_run(lambda run: run.select(name, at_shape)), name, at_shape)
+    source = run if isinstance(run, Run) else open_run(run)
+    return Climb(source, name, shape_to_draw(source, None) if shape is None else at_shape)
 
 
 def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
-    """What the warps of a block do one after the other, from what the emulator executed: an order, not a time. shape:
-    default, 2 x 2 tiles and four tiles along K more than its stages. Raises what access raises, BadSetting for a kernel
-    that states no tile, and NothingToDraw.
+    """Draw what the warps of a block do one after the other.
+
+    It is the order in which the emulator executed it, not a time.
+    shape: default, 2 x 2 tiles, and four tiles more along K than the kernel has stages
+    Raises what access raises, BadSetting for a kernel that states no tile, and NothingToDraw.
     """
     kernel = rung_of(kernel) if isinstance(kernel, str) else kernel
     tile = kernel.template
@@ -308,14 +343,15 @@ def timeline(kernel: Kernel | str, shape: Size = None, block: int = 0) -> Chart:
             f"{kernel.name} states no tile with BM, BN and BK, which a timeline numbers along K"
         )
     if shape is None:
-        shape = kernel.domain.padded(
-            Shape(2 * tile["BM"], 2 * tile["BN"], tile["BK"] * (tile.get("STAGES", 2) + 4))
-        )
+        depth = tile["BK"] * (tile.get("STAGES", 2) + 4)
+        shape = kernel.domain.padded(Shape(2 * tile["BM"], 2 * tile["BN"], depth))
     return plots.timeline(accesses.access(kernel, shape, block))
 
 
 def access(kernel: Kernel | str, shape: Size = None, block: int = 0) -> AccessView:
-    """What each warp of a block touches, step by step, as the last line of a cell: as worklog.viewer.accesses.access,
-    whose errors it raises.
+    """Return the accesses of each warp of a block, step by step.
+
+    It is for the last line of a cell. The arguments and errors are those of
+    worklog.viewer.accesses.access.
     """
     return AccessView(kernel, shape, block)

@@ -1,7 +1,7 @@
 """Other harnesses on the same work as this one.
 
-A harness that is missing or fails gets a row with the reason, and the document is written after every harness, so that
-a crash in foreign code loses nothing.
+A harness that is missing or fails gets a row with the reason. The document is written after every
+harness, so that a crash in foreign code loses nothing.
 """
 
 from __future__ import annotations
@@ -51,15 +51,18 @@ BESIDE = 3
 
 @dataclass(frozen=True)
 class OurHarness:
-    """This harness on a CuPy stream. offset_us: the event overhead."""
+    """This harness on a CuPy stream."""
 
     timeline: CudaTimeline
     stream: Any
-    offset_us: float
+    offset_us: float  # the event overhead
     sampling: Harness = SAMPLING
 
     def read(self, work: Work) -> tuple[Reading, Estimate, float]:
-        """One measurement, its median in microseconds, event overhead included, and the seconds it took."""
+        """Return a measurement, its median, and the seconds that it took.
+
+        The median is in microseconds, event overhead included.
+        """
         started = time.perf_counter()
         launch = partial(work.enqueue, self.stream)
         reading = time_in_turn(
@@ -70,13 +73,18 @@ class OurHarness:
         return reading, runs.median(reading.samples.counted(), reading.samples.placements()), wall_s
 
     def rows(self, works: Sequence[Work]) -> Iterator[Row]:
-        """With the event overhead removed and with it kept; and where it is taken, the time of launches in a row."""
+        """Yield the rows of each work.
+
+        The event overhead is removed in one row and kept in another one. If launches were also
+        timed back to back, there is a row for their time.
+        """
         for work in works:
-            reading, us, wall_s = self.read(work)
-            shown = {OURS: us.shifted(-self.offset_us), KEPT: us}
-            if hot_us := reading.samples.sides[0].hot_us:
-                shown[HOT] = runs.median(hot_us)
-            for name, us in shown.items():
+            reading, median_us, wall_s = self.read(work)
+            estimates = {OURS: median_us.shifted(-self.offset_us), KEPT: median_us}
+            hot_us = reading.samples.sides[0].hot_us
+            if hot_us:
+                estimates[HOT] = runs.median(hot_us)
+            for name, us in estimates.items():
                 yield Row(
                     name,
                     work.kind,
@@ -93,9 +101,11 @@ class OurHarness:
 def compare(
     out: Path | None = None, progress: Progress = silent, benchmarks: Sequence[Benchmark] = ()
 ) -> Path:
-    """Time everything with every harness on this GPU, in less than three minutes; the path of the document. benchmarks:
-    time these instead, cold and hot. Raises NoGpu, BadRunFile where it cannot be written, and what `declared_works`
-    raises.
+    """Time everything with every harness on this GPU, and return the document's path.
+
+    It takes less than three minutes.
+    benchmarks: to time instead, cold and hot
+    Raises NoGpu, BadRunFile if the document can't be written, and what `declared_works` raises.
     """
     from worklog.runner.session import Session
 
@@ -109,7 +119,27 @@ def compare(
     ours = OurHarness(
         session.timeline, session.device.stream, session.calibration.offset_us, sampling
     )
-    tracer = partial(harnesses.cupti_timer, session.timeline, ours.stream)
+    if benchmarks:
+        document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
+    steps = _steps(document, ours, works, has_promises=not benchmarks)
+    with runs.claimed(path):
+        for number, (name, step) in enumerate(steps.items()):
+            progress(number, len(steps), name)
+            step()
+            document["complete"] = number == len(steps) - 1
+            runs.write_text(path, document)
+    progress(len(steps), len(steps), "done")
+    return path
+
+
+def _steps(
+    document: dict[str, Any], ours: OurHarness, works: Sequence[Work], *, has_promises: bool
+) -> dict[str, Callable[[], object]]:
+    """Return the steps of a comparison by name. Each step adds its results to the document.
+
+    has_promises: also test what this harness promises of cuBLAS
+    """
+    tracer = partial(harnesses.cupti_timer, ours.timeline, ours.stream)
 
     def add(read: Callable[[Sequence[Work]], Iterable[Row]]) -> None:
         document["rows"] += map(asdict, read(works))
@@ -117,39 +147,34 @@ def compare(
     steps: dict[str, Callable[[], object]] = {OURS: lambda: add(ours.rows)}
     for name, (reader, extra) in {**HARNESSES, TRACED: (by_timer(TRACED, tracer), "peers")}.items():
         steps[name] = partial(add, partial(rows_of, name, reader, extra))
-    if benchmarks:
-        document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
-    else:
-        cublas = [work for work in works if work.kind == CUBLAS]
-        promises = document["promises"]
-        twice = next(work for work in cublas if work.of == AA_SIZE)
-        steps["A/A"] = lambda: promises.update(aa=same_twice(ours, twice))
-        steps["worklog beside CUPTI"] = lambda: promises.update(
-            beside_the_tracer(ours, tracer, cublas)
-        )
-    with runs.claimed(path):
-        for done, (name, step) in enumerate(steps.items()):
-            progress(done, len(steps), name)
-            step()
-            document["complete"] = done == len(steps) - 1
-            runs.write_text(path, document)
-    progress(len(steps), len(steps), "done")
-    return path
+    if not has_promises:
+        return steps
+    cublas = [work for work in works if work.kind == CUBLAS]
+    aa_work = next(work for work in cublas if work.of == AA_SIZE)
+    promises = document["promises"]
+
+    def add_aa() -> None:
+        promises.update(aa=same_twice(ours, aa_work))
+
+    def add_tracer() -> None:
+        promises.update(beside_the_tracer(ours, tracer, cublas))
+
+    steps["A/A"] = add_aa
+    steps["worklog beside CUPTI"] = add_tracer
+    return steps
 
 
 def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
-    """The document before anything is read."""
-    head = {"schema": SCHEMA, "kind": "peers", "origin": "live", "tool": runs.tool()}
-    machine = {
+    """Return the document before anything is timed."""
+    return {
+        "schema": SCHEMA,
+        "kind": "peers",
+        "origin": "live",
+        "tool": runs.tool(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": asdict(gpu()),
         "software": software(),
         "calibration": asdict(session.calibration),
-    }
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return {
-        **head,
-        "created": created,
-        **machine,
         "harness": sampling.as_dict(),
         "rows": [],
         "promises": {},
@@ -157,13 +182,17 @@ def new_document(session: Session, sampling: Harness) -> dict[str, Any]:
 
 
 def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str, Any]:
-    """How often two readings of the same kernel agree: their 95 % intervals overlap."""
+    """Return how often two readings of the same kernel agree.
+
+    They agree if their 95 % intervals overlap.
+    """
     intervals = []
     agree = 0
     for _ in range(pairs):
-        (_, first, _) = ours.read(work)
-        (_, second, _) = ours.read(work)
-        agree += first.low <= second.high and second.low <= first.high
+        _, first, _ = ours.read(work)
+        _, second, _ = ours.read(work)
+        if first.low <= second.high and second.low <= first.high:
+            agree += 1
         intervals.append([[us.low, us.value, us.high] for us in (first, second)])
     return {
         "work": work.kind,
@@ -177,8 +206,10 @@ def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str,
 def beside_the_tracer(
     ours: OurHarness, tracer: Callable[[], Timer], works: Sequence[Work]
 ) -> dict[str, Any]:
-    """Work by events and by the tracer in turn, BESIDE times, so that the clock can't change between the two: the
-    median of each one's readings, in microseconds. If the tracer fails, the reason is added to what was read.
+    """Return the median times of each work by events and by the tracer.
+
+    Times are in microseconds. Events and tracer alternate BESIDE times, so that the clock can't
+    change between them. If the tracer fails, the reason is added to the times so far.
     """
     points: list[dict[str, Any]] = []
     for work in works:
@@ -197,24 +228,24 @@ def beside_the_tracer(
 
 
 def text(comparison: Comparison) -> str:
-    """A table in microseconds: a line for each work, a column for each harness; then what is missing and why."""
+    """Return a table in microseconds: a line for each work, a column for each harness.
+
+    Below it is what is missing, and why.
+    """
     names = comparison.harnesses
     rows = []
     for kind in dict.fromkeys(row.work for row in comparison.rows):
-        for of in comparison.works(kind):
-            read = comparison.us(kind, of)
-            rows.append(
-                (
-                    f"{kind} {of:g}",
-                    *(f"{read[name]:.2f}" if name in read else "–" for name in names),
-                )
-            )
+        for size in comparison.works(kind):
+            times_us = comparison.us(kind, size)
+            columns = [f"{times_us[name]:.2f}" if name in times_us else "–" for name in names]
+            rows.append((f"{kind} {size:g}", *columns))
     lines = [f"{comparison.label} · microseconds as read by each harness"]
     lines += [f"  [{number}] {name}" for number, name in enumerate(names)]
     lines.append(Table("", ("", *(f"[{number}]" for number in range(len(names)))), rows).text())
     lines += [f"{name}: {reason}" for name, reason in comparison.reasons.items()]
-    if same := comparison.promises.get("aa"):
+    aa = comparison.promises.get("aa")
+    if aa:
         lines.append(
-            f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals"
+            f"same kernel twice: {aa['agree']} of {aa['pairs']} pairs agree within their intervals"
         )
     return "\n".join(lines)

@@ -1,5 +1,7 @@
-"""The other harnesses, each used as its documentation says, and the work that all harnesses time: kernels of known
-length, FP32 cuBLAS, and points of declared benchmarks.
+"""The other harnesses, and the work that all harnesses time.
+
+Each harness is used as its documentation says. The work is kernels of known length, FP32 cuBLAS,
+and points of declared benchmarks.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -37,51 +40,48 @@ if TYPE_CHECKING:
     from worklog.runner.session import Session
 
 Timer = Callable[["Work"], float]  # microseconds of one launch
-Reader = Callable[
-    [Sequence["Work"]], Iterator[Row]
-]  # the reading of each work, in turn; it may raise anything
-# and launches in one placement, as the harness has
+# Yields the reading of each work, in turn. It may raise anything.
+Reader = Callable[[Sequence["Work"]], Iterator[Row]]
 TRACED_LAUNCHES = 200
-TRACED_TURNS = 4
+TRACED_TURNS = 4  # launches in one placement, as the harness has
 BLOCKING = "harness_hold"  # the blocking kernel's name
 TRACE_BYTES = 2**20
-FORCED = (
-    1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
-)
-SHORT_TIMEOUT_S = (
-    6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
-)
+# cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also return buffers that aren't full
+FORCED = 1
+# 0.5 s of GPU time in launches of a microsecond would take longer than all other works together.
+SHORT_TIMEOUT_S = 6.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """kind: KNOWN, "cuBLAS", a rung, or a declared benchmark. of: the length in microseconds, the size N, or the value
-    of the benchmark's last axis of numbers above 0. enqueue takes a CuPy stream. move: moves the buffers to a new
-    random placement, None for work without buffers; settle: back to their own.
-    """
+    """Launches that every harness can time."""
 
-    kind: str
+    kind: str  # KNOWN, "cuBLAS", a rung, or a declared benchmark
+    # The length in microseconds, the size N, or the value of the benchmark's last axis of numbers
+    # above 0.
     of: float
-    enqueue: Callable[[Any], None]
+    enqueue: Callable[[Any], None]  # on a CuPy stream
+    # Moves the buffers to a new random placement. None for work without buffers.
     move: Callable[[], None] | None = None
-    settle: Callable[[], None] = nothing
+    settle: Callable[[], None] = nothing  # moves the buffers back to their first placement
 
     def enqueue_on(self, handle: int) -> None:
-        """Enqueue on the CUDA stream of this handle."""
+        """Enqueue on the CUDA stream with this handle."""
         from worklog.gpu.cuda import stream_of
 
         self.enqueue(stream_of(handle))
 
 
 def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
-    """Kernels of known length in microseconds and FP32 cuBLAS at some sizes, each launched once, so that nothing is
-    loaded later. Raises LaunchFailed, OutOfMemory.
+    """Return kernels of known length in microseconds, and FP32 cuBLAS at some sizes.
+
+    Each is launched once, so that nothing is loaded later.
+    Raises LaunchFailed, OutOfMemory.
     """
 
     def spin(us: int) -> Work:
-        def enqueue(
-            stream: Any,
-        ) -> None:  # cupyx's benchmark reads __name__, which a partial doesn't have
+        # not a partial: cupyx's benchmark reads __name__, which a partial doesn't have
+        def enqueue(stream: Any) -> None:
             session.timeline.spin(1000 * us, stream)
 
         return Work(KNOWN, us, enqueue)
@@ -94,31 +94,34 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
 
 
 def product(size: int, kernel: Kernel | None = None) -> Work:
-    """FP32 cuBLAS, or a kernel, at a size, in buffers that move in a pool of its own, if there is memory for one."""
+    """Return FP32 cuBLAS, or a kernel, at a size.
+
+    Its buffers move in a pool of their own, if there is memory for one.
+    """
     from worklog.gpu.cuda import Cublas, CudaDevice
 
     shape = Shape(size, size, size)
     device = CudaDevice()
     subject = kernel.load(device) if kernel else Cublas(device)
     a, b = (device.upload(matrix) for matrix in random_inputs(shape, np.random.default_rng(0)))
-    home = [a, b, device.allocate(size * size)]
-    now = list(home)
+    first_buffers = [a, b, device.allocate(size * size)]
+    buffers = list(first_buffers)
     sizes = [size * size] * 3 + [subject.workspace_elements(shape)]
     pool = Pool.to_hold(device, sum(sizes) + len(sizes) * ALIGNED)
 
     def enqueue(stream: Any) -> None:
         device.stream = stream
-        subject.enqueue(shape, 1.0, now[0], now[1], 0.0, now[2])
+        subject.enqueue(shape, 1.0, buffers[0], buffers[1], 0.0, buffers[2])
 
     def move() -> None:
         assert pool is not None
-        *now[:], workspace = pool.place(sizes)
+        *buffers[:], workspace = pool.place(sizes)
         subject.use_workspace(workspace)
-        device.copy(now[0], a)
-        device.copy(now[1], b)
+        device.copy(buffers[0], a)
+        device.copy(buffers[1], b)
 
     def settle() -> None:
-        now[:] = home
+        buffers[:] = first_buffers
         subject.use_workspace(None)
 
     device.synchronize()
@@ -128,45 +131,60 @@ def product(size: int, kernel: Kernel | None = None) -> Work:
 
 
 def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Work]:
-    """Every point that isn't skipped, launched once. Raises BadSetting for one that other harnesses can't time."""
+    """Return every point of benchmarks that isn't skipped, launched once.
+
+    Raises BadSetting for a point that other harnesses can't time.
+    """
     session.user_kernels = {benchmark.name: benchmark.kernel for benchmark in benchmarks}
     works: list[Work] = []
-    for benchmark, point in (
-        (declared, point) for declared in benchmarks for point in declared.space.points()
-    ):
-        if point.skipped:
-            continue
-        try:
-            made = called(session, benchmark.name, point.values)
-        except Skipped:
-            continue
-        if made.sync or made.timer:
-            tag = "sync" if made.sync else "timer"
-            raise BadSetting(
-                f"{benchmark.name} has {tag}=True, which other harnesses don't know: choose others"
-            )
-        # Such as "scaled · beta=0 · N", and the value of N, the last axis with a number above 0.
-        numbers = [
-            axis for axis, value in point.values.items() if not isinstance(value, str) and value > 0
-        ]
-        last = numbers[-1] if numbers else ""
-        others = ", ".join(
-            f"{axis}={value}" for axis, value in point.values.items() if axis != last
-        )
-        kind = " · ".join(filter(None, (benchmark.name, others, last)))
-        works.append(Work(kind, float(point.values.get(last, 1.0)), _on_any_stream(session, made)))
-        works[-1].enqueue(session.device.stream)
+    for benchmark in benchmarks:
+        for point in benchmark.space.points():
+            if point.skipped:
+                continue
+            try:
+                call = called(session, benchmark.name, point.values)
+            except Skipped:
+                continue
+            _require_timeable(benchmark.name, call)
+            kind, value = _described(benchmark.name, point.values)
+            work = Work(kind, value, _on_any_stream(session, call))
+            work.enqueue(session.device.stream)
+            works.append(work)
     if not works:
         raise BadSetting("nothing to time: every point is skipped")
     session.device.synchronize()
     return works
 
 
-def _on_any_stream(session: Session, made: Call) -> Callable[[Any], None]:
-    """The call of a declared benchmark on a stream: the current one of CuPy and PyTorch, or what it gets as one."""
+def _require_timeable(name: str, call: Call) -> None:
+    """Raise BadSetting for a call that other harnesses can't time."""
+    if call.sync or call.timer:
+        tag = "sync" if call.sync else "timer"
+        raise BadSetting(f"{name} has {tag}=True, which other harnesses don't know: choose others")
+
+
+def _described(name: str, values: Mapping[str, Any]) -> tuple[str, float]:
+    """Return a point's kind, such as "scaled · beta=0 · N", and the value of N.
+
+    N is the last axis with a number above 0. Without such an axis, the value is 1.
+    """
+    last = ""
+    for axis, value in values.items():
+        if not isinstance(value, str) and value > 0:
+            last = axis
+    settings = ", ".join(f"{axis}={value}" for axis, value in values.items() if axis != last)
+    kind = " · ".join(filter(None, (name, settings, last)))
+    return kind, float(values.get(last, 1.0))
+
+
+def _on_any_stream(session: Session, call: Call) -> Callable[[Any], None]:
+    """Return a declared benchmark's call as a function of a stream.
+
+    The stream is the current one of CuPy and PyTorch, or the call's argument `stream`.
+    """
     loans: dict[int, Any] = {}
-    given = dict(made.kwargs or {})
-    takes_stream = given.get("stream") == session.device.loan("cupy").handle
+    arguments = dict(call.kwargs or {})
+    takes_stream = arguments.get("stream") == session.device.loan("cupy").handle
 
     def enqueue(stream: Any) -> None:
         if stream.ptr not in loans:
@@ -174,14 +192,16 @@ def _on_any_stream(session: Session, made: Call) -> Callable[[Any], None]:
             device.stream = stream
             loans[stream.ptr] = device.loan("cupy")
         loan = loans[stream.ptr]
+        if takes_stream:
+            arguments["stream"] = loan.handle
         with loan.current():
-            made.fn(*made.args, **given | ({"stream": loan.handle} if takes_stream else {}))
+            call.fn(*call.args, **arguments)
 
     return enqueue
 
 
 def by_timer(name: str, setup: Callable[[], Timer]) -> Reader:
-    """A harness that times each work with the function that `setup` imports."""
+    """Return a harness that times each work with the function that `setup` imports."""
 
     def read(works: Sequence[Work]) -> Iterator[Row]:
         timer = setup()
@@ -194,30 +214,39 @@ def by_timer(name: str, setup: Callable[[], Timer]) -> Reader:
 
 
 def rows_of(name: str, read: Reader, extra: str, works: Sequence[Work]) -> list[Row]:
-    """What a harness reads; for an error in it, rows with the reason. extra: what brings the harness."""
+    """Return a harness's readings. If it fails, the missing rows have the reason.
+
+    extra: the extra of this package that installs the harness
+    """
     rows: list[Row] = []
     try:
         for row in read(works):
             if row.us is not None and not isfinite(row.us):
                 row = replace(row, us=None, reason=f"it read {row.us} µs")
             rows.append(row)
-    # Foreign code may raise anything, at import or at any launch; none of it may end the comparison.
+    # Foreign code may raise anything, at import or at any launch; none of it may end the
+    # comparison.
     except Exception as error:
-        why = in_words(error) + (
-            f"; to get it: {install_command(extra)}" if isinstance(error, ImportError) else ""
-        )
-        done = {(row.work, row.of) for row in rows}
-        rows += [Row(name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in done]
+        reason = in_words(error)
+        if isinstance(error, ImportError):
+            reason += f"; to get it: {install_command(extra)}"
+        finished = {(row.work, row.of) for row in rows}
+        for work in works:
+            if (work.kind, work.of) not in finished:
+                rows.append(Row(name, work.kind, work.of, reason=reason))
     return rows
 
 
 def in_words(error: BaseException) -> str:
-    """The class of a foreign error and the first line of its message."""
+    """Return the class of a foreign error and the first line of its message."""
     return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
 def _on_torch(work: Work) -> Callable[[], None]:
-    """The work on PyTorch's current stream, whichever that is when it is called."""
+    """Return a function that enqueues the work on PyTorch's stream.
+
+    It is the stream that is current when the function is called.
+    """
     import torch
 
     return lambda: work.enqueue_on(torch.cuda.current_stream().cuda_stream)
@@ -254,8 +283,10 @@ def _cupy() -> Timer:
 
 
 def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
-    """The GPU's own tracer (CUPTI) with a cold L2: from the start of a launch's first kernel to the end of its last,
-    which depends on neither events nor launch times. A process can have only one tracer.
+    """Return a timer by the GPU's own tracer (CUPTI), with a cold L2.
+
+    A time is from the start of a launch's first kernel to the end of its last one. It depends on
+    neither events nor launch times. A process can have only one tracer.
     """
     from cupti import cupti
 
@@ -263,7 +294,7 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
     kind = cupti.ActivityKind.CONCURRENT_KERNEL
 
     def flushed() -> list[tuple[int, int]]:
-        """What was traced since the last call."""
+        """Return the start and end of each kernel since the last call."""
         timeline.synchronize()
         cupti.activity_flush_all(FORCED)
         kernels = sorted(records)
@@ -271,9 +302,8 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
         return kernels
 
     def timed(work: Work) -> float:
-        work.enqueue(
-            stream
-        )  # a first launch may load a module, which can't be behind the blocking kernel
+        # A first launch may load a module, which can't be enqueued behind the blocking kernel.
+        work.enqueue(stream)
         cupti.activity_enable(kind)
         times = []
         try:
@@ -299,7 +329,10 @@ def cupti_timer(timeline: CudaTimeline, stream: Any) -> Timer:
 
 @cache
 def _traced_kernels(cupti: Any) -> list[tuple[int, int]]:
-    """Start and end of each traced kernel but the blocking one, in nanoseconds. CUPTI takes callbacks once."""
+    """Return a list that gets the start and end of each traced kernel, in nanoseconds.
+
+    The blocking kernel isn't in it. It is cached, because CUPTI accepts callbacks only once.
+    """
     records: list[tuple[int, int]] = []
 
     def completed(activities: list[Any]) -> None:
@@ -312,47 +345,57 @@ def _traced_kernels(cupti: Any) -> list[tuple[int, int]]:
 
 
 def _nvbench(works: Sequence[Work]) -> Iterator[Row]:
-    """All works in one call: NVBench runs once per process. The wall times are its own."""
+    """Yield the readings of all works after one call, since NVBench runs once per process.
+
+    The wall times are NVBench's.
+    """
     import cuda.bench as bench
 
     def benchmark_of(work: Work) -> Callable[[Any], None]:
-        return lambda state: state.exec(
-            lambda launch: work.enqueue_on(launch.get_stream().addressof())
-        )
+        def enqueue(launch: Any) -> None:
+            work.enqueue_on(launch.get_stream().addressof())
 
-    names = {f"work{number}": work for number, work in enumerate(works)}
-    for name, work in names.items():
+        return lambda state: state.exec(enqueue)
+
+    by_name = {f"work{number}": work for number, work in enumerate(works)}
+    for name, work in by_name.items():
         benchmark = benchmark_of(work)
         benchmark.__name__ = name
         registered = bench.register(benchmark)
         registered.set_name(name)
         if work.kind != CUBLAS:
             registered.set_timeout(SHORT_TIMEOUT_S)
-    # Its native code prints tables to standard output, where ours may be JSON.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "nvbench.json"
+        with _stdout_to_stderr():
+            bench.run_all_benchmarks([sys.argv[0], "--devices", "0", "--json", str(path)])
+        document = json.loads(path.read_text(encoding="utf-8"))
+    for name, _, numbers in nvbench_states(document):
+        work = by_name[name]
+        for title, tag in (("NVBench cold", "nv/cold/"), ("NVBench batch", "nv/batch/")):
+            mean_s = numbers.get(f"{tag}time/gpu/mean")
+            if mean_s is not None:
+                wall_s = numbers.get(f"{tag}walltime")
+                yield Row(title, work.kind, work.of, 1e6 * mean_s, wall_s)
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send what native code prints to standard error.
+
+    Standard output may be this program's JSON.
+    """
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "nvbench.json"
-            bench.run_all_benchmarks([sys.argv[0], "--devices", "0", "--json", str(path)])
-            document = json.loads(path.read_text(encoding="utf-8"))
+        yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-    for name, _, numbers in nvbench_states(document):
-        for title, tag in (("NVBench cold", "nv/cold/"), ("NVBench batch", "nv/batch/")):
-            if (mean := numbers.get(f"{tag}time/gpu/mean")) is not None:
-                yield Row(
-                    title,
-                    names[name].kind,
-                    names[name].of,
-                    1e6 * mean,
-                    numbers.get(f"{tag}walltime"),
-                )
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
-# By name: how it reads, and the extra that brings it.
+# By name: the reader, and the extra that installs the harness.
 HARNESSES: dict[str, tuple[Reader, str]] = {
     "CuPy benchmark": (by_timer("CuPy benchmark", _cupy), "cuda13"),
     "torch Timer": (by_timer("torch Timer", _torch_timer), "torch"),
