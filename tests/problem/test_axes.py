@@ -114,7 +114,7 @@ def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tun
     assert found == drawn(60, 1) != drawn(60, 2) and [*found][:24] == [*drawn(24, 1)]
     assert {kind: [*found.values()].count(kind) for kind in DRAWN} == dict.fromkeys(DRAWN, 20)
     first = next(iter(found))
-    assert first not in drawn(60, 1, without=[first])
+    assert first not in drawn(60, 1, excluded=[first])
     for shape, kind in found.items():
         sizes = np.array([shape.m, shape.n, shape.k])
         tests = {
