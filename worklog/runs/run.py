@@ -21,9 +21,9 @@ from worklog.runs.estimates import Samples, Side, over_shapes
 from worklog.runs.measurement import (
     COLUMNS,
     Measurement,
-    at,
     cells,
     changed_words,
+    part_at,
     same_card,
     share_cells,
 )
@@ -223,7 +223,7 @@ class Run(RunRecord):
         for m in self.measurements:
             numbers = {name: getattr(m, name) for name in COLUMNS_OF_FRAME}
             numbers["changed"] = _changed(m)
-            numbers |= {name: at(m, path) for name, path in PARTS.items()}
+            numbers |= {name: part_at(m, path) for name, path in PARTS.items()}
             for name, ratio in [*m.against.items()][1:]:
                 numbers[f"of {name}"] = ratio.value if ratio else ratio
             numbers["degradations"] = "; ".join(m.degradations)
