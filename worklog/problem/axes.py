@@ -230,7 +230,10 @@ class Space:
         return " x ".join(counts) or "1"
 
     def points(self) -> Iterator[Point]:
-        """Yield every combination, the last axis fastest, and the skipped points with reasons."""
+        """Yield every combination, the last axis fastest.
+
+        Skipped points are included, with their reasons.
+        """
         for numbers in product(*(range(len(group[0].values)) for group in self.groups)):
             number_of = {}
             for group, number in zip(self.groups, numbers, strict=True):
@@ -239,7 +242,9 @@ class Space:
             yield Point(values, self.skip(values))
 
     def preview(self, seconds_each: float | None = None, work: str = "measure") -> str:
-        """Return the number of points, the reasons for skipping some, and the time for the others.
+        """Return the number of points, the skipped points, and the time.
+
+        Skipped points have their reasons. The time is for the other points.
 
         seconds_each: the time of a point in seconds, if it is known
         work: a verb, for the points that aren't skipped
@@ -271,7 +276,9 @@ MOST_DRAWN = 8192  # before it is rounded to a power or a prime
 
 
 def drawn(count: int, seed: int, excluded: Collection[Shape] = ()) -> dict[Shape, str]:
-    """Draw different shapes, log-uniform from 1 to MOST_DRAWN, and return the kind of each.
+    """Draw different shapes, and return the kind of each.
+
+    Sizes are log-uniform from 1 to MOST_DRAWN.
 
     The kinds, those of DRAWN, take turns. The same seed draws the same shapes.
     excluded: shapes that aren't drawn

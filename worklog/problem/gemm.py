@@ -216,7 +216,9 @@ def random_inputs(
 
 
 def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[Float64, Float64]:
-    """Return the FP64 product for some rows, and its gauge, each of shape (len(rows), N).
+    """Return the FP64 product for some rows, and its gauge.
+
+    Each has the shape (len(rows), N).
 
     The gauge is the 2-norm D = sqrt((A∘A)(B∘B)) of the same elements. D is the scale of the
     rounding error of one element: a random walk of K steps of the size of its terms.
@@ -330,7 +332,10 @@ class Softmax(Problem):
         return [self.of(*size) for size in sizes]
 
     def get_flops(self, test_case: Words) -> int:
-        """Return the operations: a maximum, subtraction, exp, addition and division per element."""
+        """Return the floating-point operations.
+
+        Per element: a maximum, subtraction, exp, addition and division.
+        """
         return 5 * int(test_case["rows"]) * int(test_case["columns"])
 
     def get_extra_params(self, test_case: Words) -> list[Any]:

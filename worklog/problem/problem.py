@@ -76,7 +76,7 @@ def raw(value: Any) -> bytes:
 
 
 def rebuilt(model: Any, data: bytes) -> Any:
-    """Return an array that has the library, shape and device of a model, from its bytes."""
+    """Return an array with a model's library, shape and device, from its bytes."""
     if hasattr(model, "detach"):
         torch = sys.modules["torch"]
         flat = torch.empty(0, dtype=model.dtype)
@@ -100,10 +100,11 @@ def _on_host(value: Any) -> NDArray[Any]:
 
 
 def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArray[np.float64]:
-    """Return the error of each element in units of the tolerance, which is at most 1 if right.
+    """Return the error of each element in units of the tolerance.
+
+    It's at most 1 if the element is right, and infinite for NaN.
 
     tolerance: relative and absolute
-    The result is infinite for NaN.
     """
     right = values_of(expected)
     values = values_of(actual)
@@ -210,7 +211,7 @@ class Problem:
         raise NotImplementedError
 
     def baseline(self, *inputs: Any) -> Any:
-        """Return the result, computed on the GPU by the code that solutions are compared with.
+        """Return the result of the code that solutions are timed against.
 
         By default, this is the reference.
         inputs: on the GPU
@@ -257,11 +258,17 @@ class Problem:
         return None
 
     def get_extra_params(self, test_case: Words) -> list[Any]:
-        """Return parameters of a solution that the reference doesn't get, such as sizes."""
+        """Return a solution's parameters that the reference doesn't get.
+
+        For example: sizes.
+        """
         return []
 
     def get_function_signature(self) -> Mapping[str, Any]:
-        """Return the parameters as `argtypes` of ctypes, for a problem without `parameters`."""
+        """Return the parameters as `argtypes` of ctypes.
+
+        They are used for a problem without `parameters`.
+        """
         raise mistake(
             self,
             "there are no parameters",
@@ -387,7 +394,7 @@ class Problem:
         return cases
 
     def prepared(self, words: Words) -> Case:
-        """Return a case with its inputs, the reference's result, and the extra parameters.
+        """Return a case with inputs, the reference's result, and extra parameters.
 
         words: the case, from `tests`
         Raises BadSetting if a method fails, and if the arguments don't match the parameters.
@@ -431,7 +438,7 @@ class Problem:
                 raise mistake(self, fault, "convert the result", case.name)
 
     def verified(self, case: Case, actual: tuple[Any, ...]) -> tuple[bool, dict[str, Any]]:
-        """Return the verdict of `verify_result` on the outputs of a solution, and its details.
+        """Return the verdict of `verify_result` on a solution's outputs, with details.
 
         Raises BadSetting if `verify_result` doesn't return such a pair.
         """

@@ -94,7 +94,7 @@ class Change:
 
 
 def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02) -> Change:
-    """Return the change between two versions of a kernel, from all processes that measured them.
+    """Return the change of a kernel, from all processes that measured both versions.
 
     threshold: the relative change that the rule must find
     Raises BadSetting without a reading on both sides.
@@ -268,7 +268,9 @@ class Changes(Shown):
     only: tuple[str, ...] = ()  # kernels and places that only one side has
 
     def exit_code(self, strict: bool = False) -> int:
-        """Return 1 for a slower or newly failed kernel, 2 if runs can't be compared, else 0.
+        """Return 1 for a slower or newly failed kernel, 2 for other conditions, else 0.
+
+        Runs under other conditions can't be compared.
 
         strict: also return 2 if versions differ
         """
@@ -278,7 +280,7 @@ class Changes(Shown):
 
     @property
     def headline(self) -> str:
-        """The number of kernels and places with each verdict, or why there are no verdicts."""
+        """The number of rows with each verdict, or why there are no verdicts."""
         if self.differ:
             return f"cannot be compared: {'; '.join(self.differ)}"
         verdicts = [row.change.verdict for row in self.rows]
@@ -514,7 +516,9 @@ def sides(sources: str) -> list[Side]:
 
 
 def side_of_nvbench(document: Any, file: str) -> Side:
-    """Return NVBench's --json of a process as a side: each benchmark's mean GPU time by state.
+    """Return NVBench's --json of a process as a side.
+
+    The readings are each benchmark's mean GPU times by state.
 
     Raises BadRunFile for an incomplete file.
     """
@@ -537,7 +541,7 @@ def side_of_nvbench(document: Any, file: str) -> Side:
 
 
 def nvbench_states(document: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
-    """Yield the name of each benchmark in NVBench's JSON, its states, and their numbers by tag.
+    """Yield the benchmarks of NVBench's JSON: name, state, numbers by tag.
 
     Times are in seconds.
     """

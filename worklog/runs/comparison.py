@@ -45,7 +45,10 @@ Points = list[tuple[float, float]]
 SEVERAL = "…"  # the value of an effect of several settings
 
 TOGETHER = {
-    frozenset(g.setting for g in PITFALLS if g.article): ("article", "the article's four together"),
+    frozenset(pitfall.setting for pitfall in PITFALLS if pitfall.article): (
+        "article",
+        "the article's four together",
+    ),
     frozenset(HOW_ONE_MEASURES): ("all", "all that touch the time"),
 }
 
@@ -223,7 +226,7 @@ def effects(run: Run, kernel: str) -> list[Effect]:
     ablated = [
         m for m in run.measurements if m.kernel == kernel and m.shape and m.status == "measured"
     ]
-    found: list[Effect] = []
+    all_effects: list[Effect] = []
     shapes = {m.problem for m in ablated if m.changed}
     for shape in sorted(shapes, key=lambda shape: shape.flops):
         at_shape = [m for m in ablated if m.problem == shape]
@@ -234,13 +237,15 @@ def effects(run: Run, kernel: str) -> list[Effect]:
         for m in at_shape:
             if same_card(unbiased, m):
                 measured.setdefault(frozenset(m.changed), m)
-        found += _at_one_shape(run, unbiased, measured)
-    found = [effect for effect in found if effect.unbiased > 0 and 0 < effect.biased < math.inf]
-    if not found:
+        all_effects += _at_one_shape(run, unbiased, measured)
+    valid = [
+        effect for effect in all_effects if effect.unbiased > 0 and 0 < effect.biased < math.inf
+    ]
+    if not valid:
         raise NothingToDraw(
             f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`"
         )
-    return found
+    return valid
 
 
 def _at_one_shape(
@@ -250,19 +255,19 @@ def _at_one_shape(
 
     measured: by the settings that were changed
     """
-    found = list[Effect]()
+    at_shape = list[Effect]()
     for pitfall in PITFALLS:
         m = measured.get(frozenset([pitfall.setting]))
         if not pitfall.resampled:
-            found.append(_computed(run, unbiased, pitfall))
+            at_shape.append(_computed(run, unbiased, pitfall))
         elif m is None:
             continue
         elif pitfall.corrupts == "of cuBLAS":
-            found += _on_share(run, unbiased, pitfall, m)
+            at_shape += _on_share(run, unbiased, pitfall, m)
         else:
             if pitfall.setting == "warmup":
-                found.append(_of_first_launch(run, unbiased, pitfall, m))
-            found.append(_on_time(run, unbiased, pitfall, m.changed[pitfall.setting], m))
+                at_shape.append(_of_first_launch(run, unbiased, pitfall, m))
+            at_shape.append(_on_time(run, unbiased, pitfall, m.changed[pitfall.setting], m))
     already_biased = {
         pitfall.setting
         for pitfall in PITFALLS
@@ -270,8 +275,8 @@ def _at_one_shape(
     }
     for settings, (name, title) in TOGETHER.items():
         if m := measured.get(settings - already_biased.union(run.unknown)):
-            found.append(_on_time(run, unbiased, Pitfall(name, "", (), title, ""), SEVERAL, m))
-    return found
+            at_shape.append(_on_time(run, unbiased, Pitfall(name, "", (), title, ""), SEVERAL, m))
+    return at_shape
 
 
 def _effect(
@@ -359,7 +364,7 @@ def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
 
 
 def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
-    """Return an effect as a text that fits a cell: "+9.0 %", "× 195", "0" if it isn't visible.
+    """Return an effect as a short text: "+9.0 %", "× 195", "0" if it isn't visible.
 
     factors: write a factor instead of percent; by default, from × 3 and ÷ 3 on
     """
@@ -388,7 +393,7 @@ def _three_digits(number: float) -> str:
 
 
 def factor_cell(effect: Effect) -> str:
-    """Return an effect's factor, to the digits that the noise allows; 1 if it isn't visible."""
+    """Return an effect's factor, as exact as the noise allows; 1 if it isn't visible."""
     if not effect.visible:
         return "1"
     return about(effect.factor, effect.noise, _plain_factor).removeprefix("about ")
@@ -405,7 +410,7 @@ def _plain_factor(factor: float) -> str:
 
 
 def effects_text(run: Run, kernel: str, width: int = WIDTH) -> str:
-    """Return a table for a terminal of this width: a row per pitfall, a column per size."""
+    """Return a table for a terminal: a row per pitfall, a column per size."""
     lines: dict[tuple[str, str, str], dict[Shape, Effect]] = {}
     for effect in effects(run, kernel):
         name, title = _name_and_title(effect)

@@ -199,7 +199,9 @@ def write_bytes(path: Path, content: bytes, advice: str = "give another place wi
 
 
 def write_atomically(path: Path, content: bytes, advice: str) -> None:
-    """Write a file that users don't ask for, such as a cache entry, as write_bytes() does."""
+    """Write a file that users don't ask for, such as a cache entry.
+
+    Works like write_bytes()."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if not path.parent.exists():  # if it's a file, the write fails
@@ -214,7 +216,7 @@ def write_atomically(path: Path, content: bytes, advice: str) -> None:
 
 
 def written_so_far() -> str:
-    """Describe the files that this process has written, for the message of an interrupt."""
+    """Describe the files written by this process, for the message of an interrupt."""
     match len(WRITTEN):
         case 0:
             return "nothing was saved"
@@ -313,9 +315,9 @@ class Table:
         left: int = 1,
         notes: Sequence[str] = (),
     ) -> Table:
-        """Return a table of rows that map columns to cells; without rows, the title alone.
+        """Return a table of rows that map columns to cells.
 
-        All rows have the same columns.
+        All rows have the same columns. Without rows, the table has only the title.
         """
         if not rows:
             return cls(title, (), ())
@@ -352,7 +354,10 @@ class Table:
         return count
 
     def html(self) -> str:
-        """Return the table for a notebook. Screen readers announce the title, its caption."""
+        """Return the table for a notebook.
+
+        Screen readers announce the title, which is the caption.
+        """
         names = [escape(name).replace(" %", "\u00a0%") for name in self.columns]
         headings = [
             self._html_cell('th scope="col"', number, name) if name else "<td></td>"
@@ -412,7 +417,10 @@ class Table:
 
 
 def scrolling(html: str, label: str) -> str:
-    """Return a part of a page in a box that scrolls if the page is narrower, also by keyboard."""
+    """Return a part of a page in a box that scrolls, also by keyboard.
+
+    It scrolls if the page is narrower than the part.
+    """
     return f'<div tabindex="0" role="group" aria-label="{escape(label)}" style="overflow-x:auto">{html}</div>'
 
 
@@ -457,7 +465,7 @@ def a_few(names: Iterable[str], limit: int = 3) -> str:
 
 
 def small(half_width: float) -> str:
-    """Return a half-width to two digits after the point, or to its first digit: 0.05, 0.002."""
+    """Return a half-width to two decimals, or to its first digit: 0.05, 0.002."""
     digits = 2
     if 0 < half_width < 0.005:
         digits = -math.floor(math.log10(half_width))
@@ -530,7 +538,10 @@ def about(value: float, half_width: float, text_of: Callable[[float], str]) -> s
 
 
 def rounded(value: float, half_width: float) -> float:
-    """Return a value, rounded to the first digit of its half-width, or to its own first digit."""
+    """Return a value, rounded to the first digit of its half-width.
+
+    Keeps at least the value's own first digit.
+    """
     return round(value, -math.floor(math.log10(min(half_width, abs(value)))))
 
 

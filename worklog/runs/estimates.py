@@ -118,7 +118,9 @@ class Samples:
         kernels: Sequence[int | None] = (),
         throttle_mask: int = 0,
     ) -> Samples:
-        """Return the samples of each side in columns, times to a nanosecond, clocks to 0.1 MHz.
+        """Return the samples of each side in columns.
+
+        Times are rounded to a nanosecond, clocks to 0.1 MHz.
 
         names: of the sides
         series: the samples of each side
@@ -144,7 +146,7 @@ class Samples:
         return sum(self.counts)
 
     def counted(self, side: int = 0, column: str = "us") -> list[Any]:
-        """Return a column of the launches of a side that count; empty if it isn't known.
+        """Return a column of a side's launches that count; empty if it's unknown.
 
         column: microseconds as read, or another field of Side
         """
@@ -172,12 +174,12 @@ class Samples:
 
     @cached_property
     def sm_mhz(self) -> float | None:
-        """The median SM clock of the kernel's launches that count; None if it's unknown."""
+        """The median SM clock of the kernel's launches that count, if it's known."""
         clocks = self.clocked()[0] if self.sides else []
         return float(np.median(clocks)) if clocks else None
 
     def comparisons(self, baseline: int = 1) -> tuple[list[float], list[float], list[int]]:
-        """Return the times of the kernel and of a baseline by turn, and the turns' placements.
+        """Return the times of the kernel and a baseline by turn, and the placements.
 
         Times are in microseconds, of the turns that count. If all turns have one placement, times
         are means over pairs of consecutive turns that both count: the kernel goes first in one
@@ -286,12 +288,12 @@ def _of_order_statistics(values: Values) -> Estimate:
     """Return the sample median with its order-statistic interval."""
     ordered = np.sort(values)
     index, share = _rank(len(values))
-    low = _between(ordered, index, share)
-    high = _between(ordered[::-1], index, share)
+    low = _interpolated(ordered, index, share)
+    high = _interpolated(ordered[::-1], index, share)
     return Estimate(_middle(ordered), low, high)
 
 
-def _between(ordered: Values, index: int, share: float) -> float:
+def _interpolated(ordered: Values, index: int, share: float) -> float:
     """Return a number at a share of the way from a value to the next value."""
     if not share:
         return float(ordered[index])
@@ -370,7 +372,9 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
 
 
 def process_half_us(kernels: float, overheads: float = 1) -> float:
-    """Return the half-width in µs of what varies between processes in the time of a launch.
+    """Return the half-width in µs of a launch's time between processes.
+
+    It's of what varies between processes in the time of a launch.
 
     kernels: in the launch
     overheads: event overheads in the time
@@ -458,7 +462,9 @@ def _ratio(
 
 
 def fitted_slope(clocks: Sequence[Values], times: Sequence[Values]) -> tuple[float, float]:
-    """Return the percent that a time grows with an SM clock 1 % higher, and its half-width.
+    """Return the percent that a time grows with an SM clock 1 % higher.
+
+    Also returns its half-width.
 
     The slope is -1 if the time is in cycles, 0 if it doesn't depend on the clock, and between them
     otherwise. The half-width is of the fit's 95 % interval. 0 and infinity if the clock never
@@ -537,9 +543,11 @@ def compare(first: Summary, second: Summary) -> Difference:
 
 
 def compare_shares(first: Estimate, second: Estimate, by_host: bool = False) -> Difference:
-    """Compare two shares of a baseline. Kernels that alternate have one clock, so that it cancels in each share.
+    """Compare two shares of a baseline.
 
-    by_host: a host clock timed at least one of them, so that it scatters between processes
+    Kernels that alternate have one clock, so it cancels in each share.
+
+    by_host: a host clock timed a share, so the share scatters between processes
     """
     log = math.log(second.value / first.value)
     noise = PRECISION + first.relative_half_width + second.relative_half_width

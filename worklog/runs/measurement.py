@@ -33,7 +33,7 @@ NO_LABEL = "not from a run: where and how it was measured is not known"
 
 
 def source_label(origin: str, device: str, clocks: str, created: str) -> str:
-    """Return the label of a number: its source, the device, the state of the clocks, the day."""
+    """Return the label of a number: source, device, state of the clocks, day."""
     name, _, mhz = clocks.partition(":")
     state = CLOCKS.get(name, "clocks ignored")
     if mhz:
@@ -161,7 +161,10 @@ class Measurement:
 
     @property
     def place(self) -> str:
-        """The shape, or the values of the axes: 4096, or "N=1024 dtype=float32"; "" without axes."""
+        """The shape, or the values of the axes; "" without axes.
+
+        For example: 4096, or "N=1024 dtype=float32".
+        """
         if self.shape is not None:
             return str(self.problem)
         return " ".join(f"{name}={value}" for name, value in self.axes.items())
@@ -276,7 +279,10 @@ class Measurement:
 
     @property
     def deviation_us(self) -> float:
-        """The standard deviation of the samples that count. Raises BadSetting without samples."""
+        """The standard deviation of the samples that count.
+
+        Raises BadSetting without samples.
+        """
         self.quantiles(())
         return float(np.std(self.samples.counted(), ddof=min(1, self.n - 1)))
 

@@ -213,9 +213,9 @@ class RunRecord:
         return names
 
     def difference(self, first: Measurement, second: Measurement) -> Difference:
-        """Compare the times of two measurements of this run at one SM clock: see compare().
+        """Compare the times of two measurements of this run at one SM clock.
 
-        Raises BadSetting for measurements on two cards.
+        See compare(). Raises BadSetting for measurements on two cards.
         """
         if not same_card(first, second):
             raise BadSetting(
@@ -281,12 +281,18 @@ class RunRecord:
 
     @classmethod
     def of_head(cls, head: Sequence[str], path: Path = Path()) -> Self:
-        """Return a run without measurements. head: the lines of its file. Raises BadRunFile."""
+        """Return a run without measurements.
+
+        head: the lines of its file
+        Raises BadRunFile for invalid lines.
+        """
         return cls._checked(_read_lines(head, path), path)
 
     @classmethod
     def begin(cls, head: Sequence[str], path: Path) -> Self:
-        """Return a run with this head and the running command, and write them into an empty file.
+        """Return a run with a head and the running command, and write its file.
+
+        path: an empty file
 
         Raises BadRunFile for an invalid head, and if the file isn't writable.
         """
@@ -298,7 +304,7 @@ class RunRecord:
         return run
 
     def require_same_setup(self, other: RunRecord) -> None:
-        """Raise BadSetting, with the differences, if another setup measured the other run.
+        """Raise BadSetting, with the differences, if the other run's setup differs.
 
         A setup is the GPU, the harness with its settings, and the versions of the software.
         """
@@ -356,7 +362,9 @@ class RunRecord:
         return target
 
     def add(self, m: Measurement | str, about: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Append a measurement under this run's harness, device and date, also to its file.
+        """Append a measurement, also to the file.
+
+        The measurement is under this run's harness, device and date.
 
         m: or its line, which is written unchanged
         about: the description of its kernel; the choice of a launch at the measurement's place is
@@ -421,7 +429,10 @@ class RunRecord:
 
 
 def runs_dir() -> Path:
-    """Return the folder of live runs: WORKLOG_HOME/runs, else a part of the user's data folder."""
+    """Return the folder of live runs.
+
+    It's WORKLOG_HOME/runs if set, else in the user's data folder.
+    """
     return own_folder("WORKLOG_HOME", "data") / "runs"
 
 

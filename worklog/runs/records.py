@@ -61,7 +61,7 @@ class ErrorMap:
         return self.wrong == self.shape[0] * self.shape[1]
 
     def picture(self) -> str:
-        """Return C as text: a tile is "." if it's right, "o" if it's partly wrong, else "#"."""
+        """Return C as text: a tile is "." if right, "o" if partly wrong, else "#"."""
         return "\n".join("".join(map(_tile_character, row)) for row in self.tiles)
 
 
@@ -154,7 +154,7 @@ class Verdict(Shown):
 
     @property
     def result(self) -> str:
-        """The class, the range of the launches, and the lines that never ran; or "failed"."""
+        """The class, the launches' range, and lines that never ran; or "failed"."""
         if not self.accepted:
             return "failed"
         ranges = []
@@ -171,7 +171,7 @@ class Verdict(Shown):
 
     @property
     def reason(self) -> str | None:
-        """The stage that failed and its finding, as "stage: finding"; None if all passed."""
+        """The failed stage and its finding, as "stage: finding", if any failed."""
         return f"{self.failed.name}: {self.failed.detail}" if self.failed else None
 
     @property
@@ -258,7 +258,7 @@ def reason_names(mask: int) -> str:
 
 
 def throttled(mask: int) -> str:
-    """Return the names of a mask's event reasons that are throttling; "" if there are none."""
+    """Return the names of a mask's throttling reasons; "" if there are none."""
     return reason_names(mask & THROTTLING)
 
 
@@ -283,7 +283,7 @@ class Counters:
 
 
 def allowed_us(known_us: float) -> float:
-    """Return the error in microseconds that is allowed on a kernel of this known length."""
+    """Return the error in µs that is allowed on a kernel of this known length."""
     return max(TOLERANCE_US, TOLERANCE * known_us)
 
 
@@ -324,7 +324,7 @@ class Calibration:
 
     @property
     def error_us(self) -> dict[float, float]:
-        """The error that remains without the event overhead, by known length, both in µs."""
+        """The error without the event overhead by known length, both in µs."""
         offset_us = float(np.median([*self.offset_by_length_us.values()]))
         return {
             float(length_us): excess_us - offset_us
@@ -343,12 +343,15 @@ class Calibration:
 
     @property
     def flush_evicts(self) -> bool:
-        """Whether reads after a flush are slower, and almost none are as quick as from L2."""
+        """Whether almost no reads after a flush are as quick as from L2.
+
+        The median read must also be slower.
+        """
         return self.still_cached <= STILL_CACHED and self.cold_cycles > self.warm_cycles
 
     @property
     def remarks(self) -> list[str]:
-        """The remarks on the harness for every result: tolerances exceeded on this machine."""
+        """The remarks for every result: tolerances exceeded on this machine."""
         remarks = []
         if not self.within_tolerance:
             remarks.append(

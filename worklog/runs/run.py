@@ -302,7 +302,9 @@ class Run(RunRecord):
         return Bar(f"{mark} {duration(m.us, padded=True)}".strip(), (fastest.us or 0.0) / m.us)
 
     def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
-        """Return the times of kernels (columns) at sizes (rows), with their shares of cuBLAS.
+        """Return the times of kernels (columns) at sizes (rows).
+
+        The table also has their shares of cuBLAS.
 
         The last rows have each kernel's geometric mean and its lowest share.
         kinds: the kinds of the sizes, for a column; the table has only these sizes, in this order
