@@ -280,17 +280,17 @@ class Problem:
         """Return a seed that depends only on a text, such as a case's name."""
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
-    def case(self, name: str, inputs: Callable[[np.random.Generator], Any], **words: Any) -> Words:
+    def case(self, name: str, inputs: Callable[[np.random.Generator], Any], **values: Any) -> Words:
         """Return a test case.
 
         inputs: makes an array or a tuple of arrays from a seeded generator
-        words: values for the problem's other methods
+        values: for the problem's other methods
         """
         seed = self.get_seed(f"{self.name} {name}")
         return {
             "name": name,
             "seed": seed,
-            **words,
+            **values,
             "create_inputs": lambda: inputs(np.random.default_rng(seed)),
         }
 
@@ -393,21 +393,21 @@ class Problem:
             names.add(case["name"])
         return cases
 
-    def prepared(self, words: Words) -> Case:
+    def prepared(self, test_case: Words) -> Case:
         """Return a case with inputs, the reference's result, and extra parameters.
 
-        words: the case, from `tests`
+        test_case: from `tests`
         Raises BadSetting if a method fails, and if the arguments don't match the parameters.
         """
-        name = words["name"]
-        seed = words.get("seed")
+        name = test_case["name"]
+        seed = test_case.get("seed")
         seed = self.get_seed(f"{self.name} {name}") if seed is None else int(seed)
         if (torch := sys.modules.get("torch")) is not None:
             torch.manual_seed(seed)  # for inputs that are drawn without a generator
-        inputs = each(called(self, "create_inputs", of=words["create_inputs"], case=name))
+        inputs = each(called(self, "create_inputs", of=test_case["create_inputs"], case=name))
         outputs = each(called(self, "reference_solution", *inputs, case=name))
-        extras = tuple(called(self, "get_extra_params", words, case=name) or ())
-        case = Case(name, seed, inputs, outputs, extras, words)
+        extras = tuple(called(self, "get_extra_params", test_case, case=name) or ())
+        case = Case(name, seed, inputs, outputs, extras, test_case)
         self._require_declared(case)
         return case
 

@@ -268,9 +268,9 @@ class Changes(Shown):
     only: tuple[str, ...] = ()  # kernels and places that only one side has
 
     def exit_code(self, strict: bool = False) -> int:
-        """Return 1 for a slower or newly failed kernel, 2 for other conditions, else 0.
+        """Return the exit code of a comparison.
 
-        Runs under other conditions can't be compared.
+        It's 1 for a slower or newly failed kernel, 2 if the runs can't be compared, else 0.
 
         strict: also return 2 if versions differ
         """

@@ -1,7 +1,7 @@
 """Differences between readings: of several harnesses on the same work, and with each pitfall.
 
-The document that `worklog peers` writes can also be shown without a GPU. It isn't a run: most of its
-rows are the readings of other harnesses, as these reported them.
+The document that `worklog peers` writes can also be shown without a GPU. It isn't a run: most of
+its rows are the readings of other harnesses, as these reported them.
 
 The effect of a pitfall is a biased reading over the unbiased reading of the same kernel and size in
 one run, at one SM clock. Pitfalls in how samples are taken were measured. Pitfalls in what is

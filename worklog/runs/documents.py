@@ -1,7 +1,7 @@
 """Results for users: tables, formatted numbers, and JSON documents.
 
-Documents are written atomically, and checked against declared types when they are opened: a file may
-have been cut, edited, or written by another tool. Later code needs no checks.
+Documents are written atomically, and checked against declared types when they are opened: a file
+may have been cut, edited, or written by another tool. Later code needs no checks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from worklog import __version__
 from worklog.errors import BadSetting, WorklogError
 
 T = TypeVar("T")
-# Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union of
-# such a number with a tuple of fixed length.
+# Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union
+# of such a number with a tuple of fixed length.
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]

@@ -26,20 +26,20 @@ STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183
            2.3060041352)  # fmt: skip
 SHORTEST_US = 0.01  # a shorter time counts as this in a ratio, since 0 has no logarithm
 LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
-# Standard deviations between processes, as tests/record/intervals.py recorded them on an H100. A new
-# recording needs new values.
+# Standard deviations between processes, as tests/record/intervals.py recorded them on an H100. A
+# new recording needs new values.
 OVERHEAD_SD_US = 0.035  # of the event overhead
 GAP_SD_US = 0.09  # of the gap before each further kernel of a launch
 NORMAL = NormalDist().inv_cdf(0.975)
 PRECISION = 0.005  # two readings of one kernel may differ by this much: sampling stops there
 # Percent that a time grows with a clock 1 % higher, and the half-width, if the samples don't
-# determine them. Of the pairs of the recorded ablations, 31 of 233 determine their slopes, which are
-# between -0.66 and -1.
+# determine them. Of the pairs of the recorded ablations, 31 of 233 determine their slopes, which
+# are between -0.66 and -1.
 SLOPE = -0.8
 SLOPE_HALF = 0.2
 CLOCK_OFF = PRECISION / -SLOPE  # a clock that differs by this share moves a time by PRECISION
-# Standard deviation of the logarithm of times by a host clock, between measurements of one kernel at
-# one size, in the recording `grid/h100`. A new recording needs a new value.
+# Standard deviation of the logarithm of times by a host clock, between measurements of one kernel
+# at one size, in the recording `grid/h100`. A new recording needs a new value.
 HOST_SD = 0.20
 HOST_HALF = NORMAL * HOST_SD  # half-width of the 95 % interval
 
@@ -374,7 +374,7 @@ def over_shapes(values: Sequence[float]) -> tuple[float, float]:
 def process_half_us(kernels: float, overheads: float = 1) -> float:
     """Return the half-width in µs of a launch's time between processes.
 
-    It's of what varies between processes in the time of a launch.
+    The event overhead and the gaps between kernels vary between processes.
 
     kernels: in the launch
     overheads: event overheads in the time

@@ -117,12 +117,12 @@ class Measurement:
     axes: the place of anything but a matrix product in its benchmark: the value of each axis
     changed: settings that differ from the run's harness, for an ablation
     time: microseconds per launch, without the event overhead if the settings remove it
-    against: by the name of each baseline in the loop, the baseline's time over the kernel's, turn by
-        turn: above 1, the kernel is faster. None for a baseline that has no time, which the
+    against: by the name of each baseline in the loop, the baseline's time over the kernel's, turn
+        by turn: above 1, the kernel is faster. None for a baseline that has no time, which the
         degradations state.
     roof: the whole of which of_roof is a share
-    witnesses: microseconds of a launch with a warm L2 by the wall clock, if it was cross-checked; or
-        the reason why there is no reading
+    witnesses: microseconds of a launch with a warm L2 by the wall clock, if it was cross-checked;
+        or the reason why there is no reading
     ran: in a sweep, the card and the time
     context: of its run
 

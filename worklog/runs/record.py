@@ -1,7 +1,7 @@
 """Runs and their files: measurements with the GPU, the settings and the sources.
 
-A run file is JSON Lines. The first line is the head, and a line for each fact follows; every line has
-a `kind`. The file only grows, so a run that is cut short keeps every finished line. What can be
+A run file is JSON Lines. The first line is the head, and a line for each fact follows; every line
+has a `kind`. The file only grows, so a run that is cut short keeps every finished line. What can be
 derived is derived when the file is read. Users may still have files of schema 1.
 """
 

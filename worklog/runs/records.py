@@ -19,7 +19,7 @@ FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0
 FP32_LANES_SINCE_8_6 = 128
 # BF16 tensor-core peak of an H100 or H200 SXM in NVIDIA's datasheet: the wrong roof for FP32.
 BF16_DATASHEET_TFLOPS = 989.0
-# The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
+# The error that calibration allows on known lengths: the larger of these microseconds and share.
 TOLERANCE_US = 0.1
 TOLERANCE = 0.002
 # NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
