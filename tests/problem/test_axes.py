@@ -110,12 +110,12 @@ def test_an_axis_given_twice_and_too_many_configurations_are_errors_before_one_i
 
 
 def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tuned():
-    found = drawn(60, 1)
-    assert found == drawn(60, 1) != drawn(60, 2) and [*found][:24] == [*drawn(24, 1)]
-    assert {kind: [*found.values()].count(kind) for kind in DRAWN} == dict.fromkeys(DRAWN, 20)
-    first = next(iter(found))
-    assert first not in drawn(60, 1, without=[first])
-    for shape, kind in found.items():
+    kinds = drawn(60, 1)
+    assert kinds == drawn(60, 1) != drawn(60, 2) and [*kinds][:24] == [*drawn(24, 1)]
+    assert {kind: [*kinds.values()].count(kind) for kind in DRAWN} == dict.fromkeys(DRAWN, 20)
+    first = next(iter(kinds))
+    assert first not in drawn(60, 1, excluded=[first])
+    for shape, kind in kinds.items():
         sizes = np.array([shape.m, shape.n, shape.k])
         tests = {
             "powers of two": all(sizes & (sizes - 1) == 0),
@@ -125,7 +125,9 @@ def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tun
             "off by one": all(((sizes + 1) & sizes == 0) | ((sizes - 1) & (sizes - 2) == 0)),
         }
         assert tests[kind] and 1 <= sizes.min() <= sizes.max() <= MOST_DRAWN + 1, (shape, kind)
-    half = sum(size < 91 for shape in drawn(600, 2) for size in (shape.m, shape.n, shape.k)) / 1800
-    assert half == pytest.approx(0.5, abs=0.05), (
+    share_below_root = (
+        sum(size < 91 for shape in drawn(600, 2) for size in (shape.m, shape.n, shape.k)) / 1800
+    )
+    assert share_below_root == pytest.approx(0.5, abs=0.05), (
         "as many sizes below the root of the largest one as above"
     )

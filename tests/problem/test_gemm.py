@@ -22,8 +22,8 @@ def test_one_number_is_a_square_and_three_are_m_n_k(m, n, k, times):
         assert Shape.of(size) == Shape(n, n, n)
     shape = Shape(m, n, k)
     for size in (f"{m}{times}{n}{times}{k}", (m, n, k), [m, n, k], np.array([m, n, k]), str(shape)):
-        found = Shape.of(size)
-        assert found == shape and type(found.m) is int
+        parsed = Shape.of(size)
+        assert parsed == shape and type(parsed.m) is int
     assert shape.square == (m == n == k) and str(Shape(n, n, n)) == str(n)
     assert Shape.of("9" * 9).m == 10**9 - 1
 

@@ -52,7 +52,7 @@ def test_the_bytes_of_a_case_are_those_of_its_arrays_unless_the_problem_states_t
     stated = type(
         "Stated",
         (Loose,),
-        {"get_bytes": lambda self, words: (1, 2), "get_flops": lambda self, words: 9.0},
+        {"get_bytes": lambda self, test_case: (1, 2), "get_flops": lambda self, test_case: 9.0},
     )()
     assert stated.work(case) == counted | {"flops": 9, "bytes_read": 1, "bytes_written": 2}
 

@@ -47,7 +47,7 @@ OFFSET = 3.0
 UNBIASED_US = 60.0
 
 
-def measurement(us: float, changed: dict[str, Any] | None = None, **more: Any) -> Measurement:
+def measurement(us: float, changed: dict[str, Any] | None = None, **fields: Any) -> Measurement:
     samples = Samples([Side("warptiled", [us + OFFSET] * 9 + [10 * us + OFFSET])], [1] * 10)
     values: dict[str, Any] = {
         "time": Estimate(us, us * 0.999, us * 1.001),
@@ -57,7 +57,7 @@ def measurement(us: float, changed: dict[str, Any] | None = None, **more: Any) -
         "samples": samples,
     }
     return Measurement(
-        "warptiled", (SIZE.m, SIZE.n, SIZE.k), changed=changed or {}, **(values | more)
+        "warptiled", (SIZE.m, SIZE.n, SIZE.k), changed=changed or {}, **(values | fields)
     )
 
 
@@ -85,16 +85,18 @@ def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one():
         UNBIASED_US, {"baseline": "tf32"}, against={"cuBLAS": Estimate(0.1, 0.099, 0.101)}
     )
     unbiased = measurement(UNBIASED_US, against={"cuBLAS": Estimate(0.8, 0.78, 0.82)})
-    both = Run({}, GPU, CALIBRATION, measurements=[unbiased, other_baseline])
-    [effect] = [effect for effect in effects(both, "warptiled") if effect.setting == "baseline"]
+    run_of_both = Run({}, GPU, CALIBRATION, measurements=[unbiased, other_baseline])
+    [effect] = [
+        effect for effect in effects(run_of_both, "warptiled") if effect.setting == "baseline"
+    ]
     assert effect.noise == approx(PRECISION + 0.025 + 0.01)
     assert effect.corrupts == "of cuBLAS" and effect.factor == approx(0.1 / (48.0 / UNBIASED_US))
 
 
 def test_an_effect_of_the_arithmetic_is_computed_from_the_unbiased_samples():
     warm = measurement(UNBIASED_US, {"l2": "warm"})
-    kept, mean, roof = (effect_of(setting, warm) for setting in ("offset", "statistic", "roof"))
-    assert kept.factor == approx(UNBIASED_US / (UNBIASED_US + OFFSET)) and kept.noise == 0.0
+    offset, mean, roof = (effect_of(setting, warm) for setting in ("offset", "statistic", "roof"))
+    assert offset.factor == approx(UNBIASED_US / (UNBIASED_US + OFFSET)) and offset.noise == 0.0
     assert mean.factor == approx(UNBIASED_US / (UNBIASED_US * 1.9))
     assert (
         roof.biased == approx(tflops(SIZE, UNBIASED_US) / BF16_DATASHEET_TFLOPS)
@@ -115,8 +117,8 @@ def test_a_cold_start_has_a_row_for_its_first_launch_too():
 def test_biased_settings_that_were_measured_together_have_a_row():
     four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
     assert effect_of("article", measurement(10.0, four)).factor == approx(6.0)
-    every = {g.setting: g.biased[0] for g in PITFALLS if g.setting in HOW_ONE_MEASURES}
-    assert effect_of("all", measurement(5.0, every)).factor == approx(12.0)
+    biased_settings = {g.setting: g.biased[0] for g in PITFALLS if g.setting in HOW_ONE_MEASURES}
+    assert effect_of("all", measurement(5.0, biased_settings)).factor == approx(12.0)
     warm = run(measurement(10.0, {name: value for name, value in four.items() if name != "l2"}))
     warm.harness = Harness().but(l2="warm").as_dict()
     assert "article" in [effect.setting for effect in effects(warm, "warptiled")], (
@@ -125,7 +127,7 @@ def test_biased_settings_that_were_measured_together_have_a_row():
 
 
 @pytest.mark.parametrize(
-    ("factor", "words"),
+    ("factor", "text"),
     [
         (200.0, "× 200"),
         (3.5, "× 3.50"),
@@ -135,9 +137,9 @@ def test_biased_settings_that_were_measured_together_have_a_row():
         (1.004, "0"),
     ],
 )
-def test_an_effect_in_words(factor, words):
+def test_an_effect_in_words(factor, text):
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
-    assert effect_in_words(effect) == words and effect.visible == (words != "0")
+    assert effect_in_words(effect) == text and effect.visible == (text != "0")
 
 
 @pytest.mark.parametrize(
@@ -172,18 +174,18 @@ def test_a_table_of_effects_has_one_unit_a_column_and_fits_80_columns():
 def test_another_combination_and_an_impossible_reading_are_no_effect_and_no_ablation_is_an_error():
     combination = measurement(5.0, {"l2": "warm", "queue": False})
     for biased in (combination, measurement(UNBIASED_US, {"l2": "warm"}, work=Work())):
-        found = {effect.setting for effect in effects(run(biased), "warptiled")}
-        assert found == {"offset", "statistic", "roof"}, "those that are computed"
+        settings_with_effects = {effect.setting for effect in effects(run(biased), "warptiled")}
+        assert settings_with_effects == {"offset", "statistic", "roof"}, "those that are computed"
     with pytest.raises(NothingToDraw, match="worklog ablate warptiled"):
         effects(run(), "warptiled")
 
 
 def test_the_jobs_measure_every_pitfall_that_needs_launches_and_the_table_shows_them():
     jobs = ablation_jobs("warptiled", [SIZE])
-    shown = effects_text(
+    lines = effects_text(
         run(*[measurement(50.0, job.pitfalls) for job in jobs if job.pitfalls]), "warptiled"
     )
-    assert all(pitfall.title[:40] in shown for pitfall in PITFALLS)
+    assert all(pitfall.title[:40] in lines for pitfall in PITFALLS)
 
 
 # The time doesn't depend on these: watching the clock only repeats samples, the gate runs before and after the timing,
@@ -203,11 +205,11 @@ def recorded(name: str) -> Run:
 def pairs(run: Run) -> dict[str, list[tuple[Measurement, Measurement]]]:
     """By the setting that alone was changed: the unbiased measurement of a kernel at a size, and the changed one."""
     unbiased = {(m.kernel, m.shape): m for m in run.measurements if not m.changed}
-    found = defaultdict(list)
+    pairs_of = defaultdict(list)
     for m in run.measurements:
         if len(m.changed) == 1 and (m.kernel, m.shape) in unbiased:
-            found[next(iter(m.changed))].append((unbiased[m.kernel, m.shape], m))
-    return found
+            pairs_of[next(iter(m.changed))].append((unbiased[m.kernel, m.shape], m))
+    return pairs_of
 
 
 def as_read(first: Estimate | None, second: Estimate | None) -> bool:
@@ -220,7 +222,7 @@ def as_read(first: Estimate | None, second: Estimate | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "cells", "before", "now"),
+    ("name", "settings", "cells", "old_factors", "new_factors"),
     [
         ("h200", NOTHING, 75, 4, 0),
         ("h200", SOMETHING, 60, 30, 29),
@@ -229,19 +231,19 @@ def as_read(first: Estimate | None, second: Estimate | None) -> bool:
     ],
 )
 def test_at_one_clock_settings_that_do_nothing_have_no_effect_and_the_others_keep_theirs(
-    name, settings, cells, before, now
+    name, settings, cells, old_factors, new_factors
 ):
     run = recorded(name)
     compared = [pair for setting in settings for pair in pairs(run)[setting]]
-    seen = [as_read(first.time, second.time) for first, second in compared]
+    factors = [as_read(first.time, second.time) for first, second in compared]
     differences = [run.difference(*pair) for pair in compared]
-    assert (len(compared), sum(seen), sum(difference.visible for difference in differences)) == (
+    assert (len(compared), sum(factors), sum(difference.visible for difference in differences)) == (
         cells,
-        before,
-        now,
+        old_factors,
+        new_factors,
     )
     if settings is SOMETHING:
-        for (_, second), difference, visible in zip(compared, differences, seen, strict=True):
+        for (_, second), difference, visible in zip(compared, differences, factors, strict=True):
             if visible and not difference.visible:
                 was_off = abs(difference.clock or 0.0) > CLOCK_OFF
                 assert was_off or abs(difference.log) < HOST_HALF, "the SM clock, or the host's"
@@ -297,11 +299,11 @@ def test_a_slope_that_the_samples_leave_open_is_assumed_and_its_doubt_is_in_the_
     noisy = [with_clock(us, mhz, noise=3.0) for us, mhz in ((100.0, 1980.0), (101.0, 1960.0))]
     run = small_run()
     found = run.difference(*noisy)
-    same = run.difference(noisy[0], noisy[0])
+    no_difference = run.difference(noisy[0], noisy[0])
     assert found.log == approx(math.log(1.01) + 0.8 * math.log(1960 / 1980), abs=1e-5)
-    assert found.noise == approx(PRECISION + 0.2 * 20 / 1980, abs=1e-5) and same.noise == approx(
-        PRECISION
-    )
+    assert found.noise == approx(
+        PRECISION + 0.2 * 20 / 1980, abs=1e-5
+    ) and no_difference.noise == approx(PRECISION)
     unknown = [with_clock(us, 0.0) for us in (100.0, 101.0)]
     for pair in (unknown, (noisy[0], unknown[1]), (unknown[0], noisy[1])):
         assert run.difference(*pair)[::2] == (approx(math.log(1.01)), None), "as read"
@@ -345,16 +347,18 @@ def test_an_effect_is_visible_above_the_noise_and_if_it_does_not_print_as_0(log,
 
 def test_an_effect_of_a_row_in_factors_is_not_written_as_no_effect():
     statistic = effect_of("statistic", measurement(50.0, {"l2": "warm"}))
-    for factor, words in ((1.0007, "× 1.0007"), (1 / 1.004, "÷ 1.0040"), (1.04, "× 1.04")):
+    for factor, text in ((1.0007, "× 1.0007"), (1 / 1.004, "÷ 1.0040"), (1.04, "× 1.04")):
         effect = replace(statistic, biased=statistic.unbiased * factor, noise=0.0)
-        assert effect_in_words(effect, factors=True) == words
+        assert effect_in_words(effect, factors=True) == text
 
 
 def test_the_assumed_constants_are_those_of_the_recordings():
     """The slope and its doubt, of the pairs that determine theirs; what a host clock reads in several measurements."""
     slopes = list[float]()
     for run in (recorded("h200"), recorded("grid/h100")):
-        for first, second in (pair for found in pairs(run).values() for pair in found):
+        for first, second in (
+            pair for pairs_of_setting in pairs(run).values() for pair in pairs_of_setting
+        ):
             difference = run.difference(first, second)
             if abs(difference.clock or 0.0) > 1e-5:
                 read = math.log((second.us or 0.0) / (first.us or 0.0))

@@ -41,7 +41,7 @@ def on_two_cards(*on_the_other: Measurement, **changes: object) -> Run:
 def test_cards_of_one_model_differ_if_both_are_known():
     first, second = small_run().measurements[:2]
     assert first.context is not None
-    for uuids, same in (
+    for uuids, is_same in (
         (("", ""), True),
         (("a", ""), True),
         (("a", "a"), True),
@@ -51,7 +51,7 @@ def test_cards_of_one_model_differ_if_both_are_known():
         one, other = (
             replace(m, context=card) for m, card in zip((first, second), cards, strict=True)
         )
-        assert same_card(one, other) is same
+        assert same_card(one, other) is is_same
     assert same_card(first, replace(second, context=None)), "outside of a run"
 
 
@@ -65,11 +65,11 @@ def test_a_difference_needs_one_card():
 
 def test_a_run_has_a_part_for_each_card():
     run = on_two_cards(measured("shared"))
-    own, other = run.by_card()
+    first_part, other = run.by_card()
     assert [m.kernel for m in other.measurements] == ["shared"] and other.gpu == H100
     assert other.calibration == OTHER.calibration and "H100" in other.label
-    assert own.gpu == GPU and len(own.measurements) == len(run.measurements) - 1
-    assert own.by_card() == [own]
+    assert first_part.gpu == GPU and len(first_part.measurements) == len(run.measurements) - 1
+    assert first_part.by_card() == [first_part]
     first = on_two_cards(measured("shared"))
     first.measurements.reverse()
     assert first.by_card()[0].gpu == GPU, "the run's own card is the first one"
@@ -91,8 +91,8 @@ def test_tables_compare_and_average_on_one_card():
     means = {str(row[0]): row for row in shares.rows}["geometric mean"]
     assert str(means[2]) == "" and "no mean of several cards: naive" in shares.notes
     assert run.means() == [], "one size on each card"
-    more = on_two_cards(measured("shared"), measured("shared", 1024), measured("naive", 4096))
-    assert [(row["card"], row["kernel"]) for row in more.means()] == [(H100.name, "shared")]
+    larger_run = on_two_cards(measured("shared"), measured("shared", 1024), measured("naive", 4096))
+    assert [(row["card"], row["kernel"]) for row in larger_run.means()] == [(H100.name, "shared")]
 
 
 def test_a_kernel_that_two_cards_measured_has_a_row_for_each():
@@ -117,10 +117,10 @@ def test_a_file_holds_one_run(tmp_path):
     second = small_run(gpu=H100).save(tmp_path / "second.jsonl").read_text()
     heads = first.splitlines(), second.splitlines()
     for text in (first + second, "\n".join([*heads[0][:2], heads[1][1], *heads[0][2:]])):
-        both = tmp_path / "both.jsonl"
-        both.write_text(text)
+        joined = tmp_path / "both.jsonl"
+        joined.write_text(text)
         with pytest.raises(BadRunFile, match=r"both.jsonl:\d+ begins another run"):
-            Run.load(both)
+            Run.load(joined)
 
 
 def test_a_clock_is_compared_with_its_own_cards():
@@ -143,11 +143,11 @@ def test_an_effect_is_of_one_card():
 
 
 def test_changes_between_models_of_a_gpu_have_no_verdict():
-    here = small_run().measurements[0]
-    there = on_two_cards(measured("naive", us=50.0)).measurements[-1]
-    old, new = (reading_of(m, {}) for m in (here, there))
-    made = change([old], [new])
-    assert made.verdict == UNKNOWN and "several models of GPU" in made.reason
+    live = small_run().measurements[0]
+    elsewhere = on_two_cards(measured("naive", us=50.0)).measurements[-1]
+    old, new = (reading_of(m, {}) for m in (live, elsewhere))
+    judged_change = change([old], [new])
+    assert judged_change.verdict == UNKNOWN and "several models of GPU" in judged_change.reason
     changes = compare([side_of(small_run())], [side_of(on_two_cards(measured("shared")))])
     assert any("GPU (NVIDIA H200 → NVIDIA H200, NVIDIA H100" in line for line in changes.differ)
 
@@ -165,10 +165,10 @@ def test_charts_and_pages_take_one_card():
         plots.history("coalesced", [earlier, run])
     drawn = plots.roofline(on_two_cards(measured("coalesced", us=1.0), kernels=TILES))
     assert "naive" in drawn.alt and "coalesced" not in drawn.alt
-    held = Answers(
+    answers = Answers(
         [on_two_cards(measured("naive", us=10.0, l2="warm"), measurements=[measured("naive")])]
     ).held
-    assert [part.run.gpu.name for part in held] == [GPU.name, H100.name]
+    assert [part.run.gpu.name for part in answers] == [GPU.name, H100.name]
 
 
 def test_an_effect_in_a_notebook_is_of_one_recording(monkeypatch):

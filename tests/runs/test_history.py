@@ -46,8 +46,8 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
     days = [run.created[8:10] for run in saved()]
     assert days == ["25", "23", "20"]
 
-    def chosen(**words: str) -> str:
-        return " ".join(run.created[8:10] for run in saved(**words))
+    def chosen(**filters: str) -> str:
+        return " ".join(run.created[8:10] for run in saved(**filters))
 
     assert (chosen(kernel="shared"), chosen(gpu="h100"), chosen(gpu="gpu-77"), chosen(commit="abca")) == (
         "23", "23", "23", "20",
@@ -69,25 +69,30 @@ def test_runs_are_chosen_by_kernel_card_date_and_commit_and_open_as_one_frame():
 
 
 def test_a_run_is_named_by_its_file_a_part_of_its_name_a_recording_or_a_git_revision(tmp_path):
-    kept = keep("20")
+    kept_paths = keep("20")
     keep("23")
-    assert open_run("a20b").path == open_run(str(kept)).path == Run.load(str(kept)).path == kept
+    assert (
+        open_run("a20b").path
+        == open_run(str(kept_paths)).path
+        == Run.load(str(kept_paths)).path
+        == kept_paths
+    )
     assert open_run("h200").origin == "recorded"
     with pytest.raises(BadSetting, match=r"not a git repository.*; run it in a git repository, or"):
         open_run("HEAD:record.jsonl")
-    (tmp_path / "record.jsonl").write_bytes(kept.read_bytes())
-    for words in ("init -q", "add record.jsonl", "-c user.name=x -c user.email=x@x commit -qm x"):
-        subprocess.run(["git", *words.split()], check=True)
+    (tmp_path / "record.jsonl").write_bytes(kept_paths.read_bytes())
+    for command in ("init -q", "add record.jsonl", "-c user.name=x -c user.email=x@x commit -qm x"):
+        subprocess.run(["git", *command.split()], check=True)
     (tmp_path / "record.jsonl").write_text("changed since")
     assert [m.kernel for m in open_run("HEAD:record.jsonl").measurements] == ["naive", "cuBLAS"]
-    for word, says in {
+    for source, says in {
         "2026": "names 2 runs .*: give more of the name",
         "a20c": "there is no run 'a20c': give a file, a name of `worklog log`, a recording",
         "": "there is no run ''",
         "HEAD:other": "git show: .*other.*; give a revision and a path that it holds",
     }.items():
         with pytest.raises(BadSetting, match=says):
-            open_run(word)
+            open_run(source)
     with pytest.raises(BadRunFile, match=r"record\.jsonl is not"):
         open_run("record.jsonl")
 
@@ -136,8 +141,8 @@ def nvbench(path: Path, us: float, card: str = "NVIDIA H200") -> str:
 
 def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
     files = [nvbench(tmp_path / f"{us}.json", us) for us in (100.0, 104.0)]
-    made = compare(sides(files[0]), sides(files[1]))
-    row, skipped = made.rows
+    compared = compare(sides(files[0]), sides(files[1]))
+    row, skipped = compared.rows
     assert (row.kernel, row.place, row.old_us, row.new_us) == (
         "sort",
         "Device=0 N=512",
@@ -149,7 +154,7 @@ def test_files_of_nvbench_are_compared_by_the_same_rule(tmp_path):
         approx(100.0), approx(1.96 * 0.01 / 20, rel=1e-3), 1900.0
     )
     assert side.readings["sort", "Device=0"] == "skipped: too small"
-    assert (row.change.verdict, skipped.change.verdict, made.exit_code()) == (
+    assert (row.change.verdict, skipped.change.verdict, compared.exit_code()) == (
         "slower",
         "cannot tell",
         1,
@@ -213,10 +218,10 @@ def test_a_process_that_is_killed_loses_no_finished_measurement_and_disturbs_no_
         finished += [heard.recv() for _ in range(rng.randint(1, 9))]
         time.sleep(rng.uniform(0, 0.001))
         finished += kill(process, heard)
-    others = kill(*steady)
+    outcomes = kill(*steady)
     with warnings.catch_warnings(
         action="ignore", category=UserWarning
     ):  # of runs that were killed in their head
-        kept = [m.kernel for run in saved() for m in run.measurements]
-    assert {*finished, *others} <= {*kept} and len(kept) == len({*kept})
-    assert len({name.partition("_")[0] for name in finished}) == 20 and len(others) > 20
+        kernels_kept = [m.kernel for run in saved() for m in run.measurements]
+    assert {*finished, *outcomes} <= {*kernels_kept} and len(kernels_kept) == len({*kernels_kept})
+    assert len({name.partition("_")[0] for name in finished}) == 20 and len(outcomes) > 20

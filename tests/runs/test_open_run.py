@@ -44,7 +44,7 @@ def test_runs_are_kept_in_worklog_home_or_with_the_users_data(home, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    ("days", "source", "found"),
+    ("days", "source", "expected"),
     [
         ([21, 22, 20], "", "live · NVIDIA H200 · clocks as found · 2026-11-22"),
         ([], "", "recorded · NVIDIA A6000 · clocks as found · 2026-11-21"),
@@ -54,7 +54,7 @@ def test_runs_are_kept_in_worklog_home_or_with_the_users_data(home, monkeypatch,
     ],
 )
 def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced(
-    days, source, found, home, recording, monkeypatch
+    days, source, expected, home, recording, monkeypatch
 ):
     monkeypatch.setenv("WORKLOG_SOURCE", source)
     half_written = home / "runs" / ".2026-11-23T03-12-44Z-h200-4f2c.jsonl.123"
@@ -66,18 +66,18 @@ def test_the_latest_live_run_comes_first_then_the_recording_unless_one_is_forced
         small_run(created=created).save(new_path(created))
     assert [path.name[8:10] for path in live_runs()] == sorted(map(str, days), reverse=True)
     try:
-        shown = open_run().label
+        text = open_run().label
     except WorklogError as error:
-        shown = str(error)
-    assert found in shown and list(recordings()) == ["a6000"]
+        text = str(error)
+    assert expected in text and list(recordings()) == ["a6000"]
 
 
 @pytest.fixture
 def live(home):
     """A saved live run of one rung at 1024, and a newer one that was measured with a warm L2."""
-    found = [measured(name, 1024, us=142.0) for name in ("warptiled", "cuBLAS")]
+    timed = [measured(name, 1024, us=142.0) for name in ("warptiled", "cuBLAS")]
     for created, l2 in (("2026-11-23", "flush"), ("2026-11-24", "warm")):
-        run = small_run(created=created, measurements=found, harness=Harness().but(l2=l2).as_dict())
+        run = small_run(created=created, measurements=timed, harness=Harness().but(l2=l2).as_dict())
         run.save(new_path(created))
 
 
@@ -98,8 +98,10 @@ def test_the_results_of_a_user_kernel_are_those_of_a_saved_run(live):
 
 
 def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
-    shown = typed("run", "naive", "--size", "4096")
-    assert shown.exit_code == 0 and "recorded · " in shown.stdout and "live · " not in shown.stdout
+    output = typed("run", "naive", "--size", "4096")
+    assert (
+        output.exit_code == 0 and "recorded · " in output.stdout and "live · " not in output.stdout
+    )
     assert worklog.results("warptiled", 1024).label.endswith("2026-11-23"), (
         "unbiased, so not of the newest"
     )
@@ -113,25 +115,25 @@ def test_a_live_run_answers_for_what_it_holds_and_hides_no_recording(live):
     assert newest_run(lambda run: run.origin == "recorded").path == recorded_run().path, (
         "the article's first"
     )
-    for asked, origin in (
+    for arguments, origin in (
         ({}, "live"),
         ({"shape": 4096}, "recorded"),
         ({"kernels": ["best"], "shape": 2048}, "recorded"),
     ):
-        assert open_run(**asked).origin == origin
+        assert open_run(**arguments).origin == origin
     with pytest.raises(BadRunFile, match="no run holds nothing at 64: measure"):
         open_run(kernels="nothing", shape=64)
 
 
 def test_the_figures_are_not_of_a_live_run_that_lacks_the_ladder(live, monkeypatch, tmp_path):
-    taken: list[str] = []
+    options: list[str] = []
     monkeypatch.setattr(
-        "worklog.plots.draw_all", lambda run, *_: taken.append(run.origin) or plots.Drawn()
+        "worklog.plots.draw_all", lambda run, *_: options.append(run.origin) or plots.Drawn()
     )
     monkeypatch.chdir(tmp_path)
     drawn = typed("figures"), typed("article", "--out", "figures")
     assert [result.exit_code for result in drawn] == [0, 0]
-    assert taken == ["recorded", "recorded"]
+    assert options == ["recorded", "recorded"]
 
 
 def test_a_damaged_latest_run_is_skipped_with_a_warning_that_names_it(home, recording):

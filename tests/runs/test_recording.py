@@ -48,11 +48,11 @@ def test_its_estimates_are_those_of_its_samples(path):
         if m.us is None or not m.samples.sides:
             continue
         summary = summarize(m.samples, run.harness | m.changed, m.samples.overhead_us)
-        for again, stored in (
+        for recomputed, stored in (
             (summary.time, m.time),
             *((ratio, m.against[name]) for name, ratio in summary.ratios.items()),
         ):
-            assert (again.value, again.low, again.high) == approx(
+            assert (recomputed.value, recomputed.low, recomputed.high) == approx(
                 (stored.value, stored.low, stored.high), rel=1e-5
             )
 
@@ -102,15 +102,15 @@ def test_the_figures_are_the_recordings(h200, tmp_path, one_png, drawn_before):
     drawn = draw_all(h200, tmp_path, others())
     assert not drawn.missing
     for path in drawn.paths:
-        kept = ROOT / "figures" / path.name
+        stored_path = ROOT / "figures" / path.name
         chart = drawn.charts[path.stem.removesuffix("_dark")]
-        same = kept.read_bytes() == path.read_bytes()
+        is_same = stored_path.read_bytes() == path.read_bytes()
         if not path.stat().st_size:
-            with Image.open(kept) as image:
-                same = (
+            with Image.open(stored_path) as image:
+                is_same = (
                     image.info["Title"] == chart.headline and image.info["Description"] == chart.alt
                 )
-        assert same, f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
+        assert is_same, f"{stored_path.name} is out of date: WORKLOG_SOURCE=recorded make article"
     assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == (
         tmp_path / "README.md"
     ).read_text("utf-8")

@@ -44,13 +44,13 @@ def test_a_run_grows_by_lines_and_keeps_every_whole_one_when_it_is_cut_short(tmp
     run.add(measured("naive"))
     run.add_note("a note")
     assert Run.load(run.path) == run and not run.complete
-    whole = run.path.read_bytes()
+    content = run.path.read_bytes()
     run.add(measured("shared"))
     cut = run.path.read_bytes()
-    for length in (len(whole), len(whole) + 1, len(cut) - 2):
+    for length in (len(content), len(content) + 1, len(cut) - 2):
         run.path.write_bytes(cut[:length])
-        again = Run.load(run.path)
-        assert [m.kernel for m in again.measurements] == ["naive"] and again.label.endswith(
+        reopened = Run.load(run.path)
+        assert [m.kernel for m in reopened.measurements] == ["naive"] and reopened.label.endswith(
             "cut short"
         )
     run.path.write_bytes(cut)
@@ -83,7 +83,7 @@ def test_a_file_of_an_older_or_a_newer_version_of_the_same_schema_is_read(tmp_pa
 
 def test_a_run_of_schema_1_is_read():
     run = Run.load(Path(__file__).with_name("schema_1.json"))
-    m, further, failed = run.measurements
+    m, second, failed = run.measurements
     assert (run.label, run.gpu.name, run.calibration.offset_us) == (
         f"live · {HERE}",
         "NVIDIA H200",
@@ -92,7 +92,7 @@ def test_a_run_of_schema_1_is_read():
     assert m.time == Estimate(100.0, 99.0, 101.0, process=0.5) and m.tflops == approx(
         2.684, abs=1e-3
     )
-    assert m.against == {"cuBLAS": Estimate(0.5, 0.49, 0.51)} and further.changed == {
+    assert m.against == {"cuBLAS": Estimate(0.5, 0.49, 0.51)} and second.changed == {
         "against": "torch"
     }
     assert [side.name for side in m.samples.sides] == [
@@ -122,18 +122,18 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(step, tmp_path, monkeypa
     with pytest.raises(BadRunFile, match="give save"):
         small_run().save()
     path = small_run().save(tmp_path / "run.jsonl")
-    before = path.read_bytes()
+    content = path.read_bytes()
 
-    def full(self: Path, *_: Any, **__: Any) -> None:
+    def raise_full(self: Path, *_: Any, **__: Any) -> None:
         self.touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, step, full)
+    monkeypatch.setattr(Path, step, raise_full)
     with pytest.raises(
         BadRunFile, match=r"cannot write .*: No space left on device; give another place"
     ):
         small_run(notes=["new"]).save(path)
-    assert path.read_bytes() == before and os.listdir(tmp_path) == ["run.jsonl"]
+    assert path.read_bytes() == content and os.listdir(tmp_path) == ["run.jsonl"]
 
 
 def test_the_label_states_source_device_clocks_and_day(tmp_path):
@@ -165,8 +165,8 @@ def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it():
 
 
 def show(run: Run) -> None:
-    shown = f"{run}{run._repr_html_()}{run.frame().to_csv()}"
-    assert not re.search(r"\bnan\b|None ok", shown)
+    outputs = f"{run}{run._repr_html_()}{run.frame().to_csv()}"
+    assert not re.search(r"\bnan\b|None ok", outputs)
     assert all(repr(m) and m._repr_html_() for m in run.measurements)
 
 
@@ -283,11 +283,11 @@ def refused(content: Any, path: Path) -> str:
     )
     with pytest.raises(BadRunFile) as caught:
         read_json(path, Rows, "rows", (1, 2), "do this")
-    words = str(caught.value)
+    message = str(caught.value)
     assert path.read_bytes() == content and caught.value.exit_code == 2
-    assert words.startswith(str(path)) and "\n" not in words
-    assert words.endswith((": do this", ": install a newer gemm-worklog"))
-    return words.removeprefix(str(path)).removesuffix(": do this")
+    assert message.startswith(str(path)) and "\n" not in message
+    assert message.endswith((": do this", ": install a newer gemm-worklog"))
+    return message.removeprefix(str(path)).removesuffix(": do this")
 
 
 def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path):
@@ -306,18 +306,18 @@ def test_what_is_no_such_document_is_named_with_the_part_that_is_wrong(tmp_path)
         assert refused(content, path) == " holds another document, not rows"
     assert refused({"schema": 1, "kind": "other"}, path) == " holds other, not rows"
     for schema in ("1", None, True, 0, 99):
-        words = refused({**WHOLE, "schema": schema}, path)
+        message = refused({**WHOLE, "schema": schema}, path)
         stated = f"schema {schema!r}"
-        assert ("has no schema" if schema is None else f"has {stated}") in words
-        assert ("install a newer gemm-worklog" in words) == (schema == 99)
+        assert ("has no schema" if schema is None else f"has {stated}") in message
+        assert ("install a newer gemm-worklog" in message) == (schema == 99)
     for place, value in (
         ("created", "lately"),
         ("created", GONE),
         ("rows", {}),
         ("rows 0 us", "1.5"),
     ):
-        words = refused(changed(WHOLE, place, value), path)
-        assert "isn't a whole document of rows" in words and place.partition(" ")[0] in words
+        message = refused(changed(WHOLE, place, value), path)
+        assert "isn't a whole document of rows" in message and place.partition(" ")[0] in message
 
 
 def test_a_document_is_read_as_it_was_written_and_numpys_numbers_and_nan_can_be(tmp_path):

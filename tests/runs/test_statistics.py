@@ -40,11 +40,13 @@ def test_the_interval_is_at_the_quantiles_of_the_distributions():
 @pytest.mark.parametrize("n", [6, 7, 11, 40, 999])
 def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_95_percent(n):
     below = next(
-        k for k, ways in enumerate(accumulate(comb(n, k) for k in range(n))) if ways >= 0.025 * 2**n
+        k
+        for k, combinations in enumerate(accumulate(comb(n, k) for k in range(n)))
+        if combinations >= 0.025 * 2**n
     )
-    found = median([*map(float, range(n, 0, -1))])
-    assert below <= found.low < below + 1 and found.value == (n + 1) / 2 == approx(
-        (found.low + found.high) / 2
+    estimate = median([*map(float, range(n, 0, -1))])
+    assert below <= estimate.low < below + 1 and estimate.value == (n + 1) / 2 == approx(
+        (estimate.low + estimate.high) / 2
     )
     rng = np.random.default_rng(0)
     runs = 4000
@@ -52,8 +54,10 @@ def test_the_interval_of_order_statistics_begins_between_two_ranks_and_holds_in_
         (rng.standard_normal((runs, n)), 0.0),
         (rng.exponential(size=(runs, n)), log(2)),
     ):
-        each = [median(row) for row in values.tolist()]
-        assert sum(one.low <= middle <= one.high for one in each) / runs == approx(0.95, abs=0.015)
+        estimates = [median(row) for row in values.tolist()]
+        assert sum(
+            estimate.low <= middle <= estimate.high for estimate in estimates
+        ) / runs == approx(0.95, abs=0.015)
 
 
 def placed(
@@ -75,13 +79,16 @@ def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two
     """Where each placement has several launches, the difference is held in 93 to 97 %."""
     rng = np.random.default_rng(count + turns)
     pairs = 1000
-    found = [[median(*placed(rng, effect, count, turns)) for _ in range(2)] for _ in range(pairs)]
-    assert 0.93 <= sum(one.low <= 100 <= one.high for one, _ in found) / pairs <= 0.995
-    held = sum(
-        abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width) for one, two in found
+    estimates = [
+        [median(*placed(rng, effect, count, turns)) for _ in range(2)] for _ in range(pairs)
+    ]
+    assert 0.93 <= sum(first.low <= 100 <= first.high for first, _ in estimates) / pairs <= 0.995
+    overlaps = sum(
+        abs(first.value - second.value) <= np.hypot(first.half_width, second.half_width)
+        for first, second in estimates
     )
     simulated = 0.014  # two standard errors of the share
-    assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
+    assert turns == 1 or 0.93 - simulated <= overlaps / pairs <= 0.97 + simulated
 
 
 def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one():
@@ -94,10 +101,10 @@ def test_a_time_that_is_not_above_the_event_overhead_is_a_very_short_one():
 
 def test_each_statistic_is_what_it_is_called():
     samples = [5.0, 1.0, 2.0, 3.0, 100.0]
-    found = {statistic: estimate_of(samples, statistic) for statistic in STATISTICS}
+    estimates = {statistic: estimate_of(samples, statistic) for statistic in STATISTICS}
     values = {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
-    assert {name: estimate.value for name, estimate in found.items()} == values
-    for estimate in found.values():  # the median's interval around it
+    assert {name: estimate.value for name, estimate in estimates.items()} == values
+    for estimate in estimates.values():  # the median's interval around it
         assert (estimate.low - estimate.value, estimate.high - estimate.value) == approx(
             (-2.0, 97.0)
         )
@@ -128,25 +135,25 @@ def by_placement(values: Sequence[float]) -> tuple[list[float], list[int]]:
 
 def test_the_interval_over_placements_takes_its_variance_from_the_pilot():
     pilot = [100.0 + 0.1 * number for number in range(PILOT)]
-    found = median(*by_placement([*pilot, *[100.4] * 40]))
+    estimate = median(*by_placement([*pilot, *[100.4] * 40]))
     expected = STUDENT[-1] * float(np.std(pilot, ddof=1)) / (PILOT + 40) ** 0.5
-    assert found.half_width == pytest.approx(expected)
+    assert estimate.half_width == pytest.approx(expected)
 
 
 def test_the_interval_holds_although_its_width_decides_when_sampling_stops():
     """As the harness does it: a pilot, then as many placements as its variance asks for."""
     rng = np.random.default_rng(0)
-    held = 0
+    covered = 0
     runs = 600
     for _ in range(runs):
         values = 100 + 0.5 * rng.standard_normal(PILOT)
         times, places = by_placement(values.tolist())
         needed = placements_needed(Evidence(times, 0.0, places), 0.002)
         values = np.concatenate([values, 100 + 0.5 * rng.standard_normal(needed - PILOT)])
-        found = median(*by_placement(values.tolist()))
-        assert found.relative_half_width <= 0.0021
-        held += found.low <= 100 <= found.high
-    assert 0.93 <= held / runs <= 0.97
+        estimate = median(*by_placement(values.tolist()))
+        assert estimate.relative_half_width <= 0.0021
+        covered += estimate.low <= 100 <= estimate.high
+    assert 0.93 <= covered / runs <= 0.97
 
 
 @pytest.mark.parametrize("kernels", [[1, 2], [2, 1], [1, 1], [3, 2]])
@@ -154,7 +161,7 @@ def test_the_intervals_hold_for_other_processes(kernels):
     """Launches of 5 and 8 µs in 600 processes, each with its own overhead and its own gap between kernels."""
     rng = np.random.default_rng(0)
     runs = 600
-    held = np.zeros(2)
+    covered = np.zeros(2)
     for _ in range(runs):
         overhead = rng.normal(3.0, OVERHEAD_SD_US)
         gap = rng.normal(1.0, GAP_SD_US)
@@ -165,22 +172,27 @@ def test_the_intervals_hold_for_other_processes(kernels):
             series.append(
                 [Sample(us, 1980.0, placement=number // 4) for number, us in enumerate(read)]
             )
-        found = summarize(Samples.of_turns("ab", series, kernels=kernels), Harness().as_dict(), 3.0)
-        ratio = found.ratios["b"]
+        summary = summarize(
+            Samples.of_turns("ab", series, kernels=kernels), Harness().as_dict(), 3.0
+        )
+        ratio = summary.ratios["b"]
         assert ratio.process is not None
-        held += (
-            found.time.low <= true[0] <= found.time.high,
+        covered += (
+            summary.time.low <= true[0] <= summary.time.high,
             ratio.low <= true[1] / true[0] <= ratio.high,
         )
-    assert all(0.93 <= share <= 0.99 for share in held / runs)
+    assert all(0.93 <= share <= 0.99 for share in covered / runs)
 
 
 def test_what_differs_between_processes_cancels_in_a_ratio_to_itself_and_only_events_have_it():
     samples = [Sample(8.0, 1980.0, placement=number // 4) for number in range(40)]
-    both = Samples.of_turns("ab", [samples] * 2, kernels=[2, 2])
-    found, by_host = (
-        summarize(both, Harness().but(timer=timer).as_dict(), 3.0) for timer in ("events", "host")
+    samples_of_both = Samples.of_turns("ab", [samples] * 2, kernels=[2, 2])
+    by_events, by_host = (
+        summarize(samples_of_both, Harness().but(timer=timer).as_dict(), 3.0)
+        for timer in ("events", "host")
     )
-    assert found.time.process == approx(1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3)
-    assert (found.ratios["b"].low, found.ratios["b"].high) == (1.0, 1.0)
+    assert by_events.time.process == approx(
+        1.96 * (OVERHEAD_SD_US**2 + GAP_SD_US**2) ** 0.5, rel=1e-3
+    )
+    assert (by_events.ratios["b"].low, by_events.ratios["b"].high) == (1.0, 1.0)
     assert by_host.time.process is None is by_host.ratios["b"].process

@@ -83,7 +83,7 @@ def test_numbers_and_bars_in_cells():
         0.0019: "0.002",
         0.00004: "0.00004",
     }
-    assert {half: small(half) for half in narrow} == narrow
+    assert {half_width: small(half_width) for half_width in narrow} == narrow
 
 
 def test_registers_are_shown_where_they_are_known():
@@ -103,11 +103,11 @@ def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(status):
     m = Measurement("naive", (8, 8, 8), status, reason="3 | 4 rows\n<b>wrong")
     run = small_run(measurements=[m])
     assert [*cells(m).values()][1:8] == [status, "–", "", "", "", "", ""]
-    said = f"naive: {status}: {m.reason}"
+    remark = f"naive: {status}: {m.reason}"
     assert (
-        run.footnotes([m]) == [said]
-        and said in run.text()
-        and said in Html(run._repr_html_()).words
+        run.footnotes([m]) == [remark]
+        and remark in run.text()
+        and remark in Html(run._repr_html_()).words
     )
     assert (
         "<b>wrong" in repr(m)
@@ -144,8 +144,8 @@ def test_a_rate_above_the_fp32_ceiling_says_how_that_can_be():
     run = small_run(measurements=[slow, fast])
     shares = [m.of_ceiling or 0.0 for m in run.measurements]
     assert shares[0] < 1 < shares[1]
-    (said,) = run.footnotes(run.measurements)
-    assert said.startswith("above the FP32 ceiling: on tensor cores") and said.endswith(
+    (remark,) = run.footnotes(run.measurements)
+    assert remark.startswith("above the FP32 ceiling: on tensor cores") and remark.endswith(
         "(split at 512)"
     )
 
@@ -190,8 +190,8 @@ def test_the_details_of_a_measurement():
     assert [round(100 * (share if isinstance(share, float) else share.value), 1) for share in shares if share] == [
         62.3, 4.0, 60.0,
     ]  # fmt: skip
-    for known in ("bytes_read", "bytes_written"):
-        m = replace(m, work=Work(**{known: 8}))
+    for field_name in ("bytes_read", "bytes_written"):
+        m = replace(m, work=Work(**{field_name: 8}))
         assert m.moved_bytes == 8 and "items/s" not in small_run(measurements=[m]).text()
 
 
@@ -235,8 +235,8 @@ def test_a_verdict_shows_every_stage_with_its_margin():
 
 def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples():
     m = small_run().measurements[0]
-    for shown in (repr(m), "".join(Html(m._repr_html_()).words)):
-        assert LABEL in shown and "100.0 µs ±1.00 %" in shown and "2 of 3 count, " in shown
+    for text in (repr(m), "".join(Html(m._repr_html_()).words)):
+        assert LABEL in text and "100.0 µs ±1.00 %" in text and "2 of 3 count, " in text
     assert "l2 = warm" in repr(small_run().measurements[-1]).splitlines()[0]
     assert "not known" in repr(replace(m, context=None))
 
@@ -271,10 +271,10 @@ def test_samples_are_tidy_and_give_the_measurements_time_again():
     assert set(samples.label) == {run.label} and set(samples["axis us"]) == {"half"}
 
 
-def example(of: Callable[..., object]) -> Any:
+def example(method: Callable[..., object]) -> Any:
     """The value of a docstring's example, of the recording."""
-    words = re.sub(r"\s+", " ", of.__doc__ or "")
-    return eval(re.findall(r"Example[^`]*`([^`]+)`", words)[0], {"run": recorded_run()})
+    text = re.sub(r"\s+", " ", method.__doc__ or "")
+    return eval(re.findall(r"Example[^`]*`([^`]+)`", text)[0], {"run": recorded_run()})
 
 
 def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size():
@@ -286,17 +286,22 @@ def test_the_examples_in_the_docstrings_give_one_number_a_kernel_and_size():
 
 
 def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart():
-    near = [
+    similar = [
         replace(measured(name, us=us), time=Estimate(us, us - 1, us + 1))
         for name, us in (("a", 50), ("b", 51.5))
     ]
     run = small_run(
-        measurements=[*near, measured("c", us=90), measured("d", us=70), measured("a", 1024, us=9)]
+        measurements=[
+            *similar,
+            measured("c", us=90),
+            measured("d", us=70),
+            measured("a", 1024, us=9),
+        ]
     )
     table = run.pivot()
     assert table.columns == ["kernel", "512", "1024"] and "recorded" not in table.title
-    shown = {row[0]: [str(cell) for cell in row[1:]] for row in table.rows}
-    assert shown == {
+    cells = {row[0]: [str(cell) for cell in row[1:]] for row in table.rows}
+    assert cells == {
         "a": ["+ 50.00 µs", "9.000 µs"],
         "b": ["≈ 51.50 µs", ""],
         "c": ["− 90.00 µs", ""],
@@ -309,8 +314,8 @@ def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart()
 
 def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_time():
     run = small_run(measurements=[*small_run().measurements, measured("cuBLAS", 1024, ratio=0.25)])
-    shown = {row[0]: [str(cell) for cell in row[1:]] for row in run.shares().rows}
-    assert shown == {
+    cells = {row[0]: [str(cell) for cell in row[1:]] for row in run.shares().rows}
+    assert cells == {
         "512": ["100.0 µs", "50.0 % ±1.0", "50.00 µs", "100.0 % ±1.0"],
         "1024": ["failed", "", "100.0 µs", "25.0 % ±1.0"],
         "2048": ["skipped", "", "", ""],
@@ -328,22 +333,29 @@ def test_show_prints_a_run_and_writes_it(tmp_path, monkeypatch):
     csv = tmp_path / "a.csv"
     tables = tmp_path / "a.md"
     parquet = tmp_path / "a.parquet"
-    shown = worklog("show", path, "--csv", csv, "--markdown", tables)
-    assert shown.exit_code == 0 and "100.0 µs" in shown.stdout and "relu" in shown.stdout
+    shown_text = worklog("show", path, "--csv", csv, "--markdown", tables)
+    assert (
+        shown_text.exit_code == 0
+        and "100.0 µs" in shown_text.stdout
+        and "relu" in shown_text.stdout
+    )
     assert pandas.read_csv(csv).kernel.to_list() == ["relu", "relu"]
     written = tables.read_text()
     assert written.startswith(points().full_label) and "| N | us | time |" in written
     assert "N=9 us=half: skipped" in written
     assert "fastest" in worklog("show", path, "--pivot").stdout
-    again = worklog("show", path, "--csv", csv)
-    assert again.exit_code == 2 and "exists already: give --csv another name" in again.stderr
+    second_output = worklog("show", path, "--csv", csv)
+    assert (
+        second_output.exit_code == 2
+        and "exists already: give --csv another name" in second_output.stderr
+    )
     csv.unlink()
     worklog("show", path, "--samples", "--csv", csv)
     assert len(pandas.read_csv(csv)) == 8
     with monkeypatch.context() as patch:
         patch.setattr(options, "find_spec", lambda name: None)
-        found = worklog("show", path, "--csv", tmp_path / "b.csv", "--parquet", parquet)
-    assert found.exit_code == 2 and "[parquet]" in found.stderr
+        parquet_output = worklog("show", path, "--csv", tmp_path / "b.csv", "--parquet", parquet)
+    assert parquet_output.exit_code == 2 and "[parquet]" in parquet_output.stderr
     assert not (tmp_path / "b.csv").exists(), "before anything is measured or written"
     pytest.importorskip("pyarrow", reason="pyarrow isn't installed: pip install pyarrow")
     worklog("show", path, "--parquet", parquet)
@@ -355,8 +367,8 @@ def test_show_prints_a_run_and_writes_it(tmp_path, monkeypatch):
 )
 def test_every_command_that_prints_measurements_writes_them(tmp_path, monkeypatch, command, column):
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    found = worklog(*command, "--csv", tmp_path / "a.csv", "--markdown", tmp_path / "a.md")
-    assert found.exit_code == 0 and {column, "label"} <= {
+    result = worklog(*command, "--csv", tmp_path / "a.csv", "--markdown", tmp_path / "a.md")
+    assert result.exit_code == 0 and {column, "label"} <= {
         *pandas.read_csv(tmp_path / "a.csv").columns
     }
     head, _, columns, rule, *rows = (tmp_path / "a.md").read_text().splitlines()
@@ -369,12 +381,12 @@ def test_every_command_that_prints_measurements_writes_them(tmp_path, monkeypatc
 
 
 def test_many_notes_below_a_table_are_folded_but_all_there():
-    few, many = (
+    short, long = (
         replace(TABLE, notes=[f"note {number}" for number in range(count)]).html()
         for count in (5, 6)
     )
     assert (
-        "<details>" not in few
-        and "<summary>6 notes</summary><p><small>note 0" in many
-        and "note 5" in many
+        "<details>" not in short
+        and "<summary>6 notes</summary><p><small>note 0" in long
+        and "note 5" in long
     )

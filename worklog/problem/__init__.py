@@ -1,4 +1,4 @@
-"""What is computed: problems with references, GEMM and its shape, and the axes that a benchmark varies."""
+"""Problems with references, GEMM and its shape, and the axes that a benchmark varies."""
 
 from worklog.problem.axes import DRAWN, MOST_VALUES, Axis, Point, Space, Value, drawn, spoken
 from worklog.problem.gemm import (

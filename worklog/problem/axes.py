@@ -1,7 +1,7 @@
-"""What a benchmark varies: named axes, their product, and which of its points are skipped and why.
+"""The axes that a benchmark varies, their product, and the points that are skipped, with reasons.
 
-From Python or from words as `--axis "N[pow2]=8:13"`: a name, a kind in brackets, and values, ranges (both ends
-included) or a list of both. The kinds are NVBench's.
+Axes come from Python, or from text such as `--axis "N[pow2]=8:13"`: a name, a kind in brackets,
+and values, ranges (both ends included) or a list of both. The kinds are NVBench's.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ KINDS = ("int", "pow2", "float", "str", "type")
 NUMBERS = ("int", "pow2", "float")
 MOST_VALUES = 100_000
 HIGHEST_POWER = 40
-LARGEST = Decimal(
-    "1e18"
-)  # and 1e-18 the smallest: beyond, a short text makes numbers that fill the memory
+# Numbers go from 1e-18 to 1e18: beyond, a short text makes numbers that fill the memory.
+LARGEST = Decimal("1e18")
+AXIS = r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*"  # name, kind, values
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that varies. kind: "int"; "pow2", whose values are the powers, not the exponents; "float"; "str"; or
-    "type", a template argument. Raises BadSetting for no values, for repeated values, and for a bad name or kind.
+    """A named parameter of a benchmark, with the values that it takes.
+
+    Raises BadSetting for no values, for repeated values, and for an invalid name or kind.
     """
 
     name: str
-    values: tuple[Value, ...]
-    kind: str = "int"
+    values: tuple[Value, ...]  # of a pow2 axis: the powers, not the exponents
+    kind: str = "int"  # "int", "pow2", "float", "str", or "type", a template argument
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -56,30 +57,22 @@ class Axis:
 
     @classmethod
     def parse(cls, text: str, kind: str = "int") -> Axis:
-        """An axis from words. kind: where they state none. Raises BadSetting, which quotes what cannot be read."""
-        match = fullmatch(
-            r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*", text
-        )
+        """Return the axis that a text such as "N[pow2]=6:13" describes.
+
+        kind: the axis's kind if the text states none
+        Raises BadSetting, which quotes the text that can't be read.
+        """
+        match = fullmatch(AXIS, text)
         if match is None:
             raise BadSetting(
                 f'cannot read --axis {text!r}: give NAME[KIND]=VALUES, as in "N=64,128" or "N[pow2]=6:13"'
             )
-        name, kind, body = (
-            match[1],
-            match[2] or kind,
-            match[3].removeprefix("[").removesuffix("]").strip(),
-        )
+        name = match[1]
+        kind = match[2] or kind
+        body = match[3].removeprefix("[").removesuffix("]").strip()
         if not body:
             return cls(name, (), kind)
-        items: list[str] = []
-        for part in map(str.strip, body.split(",")):
-            bare = (
-                items[-1].replace("->", "") if items and kind == "type" else ""
-            )  # map<int, float> is one type
-            if bare.count("<") > bare.count(">"):
-                items[-1] += f", {part}"
-            else:
-                items.append(part)
+        items = _items(body, kind)
         if kind not in NUMBERS:
             return cls(name, tuple(items), kind)
         values: list[Value] = []
@@ -89,32 +82,62 @@ class Axis:
         return cls(name, tuple(values), kind)
 
 
-def _require_few(what: str, count: int, of: str) -> None:
+def _items(body: str, kind: str) -> list[str]:
+    """Return the values and ranges of a comma-separated list; map<int, float> is one type."""
+    items: list[str] = []
+    for part in map(str.strip, body.split(",")):
+        if items and kind == "type" and _is_open(items[-1]):
+            items[-1] += f", {part}"
+        else:
+            items.append(part)
+    return items
+
+
+def _is_open(type_name: str) -> bool:
+    """Return whether a type's template arguments go on after the next comma."""
+    brackets = type_name.replace("->", "")
+    return brackets.count("<") > brackets.count(">")
+
+
+def _require_few(subject: str, count: int, noun: str) -> None:
     """Raise BadSetting before more is made than a user could wait for."""
     if count > MOST_VALUES:
         raise BadSetting(
-            f"{what} makes {count} {of}: more than {MOST_VALUES}; take larger steps or fewer values"
+            f"{subject} makes {count} {noun}: "
+            f"more than {MOST_VALUES}; take larger steps or fewer values"
         )
+
+
+def _decimals(item: str, kind: str) -> list[Decimal] | None:
+    """Return the numbers of a range, as decimals, so that 0.1:0.5:0.1 ends at 0.5.
+
+    None if the range can't be read, or if a number is out of range.
+    """
+    try:
+        if kind == "float":
+            parts = [Decimal(part.strip()) for part in item.split(":")]
+        else:
+            parts = [Decimal(int(part)) for part in item.split(":")]
+        is_in_range = all(part == 0 or 1 / LARGEST <= abs(part) <= LARGEST for part in parts)
+    except (ValueError, ArithmeticError):
+        return None
+    return parts if is_in_range and len(parts) <= 3 else None
 
 
 def _numbers(name: str, item: str, kind: str) -> list[Value]:
-    """A number, or a range low:high[:step] with both ends. Of pow2 they are exponents."""
-    try:  # decimal, so that 0.1:0.5:0.1 ends at 0.5
-        parts = [
-            Decimal(part.strip() if kind == "float" else int(part)) for part in item.split(":")
-        ]
-        readable = len(parts) <= 3 and all(
-            part == 0 or 1 / LARGEST <= abs(part) <= LARGEST for part in parts
-        )
-    except (ValueError, ArithmeticError):
-        readable = False
-    if not readable:
-        what = "a number" if kind == "float" else "a whole number"
+    """Return the values of a number or a range low:high[:step], which includes both ends.
+
+    name: the axis, for messages
+    kind: one of NUMBERS; for pow2, the item's numbers are exponents
+    """
+    parts = _decimals(item, kind)
+    if parts is None:
+        noun = "a number" if kind == "float" else "a whole number"
         raise BadSetting(
-            f"axis {name}: {item!r} is neither {what} nor a range: give 64, 8:13 or 64:512:64"
+            f"axis {name}: {item!r} is neither {noun} nor a range: give 64, 8:13 or 64:512:64"
         )
     low = parts[0]
-    high = parts[min(1, len(parts) - 1)]
+    high = parts[1] if len(parts) > 1 else low
     step = parts[2] if len(parts) == 3 else Decimal(1)
     if step <= 0 or high < low:
         raise BadSetting(
@@ -136,10 +159,10 @@ def _numbers(name: str, item: str, kind: str) -> list[Value]:
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of values. skipped: why it is not measured, or None."""
+    """One combination of the axes' values."""
 
     values: Mapping[str, Value]
-    skipped: str | None = None
+    skipped: str | None = None  # the reason why the point isn't measured
 
     def __str__(self) -> str:
         return (
@@ -149,9 +172,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Space:
-    """The product of some axes under a benchmark's name. skip: from a point's values to the reason why it is skipped,
-    or None. together: names of axes that go together, value by value, instead of in all combinations. Raises BadSetting
-    for an axis that is given twice, for more points than MOST_VALUES, and for axes that can't go together.
+    """The product of some axes under a benchmark's name.
+
+    skip: maps a point's values to the reason why the point is skipped, or to None
+    together: names of axes that go together, value by value, instead of in all combinations
+    Raises BadSetting for an axis that is given twice, for more points than MOST_VALUES, and for
+    axes that can't go together.
     """
 
     name: str
@@ -184,13 +210,19 @@ class Space:
 
     @cached_property
     def groups(self) -> list[list[Axis]]:
-        """The axes that go together, and each other axis alone, in the order of their first axes."""
-        partners = {name: group for group in self.together for name in group}
-        named = dict.fromkeys(partners.get(axis.name, (axis.name,)) for axis in self.axes)
-        return [[axis for axis in self.axes if axis.name in group] for group in named]
+        """The groups of axes that go together; any other axis is a group of its own.
+
+        The groups are in the order of their first axes.
+        """
+        partners = {}
+        for group in self.together:
+            partners.update(dict.fromkeys(group, group))
+        names = dict.fromkeys(partners.get(axis.name, (axis.name,)) for axis in self.axes)
+        return [[axis for axis in self.axes if axis.name in group] for group in names]
 
     @property
     def _counts(self) -> str:
+        """The number of values of each group, as in "3 N x 2 K"."""
         counts = [
             f"{len(group[0].values)} {' + '.join(axis.name for axis in group)}"
             for group in self.groups
@@ -198,35 +230,41 @@ class Space:
         return " x ".join(counts) or "1"
 
     def points(self) -> Iterator[Point]:
-        """Every combination, the last axis fastest; skipped ones too, with their reason."""
+        """Yield every combination, the last axis fastest.
+
+        Skipped points are included, with their reasons.
+        """
         for numbers in product(*(range(len(group[0].values)) for group in self.groups)):
-            at = {
-                axis: number
-                for group, number in zip(self.groups, numbers, strict=True)
-                for axis in group
-            }
-            values = {axis.name: axis.values[at[axis]] for axis in self.axes}
+            number_of = {}
+            for group, number in zip(self.groups, numbers, strict=True):
+                number_of.update(dict.fromkeys(group, number))
+            values = {axis.name: axis.values[number_of[axis]] for axis in self.axes}
             yield Point(values, self.skip(values))
 
     def preview(self, seconds_each: float | None = None, work: str = "measure") -> str:
-        """How many points there are, which are skipped and why, and how long the rest takes, if that is known. work:
-        what is done with the rest.
+        """Return the number of points, the skipped points, and the time.
+
+        Skipped points have their reasons. The time is for the other points.
+
+        seconds_each: the time of a point in seconds, if it is known
+        work: a verb, for the points that aren't skipped
         """
         reasons = Counter(point.skipped for point in self.points())
         size = reasons.total()
         left = reasons.pop(None, 0)
-        said = f"{self.name}: {self._counts} = {size} point{'' if size == 1 else 's'}"
-        for why, count in reasons.items():
-            said += f"; {count} skipped: {why}"
+        text = f"{self.name}: {self._counts} = {size} point{'' if size == 1 else 's'}"
+        for reason, count in reasons.items():
+            text += f"; {count} skipped: {reason}"
         if not left:
-            return f"{said}; nothing to {work}"
-        return f"{said}; {left} to {work}" + (
-            f", about {spoken(left * seconds_each)}" if seconds_each else ""
-        )
+            return f"{text}; nothing to {work}"
+        text += f"; {left} to {work}"
+        if seconds_each:
+            text += f", about {spoken(left * seconds_each)}"
+        return text
 
 
 def spoken(seconds: float) -> str:
-    """A rough time for a sentence: 1.5 h, 12.0 min or 40 s."""
+    """Return a rough time for a sentence: 1.5 h, 12.0 min or 40 s."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"
@@ -234,27 +272,35 @@ def spoken(seconds: float) -> str:
 
 
 DRAWN = ("powers of two", "off by one", "primes")  # kinds of shapes
-MOST_DRAWN = 8192
+MOST_DRAWN = 8192  # before it is rounded to a power or a prime
 
 
-def drawn(count: int, seed: int, without: Collection[Shape] = ()) -> dict[Shape, str]:
-    """Different shapes by a seed, log-uniform from 1 to MOST_DRAWN, and the kind of each; the kinds take turns.
-    without: shapes that are not drawn.
+def drawn(count: int, seed: int, excluded: Collection[Shape] = ()) -> dict[Shape, str]:
+    """Draw different shapes, and return the kind of each.
+
+    Sizes are log-uniform from 1 to MOST_DRAWN.
+
+    The kinds, those of DRAWN, take turns. The same seed draws the same shapes.
+    excluded: shapes that aren't drawn
     """
     rng = Random(seed)
     kinds = dict[Shape, str]()
-
-    def size(kind: str) -> int:
-        number = exp(rng.uniform(0, log(MOST_DRAWN)))
-        if kind == "primes":
-            candidates = range(max(2, int(number)), 2 * MOST_DRAWN)
-            return next(n for n in candidates if all(n % d for d in range(2, isqrt(n) + 1)))
-        power: int = 2 ** round(log(number, 2))
-        return power if kind == "powers of two" else max(1, power + rng.choice((-1, 1)))
-
     while len(kinds) < count:
         kind = DRAWN[len(kinds) % len(DRAWN)]
-        shape = Shape(size(kind), size(kind), size(kind))
-        if shape not in without:
+        shape = Shape(*(_draw_size(kind, rng) for _ in range(3)))
+        if shape not in excluded:
             kinds.setdefault(shape, kind)
     return kinds
+
+
+def _draw_size(kind: str, rng: Random) -> int:
+    number = exp(rng.uniform(0, log(MOST_DRAWN)))
+    if kind == "primes":
+        candidates = range(max(2, int(number)), 2 * MOST_DRAWN)
+        return next(candidate for candidate in candidates if _is_prime(candidate))
+    power: int = 2 ** round(log(number, 2))
+    return power if kind == "powers of two" else max(1, power + rng.choice((-1, 1)))
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, isqrt(number) + 1))

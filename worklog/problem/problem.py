@@ -1,8 +1,9 @@
-"""Any problem with a reference: what a kernel must compute, on which inputs, how close, and how much work it is.
+"""Problems: a reference for a kernel, with inputs, tolerances and the amount of work.
 
-A problem is a class. Its methods have the names of Tensara's problems (github.com/tensara/problems), so that one of
-those becomes a problem of this package when its import says `from worklog import Problem`. Arrays are NumPy's, CuPy's
-or PyTorch's: whatever `create_inputs` makes, the reference gets and returns.
+A problem is a class. Its methods have the names of the methods of Tensara's problems
+(github.com/tensara/problems): a problem of Tensara becomes a problem of this package if its import
+is changed to `from worklog import Problem`. Arrays are NumPy's, CuPy's or PyTorch's. The reference
+gets the arrays that `create_inputs` makes, and returns arrays of the same library.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, WorklogError, meant
 
-# C++ types of parameters by the elements that they stand for. The first of each is what starter code writes.
+# C++ types of parameters by the dtype of their elements. Starter code writes the first of each.
 NAMES = {
     "float32": ("float",),
     "float64": ("double",),
@@ -42,63 +43,69 @@ NAMES = {
     "uint8": ("uint8_t", "unsigned char", "float8"),
     "bool": ("bool",),
 }
-TYPES = {name: dtype for dtype, names in NAMES.items() for name in names}
+TYPES: dict[str, str] = {}  # the dtype of each C++ type
+for _dtype, _types in NAMES.items():
+    TYPES.update(dict.fromkeys(_types, _dtype))
 DECLARATION = r"(?P<const>const\b)?\s*(?P<type>\w[\w ]*?)\s*(?P<pointer>\*)?\s*\b(?P<name>\w+)"
 OF_DTYPE = ("T", "[VAR]")  # types that stand for the dtype under which the problem is solved
-Words = dict[
-    str, Any
-]  # a test case as the problem states it: its name, create_inputs, and whatever its methods read
+# A test case as the problem states it: its name, create_inputs, and values for its other methods.
+Words = dict[str, Any]
 
 
 def each(values: Any) -> tuple[Any, ...]:
-    """Several values as a tuple, or the only one."""
+    """Return a tuple or a list as a tuple, and any other value as a tuple of one."""
     return tuple(values) if isinstance(values, tuple | list) else (values,)
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is an array of NumPy or CuPy, or a tensor of PyTorch."""
+    """Return whether a value is an array of NumPy or CuPy, or a tensor of PyTorch."""
     return all(hasattr(value, name) for name in ("dtype", "shape", "nbytes"))
 
 
 def dtype_of(value: Any) -> str:
-    """The name of an array's elements, such as "float32"."""
+    """Return the name of the type of an array's elements, such as "float32"."""
     return str(value.dtype).removeprefix("torch.")
 
 
 def raw(value: Any) -> bytes:
-    """The elements of an array in row-major order, as bytes of the host."""
-    if hasattr(value, "detach"):  # PyTorch's, whose bfloat16 NumPy doesn't have
+    """Return the elements of an array in row-major order, as bytes of the host."""
+    if hasattr(value, "detach"):  # a tensor of PyTorch, since NumPy has no bfloat16
         flat = value.detach().contiguous().cpu().reshape(-1)
         return bytes(flat.view(sys.modules["torch"].uint8).numpy().data) if flat.numel() else b""
-    return bytes((value.get() if hasattr(value, "get") else np.asarray(value)).tobytes())
+    return _on_host(value).tobytes()
 
 
-def rebuilt(like: Any, data: bytes) -> Any:
-    """An array of the same kind, shape and place from its bytes."""
-    if hasattr(like, "detach"):
+def rebuilt(model: Any, data: bytes) -> Any:
+    """Return an array with a model's library, shape and device, from its bytes."""
+    if hasattr(model, "detach"):
         torch = sys.modules["torch"]
-        flat = (
-            torch.frombuffer(bytearray(data), dtype=like.dtype)
-            if data
-            else torch.empty(0, dtype=like.dtype)
-        )
-        return flat.reshape(like.shape).to(like.device)
-    host = np.frombuffer(data, str(like.dtype)).reshape(like.shape)
-    return type(like)(host) if hasattr(like, "get") else host
+        flat = torch.empty(0, dtype=model.dtype)
+        if data:
+            flat = torch.frombuffer(bytearray(data), dtype=model.dtype)
+        return flat.reshape(model.shape).to(model.device)
+    host = np.frombuffer(data, str(model.dtype)).reshape(model.shape)
+    return type(model)(host) if hasattr(model, "get") else host
 
 
 def values_of(value: Any) -> NDArray[np.float64]:
-    """The elements in float64, as a NumPy array of the same shape."""
+    """Return the elements of an array in float64, as a NumPy array of the same shape."""
     if hasattr(value, "detach"):
         value = value.detach().double().cpu().numpy()
-    host: NDArray[np.float64] = np.asarray(value.get() if hasattr(value, "get") else value).astype(
-        np.float64
-    )
-    return host
+    return _on_host(value).astype(np.float64)
+
+
+def _on_host(value: Any) -> NDArray[Any]:
+    """Return an array of NumPy or CuPy as an array of NumPy."""
+    return np.asarray(value.get() if hasattr(value, "get") else value)
 
 
 def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArray[np.float64]:
-    """Each element's error over the tolerance (relative, absolute): at most 1 where right, infinite for NaN."""
+    """Return the error of each element in units of the tolerance.
+
+    It's at most 1 if the element is right, and infinite for NaN.
+
+    tolerance: relative and absolute
+    """
     right = values_of(expected)
     values = values_of(actual)
     (relative, absolute) = tolerance
@@ -111,57 +118,56 @@ def excess(expected: Any, actual: Any, tolerance: tuple[float, float]) -> NDArra
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a solution. type: C++. dtype: of its elements or value. const: it is only read."""
+    """A parameter of a solution."""
 
     name: str
-    type: str
-    dtype: str
+    type: str  # of C++
+    dtype: str  # of the value, or of the elements that a pointer points to
     pointer: bool
-    const: bool = False
+    const: bool = False  # only read
 
     @property
     def declaration(self) -> str:
-        """C++, as in "const float* input"."""
+        """The declaration in C++, as in "const float* input"."""
         if not self.pointer:
             return f"{self.type} {self.name}"
         element, bracket, lengths = self.type.partition("[")
-        name = (
-            f" (*{self.name})[{lengths}" if bracket else f"* {self.name}"
-        )  # of an array, or what it points to
+        is_array_type = bool(bracket)  # a pointer to an array
+        name = f" (*{self.name})[{lengths}" if is_array_type else f"* {self.name}"
         return f"{'const ' if self.const else ''}{element}{name}"
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """The bytes of an element."""
         return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class Case:
-    """One test case with its data. inputs: what the reference gets. outputs: what it returned. extras: parameters of a
-    solution that the reference doesn't get. words: as the problem states the case.
-    """
+    """A test case with its data."""
 
     name: str
     seed: int
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
-    extras: tuple[Any, ...]
-    words: Words
+    inputs: tuple[Any, ...]  # of the reference
+    outputs: tuple[Any, ...]  # of the reference
+    extras: tuple[Any, ...]  # parameters of a solution that the reference doesn't get
+    words: Words  # the case as the problem states it
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What a solution gets, in the order of its parameters: inputs, outputs, extras."""
+        """The arguments of a solution, in order: inputs, outputs, extras."""
         return (*self.inputs, *self.outputs, *self.extras)
 
     @property
     def written(self) -> range:
-        """The places of the outputs among the arguments."""
+        """The positions of the outputs among the arguments."""
         return range(len(self.inputs), len(self.inputs) + len(self.outputs))
 
 
 class Problem:
-    """What a kernel must compute. Derive from it, and state at least a reference, test cases and parameters:
+    """A computation that a kernel must do.
+
+    Derive a class, and state at least a reference, test cases and parameters:
 
         class Doubled(worklog.Problem):
             parameters = "const float* x, float* y, int n"
@@ -175,10 +181,13 @@ class Problem:
             def get_extra_params(self, test_case):
                 return [test_case["n"]]
 
-    name: default, the class's. parameters: of a solution, in the order inputs, outputs, extra parameters; the type
-    "T" stands for the dtype. As C++, or as Tensara's list of mappings. dtypes: those that it can be solved under, the
-    first by default, with the relative and the absolute tolerance of `verify_result`. is_exact: whether repeated
-    launches must give the same bits. Mistakes in a problem raise BadSetting where it is used.
+    name: by default, the class's
+    parameters: of a solution, in the order inputs, outputs, extra parameters; as C++, or as
+        Tensara's list of mappings. The type "T" stands for the dtype.
+    dtypes: the dtypes that the problem can be solved under, the first by default, with the
+        relative and the absolute tolerance of `verify_result`
+    is_exact: whether repeated launches must give the same bits
+    Mistakes in a problem raise BadSetting when the problem is used.
     """
 
     name: str = ""
@@ -188,30 +197,49 @@ class Problem:
     dtype: str = "float32"
 
     def __init__(self, name: str = "") -> None:
-        self.name = name or self.name or type(self).__name__
+        if name:
+            self.name = name
+        elif not self.name:
+            self.name = type(self).__name__
         self.dtype = next(iter(self.dtypes), "")
 
     def reference_solution(self, *inputs: Any) -> Any:
-        """The right result, an array or a tuple of arrays, from what a case's `create_inputs` made."""
+        """Return the right result, an array or a tuple of arrays.
+
+        inputs: the result of a case's `create_inputs`
+        """
         raise NotImplementedError
 
     def baseline(self, *inputs: Any) -> Any:
-        """What a solution is timed beside, on arrays of the GPU; by default, the reference. It returns the result."""
+        """Return the result of the code that solutions are timed against.
+
+        By default, this is the reference.
+        inputs: on the GPU
+        """
         return self.reference_solution(*inputs)
 
     def generate_test_cases(self) -> list[Words]:
-        """The cases that are checked and timed, made by `case`: each gives the same inputs each time."""
+        """Return the cases that are checked and timed, made by `case`.
+
+        A case must make the same inputs each time.
+        """
         raise NotImplementedError
 
     def generate_sample(self) -> Words | list[Words]:
-        """Small cases, which are checked and not timed: on the emulator too, where large ones take too long."""
+        """Return small cases, which are checked and not timed.
+
+        They are also checked on the emulator, where large cases take too long.
+        """
         return []
 
     def verify_result(
         self, expected_output: Any, actual_output: Any
     ) -> tuple[bool, dict[str, Any]]:
-        """Whether an output, an array or a tuple of them, is right, and details if it is wrong. By default, each may
-        differ by the dtype's tolerance: |actual - expected| <= absolute + relative * |expected|.
+        """Return whether an output is right, and details if it is wrong.
+
+        By default, each element may differ by the dtype's tolerance:
+        |actual - expected| <= absolute + relative * |expected|.
+        expected_output, actual_output: an array or a tuple of arrays
         """
         worst = 0.0
         for expected, actual in zip(each(expected_output), each(actual_output), strict=True):
@@ -219,19 +247,28 @@ class Problem:
         return worst <= 1, {"error over tolerance": worst}
 
     def get_flops(self, test_case: Words) -> int | None:
-        """Floating-point operations of a case; None where a count isn't useful."""
+        """Return the floating-point operations of a case; None if a count isn't useful."""
         return None
 
     def get_bytes(self, test_case: Words) -> tuple[int, int] | None:
-        """Bytes that a solution must read and write at least; by default, each array once."""
+        """Return the bytes that a solution must at least read and write.
+
+        By default, each array is moved once.
+        """
         return None
 
     def get_extra_params(self, test_case: Words) -> list[Any]:
-        """Parameters of a solution that the reference doesn't get, such as sizes."""
+        """Return a solution's parameters that the reference doesn't get.
+
+        For example: sizes.
+        """
         return []
 
     def get_function_signature(self) -> Mapping[str, Any]:
-        """The parameters as `argtypes` of ctypes, from a problem that states no `parameters`."""
+        """Return the parameters as `argtypes` of ctypes.
+
+        They are used for a problem without `parameters`.
+        """
         raise mistake(
             self,
             "there are no parameters",
@@ -240,136 +277,171 @@ class Problem:
 
     @staticmethod
     def get_seed(text: str) -> int:
-        """A seed from a case's name: the same one everywhere."""
+        """Return a seed that depends only on a text, such as a case's name."""
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
-    def case(self, name: str, inputs: Callable[[np.random.Generator], Any], **words: Any) -> Words:
-        """A test case. inputs: makes one array or a tuple from a seeded generator. words: for the other methods."""
+    def case(self, name: str, inputs: Callable[[np.random.Generator], Any], **values: Any) -> Words:
+        """Return a test case.
+
+        inputs: makes an array or a tuple of arrays from a seeded generator
+        values: for the problem's other methods
+        """
         seed = self.get_seed(f"{self.name} {name}")
         return {
             "name": name,
             "seed": seed,
-            **words,
+            **values,
             "create_inputs": lambda: inputs(np.random.default_rng(seed)),
         }
 
     @property
     def device(self) -> str:
-        """Where PyTorch's tensors of a case are made: "cuda" where there is a GPU, else "cpu"."""
+        """The device for PyTorch's tensors: "cuda" if there is a GPU, else "cpu"."""
         torch = sys.modules.get("torch")
         return "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
 
     def param_dtype(self, which: int | str) -> Any:
-        """PyTorch's dtype of a parameter, by its place or name."""
-        places = {parameter.name: parameter for parameter in self.signature}
-        parameter = self.signature[which] if isinstance(which, int) else places[which]
+        """Return PyTorch's dtype of a parameter. which: its position or its name."""
+        by_name = {parameter.name: parameter for parameter in self.signature}
+        parameter = self.signature[which] if isinstance(which, int) else by_name[which]
         return getattr(import_module("torch"), parameter.dtype)
 
     def under(self, dtype: str) -> Problem:
-        """The same problem under one of its dtypes; "" for the first. Raises BadSetting."""
+        """Return the problem under one of its dtypes; "" for the first.
+
+        Raises BadSetting for a dtype that the problem doesn't list, and for invalid `dtypes`.
+        """
         if not self.dtypes or not set(self.dtypes) <= set(NAMES):
             advice = f"give {{'float32': (1e-4, 1e-6)}}, of {', '.join(NAMES)}"
             raise mistake(self, f"dtypes is {self.dtypes!r:.80}", advice)
         if dtype and dtype not in self.dtypes:
-            said = f"there is no dtype {dtype!r}{meant(dtype, self.dtypes)}"
-            raise mistake(self, said, f"choose from {', '.join(self.dtypes)}")
-        same = copy(self)
-        same.dtype = dtype or next(iter(self.dtypes))
-        return same
+            fault = f"there is no dtype {dtype!r}{meant(dtype, self.dtypes)}"
+            raise mistake(self, fault, f"choose from {', '.join(self.dtypes)}")
+        problem = copy(self)
+        problem.dtype = dtype or next(iter(self.dtypes))
+        return problem
 
     @property
     def tolerance(self) -> tuple[float, float]:
-        """Relative and absolute, of the dtype."""
+        """The relative and the absolute tolerance of the dtype."""
         return self.dtypes[self.dtype]
 
     @property
     def signature(self) -> tuple[Parameter, ...]:
-        """The parameters of a solution. Raises BadSetting for a type that isn't known."""
-        stated: Any = self.parameters
+        """The parameters of a solution. Raises BadSetting for an unknown type."""
+        declarations = self._declarations()
+        if declarations:
+            return tuple(map(self._parameter, declarations))
         parameters = []
-        if isinstance(stated, str) and stated:
-            read = [(text, re.fullmatch(DECLARATION, text.strip())) for text in stated.split(",")]
-            stated = [match.groupdict() if match else {"name": text} for text, match in read]
-        if not stated:  # ctypes doesn't name parameters
-            for number, ctype in enumerate(called(self, "get_function_signature")["argtypes"]):
-                pointer = hasattr(ctype, "contents")
-                dtype = np.dtype(ctype._type_ if pointer else ctype).name
-                parameters.append(Parameter(f"p{number}", NAMES[dtype][0], dtype, pointer))
-        for words in stated:
-            name = str(words.get("name"))
-            given = str(words.get("type", "")).strip()
-            kind = NAMES[self.dtype][0] if given in OF_DTYPE else given
-            if kind not in TYPES:
-                advice = f"give T for the dtype, or one of {', '.join(TYPES)}"
-                raise mistake(
-                    self, f"parameter {name!r} has type {given!r}{meant(given, TYPES)}", advice
-                )
-            pointer = bool(words.get("pointer"))
-            const = bool(words.get("const"))
-            parameters.append(Parameter(name, kind, TYPES[kind], pointer, const))
+        for number, ctype in enumerate(called(self, "get_function_signature")["argtypes"]):
+            pointer = hasattr(ctype, "contents")
+            dtype = np.dtype(ctype._type_ if pointer else ctype).name
+            # ctypes doesn't name parameters.
+            parameters.append(Parameter(f"p{number}", NAMES[dtype][0], dtype, pointer))
         return tuple(parameters)
+
+    def _declarations(self) -> Sequence[Mapping[str, Any]]:
+        """Return the parameters as Tensara's list of mappings."""
+        if not isinstance(self.parameters, str):
+            return self.parameters
+        if not self.parameters:
+            return []
+        declarations: list[Mapping[str, Any]] = []
+        for text in self.parameters.split(","):
+            match = re.fullmatch(DECLARATION, text.strip())
+            declarations.append(match.groupdict() if match else {"name": text})
+        return declarations
+
+    def _parameter(self, declaration: Mapping[str, Any]) -> Parameter:
+        """Return a parameter. Raises BadSetting for an unknown type."""
+        name = str(declaration.get("name"))
+        declared_type = str(declaration.get("type", "")).strip()
+        type_name = NAMES[self.dtype][0] if declared_type in OF_DTYPE else declared_type
+        if type_name not in TYPES:
+            fault = f"parameter {name!r} has type {declared_type!r}{meant(declared_type, TYPES)}"
+            raise mistake(self, fault, f"give T for the dtype, or one of {', '.join(TYPES)}")
+        pointer = bool(declaration.get("pointer"))
+        const = bool(declaration.get("const"))
+        return Parameter(name, type_name, TYPES[type_name], pointer, const)
 
     @cached_property
     def tests(self) -> tuple[list[Words], list[Words]]:
-        """Samples and test cases, without their data. Raises BadSetting."""
+        """The samples and the test cases, without their data.
+
+        Raises BadSetting if there is no test case, and for invalid cases.
+        """
         names = set[str]()
-        made = list[list[Any]]()
-        for method in ("generate_sample", "generate_test_cases"):
-            listed = called(self, method)
-            made.append([*listed] if isinstance(listed, Sequence) else [listed])
-            for words in made[-1]:
-                if not isinstance(words, Mapping) or not {"name", "create_inputs"} <= words.keys():
-                    raise mistake(
-                        self,
-                        f"{method} gives {listed!r:.60}",
-                        'return [{"name": …, "create_inputs": …}]',
-                    )
-                if words["name"] in names:
-                    raise mistake(self, f"two cases have the name {words['name']!r}", "rename one")
-                names.add(words["name"])
+        samples = self._test_cases("generate_sample", names)
+        test_cases = self._test_cases("generate_test_cases", names)
         if not names:
             raise mistake(self, "there is no test case", "return one from generate_test_cases")
-        return made[0], made[1]
+        return samples, test_cases
 
-    def prepared(self, words: Words) -> Case:
-        """A case with its inputs, the reference's result, and the extra parameters. Raises BadSetting."""
-        name = words["name"]
-        seed = words.get("seed")
+    def _test_cases(self, method: str, names: set[str]) -> list[Words]:
+        """Return the cases that a method lists, and add their names to the known ones.
+
+        Raises BadSetting for anything but a case, and for a name that is known.
+        """
+        result = called(self, method)
+        cases = [*result] if isinstance(result, Sequence) else [result]
+        for case in cases:
+            if not isinstance(case, Mapping) or not {"name", "create_inputs"} <= case.keys():
+                fault = f"{method} gives {result!r:.60}"
+                raise mistake(self, fault, 'return [{"name": …, "create_inputs": …}]')
+            if case["name"] in names:
+                raise mistake(self, f"two cases have the name {case['name']!r}", "rename one")
+            names.add(case["name"])
+        return cases
+
+    def prepared(self, test_case: Words) -> Case:
+        """Return a case with inputs, the reference's result, and extra parameters.
+
+        test_case: from `tests`
+        Raises BadSetting if a method fails, and if the arguments don't match the parameters.
+        """
+        name = test_case["name"]
+        seed = test_case.get("seed")
         seed = self.get_seed(f"{self.name} {name}") if seed is None else int(seed)
         if (torch := sys.modules.get("torch")) is not None:
             torch.manual_seed(seed)  # for inputs that are drawn without a generator
-        inputs = each(called(self, "create_inputs", of=words["create_inputs"], case=name))
+        inputs = each(called(self, "create_inputs", of=test_case["create_inputs"], case=name))
         outputs = each(called(self, "reference_solution", *inputs, case=name))
-        extras = tuple(called(self, "get_extra_params", words, case=name) or ())
-        case = Case(name, seed, inputs, outputs, extras, words)
-        declared = self.signature
-        if not outputs or not all(map(is_array, outputs)):
-            kinds = ", ".join(type(output).__name__ for output in outputs)
-            raise mistake(self, f"reference_solution returned {kinds}", "return an array", name)
-        if len(declared) != len(case.arguments):
-            counts = (
-                f"{len(inputs)} inputs, {len(outputs)} outputs and {len(extras)} extra parameters"
-            )
-            raise mistake(
-                self,
-                f"{counts} are given, and {len(declared)} parameters declared",
-                "declare each",
-                name,
-            )
-        for number, (parameter, value) in enumerate(zip(declared, case.arguments, strict=True)):
-            if parameter.pointer != is_array(value):
-                want = "an array" if parameter.pointer else "a number"
-                raise mistake(
-                    self, f"{parameter.name} is {type(value).__name__}", f"give {want}", name
-                )
-            if number in case.written and value.itemsize != parameter.itemsize:
-                has = f"the reference's {parameter.name} has elements of {value.itemsize} bytes"
-                said = f"{has}, and {parameter.declaration} has {parameter.itemsize},"
-                raise mistake(self, said, "convert the result", name)
+        extras = tuple(called(self, "get_extra_params", test_case, case=name) or ())
+        case = Case(name, seed, inputs, outputs, extras, test_case)
+        self._require_declared(case)
         return case
 
+    def _require_declared(self, case: Case) -> None:
+        """Raise BadSetting unless a case's arguments match the declared parameters."""
+        declared = self.signature
+        if not case.outputs or not all(map(is_array, case.outputs)):
+            kinds = ", ".join(type(output).__name__ for output in case.outputs)
+            fault = f"reference_solution returned {kinds}"
+            raise mistake(self, fault, "return an array", case.name)
+        if len(declared) != len(case.arguments):
+            fault = (
+                f"{len(case.inputs)} inputs, {len(case.outputs)} outputs and "
+                f"{len(case.extras)} extra parameters are given, "
+                f"and {len(declared)} parameters declared"
+            )
+            raise mistake(self, fault, "declare each", case.name)
+        for number, (parameter, value) in enumerate(zip(declared, case.arguments, strict=True)):
+            if parameter.pointer != is_array(value):
+                expected = "an array" if parameter.pointer else "a number"
+                fault = f"{parameter.name} is {type(value).__name__}"
+                raise mistake(self, fault, f"give {expected}", case.name)
+            if number in case.written and value.itemsize != parameter.itemsize:
+                fault = (
+                    f"the reference's {parameter.name} has elements of {value.itemsize} bytes, "
+                    f"and {parameter.declaration} has {parameter.itemsize},"
+                )
+                raise mistake(self, fault, "convert the result", case.name)
+
     def verified(self, case: Case, actual: tuple[Any, ...]) -> tuple[bool, dict[str, Any]]:
-        """What `verify_result` says of the outputs of a solution. Raises BadSetting for anything but its pair."""
+        """Return the verdict of `verify_result` on a solution's outputs, with details.
+
+        Raises BadSetting if `verify_result` doesn't return such a pair.
+        """
         pair = [outputs if len(outputs) > 1 else outputs[0] for outputs in (case.outputs, actual)]
         verdict = called(self, "verify_result", *pair, case=case.name)
         try:
@@ -382,21 +454,24 @@ class Problem:
             ) from error
 
     def work(self, case: Case) -> dict[str, Any]:
-        """The work of a case, by the names of a Measurement: operations, elements of the inputs, and bytes."""
-        inputs, extras = (list(filter(is_array, values)) for values in (case.inputs, case.extras))
+        """Return the operations, the elements of the inputs, and the bytes of a case.
+
+        The keys are the names of a Measurement's fields.
+        """
+        inputs = [*filter(is_array, case.inputs)]
+        extras = [*filter(is_array, case.extras)]
         flops = called(self, "get_flops", case.words, case=case.name)
         moved = called(self, "get_bytes", case.words, case=case.name)
-        in_all = (
-            sum(array.nbytes for array in arrays) for arrays in (inputs + extras, case.outputs)
-        )
-        read, written = moved or in_all
-        elements = sum(value.nbytes // value.itemsize for value in inputs)
-        flops = None if flops is None else int(flops)
+        if moved:
+            bytes_read, bytes_written = moved
+        else:
+            bytes_read = sum(array.nbytes for array in inputs + extras)
+            bytes_written = sum(array.nbytes for array in case.outputs)
         return {
-            "flops": flops,
-            "elements": elements,
-            "bytes_read": int(read),
-            "bytes_written": int(written),
+            "flops": None if flops is None else int(flops),
+            "elements": sum(array.nbytes // array.itemsize for array in inputs),
+            "bytes_read": int(bytes_read),
+            "bytes_written": int(bytes_written),
         }
 
 
@@ -407,7 +482,13 @@ def called(
     case: str = "",
     of: Callable[..., Any] | None = None,
 ) -> Any:
-    """What a method of a problem gives. Raises BadSetting, with the place, for its errors."""
+    """Return the result of a method of a problem.
+
+    method: its name
+    case: the name of the case, for messages
+    of: the function, if it isn't the problem's attribute
+    Raises BadSetting for any error of the method, with the line that raised.
+    """
     function = of or getattr(problem, method)
     try:
         if of is None and "dtype" in inspect.signature(function).parameters:
@@ -419,20 +500,25 @@ def called(
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = inspect.getsourcefile(type(problem))
-        where = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
-        first = f"{type(error).__name__}: {error}".partition("\n")[0]
-        place = f"{Path(where.filename).name}:{where.lineno}"
-        raise mistake(problem, f"{method} raised {first} ({place})", "correct it", case) from error
+        source = inspect.getsourcefile(type(problem))
+        in_source = [frame for frame in frames if frame.filename == source]
+        frame = in_source[-1] if in_source else frames[-1]
+        first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
+        fault = f"{method} raised {first_line} ({Path(frame.filename).name}:{frame.lineno})"
+        raise mistake(problem, fault, "correct it", case) from error
 
 
-def mistake(problem: Problem, said: str, advice: str, case: str = "") -> BadSetting:
-    """The error of a mistake in a problem, in one line."""
-    return BadSetting(f"{problem.name}: {said}{f' in case {case!r}' if case else ''}: {advice}")
+def mistake(problem: Problem, fault: str, advice: str, case: str = "") -> BadSetting:
+    """Return the error for a mistake in a problem, in one line."""
+    place = f" in case {case!r}" if case else ""
+    return BadSetting(f"{problem.name}: {fault}{place}: {advice}")
 
 
 def ctype_of(parameter: Parameter) -> Any:
-    """How ctypes passes a parameter."""
+    """Return the type by which ctypes passes a parameter.
+
+    Raises BadSetting for a half-precision number, which ctypes doesn't have.
+    """
     if parameter.pointer:
         return ctypes.c_void_p
     if parameter.dtype in ("float16", "bfloat16"):

@@ -1,4 +1,4 @@
-"""What was found: runs, measurements, statistics, tables and comparisons, as files and data frames."""
+"""Results: runs, measurements, statistics, tables and comparisons, as files and data frames."""
 
 from worklog.runs.comparison import (
     CUBLAS,

@@ -1,7 +1,8 @@
-"""Whether a kernel became faster or slower between saved runs: one rule, and what it says of every kernel and place.
+"""Compare saved runs: a rule that reports each kernel as faster, slower or unchanged.
 
-Two processes read the same kernel up to 1 % differently, whatever the interval in each: so a rule needs what varies
-between processes, and a smallest change that counts. tests/record/compare.py records how often the rule is wrong.
+Two processes measure the same kernel up to 1 % differently, no matter how narrow the interval of
+each is. So the rule needs the scatter between processes, and a smallest change that counts.
+tests/record/compare.py records how often the rule is wrong.
 """
 
 from __future__ import annotations
@@ -38,117 +39,132 @@ SLOWER = "slower"
 SAME = "same"
 UNKNOWN = "cannot tell"
 FAILED = "failed"
-HOW_LONG = (
-    "precision",
-    "least_samples",
-    "most_samples",
-    "budget_s",
-    "stopping",
-    "hot_ms",
-)  # settings that may differ
+# Settings that may differ between runs that are compared.
+HOW_LONG = ("precision", "least_samples", "most_samples", "budget_s", "stopping", "hot_ms")
 MARKS = {SLOWER: "▲ slower", FASTER: "▼ faster", FAILED: "✗ failed"}
 PAIRED = "use --against-revision, which times both builds in one loop"
 ONCE_MORE = "measure once more and compare all of them, as OLD NEW1,NEW2"
-# The rule. Relative standard deviations: the least of a difference, and of a time's slope over the clock.
+# The rule's numbers, resampled from 25 processes x 16 readings on an H100.
+SOURCE = "25 processes x 16 readings on an H100 (recordings/intervals/h100.json), resampled"
+# Relative standard deviations: the smallest of a difference, and that of a time's slope over the
+# clock.
 SCATTER = 0.002
 SLOPE_SD = 0.35
-# standard errors for a change and for its absence
+# Standard errors for a change and for its absence.
 SEEN = 2.33
 EQUAL = 1.645
-SOURCE = "25 processes x 16 readings on an H100 (recordings/intervals/h100.json), resampled"  # of these numbers
-# Below this, work of several kernels, or of an unknown number, differs between processes by the gaps between them.
+# Below this time, work of several kernels, or of an unknown number of kernels, differs between
+# processes by the gaps between the kernels.
 SEVERAL_US = 60.0
-# Below this, a time differs between two cards of one model: of `warptiled` by 5 % at 256 between two H200
-# (recordings/compare), and by 2.5 % at 512 and 0.5 % at 1024 between two recorded days.
+# Below this time, two cards of one model differ: on two H200 (recordings/compare), `warptiled`
+# differs by 5 % at 256; between two recorded days, by 2.5 % at 512 and 0.5 % at 1024.
 CARDS_US = 100.0
+TIME_FORM = r"\d{4}(-(0\d|1[0-2])(-[0-3]\d(T[\d:+.]*)?)?)?"
 NVBENCH = [
-    f"nv/cold/{of}"
-    for of in ("time/gpu/mean", "time/gpu/stdev/relative", "sample_size", "sm_clock_rate/mean")
+    f"nv/cold/{name}"
+    for name in ("time/gpu/mean", "time/gpu/stdev/relative", "sample_size", "sm_clock_rate/mean")
 ]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one process read of a kernel at a place: microseconds, the relative half-width of their 95 % interval in
-    this process, the SM clock in MHz, by how many percent the time grows with a clock 1 % higher, kernels per launch,
-    the UUID of the card, and its model. None: not known.
-    """
+    """A process's measurement of a kernel at a place. None: unknown."""
 
     us: float
-    half: float
+    half: float  # relative half-width of the 95 % interval in this process
     sm_mhz: float | None = None
-    slope: float | None = None
-    kernels: int | None = None
-    card: str | None = None
-    model: str | None = None
+    slope: float | None = None  # percent that the time grows with a clock 1 % higher
+    kernels: int | None = None  # per launch
+    card: str | None = None  # UUID
+    model: str | None = None  # of the card
 
 
 @dataclass(frozen=True)
 class Change:
-    """The new time over the old one at one clock minus 1, the ends of its 95 % interval, and what follows from them."""
+    """The relative change of a time at one clock, and the verdict on it."""
 
-    share: float
-    low: float
+    share: float  # new time / old time - 1
+    low: float  # ends of the 95 % interval of the share
     high: float
     verdict: str
-    reason: str = ""
+    reason: str = ""  # for the verdict
 
     def __str__(self) -> str:
         return f"{signed(self.share, 2)} ±{50 * (self.high - self.low):.2f}"
 
 
 def change(old: Sequence[Reading], new: Sequence[Reading], threshold: float = 0.02) -> Change:
-    """What the processes that read the old kernel and the new one say together. threshold: a change of this size is to
-    be found. Raises BadSetting without a reading on both sides.
+    """Return the change of a kernel, from all processes that measured both versions.
+
+    threshold: the relative change that the rule must find
+    Raises BadSetting without a reading on both sides.
     """
     if not (old and new):
         raise BadSetting("a change needs a reading of each side: measure both")
-    slopes = [reading.slope for reading in (*old, *new) if reading.slope is not None]
+    readings = (*old, *new)
+    slopes = [reading.slope for reading in readings if reading.slope is not None]
     slope = fmean(slopes) if slopes else SLOPE
-    clocked = all(reading.sm_mhz for reading in (*old, *new))
+    is_clocked = all(reading.sm_mhz for reading in readings)
     logs = list[list[float]]()
     clocks = list[float]()
-    shares = list[float]()
+    errors = list[float]()
     for side in (old, new):
-        mhz = [math.log(reading.sm_mhz or 1.0) if clocked else 0.0 for reading in side]
+        mhz = [math.log(reading.sm_mhz or 1.0) if is_clocked else 0.0 for reading in side]
         logs.append(
             [math.log(reading.us) - slope * clock for reading, clock in zip(side, mhz, strict=True)]
         )
         clocks.append(fmean(mhz))
-        shares.append(
+        errors.append(
             math.sqrt(fmean((reading.half / NORMAL) ** 2 for reading in side) / len(side))
         )
-    us = min(reading.us for reading in (*old, *new))
-    free = len(old) + len(new) - 2
-    between = OVERHEAD_SD_US / us
-    if free:
-        rest = sum((time - fmean(side)) ** 2 for side in logs for time in side)
-        between = max(between, math.sqrt(rest / free))
-    between *= math.sqrt(1 / len(old) + 1 / len(new))
-    error = math.hypot(*shares, between, SLOPE_SD * (clocks[1] - clocks[0]), SCATTER)
-    made = judged(fmean(logs[1]) - fmean(logs[0]), error, threshold)
-    models = {reading.model for reading in (*old, *new) if reading.model}
+    scatter = _scatter(logs, min(reading.us for reading in readings))
+    error = math.hypot(*errors, scatter, SLOPE_SD * (clocks[1] - clocks[0]), SCATTER)
+    judged_change = judged(fmean(logs[1]) - fmean(logs[0]), error, threshold)
+    doubt = _doubt(readings)
+    return replace(judged_change, verdict=UNKNOWN, reason=doubt) if doubt else judged_change
+
+
+def _scatter(logs: Sequence[Sequence[float]], us: float) -> float:
+    """Return the standard error of a change that comes from the scatter between processes.
+
+    logs: of the times of both sides at one clock
+    us: the shortest time
+    """
+    count = sum(map(len, logs))
+    deviation = OVERHEAD_SD_US / us
+    degrees_of_freedom = count - 2
+    if degrees_of_freedom:
+        squares = []
+        for side in logs:
+            mean = fmean(side)
+            squares += [(log - mean) ** 2 for log in side]
+        deviation = max(deviation, math.sqrt(sum(squares) / degrees_of_freedom))
+    return deviation * math.sqrt(1 / len(logs[0]) + 1 / len(logs[1]))
+
+
+def _doubt(readings: Sequence[Reading]) -> str:
+    """Return the reason why the readings of a kernel can't be compared; "" if they can."""
+    us = min(reading.us for reading in readings)
+    models = {reading.model for reading in readings if reading.model}
+    cards = {reading.card for reading in readings if reading.card}
+    counts = {reading.kernels for reading in readings}
     if len(models) > 1:
-        return replace(
-            made, verdict=UNKNOWN, reason=f"several models of GPU: {', '.join(sorted(models))}"
-        )
-    counts = {reading.kernels for reading in (*old, *new)}
-    cards = {reading.card for reading in (*old, *new) if reading.card}
+        return f"several models of GPU: {', '.join(sorted(models))}"
     if counts != {1} and us < SEVERAL_US:
-        what = "an unknown number of kernels" if None in counts else "several kernels"
-        return replace(
-            made, verdict=UNKNOWN, reason=f"{what} in less than {SEVERAL_US:.0f} µs: {PAIRED}"
-        )
+        number = "an unknown number of kernels" if None in counts else "several kernels"
+        return f"{number} in less than {SEVERAL_US:.0f} µs: {PAIRED}"
     if len(cards) > 1 and us < CARDS_US:
-        return replace(
-            made, verdict=UNKNOWN, reason=f"two cards, and less than {CARDS_US:.0f} µs: {PAIRED}"
-        )
-    return made
+        return f"two cards, and less than {CARDS_US:.0f} µs: {PAIRED}"
+    return ""
 
 
 def judged(log: float, error: float, threshold: float = 0.02) -> Change:
-    """The verdict on a time whose logarithm has changed by `log`, with this standard error: it counts from half of the
-    threshold on, if it exceeds the error; it is absent where even the end of its interval is below the threshold.
+    """Return the verdict on a change of a time.
+
+    log: the change of the time's logarithm
+    error: its standard error
+    A change counts from half of the threshold on, if it exceeds its error. A time is unchanged
+    if even the end of its interval is below the threshold.
     """
     share, low, high = (math.expm1(log + sign * NORMAL * error) for sign in (0, -1, 1))
     if abs(log) > max(threshold / 2, SEEN * error):
@@ -160,89 +176,103 @@ def judged(log: float, error: float, threshold: float = 0.02) -> Change:
 
 @dataclass(frozen=True)
 class Side:
-    """One process's readings. conditions: runs with others can't be compared. versions: between others no difference
-    has a known cause. readings: by kernel and place; the reason, where there is no time.
-    """
+    """The readings of a process."""
 
     label: str
-    conditions: Mapping[str, Any]
-    versions: Mapping[str, str]
-    readings: Mapping[tuple[str, str], Reading | str]
+    conditions: Mapping[str, Any]  # sides whose conditions differ can't be compared
+    versions: Mapping[str, str]  # between sides whose versions differ, no change has a known cause
+    readings: Mapping[tuple[str, str], Reading | str]  # by kernel and place; or why there's no time
 
 
 def side_of(run: Run) -> Side:
-    """A run as one side: what it measured under its own harness."""
-    tool = run.tool
-    software = run.software
+    """Return a run as a side: the measurements under the run's own harness."""
     conditions = {name: value for name, value in run.harness.items() if name not in HOW_LONG}
-    versions = {
-        "driver": run.gpu.driver,
-        "NVRTC": software.get("nvrtc", ""),
-        "cuBLAS": software.get("cublas", ""),
-    }
-    versions["harness"] = str(tool.get("harness") or tool.get("commit") or tool.get("version", ""))[
-        :12
-    ]
     single = {
-        name for name, about in run.kernels.items() if "grid" in about and "choices" not in about
+        name
+        for name, description in run.kernels.items()
+        if "grid" in description and "choices" not in description
     }
-    own = run.select()
+    measurements = run.select()
     readings = {
         (name, m.place): reading_of(m, run.harness, m.kernel in single)
-        for name, m in zip(run.rows_of(own), own, strict=True)
+        for name, m in zip(run.rows_of(measurements), measurements, strict=True)
     }
     models = ", ".join(dict.fromkeys(part.gpu.name for part in run.by_card()))
-    known = {name: version for name, version in versions.items() if version}
-    return Side(run.label, {"GPU": models, **conditions}, known, readings)
+    return Side(run.label, {"GPU": models, **conditions}, _versions(run), readings)
+
+
+def _versions(run: Run) -> dict[str, str]:
+    """Return the known versions of the software that a run used."""
+    harness = run.tool.get("harness") or run.tool.get("commit") or run.tool.get("version", "")
+    versions = {
+        "driver": run.gpu.driver,
+        "NVRTC": run.software.get("nvrtc", ""),
+        "cuBLAS": run.software.get("cublas", ""),
+        "harness": str(harness)[:12],
+    }
+    return {name: version for name, version in versions.items() if version}
 
 
 def reading_of(m: Measurement, harness: Mapping[str, Any], single: bool = False) -> Reading | str:
-    """A measurement as one process's reading; the reason, where it has no time. single: a launch is known to be one
-    kernel, where an older file doesn't count them.
+    """Return a measurement as a reading of a process; or the reason why it has no time.
+
+    single: a launch is known to be one kernel; for older files, which don't count kernels
     """
     if m.time is None:
         return f"{m.status}: {m.reason}"
-    half = math.sqrt(max(0.0, m.time.half_width**2 - (m.time.process or 0.0) ** 2)) / m.time.value
+    half_width = (
+        math.sqrt(max(0.0, m.time.half_width**2 - (m.time.process or 0.0) ** 2)) / m.time.value
+    )
     if harness.get("timer") == "host":
-        half = math.hypot(half, HOST_HALF)
+        half_width = math.hypot(half_width, HOST_HALF)
     kernels = m.samples.sides[0].kernels if m.samples.sides else None
+    if not kernels:
+        kernels = 1 if single else None
     slope = None
     if m.sm_mhz:
-        fitted, of_fit = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
-        slope = fitted if of_fit <= SLOPE_HALF else None
-    card, model = (m.context.gpu.uuid, m.context.gpu.name) if m.context else (None, None)
-    launched = kernels or int(single) or None
-    return Reading(m.time.value, half, m.sm_mhz, slope, launched, card, model)
+        fit, fit_half_width = fitted_slope(*zip(m.samples.clock_logs(), strict=True))
+        slope = fit if fit_half_width <= SLOPE_HALF else None
+    gpu = m.context.gpu if m.context else None
+    return Reading(
+        m.time.value,
+        half_width,
+        m.sm_mhz,
+        slope,
+        kernels,
+        card=gpu.uuid if gpu else None,
+        model=gpu.name if gpu else None,
+    )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel at one place. us: geometric means of both sides, None where one has no time."""
+    """A kernel at a place."""
 
     kernel: str
     place: str
-    old_us: float | None
+    old_us: float | None  # geometric mean of the side; None if it has no time
     new_us: float | None
     change: Change
 
 
 @dataclass(frozen=True, repr=False)
 class Changes(Shown):
-    """What became of every kernel that both sides have. differ: conditions that differ, so that nothing is compared.
-    versions: others that differ, so that nothing has a verdict. only: kernels and places of one side.
-    """
+    """The changes of every kernel that both sides have."""
 
     old: str
     new: str
     threshold: float
     rows: tuple[Row, ...]
-    differ: tuple[str, ...] = ()
-    versions: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
+    differ: tuple[str, ...] = ()  # conditions that differ, so that nothing is compared
+    versions: tuple[str, ...] = ()  # versions that differ, so that nothing has a verdict
+    only: tuple[str, ...] = ()  # kernels and places that only one side has
 
     def exit_code(self, strict: bool = False) -> int:
-        """1 for a slower or newly failed kernel; 2 where runs can't be compared, and if strict, where versions differ;
-        else 0.
+        """Return the exit code of a comparison.
+
+        It's 1 for a slower or newly failed kernel, 2 if the runs can't be compared, else 0.
+
+        strict: also return 2 if versions differ
         """
         if self.differ or (strict and self.versions):
             return 2
@@ -250,7 +280,7 @@ class Changes(Shown):
 
     @property
     def headline(self) -> str:
-        """How many kernels and places have each verdict, or why none has."""
+        """The number of rows with each verdict, or why there are no verdicts."""
         if self.differ:
             return f"cannot be compared: {'; '.join(self.differ)}"
         verdicts = [row.change.verdict for row in self.rows]
@@ -260,35 +290,26 @@ class Changes(Shown):
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
     def table(self) -> Table:
-        """A row per kernel and place, those that need a look first."""
+        """Return a row per kernel and place; unchanged rows come last."""
         names = ("kernel", "size", "old", "new", "change (95 %)", "verdict")
-        shown = list[list[Cell]]()
-        for row in sorted(
-            self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share)
-        ):
-            times = [duration(us, padded=True) if us else "–" for us in (row.old_us, row.new_us)]
-            bar = Bar(
-                str(row.change),
-                abs(row.change.share) / (5 * self.threshold),
-                row.change.verdict == SLOWER,
-            )
-            changed = bar if row.old_us and row.new_us else "–"
-            shown.append(
-                [
-                    row.kernel,
-                    row.place,
-                    *times,
-                    changed,
-                    MARKS.get(row.change.verdict, row.change.verdict),
-                ]
-            )
+        rows = sorted(self.rows, key=lambda row: (row.change.verdict == SAME, -row.change.share))
+        cells = [self._cells(row) for row in rows]
         notes = [f"old: {self.old}", f"new: {self.new}", *self.versions]
         notes += dict.fromkeys(row.change.reason for row in self.rows if row.change.reason)
         notes += self._rule()
         if self.only:
             notes.append(f"on one side only: {a_few(self.only)}")
         title = f"{self.headline} · threshold {100 * self.threshold:g} %"
-        return Table(title, names if shown else (), shown, left=2, notes=notes)
+        return Table(title, names if cells else (), cells, left=2, notes=notes)
+
+    def _cells(self, row: Row) -> list[Cell]:
+        verdict = row.change.verdict
+        times = [duration(us, padded=True) if us else "–" for us in (row.old_us, row.new_us)]
+        change: Cell = "–"
+        if row.old_us and row.new_us:
+            length = abs(row.change.share) / (5 * self.threshold)
+            change = Bar(str(row.change), length, verdict == SLOWER)
+        return [row.kernel, row.place, *times, change, MARKS.get(verdict, verdict)]
 
     def _rule(self) -> list[str]:
         """Explain the rule if a change below the threshold has a verdict."""
@@ -300,57 +321,82 @@ class Changes(Shown):
         return [f"{rule}: so a slowdown of {percent:g} % isn't missed"]
 
     def markdown(self) -> str:
-        """For a pull request."""
+        """Return the table as Markdown, for a pull request."""
         table = self.table()
         return replace(table, title=f"worklog: {table.title}").page()
 
 
 def compare(old: Sequence[Side], new: Sequence[Side], threshold: float = 0.02) -> Changes:
-    """The changes from one side to the other; several runs of a side are pooled, each a process of its own. Raises
-    BadSetting where they have no kernel and place in common.
+    """Return the changes from the old side to the new side.
+
+    Several runs of a side are pooled; each of them is a process.
+    Raises BadSetting if the sides have no kernel and place in common.
     """
-    first = old[0]
-    others = (*old[1:], *new)
-    differ = _differing("conditions", first, others)
-    versions = [f"another {words}: no verdict" for words in _differing("versions", first, others)]
-    before, after = (
-        dict.fromkeys(place for side in sides for place in side.readings) for sides in (old, new)
-    )
-    both = [place for place in before if place in after]
-    only = [" at ".join(filter(None, place)) for place in before | after if place not in both]
-    if not (both or differ):
-        known = f" ({', '.join(only)})" if only else ""
+    baseline = old[0]
+    sides_to_compare = (*old[1:], *new)
+    conditions = [(baseline.conditions, side.conditions) for side in sides_to_compare]
+    versions = [(baseline.versions, side.versions) for side in sides_to_compare]
+    different_conditions = tuple(_differences(conditions))
+    version_notes = tuple(f"another {text}: no verdict" for text in _differences(versions))
+    old_places = _places(old)
+    new_places = _places(new)
+    shared = [place for place in old_places if place in new_places]
+    unshared = [place for place in old_places | new_places if place not in shared]
+    names = tuple(" at ".join(filter(None, place)) for place in unshared)
+    if not (shared or different_conditions):
+        listed = f" ({', '.join(names)})" if names else ""
         raise BadSetting(
-            f"the runs have no kernel and size in common{known}: measure the same ones"
+            f"the runs have no kernel and size in common{listed}: measure the same ones"
         )
-    rows = [] if differ else [_row(place, old, new, threshold, bool(versions)) for place in both]
-    labels = ["; ".join(dict.fromkeys(side.label for side in sides)) for sides in (old, new)]
+    rows = []
+    if not different_conditions:
+        rows = [_row(place, old, new, threshold, bool(version_notes)) for place in shared]
     return Changes(
-        labels[0], labels[1], threshold, tuple(rows), tuple(differ), tuple(versions), tuple(only)
+        _label(old),
+        _label(new),
+        threshold,
+        tuple(rows),
+        differ=different_conditions,
+        versions=version_notes,
+        only=names,
     )
+
+
+def _label(sides: Sequence[Side]) -> str:
+    return "; ".join(dict.fromkeys(side.label for side in sides))
+
+
+def _places(sides: Sequence[Side]) -> dict[tuple[str, str], None]:
+    """Return the kernels and places that the sides have readings of, as an ordered set."""
+    places = dict[tuple[str, str], None]()
+    for side in sides:
+        places |= dict.fromkeys(side.readings)
+    return places
 
 
 def of_one_loop(run: Run, suffix: str, threshold: float = 0.02) -> Changes:
-    """The changes between builds that took turns: a kernel's old one is the baseline of its name and this suffix."""
+    """Return the changes between builds that took turns in one loop.
+
+    suffix: the old build of a kernel is the baseline with the kernel's name and this suffix
+    """
     rows = list[Row]()
     for m in run.select():
         ratio = m.against.get(m.kernel + suffix)
         if ratio is not None and m.us is not None:
-            made = judged(-math.log(ratio.value), ratio.relative_half_width / NORMAL, threshold)
-            rows.append(Row(m.kernel, m.place, m.us * ratio.value, m.us, made))
+            error = ratio.relative_half_width / NORMAL
+            judged_change = judged(-math.log(ratio.value), error, threshold)
+            rows.append(Row(m.kernel, m.place, m.us * ratio.value, m.us, judged_change))
     return Changes(f"builds of {suffix[1:]}, in one loop", run.label, threshold, tuple(rows))
 
 
-def _differing(what: str, first: Side, others: Sequence[Side]) -> list[str]:
-    """What both know and isn't the same, with both values."""
-    mine = getattr(first, what)
-    differ = set[str]()
-    for theirs in (getattr(other, what) for other in others):
-        same = mine.keys() & theirs.keys()
-        differ |= {
-            f"{name} ({mine[name]} → {theirs[name]})" for name in same if mine[name] != theirs[name]
-        }
-    return sorted(differ)
+def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+    """Return the names that have different values in both mappings of a pair, with the values."""
+    differences = set[str]()
+    for old, new in pairs:
+        for name in old.keys() & new.keys():
+            if old[name] != new[name]:
+                differences.add(f"{name} ({old[name]} → {new[name]})")
+    return sorted(differences)
 
 
 def _row(
@@ -358,33 +404,47 @@ def _row(
     old: Sequence[Side],
     new: Sequence[Side],
     threshold: float,
-    unknown: bool,
+    is_uncaused: bool,
 ) -> Row:
-    """unknown: whether versions differ, so that a change has no verdict. Without a time on each side, the reason."""
-    times = list[list[Reading]]()
+    """Return the change of a kernel at a place; without a time on each side, the reason.
+
+    place: kernel and place
+    is_uncaused: whether versions differ, so that a change has no verdict
+    """
+    old_times, old_reason = _times(old, place)
+    new_times, new_reason = _times(new, place)
+    old_us = None if old_reason else over_shapes([reading.us for reading in old_times])[1]
+    new_us = None if new_reason else over_shapes([reading.us for reading in new_times])[1]
+    if old_us is None or new_us is None:
+        verdict = FAILED if old_us and new_reason.startswith("failed") else UNKNOWN
+        reason = f"{' at '.join(place)}: {new_reason or old_reason}"
+        return Row(*place, old_us, new_us, Change(0.0, 0.0, 0.0, verdict, reason))
+    judged_change = change(old_times, new_times, threshold)
+    if is_uncaused:
+        judged_change = replace(judged_change, verdict=UNKNOWN, reason="")
+    return Row(*place, old_us, new_us, judged_change)
+
+
+def _times(sides: Sequence[Side], place: tuple[str, str]) -> tuple[list[Reading], str]:
+    """Return the readings of a kernel at a place, and the reason of the first that has no time."""
+    times = list[Reading]()
     reasons = list[str]()
-    for sides in (old, new):
-        known = [side.readings[place] for side in sides if place in side.readings]
-        reasons.append(next((reading for reading in known if isinstance(reading, str)), ""))
-        times.append([reading for reading in known if isinstance(reading, Reading)])
-    before, after = (
-        None if why else over_shapes([r.us for r in of])[1]
-        for of, why in zip(times, reasons, strict=True)
-    )
-    if before is None or after is None:
-        verdict = FAILED if before and reasons[1].startswith("failed") else UNKNOWN
-        made = Change(0.0, 0.0, 0.0, verdict, f"{' at '.join(place)}: {reasons[1] or reasons[0]}")
-    else:
-        made = change(times[0], times[1], threshold)
-        made = replace(made, verdict=UNKNOWN, reason="") if unknown else made
-    return Row(*place, before, after, made)
+    for side in sides:
+        reading = side.readings.get(place)
+        if isinstance(reading, str):
+            reasons.append(reading)
+        elif reading is not None:
+            times.append(reading)
+    return times, reasons[0] if reasons else ""
 
 
 def history(
     kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
 ) -> pandas.DataFrame:
-    """The measurements of many runs of this machine as one frame: the columns of `run.frame()`, and before them the
-    run's name, when it was made, the card and the commit. The arguments choose as in saved().
+    """Return the measurements of this machine's runs as one frame.
+
+    The columns are those of `run.frame()`, after the run's name, its time of creation, the card
+    and the commit. The arguments choose runs as in saved().
 
     Example: `worklog.history("warptiled", since="2026-11").pivot_table("us", "created", "n")`.
     """
@@ -392,61 +452,76 @@ def history(
 
     rows = list[dict[str, Any]]()
     for run in saved(kernel, gpu, since, until, commit):
-        about: dict[str, Any] = {"run": run.path and run.path.stem, "created": run.created}
-        about |= {"gpu": run.gpu.name, "uuid": run.gpu.uuid, "commit": run.tool.get("commit")}
-        rows += [about | row for row in run.rows() if kernel in ("", row["kernel"])]
+        columns = {
+            "run": run.path.stem if run.path else run.path,
+            "created": run.created,
+            "gpu": run.gpu.name,
+            "uuid": run.gpu.uuid,
+            "commit": run.tool.get("commit"),
+        }
+        rows += [columns | row for row in run.rows() if kernel in ("", row["kernel"])]
     return pandas.DataFrame(rows)
 
 
 def saved(
     kernel: str = "", gpu: str = "", since: str = "", until: str = "", commit: str = ""
 ) -> list[Run]:
-    """The runs of this machine, newest first. kernel: one of theirs. gpu: a part of the card's name or UUID. since,
-    until: first and last UTC time, as "2026-11", "2026-11-27" or longer. commit: the first digits. Raises
-    BadSetting for another form of a time.
+    """Return the runs of this machine, newest first.
+
+    kernel: the name of a kernel that a run measured
+    gpu: a part of the card's name or UUID
+    since, until: first and last UTC time, as "2026-11", "2026-11-27" or longer
+    commit: the first digits
+    Raises BadSetting for another form of a time.
     """
     for time in filter(None, (since, until)):
-        if not re.fullmatch(r"\d{4}(-(0\d|1[0-2])(-[0-3]\d(T[\d:+.]*)?)?)?", time):
+        if not re.fullmatch(TIME_FORM, time):
             raise BadSetting(
                 f"{time!r} isn't a UTC day, month or time: write it as 2026-11-27, 2026-11 or 2026-11-27T03:12"
             )
     runs = list[Run]()
     for run in kept_runs():
-        held = not kernel or any(m.kernel == kernel for m in run.measurements)
-        card = gpu.lower() in f"{run.gpu.name} {run.gpu.uuid}".lower()
-        of_commit = str(run.tool.get("commit") or "").startswith(commit)
-        if (
-            held
-            and card
-            and of_commit
-            and since <= run.created
-            and run.created[: len(until)] <= until
-        ):
+        if kernel and all(m.kernel != kernel for m in run.measurements):
+            continue
+        if gpu.lower() not in f"{run.gpu.name} {run.gpu.uuid}".lower():
+            continue
+        if not str(run.tool.get("commit") or "").startswith(commit):
+            continue
+        if since <= run.created and run.created[: len(until)] <= until:
             runs.append(run)
     return runs
 
 
-def sides(words: str) -> list[Side]:
-    """The sides of a comparison: runs as for open_run(), or files of NVBench's --json, with commas between them. Raises
-    BadSetting and BadRunFile.
+def sides(sources: str) -> list[Side]:
+    """Return the sides of a comparison.
+
+    sources: runs as for open_run(), or files of NVBench's --json, with commas between them
+    Raises BadSetting without a source, and BadRunFile for a file that can't be read.
     """
-    named = list[Side]()
-    for word in filter(None, words.split(",")):
+    opened = list[Side]()
+    for source in filter(None, sources.split(",")):
         try:
-            document = msgspec.json.decode(Path(word).read_bytes())
+            document = msgspec.json.decode(Path(source).read_bytes())
         except (OSError, ValueError):
             document = None
-        nvbench = isinstance(document, dict) and "benchmarks" in document
-        named.append(side_of_nvbench(document, word) if nvbench else side_of(open_run(word)))
-    if not named:
+        if isinstance(document, dict) and "benchmarks" in document:
+            opened.append(side_of_nvbench(document, source))
+        else:
+            opened.append(side_of(open_run(source)))
+    if not opened:
         raise BadSetting(
             "name a run on each side: a file, a name of `worklog log`, or REVISION:PATH"
         )
-    return named
+    return opened
 
 
 def side_of_nvbench(document: Any, file: str) -> Side:
-    """What NVBench's --json of one process says: each benchmark's mean GPU time at each state. Raises BadRunFile."""
+    """Return NVBench's --json of a process as a side.
+
+    The readings are each benchmark's mean GPU times by state.
+
+    Raises BadRunFile for an incomplete file.
+    """
     readings = dict[tuple[str, str], Reading | str]()
     try:
         cards = ", ".join(device["name"] for device in document["devices"])
@@ -466,7 +541,10 @@ def side_of_nvbench(document: Any, file: str) -> Side:
 
 
 def nvbench_states(document: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, float]]]:
-    """Of NVBench's JSON, each benchmark's name and states, with the numbers of each by their tags; times in seconds."""
+    """Yield the benchmarks of NVBench's JSON: name, state, numbers by tag.
+
+    Times are in seconds.
+    """
     for benchmark in document["benchmarks"]:
         for state in benchmark["states"]:
             numbers = {}

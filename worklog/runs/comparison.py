@@ -1,17 +1,17 @@
-"""How far readings differ: between harnesses on the same work, and by each pitfall.
+"""Differences between readings: of several harnesses on the same work, and with each pitfall.
 
-The document that `worklog peers` writes is shown without a GPU too. It isn't a run: most of its rows are other
-harnesses' readings, shown as they gave them.
+The document that `worklog peers` writes can also be shown without a GPU. It isn't a run: most of
+its rows are the readings of other harnesses, as these reported them.
 
-The effect of a pitfall is a biased reading over the unbiased one of the same kernel and size in one run, at one SM
-clock. Pitfalls in how samples are taken were measured. Those in what is computed from samples (statistic, offset, roof)
-are computed here, from the unbiased samples.
+The effect of a pitfall is a biased reading over the unbiased reading of the same kernel and size in
+one run, at one SM clock. Pitfalls in how samples are taken were measured. Pitfalls in what is
+computed from samples (statistic, offset, roof) are computed here, from the unbiased samples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,93 +38,107 @@ if TYPE_CHECKING:
     import pandas
 
 
-# the two kinds of work: a kernel of known length in microseconds, a product of size N
-KNOWN = "spin"
-CUBLAS = "cuBLAS"
+KNOWN = "spin"  # work: a kernel of known length in microseconds
+CUBLAS = "cuBLAS"  # work: a product of size N
 SCHEMA = 1
 Points = list[tuple[float, float]]
 SEVERAL = "…"  # the value of an effect of several settings
 
 TOGETHER = {
-    frozenset(g.setting for g in PITFALLS if g.article): ("article", "the article's four together"),
+    frozenset(pitfall.setting for pitfall in PITFALLS if pitfall.article): (
+        "article",
+        "the article's four together",
+    ),
     frozenset(HOW_ONE_MEASURES): ("all", "all that touch the time"),
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """One harness (`ruler` in the file) on one work: microseconds as it reads them and the seconds that it took, or the
-    reason why there are none. work: "spin" with its true length in microseconds, "cuBLAS" with its N, or a declared
-    benchmark with the value of its last axis of numbers above 0. low, high: its 95 % interval, if the harness states
-    one; converged: whether it is as narrow as requested.
+    """The reading of a harness on some work, or the reason why there is none.
+
+    work, of: "spin" with its true length in microseconds, "cuBLAS" with its N, or a declared
+        benchmark with the value of its last axis of numbers above 0
     """
 
-    ruler: str
+    ruler: str  # the harness
     work: str
     of: Positive
-    us: float | None = None
-    wall_s: float | None = None
+    us: float | None = None  # as the harness reads it
+    wall_s: float | None = None  # that the harness needed
     reason: str | None = None
-    low: float | None = None
+    low: float | None = None  # ends of the 95 % interval, if the harness states it
     high: float | None = None
-    converged: bool | None = None
+    converged: bool | None = None  # the interval is as narrow as requested
 
 
 @dataclass
 class Comparison:
-    """A document of `worklog peers`, as far as it is read here; `document` is all of it. promises: what is read beside
-    the rows. origin: as its file says; "recorded" for a file that says nothing.
-    """
+    """The parts of a document of `worklog peers` that this package reads."""
 
     created: Date
     complete: bool
     device: dict[str, Any]
     calibration: Calibration
     rows: list[Row]
-    promises: dict[str, Any]
-    origin: str = "recorded"
-    document: dict[str, Any] = field(default_factory=dict)
+    promises: dict[str, Any]  # other parts than rows
+    origin: str = "recorded"  # the default is for a file that states none
+    document: dict[str, Any] = field(default_factory=dict)  # all of it
 
     @property
     def label(self) -> str:
-        """What must stand beside every number of it: source, device, clocks, date."""
+        """The label of every number in this document: source, device, clocks, date."""
         name = self.device.get("name", "unknown GPU")
         cut = "" if self.complete else " · cut short"
         return source_label(self.origin, name, "watched", self.created) + cut
 
     def frame(self) -> pandas.DataFrame:
-        """One row per harness (`ruler`) and work: its reading in microseconds, or the reason why there is none."""
+        """Return a row per harness (`ruler`) and work.
+
+        A row has a reading in microseconds, or the reason why there is none.
+        """
         import pandas
 
         return pandas.DataFrame(self.document["rows"]).assign(label=self.label)
 
     @property
     def harnesses(self) -> list[str]:
-        """Every harness with a row, in order."""
+        """The harnesses that have a row, in order."""
         return [*dict.fromkeys(row.ruler for row in self.rows)]
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why a harness did not read a work, by harness."""
+        """The reason of each harness that didn't measure some work, by harness."""
         return {row.ruler: row.reason for row in self.rows if row.reason}
 
     def works(self, kind: str) -> list[float]:
-        """The known lengths (KNOWN), sizes (CUBLAS) or values of a benchmark's last axis, smallest first."""
+        """Return the sizes of a kind of work, smallest first.
+
+        These are lengths in µs (KNOWN), N (CUBLAS), or values of a benchmark's last axis.
+        """
         return sorted({row.of for row in self.rows if row.work == kind})
 
-    def us(self, kind: str, of: float, number: str = "us") -> dict[str, float]:
-        """Microseconds of one work, by harness. number: or another one of its rows, as "wall_s"."""
-        here = {
-            row.ruler: getattr(row, number) for row in self.rows if (row.work, row.of) == (kind, of)
-        }
-        return {name: value for name, value in here.items() if value is not None}
+    def us(self, kind: str, size: float, column: str = "us") -> dict[str, float]:
+        """Return the microseconds of some work by harness.
 
-    def wall_s(self, kind: str, of: float) -> dict[str, float]:
-        """Seconds for one work, by harness, where that is known."""
-        return self.us(kind, of, "wall_s")
+        column: another number of the rows, such as "wall_s"
+        """
+        values = {}
+        for row in self.rows:
+            if row.work == kind and row.of == size:
+                values[row.ruler] = getattr(row, column)
+        return {name: value for name, value in values.items() if value is not None}
+
+    def wall_s(self, kind: str, size: float) -> dict[str, float]:
+        """Return the seconds that each harness needed for some work, if they are known."""
+        return self.us(kind, size, "wall_s")
 
     def errors(self) -> dict[str, Points]:
-        """(true length, reading minus it) in microseconds of each harness that read a known length, shortest first."""
+        """Return the errors of each harness that measured kernels of known length.
+
+        An error is a pair in microseconds: the true length, and the reading minus this length. The
+        shortest come first.
+        """
         lines: dict[str, Points] = {}
         for row in sorted(self.rows, key=lambda row: row.of):
             if row.work == KNOWN and row.us is not None:
@@ -133,33 +147,40 @@ class Comparison:
 
 
 def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comparison:
-    """The comparison in a file that `worklog peers` wrote, or by default the recording that comes with the package:
-    part "peers", "benchmarks" for `worklog peers --bench`, or "intervals" for what tests/record/intervals.py wrote.
+    """Return a comparison of harnesses.
 
-    Raises BadRunFile for a file that isn't such a document, is damaged, or has a newer schema, NothingToDraw if the
-    package holds no comparison.
+    path: a file that `worklog peers` wrote; the default is a recording of the package
+    part: the recording: "peers", "benchmarks" for `worklog peers --bench`, or "intervals" for the
+        one of tests/record/intervals.py
+    Raises BadRunFile for a file that isn't such a document, is damaged, or has a newer schema, and
+    NothingToDraw if the package has no such recording.
     """
-    advice = (
-        "install gemm-worklog again" if path is None else "give a file that `worklog peers` wrote"
-    )
-    for known in recordings(part).values() if path is None else (Path(path),):
-        document, comparison = read_json(known, Comparison, "peers", (SCHEMA,), advice)
-        comparison.document = document
-        return comparison
+    if path is not None:
+        return _read_comparison(Path(path), "give a file that `worklog peers` wrote")
+    for recording in recordings(part).values():
+        return _read_comparison(recording, "install gemm-worklog again")
     raise NothingToDraw(
         "no comparison of harnesses is recorded: make one with `worklog peers` on a GPU"
     )
 
 
+def _read_comparison(path: Path, advice: str) -> Comparison:
+    document, comparison = read_json(path, Comparison, "peers", (SCHEMA,), advice)
+    comparison.document = document
+    return comparison
+
+
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one biased setting on one kernel at one shape.
+    """The effect of a biased setting on a kernel at a shape.
 
-    setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
-    article's four together, "all" for everything that touches the time. unbiased, biased: the number that the pitfall
-    `corrupts`, by both settings; a biased TFLOP/s of a median is that at the clock of the unbiased measurement. noise:
-    by how much the logarithms of two equal numbers may differ, see worklog.runs.estimates; 0 if both come from the same
-    samples. clock: the biased SM clock over the unbiased one minus 1, since an effect can act through it.
+    setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the
+        time; "article" for the article's four together, "all" for everything that touches the time
+    unbiased, biased: the number that the pitfall `corrupts`, with both settings; a biased TFLOP/s
+        of a median is at the clock of the unbiased measurement
+    noise: the logarithm by which two equal numbers may differ, see worklog.runs.estimates; 0 if
+        both numbers come from the same samples
+    clock: biased SM clock / unbiased SM clock - 1, since an effect can act through the clock
     """
 
     kernel: str
@@ -182,7 +203,7 @@ class Effect:
 
     @property
     def factor(self) -> float:
-        """Biased over unbiased number: 1 is no effect, 2 inflates the result by a factor of two."""
+        """The biased over the unbiased number: 1 is no effect, 2 doubles the result."""
         return self.biased / self.unbiased
 
     @property
@@ -192,114 +213,179 @@ class Effect:
 
     @property
     def step(self) -> float:
-        """The factor, 1 where it is not visible."""
+        """The factor; 1 if the effect isn't visible."""
         return self.factor if self.visible else 1.0
 
 
 def effects(run: Run, kernel: str) -> list[Effect]:
-    """All effects on one kernel whose two numbers are positive and finite, sizes ascending, pitfalls in the table's
-    order. Raises NothingToDraw if the run has no ablation of it.
+    """Return the effects on a kernel with two positive and finite numbers.
+
+    Sizes are ascending, pitfalls in the table's order.
+    Raises NothingToDraw if the run has no ablation of the kernel.
     """
-    known: list[Effect] = []
-    own = [m for m in run.measurements if m.kernel == kernel and m.shape]
-    mine = [m for m in own if m.status == "measured"]
-    for shape in sorted({m.problem for m in mine if m.changed}, key=lambda s: s.flops):
-        here = [m for m in reversed(mine) if m.problem == shape]
-        unbiased = next((m for m in reversed(here) if not m.changed), None)
-        if unbiased is not None and unbiased.tflops is not None:
-            measured = {frozenset(m.changed): m for m in here if same_card(unbiased, m)}
-            known += _at_one_shape(run, unbiased, measured)
-    known = [e for e in known if e.unbiased > 0 and 0 < e.biased < math.inf]
-    if not known:
+    ablated = [
+        m for m in run.measurements if m.kernel == kernel and m.shape and m.status == "measured"
+    ]
+    all_effects: list[Effect] = []
+    shapes = {m.problem for m in ablated if m.changed}
+    for shape in sorted(shapes, key=lambda shape: shape.flops):
+        at_shape = [m for m in ablated if m.problem == shape]
+        unbiased = next((m for m in at_shape if not m.changed), None)
+        if unbiased is None or unbiased.tflops is None:
+            continue
+        measured = dict[frozenset[str], Measurement]()
+        for m in at_shape:
+            if same_card(unbiased, m):
+                measured.setdefault(frozenset(m.changed), m)
+        all_effects += _at_one_shape(run, unbiased, measured)
+    valid = [
+        effect for effect in all_effects if effect.unbiased > 0 and 0 < effect.biased < math.inf
+    ]
+    if not valid:
         raise NothingToDraw(
             f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`"
         )
-    return known
+    return valid
 
 
 def _at_one_shape(
     run: Run, unbiased: Measurement, measured: Mapping[frozenset[str], Measurement]
 ) -> list[Effect]:
-    """Of each pitfall that was measured or can be computed. measured: by the settings that were changed."""
+    """Return the effect of each pitfall that was measured or can be computed.
+
+    measured: by the settings that were changed
+    """
+    at_shape = list[Effect]()
+    for pitfall in PITFALLS:
+        m = measured.get(frozenset([pitfall.setting]))
+        if not pitfall.resampled:
+            at_shape.append(_computed(run, unbiased, pitfall))
+        elif m is None:
+            continue
+        elif pitfall.corrupts == "of cuBLAS":
+            at_shape += _on_share(run, unbiased, pitfall, m)
+        else:
+            if pitfall.setting == "warmup":
+                at_shape.append(_of_first_launch(run, unbiased, pitfall, m))
+            at_shape.append(_on_time(run, unbiased, pitfall, m.changed[pitfall.setting], m))
+    already_biased = {
+        pitfall.setting
+        for pitfall in PITFALLS
+        if pitfall.is_biased(run.harness.get(pitfall.setting, pitfall.unbiased))
+    }
+    for settings, (name, title) in TOGETHER.items():
+        if m := measured.get(settings - already_biased.union(run.unknown)):
+            at_shape.append(_on_time(run, unbiased, Pitfall(name, "", (), title, ""), SEVERAL, m))
+    return at_shape
+
+
+def _effect(
+    unbiased: Measurement,
+    pitfall: Pitfall,
+    value: Value,
+    biased: float | None,
+    noise: float,
+    clock: float | None,
+) -> Effect:
+    """Return the effect of a pitfall's value: see Effect for the arguments."""
     numbers = {
         "of cuBLAS": unbiased.ratio,
         "of the roof": unbiased.of_roof,
         "TFLOP/s": unbiased.tflops,
     }
-    made = list[Effect]()
+    return Effect(
+        unbiased.kernel,
+        astuple(unbiased.problem),
+        pitfall.setting,
+        pitfall.title,
+        pitfall.article,
+        str(value),
+        pitfall.corrupts,
+        unbiased=numbers[pitfall.corrupts] or 0.0,
+        biased=biased or 0.0,
+        noise=noise,
+        label=unbiased.label,
+        clock=clock,
+    )
 
-    def add(
-        pitfall: Pitfall, value: Value, biased: float | None, noise: float, clock: float | None
-    ) -> None:
-        words = pitfall.setting, pitfall.title, pitfall.article, str(value), pitfall.corrupts
-        both = (numbers[pitfall.corrupts] or 0.0, biased or 0.0)
-        at = astuple(unbiased.problem)
-        made.append(Effect(unbiased.kernel, at, *words, *both, noise, unbiased.label, clock))
 
-    def add_time(pitfall: Pitfall, value: Value, m: Measurement) -> None:
-        difference = run.difference(unbiased, m)
-        in_unbiased_time = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
-        add(
-            pitfall,
-            value,
-            in_unbiased_time / (1 + difference.off),
-            difference.noise,
-            difference.clock,
-        )
+def _computed(run: Run, unbiased: Measurement, pitfall: Pitfall) -> Effect:
+    """Return the effect of a pitfall that is computed from the unbiased samples."""
+    value = pitfall.biased[0]
+    number = _tflops(run, unbiased, **{pitfall.setting: value})
+    if pitfall.setting == "roof":
+        number /= BF16_DATASHEET_TFLOPS
+    return _effect(unbiased, pitfall, value, number, noise=0.0, clock=0.0)
 
-    for pitfall in PITFALLS:
-        m = measured.get(frozenset([pitfall.setting]))
-        if not pitfall.resampled:
-            number = _tflops(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
-            if pitfall.setting == "roof":
-                number /= BF16_DATASHEET_TFLOPS
-            add(pitfall, pitfall.biased[0], number, 0.0, 0.0)
-        elif (
-            m is not None and pitfall.corrupts == "of cuBLAS"
-        ):  # a ratio of kernels that alternate is at one clock
-            if unbiased.first is not None and m.first is not None:
-                by_host = run.by_host(unbiased) or run.by_host(m)
-                noise = compare_shares(unbiased.first, m.first, by_host).noise
-                clock = run.difference(unbiased, m).clock
-                add(pitfall, m.changed[pitfall.setting], m.ratio, noise, clock)
-        elif m is not None:
-            if pitfall.setting == "warmup":
-                # The cold start as it usually happens: the first launch is the time. A median ignores it.
-                cold = replace(
-                    pitfall, setting="first_launch", title=f"{pitfall.title}, first launch believed"
-                )
-                first = _tflops(run, m, statistic="first")
-                half = unbiased.time.relative_half_width if unbiased.time else 0.0
-                add(cold, "none", first, PRECISION + half, None)
-            add_time(pitfall, m.changed[pitfall.setting], m)
-    own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
-    for settings, (name, title) in TOGETHER.items():
-        if m := measured.get(settings - own.union(run.unknown)):
-            add_time(Pitfall(name, "", (), title, ""), SEVERAL, m)
-    return made
+
+def _on_share(run: Run, unbiased: Measurement, pitfall: Pitfall, m: Measurement) -> list[Effect]:
+    """Return the effect of a pitfall on the share of cuBLAS, if both shares are known.
+
+    The share is at one clock, since the kernels alternate.
+    """
+    if unbiased.first is None or m.first is None:
+        return []
+    by_host = run.by_host(unbiased) or run.by_host(m)
+    noise = compare_shares(unbiased.first, m.first, by_host).noise
+    clock = run.difference(unbiased, m).clock
+    return [_effect(unbiased, pitfall, m.changed[pitfall.setting], m.ratio, noise, clock)]
+
+
+def _of_first_launch(run: Run, unbiased: Measurement, pitfall: Pitfall, m: Measurement) -> Effect:
+    """Return the effect of a cold start as it usually happens: the first launch is the time.
+
+    A median ignores the first launch.
+    """
+    title = f"{pitfall.title}, first launch believed"
+    cold = replace(pitfall, setting="first_launch", title=title)
+    half_width = unbiased.time.relative_half_width if unbiased.time else 0.0
+    biased = _tflops(run, m, statistic="first")
+    return _effect(unbiased, cold, "none", biased, PRECISION + half_width, clock=None)
+
+
+def _on_time(
+    run: Run, unbiased: Measurement, pitfall: Pitfall, value: Value, m: Measurement
+) -> Effect:
+    """Return the effect of a pitfall on the time, at the clock of the unbiased measurement."""
+    difference = run.difference(unbiased, m)
+    in_unbiased_time = (m.tflops or 0.0) * (m.us or 0.0) / (unbiased.us or 1.0)
+    biased = in_unbiased_time / (1 + difference.off)
+    return _effect(unbiased, pitfall, value, biased, difference.noise, difference.clock)
 
 
 def _tflops(run: Run, m: Measurement, **changed: Value) -> float:
-    """TFLOP/s from the measurement's samples under the unbiased settings but for the changed ones."""
+    """Return the TFLOP/s of a measurement's samples under other settings.
+
+    changed: settings that differ from the unbiased settings
+    """
     calibration = m.context.calibration if m.context else run.calibration
     summary = summarize(m.samples, Harness().but(**changed).as_dict(), calibration.offset_us)
     return (m.work.flops or 0) / summary.time.value / 1e6
 
 
 def effect_in_words(effect: Effect, factors: bool | None = None) -> str:
-    """In words that fit a cell: "+9.0 %", "× 195", "0" when not visible. factors: default, from × 3 and ÷ 3 on."""
+    """Return an effect as a short text: "+9.0 %", "× 195", "0" if it isn't visible.
+
+    factors: write a factor instead of percent; by default, from × 3 and ÷ 3 on
+    """
     factor = effect.factor
     noise = effect.noise
     if not effect.visible:
         return "0"
-    if factors if factors is not None else not 1 / 3 < factor < 3:
-        sign, times = ("× ", factor) if factor > 1 else ("÷ ", 1 / factor)
-        return sign + about(times, noise, _three_digits).removeprefix("about ")
-    return change_in_percent(factor - 1, noise)
+    if factors is None:
+        factors = not 1 / 3 < factor < 3
+    if not factors:
+        return change_in_percent(factor - 1, noise)
+    if factor > 1:
+        return "× " + about(factor, noise, _three_digits).removeprefix("about ")
+    return "÷ " + about(1 / factor, noise, _three_digits).removeprefix("about ")
 
 
 def _three_digits(number: float) -> str:
-    """Three significant digits, zeros included: 4.70, 43.0, 63 600; more near 1, which would look like no effect."""
+    """Return three significant digits, zeros included: 4.70, 43.0, 63 600.
+
+    There are more digits near 1, which would look like no effect.
+    """
     if number < 1.005:
         return f"{number:.4f}"
     rounded = float(f"{number:.3g}")
@@ -307,7 +393,7 @@ def _three_digits(number: float) -> str:
 
 
 def factor_cell(effect: Effect) -> str:
-    """Return the biased number over the unbiased one, to the digits that the noise allows; 1 if it isn't visible."""
+    """Return an effect's factor, as exact as the noise allows; 1 if it isn't visible."""
     if not effect.visible:
         return "1"
     return about(effect.factor, effect.noise, _plain_factor).removeprefix("about ")
@@ -324,36 +410,42 @@ def _plain_factor(factor: float) -> str:
 
 
 def effects_text(run: Run, kernel: str, width: int = WIDTH) -> str:
-    """A table for a terminal of this width: a row for each pitfall, a column for each size."""
+    """Return a table for a terminal: a row per pitfall, a column per size."""
     lines: dict[tuple[str, str, str], dict[Shape, Effect]] = {}
-    for e in effects(run, kernel):
-        # as --set takes it
-        name = f"{e.setting}={e.value}"
-        title = e.title
-        if e.value == SEVERAL:
-            name = e.title
-            title = ""
-        elif e.setting == "first_launch":
-            name = f"warmup={e.value}, first launch"
-        lines.setdefault((f"{e.article or ' '} {name}", e.corrupts, title), {})[e.problem] = e
-    sizes = list(dict.fromkeys(size for row in lines.values() for size in row))
+    for effect in effects(run, kernel):
+        name, title = _name_and_title(effect)
+        line = f"{effect.article or ' '} {name}", effect.corrupts, title
+        lines.setdefault(line, {})[effect.problem] = effect
+    sizes = dict[Shape, None]()
+    for by_size in lines.values():
+        sizes |= dict.fromkeys(by_size)
     rows = []
-    for (name, number, title), at in lines.items():
-        cells = [factor_cell(at[size]) if size in at else "–" for size in sizes]
-        clocks = sorted(e.clock for e in at.values() if e.clock is not None)
-        ends = dict.fromkeys(
-            signed(end, 2) for end in (*clocks[:1], *clocks[-1:])
-        )  # one where both look alike
-        rows.append((name, *cells, number, " to ".join(ends) or "–", title))
+    for (name, number, title), by_size in lines.items():
+        cells = [factor_cell(by_size[size]) if size in by_size else "–" for size in sizes]
+        rows.append((name, *cells, number, _clock_range([*by_size.values()]), title))
     heading = f"{kernel}: the number with a pitfall over the number without, at one clock (1: no visible effect)"
     columns = "  setting", *map(str, sizes), "number", "SM clock", "pitfall"
     return Table(f"{run.label}\n{heading}", columns, rows, notes=older(run)).text(width)
 
 
+def _name_and_title(effect: Effect) -> tuple[str, str]:
+    """Return an effect's name, as --set takes it, and the title of its pitfall."""
+    if effect.value == SEVERAL:
+        return effect.title, ""
+    if effect.setting == "first_launch":
+        return f"warmup={effect.value}, first launch", effect.title
+    return f"{effect.setting}={effect.value}", effect.title
+
+
+def _clock_range(effects: Sequence[Effect]) -> str:
+    """Return the range of the changes of the SM clock; a single number if its ends look alike."""
+    clocks = sorted(effect.clock for effect in effects if effect.clock is not None)
+    ends = dict.fromkeys(signed(end, 2) for end in (*clocks[:1], *clocks[-1:]))
+    return " to ".join(ends) or "–"
+
+
 def older(run: Run) -> list[str]:
-    """The remark on pitfalls that this run is older than."""
-    return (
-        [f"not in this run, and counted as unbiased: {', '.join(run.unknown)}"]
-        if run.unknown
-        else []
-    )
+    """Return the remark on pitfalls that didn't exist yet when the run was made."""
+    if not run.unknown:
+        return []
+    return [f"not in this run, and counted as unbiased: {', '.join(run.unknown)}"]

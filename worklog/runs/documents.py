@@ -1,7 +1,7 @@
-"""What users get: tables, numbers in words, and JSON documents, which are written atomically, and checked against
-declared types when they are read again.
+"""Results for users: tables, formatted numbers, and JSON documents.
 
-A file may have been cut, edited, or written by another tool. What is checked on opening needs no check later.
+Documents are written atomically, and checked against declared types when they are opened: a file
+may have been cut, edited, or written by another tool. Later code needs no checks.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from worklog import __version__
 from worklog.errors import BadSetting, WorklogError
 
 T = TypeVar("T")
-# Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union of such a number with
-# a tuple of fixed length.
+# Numbers with limits. Don't declare `Positive | tuple[int, int]`: msgspec 0.22 crashes on a union
+# of such a number with a tuple of fixed length.
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(gt=0, le=2**62)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d")]
-# Called before each step, and twice a second in between, with the steps done, their number (0 if it isn't known) and
-# what is being done.
+# Called before each step, and twice a second in between, with the number of finished steps, the
+# number of all steps (0 if it's unknown), and a description of the step.
 Progress = Callable[[int, int, str], None]
-WIDE = 0.05  # an interval wider than this share of its number leaves it two digits or one
-WIDTH = 160  # characters of a terminal whose width is not known
+WIDE = 0.05  # if an interval exceeds this share of its number, the number has one or two digits
+WIDTH = 160  # characters of a terminal whose width is unknown
 WRITTEN: dict[Path, None] = {}  # files that this process has written for its user, in order
 FEW = 5  # notes below a table of a page; more are folded
-# Bars are translucent, so that the words on them are readable on a light page and on a dark one.
+# Bars are translucent, so that the text on them is readable on a light page and on a dark page.
 WITHIN = "#3b93d055"
 BEYOND = "#e0702455"
 
@@ -54,24 +54,28 @@ class NothingToDraw(WorklogError):
 
 
 def read_text(path: Path) -> str:
-    """The text of a user's file. Raises OSError and UnicodeDecodeError."""
+    """Return the text of a user's file. Raises OSError and UnicodeDecodeError."""
     require_file(path)
     return path.read_text(encoding="utf-8")
 
 
 def require_file(path: Path) -> None:
-    """Raise OSError for a pipe or a device, reading of which may never end."""
+    """Raise OSError for a pipe or a device: reading from it may never end."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
 
 def own_folder(variable: str, kind: Literal["data", "cache"]) -> Path:
-    """Return this package's folder of a kind: what the variable names, else the user's. Raises BadSetting."""
+    """Return this package's folder of a kind.
+
+    variable: an environment variable that may name the folder; the default is the user's folder
+    Raises BadSetting if the user has no home folder.
+    """
     import platformdirs
 
-    if named := os.environ.get(variable):
-        return Path(named)
+    if path := os.environ.get(variable):
+        return Path(path)
     folder = {"data": platformdirs.user_data_dir, "cache": platformdirs.user_cache_dir}[kind]
     try:
         return Path(folder("worklog", appauthor=False))
@@ -79,69 +83,81 @@ def own_folder(variable: str, kind: Literal["data", "cache"]) -> Path:
         raise BadSetting(f"there is no home folder: set HOME, or {variable} to a folder") from error
 
 
-def git(*words: str, folder: Path = Path()) -> bytes:
-    """What a git command prints. Raises BadSetting with git's own first line."""
+def git(*arguments: str, folder: Path = Path()) -> bytes:
+    """Return the output of a git command. Raises BadSetting with git's own first line."""
     try:
         return subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, check=True, timeout=60
+            ["git", "-C", str(folder), *arguments], capture_output=True, check=True, timeout=60
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadSetting(f"cannot run git: {error}; install it, or name files") from error
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().splitlines() or ["it failed"]
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
+        first_line = lines[0] if lines else "it failed"
         advice = "give a revision and a path that it holds"
-        if "not a git repository" in said[0]:
+        if "not a git repository" in first_line:
             advice = "run it in a git repository, or name files"
-        raise BadSetting(f"git {words[0]}: {said[0]}; {advice}") from error
+        raise BadSetting(f"git {arguments[0]}: {first_line}; {advice}") from error
 
 
-# The files that decide how a launch is timed: with others, a time may differ.
+# The files that decide how a launch is timed: if they change, a time may differ.
 TIMING = ("harness/*.py", "harness/*.cu", "runner/launches.py", "runs/estimates.py")
 
 
 def tool() -> dict[str, Any]:
-    """This package's name, version and commit, for a file of results: the commit of the checkout that it runs from, and
-    whether that was changed since. For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has
-    none. harness: a hash of the files that decide how a launch is timed.
+    """Return this package's name, version and commit, for a file of results.
+
+    commit: of the checkout that the package runs from. For a copy without .git, WORKLOG_COMMIT
+        names it. An installed wheel has none.
+    dirty: whether the checkout has changed since
+    harness: a hash of the files that decide how a launch is timed
     """
     package = Path(__file__).resolve().parents[1]
-    timing = hashlib.sha256()
-    for path in sorted(path for pattern in TIMING for path in package.glob(pattern)):
-        timing.update(path.read_bytes())
+    description = {"name": "gemm-worklog", "version": __version__, "harness": _timing_hash(package)}
     root = package.parent
-    named = {"name": "gemm-worklog", "version": __version__, "harness": timing.hexdigest()[:12]}
     if not (root / ".git").exists():
         commit = os.environ.get("WORKLOG_COMMIT")
-        return {**named, "commit": commit} if commit else named
-
+        return {**description, "commit": commit} if commit else description
     try:
-        changed = bool(git("status", "--porcelain", "--untracked-files=no", folder=root))
-        return {
-            **named,
-            "commit": git("rev-parse", "HEAD", folder=root).decode().strip(),
-            "dirty": changed,
-        }
+        is_dirty = bool(git("status", "--porcelain", "--untracked-files=no", folder=root))
+        commit = git("rev-parse", "HEAD", folder=root).decode().strip()
     except BadSetting:
-        return named
+        return description
+    return {**description, "commit": commit, "dirty": is_dirty}
+
+
+def _timing_hash(package: Path) -> str:
+    """Return a hash of the files that decide how a launch is timed."""
+    paths = list[Path]()
+    for pattern in TIMING:
+        paths += package.glob(pattern)
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def read_json(
     path: Path, to: type[T], kind: str | None, schemas: Sequence[int], advice: str
 ) -> tuple[Any, T]:
-    """The document of a file of this kind (a run states none) and one of these schemas: as JSON gives it, and as a type
-    whose fields it must hold; others are ignored. Raises BadRunFile, ending in `advice`.
+    """Return a document as JSON decodes it, and converted to a type.
+
+    to: a type whose fields the document must have; other fields are ignored
+    kind: of the document; None for a run, which states no kind
+    schemas: those that are accepted
+    Raises BadRunFile, ending in `advice`, for any other file.
     """
     try:
         document: Any = msgspec.json.decode(read_text(path))
     except OSError as error:
         raise BadRunFile(f"cannot read {path}: {error.strerror}; {advice}") from error
     except (ValueError, RecursionError) as error:
-        what = f"is not a whole JSON document: it was cut short or is another format ({error})"
-        raise BadRunFile(f"{path} {what}: {advice}") from error
+        fault = f"is not a whole JSON document: it was cut short or is another format ({error})"
+        raise BadRunFile(f"{path} {fault}: {advice}") from error
     if not isinstance(document, dict) or document.get("kind") != kind:
-        holds = document.get("kind") if isinstance(document, dict) else None
+        content = document.get("kind") if isinstance(document, dict) else None
         raise BadRunFile(
-            f"{path} holds {holds or 'another document'!s:.60}, not {kind or 'a run'}: {advice}"
+            f"{path} holds {content or 'another document'!s:.60}, not {kind or 'a run'}: {advice}"
         )
     require_schema(path, document.get("schema"), schemas, advice)
     try:
@@ -152,51 +168,55 @@ def read_json(
         ) from error
 
 
-def require_schema(path: Path, schema: object, known: Sequence[int], advice: str) -> None:
-    """Raise BadRunFile, saying what to do, for a document of a schema that this version doesn't know."""
-    if type(schema) is not int or schema not in known:
-        newer = isinstance(schema, int) and schema > max(known)
-        what_to_do = "install a newer gemm-worklog" if newer else advice
+def require_schema(path: Path, schema: object, schemas: Sequence[int], advice: str) -> None:
+    """Raise BadRunFile, with advice, unless this version can read a document's schema."""
+    if type(schema) is not int or schema not in schemas:
+        if isinstance(schema, int) and schema > max(schemas):
+            advice = "install a newer gemm-worklog"
         stated = "no schema" if schema is None else f"schema {schema!r:.60}"
-        raise BadRunFile(f"{path} has {stated}; this version reads {max(known)}: {what_to_do}")
+        raise BadRunFile(f"{path} has {stated}; this version reads {max(schemas)}: {advice}")
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:
-    """Write a text, or a document as JSON (NaN as null), atomically. Raises BadRunFile if that isn't possible."""
+    """Write a text, or a document as JSON (NaN as null), atomically.
+
+    Raises BadRunFile if that isn't possible.
+    """
     if isinstance(document, str):
         write_bytes(path, document.encode())
-    else:  # enc_hook: NumPy's numbers
-        write_bytes(
-            path,
-            msgspec.json.format(msgspec.json.encode(document, enc_hook=float), indent=1) + b"\n",
-        )
+        return
+    json = msgspec.json.encode(document, enc_hook=float)  # enc_hook converts NumPy's numbers
+    write_bytes(path, msgspec.json.format(json, indent=1) + b"\n")
 
 
 def write_bytes(path: Path, content: bytes, advice: str = "give another place with --out") -> None:
-    """Write a user's file in one atomic step, and its folder. Raises BadRunFile, ending in `advice`: the old content
-    stays.
+    """Write a user's file in one atomic step, and create its folder.
+
+    Raises BadRunFile, ending in `advice`, if that isn't possible; the old content stays.
     """
     write_atomically(path, content, advice)
     WRITTEN[path] = None
 
 
 def write_atomically(path: Path, content: bytes, advice: str) -> None:
-    """Write a file as write_bytes() does; one that a user doesn't ask for, such as an entry of a cache."""
+    """Write a file that users don't ask for, such as a cache entry.
+
+    Works like write_bytes()."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        if not path.parent.exists():  # where it is a file, writing says so
+        if not path.parent.exists():  # if it's a file, the write fails
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(content)
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)  # it exists only if it did not become the target
+            temporary.unlink(missing_ok=True)  # exists only if it didn't become the target
     except OSError as error:
         raise BadRunFile(f"cannot write {path}: {error.strerror}; {advice}") from error
 
 
 def written_so_far() -> str:
-    """Describe the files that this process has written, for the message of an interrupt."""
+    """Describe the files written by this process, for the message of an interrupt."""
     match len(WRITTEN):
         case 0:
             return "nothing was saved"
@@ -207,25 +227,34 @@ def written_so_far() -> str:
 
 
 def not_writable(folder: Path) -> str | None:
-    """Why nothing can be written into a folder, or the nearest one above that exists; None where that works."""
-    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    """Return the reason why a folder isn't writable; None if it is.
+
+    Tests the nearest parent if the folder doesn't exist.
+    """
+    parents = (parent for parent in (folder, *folder.parents) if parent.exists())
+    existing = next(parents, folder)
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             return None
     except OSError as error:
-        return f"{there}: {error.strerror}"
+        return f"{existing}: {error.strerror}"
 
 
-def require_writable(folder: Path, what: str, advice: str) -> None:
-    """Raise BadSetting, ending in `advice`, where nothing can be written into a folder."""
-    if why := not_writable(folder):
-        raise BadSetting(f"cannot write {what}: {why}; {advice}")
+def require_writable(folder: Path, subject: str, advice: str) -> None:
+    """Raise BadSetting, ending in `advice`, unless a folder is writable.
+
+    subject: the files for the folder, for the message
+    """
+    if reason := not_writable(folder):
+        raise BadSetting(f"cannot write {subject}: {reason}; {advice}")
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Create the file of a command's results before its work starts, so that no other process writes there. It is
-    removed where nothing was written. Raises BadRunFile for a file that exists, or that cannot be written.
+    """Reserve the file of a command's results before the command's work starts.
+
+    So no other process writes there. The file is deleted if it stays empty.
+    Raises BadRunFile for a file that exists or isn't writable.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -246,19 +275,17 @@ def claimed(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Bar:
-    """A cell with a bar behind its words. share: length of the bar as a share of the cell, drawn between 0 and 1;
-    beyond: drawn in the colour of what exceeds its limit.
-    """
+    """A cell with a bar behind its text."""
 
-    words: str
-    share: float | None
-    beyond: bool = False
+    words: str  # the text
+    share: float | None  # length of the bar as a share of the cell, drawn between 0 and 1
+    beyond: bool = False  # drawn in the colour of a value that exceeds its limit
 
     def __str__(self) -> str:
         return self.words
 
     def html(self) -> str:
-        """The words on their bar; without a share, the words alone."""
+        """Return the text on its bar; without a share, the text alone."""
         if self.share is None:
             return escape(self.words)
         length = 100 * min(max(self.share, 0.0), 1.0)
@@ -272,15 +299,13 @@ Cell = str | Bar
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Rows of cells under a title, for a notebook and a terminal. columns: headings, or () for a table of facts. left:
-    number of leading columns that are aligned to the left; the others are aligned to the right. notes: lines below.
-    """
+    """Rows of cells under a title, for a notebook and a terminal."""
 
     title: str
-    columns: Sequence[str]
+    columns: Sequence[str]  # headings, or () for a table of facts
     rows: Sequence[Sequence[Cell]]
-    left: int = 1
-    notes: Sequence[str] = ()
+    left: int = 1  # number of leading columns that are left-aligned; the others are right-aligned
+    notes: Sequence[str] = ()  # lines below
 
     @classmethod
     def of(
@@ -290,108 +315,120 @@ class Table:
         left: int = 1,
         notes: Sequence[str] = (),
     ) -> Table:
-        """Rows that map columns to cells, all with the same columns; without rows, the title alone."""
-        return (
-            cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes)
-            if rows
-            else cls(title, (), ())
-        )
+        """Return a table of rows that map columns to cells.
+
+        All rows have the same columns. Without rows, the table has only the title.
+        """
+        if not rows:
+            return cls(title, (), ())
+        return cls(title, [*rows[0]], [[*row.values()] for row in rows], left, notes)
 
     def text(self, width: int = WIDTH) -> str:
-        """For `width` characters: trailing columns that don't fit are left out and named, at most half of them."""
-        cells = [
-            [str(cell) for cell in row]
-            for row in (*([self.columns] if self.columns else ()), *self.rows)
-        ]
+        """Return the table for a terminal of `width` characters.
+
+        Trailing columns that don't fit are left out and named, at most half of them.
+        """
+        cells = [[str(cell) for cell in row] for row in self.rows]
+        if self.columns:
+            cells.insert(0, [*self.columns])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        fitting = len(widths)
-        while (
-            self.columns
-            and fitting > len(widths) // 2
-            and sum(widths[:fitting]) + 2 * fitting > width
-        ):
-            fitting -= 1
+        fitting = self._fitting(widths, width)
         lines = [self.title] if self.title else []
         for row in cells:
             padded = [
-                f"{cell:<{size}}" if place < self.left else f"{cell:>{size}}"
-                for place, (cell, size) in enumerate(zip(row, widths[:fitting], strict=False))
+                f"{cell:<{size}}" if number < self.left else f"{cell:>{size}}"
+                for number, (cell, size) in enumerate(zip(row, widths[:fitting], strict=False))
             ]
             lines.append((" " + "  ".join(padded)).rstrip())
         if fitting < len(widths):
             lines.append(f"  in a wider terminal: {', '.join(self.columns[fitting:])}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
+    def _fitting(self, widths: Sequence[int], width: int) -> int:
+        """Return the number of columns that fit into `width` characters, at least half of them."""
+        count = len(widths)
+        if not self.columns:
+            return count
+        while count > len(widths) // 2 and sum(widths[:count]) + 2 * count > width:
+            count -= 1
+        return count
+
     def html(self) -> str:
-        """For a notebook; the title is the caption that screen readers announce."""
+        """Return the table for a notebook.
 
-        def cell(tag: str, place: int, inner: str) -> str:
-            align = "left" if place < self.left else "right"
-            align += (
-                ""
-                if "col" in tag or (place < self.left and len(inner) > 8)
-                else ";white-space:nowrap"
-            )
-            return f'<{tag} style="text-align:{align}">{inner}</{tag[:2]}>'
-
-        names = [escape(words).replace(" %", "\u00a0%") for words in self.columns]
-        heads = [
-            cell('th scope="col"', place, words) if words else "<td></td>"
-            for place, words in enumerate(names)
+        Screen readers announce the title, which is the caption.
+        """
+        names = [escape(name).replace(" %", "\u00a0%") for name in self.columns]
+        headings = [
+            self._html_cell('th scope="col"', number, name) if name else "<td></td>"
+            for number, name in enumerate(names)
         ]
-        top = f"<thead><tr>{''.join(heads)}</tr></thead>" if heads else ""
+        head = f"<thead><tr>{''.join(headings)}</tr></thead>" if headings else ""
         body = ""
         for row in self.rows:
-            inner = [words.html() if isinstance(words, Bar) else escape(words) for words in row]
+            contents = [cell.html() if isinstance(cell, Bar) else escape(cell) for cell in row]
             cells = [
-                cell("td" if place else 'th scope="row"', place, words)
-                for place, words in enumerate(inner)
+                self._html_cell("td" if number else 'th scope="row"', number, content)
+                for number, content in enumerate(contents)
             ]
             body += f"<tr>{''.join(cells)}</tr>"
         caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         if len(self.notes) > FEW:
             notes = f"<details><summary>{len(self.notes)} notes</summary>{notes}</details>"
-        return (
-            scrolling(f"<table>{caption}{top}<tbody>{body}</tbody></table>", self.title or "table")
-            + notes
-        )
+        table = f"<table>{caption}{head}<tbody>{body}</tbody></table>"
+        return scrolling(table, self.title or "table") + notes
+
+    def _html_cell(self, tag: str, column: int, content: str) -> str:
+        """Return a cell that wraps only if it's a heading or a long cell on the left.
+
+        tag: with its attributes
+        column: its number
+        """
+        is_left = column < self.left
+        style = f"text-align:{'left' if is_left else 'right'}"
+        may_wrap = "col" in tag or (is_left and len(content) > 8)
+        if not may_wrap:
+            style += ";white-space:nowrap"
+        return f'<{tag} style="{style}">{content}</{tag[:2]}>'
 
     __repr__ = text
     _repr_html_ = html
 
     def page(self) -> str:
-        """As Markdown with its title and its notes."""
-        notes = "".join(f"- {note}\n" for note in self.notes)
-        return (
-            f"### {self.title}\n\n"
-            + (f"{self.markdown()}\n" if self.rows else "")
-            + (f"\n{notes}" if notes else "")
-        )
+        """Return the table as Markdown, with its title and its notes."""
+        page = f"### {self.title}\n\n"
+        if self.rows:
+            page += f"{self.markdown()}\n"
+        if self.notes:
+            page += "\n"
+        for note in self.notes:
+            page += f"- {note}\n"
+        return page
 
     def markdown(self) -> str:
-        """For the README, without the title and the notes."""
-        rule = ["---" if place < self.left else "--:" for place in range(len(self.columns))]
+        """Return the table as Markdown for the README, without the title and the notes."""
+        rule = ["---" if column < self.left else "--:" for column in range(len(self.columns))]
         lines = [f"| {' | '.join(self.columns)} |", f"|{'|'.join(rule)}|"]
         for row in self.rows:
-            lines.append(
-                "| "
-                + " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row)
-                + " |"
-            )
+            cells = [" ".join(str(cell).split()).replace("|", "\\|") for cell in row]
+            lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines)
 
 
 def scrolling(html: str, label: str) -> str:
-    """A part of a page that scrolls in its own box where the page is narrower, by keyboard too."""
+    """Return a part of a page in a box that scrolls, also by keyboard.
+
+    It scrolls if the page is narrower than the part.
+    """
     return f'<div tabindex="0" role="group" aria-label="{escape(label)}" style="overflow-x:auto">{html}</div>'
 
 
 class Shown:
-    """What shows itself, in a terminal and in a notebook, as its table()."""
+    """An object that a terminal and a notebook display as its table()."""
 
     def table(self) -> Table:
-        """Of the whole."""
+        """Return the object as a table."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -402,55 +439,72 @@ class Shown:
 
 
 def duration(microseconds: float, *, padded: bool = False) -> str:
-    """With the unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms. padded: always four, 8.400 µs."""
-    unit, scale = next(
-        (known for known in (("s", 1e6), ("ms", 1e3)) if microseconds >= known[1]), ("µs", 1.0)
-    )
-    value = microseconds / scale
-    return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
+    """Return a time in the unit that suits it, with up to four digits: 8.4 µs, 2.65 ms.
+
+    padded: always with four digits, as in 8.400 µs
+    """
+    unit = "µs"
+    value = microseconds
+    if microseconds >= 1e6:
+        unit = "s"
+        value = microseconds / 1e6
+    elif microseconds >= 1e3:
+        unit = "ms"
+        value = microseconds / 1e3
+    digits = f"{value:#.4g}".rstrip(".") if padded else f"{value:.4g}"
+    return f"{digits} {unit}"
 
 
-def a_few(names: Iterable[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
-    every = [*names]
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+def a_few(names: Iterable[str], limit: int = 3) -> str:
+    """Return the first names, and the number of the others."""
+    listed = [*names]
+    text = ", ".join(listed[:limit])
+    if len(listed) > limit:
+        text += f" and {len(listed) - limit} more"
+    return text
 
 
 def small(half_width: float) -> str:
-    """Two digits after the point, or as many as show the first digit that is not 0: 0.05, 0.002."""
-    digits = 2 if not 0 < half_width < 0.005 else -math.floor(math.log10(half_width))
+    """Return a half-width to two decimals, or to its first digit: 0.05, 0.002."""
+    digits = 2
+    if 0 < half_width < 0.005:
+        digits = -math.floor(math.log10(half_width))
     return f"{half_width:.{digits}f}"
 
 
 def of_baseline(ratio: float, low: float, high: float) -> str:
-    """A share of the baseline in percent, and to the same digit its interval: 62.7 % ±0.3, 97.31 % ±0.08."""
-    half = 50 * (high - low)
-    words = f"{half:.1f}" if round(half, 2) >= 0.1 else small(half)
-    digits = len(words.partition(".")[2]) or 1
-    return f"{100 * ratio:.{digits}f} % ±{words}"
+    """Return a share of the baseline and its interval in percent, to the same digit.
+
+    For example: 62.7 % ±0.3, 97.31 % ±0.08.
+    """
+    half_width = 50 * (high - low)
+    text = f"{half_width:.1f}" if round(half_width, 2) >= 0.1 else small(half_width)
+    digits = len(text.partition(".")[2]) or 1
+    return f"{100 * ratio:.{digits}f} % ±{text}"
 
 
 def bound(value: float) -> str:
-    """An upper bound: two digits after the point, rounded up."""
+    """Return an upper bound to two digits after the point, rounded up."""
     return f"{math.ceil(100 * abs(value) - 1e-9) / 100:.2f}"
 
 
 def percent(share: float | None) -> str:
-    """65.0 %, or 0.74 % for less than a tenth; "" for None."""
-    return (
-        "" if share is None else f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
-    )
+    """Return a share in percent: 65.0 %, or 0.74 % for less than a tenth; "" for None."""
+    if share is None:
+        return ""
+    return f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
 
 
 def signed(share: float, digits: int = 1) -> str:
-    """A change in percent: +9.0 %, −30.2 %."""
+    """Return a change in percent: +9.0 %, −30.2 %."""
     return f"{100 * share:+z.{digits}f} %".replace("-", "−")
 
 
 def change_in_percent(share: float, noise: float) -> str:
-    """A visible change in percent, to one digit after the point; if the noise is wide, to its first digit: +40 %.
+    """Return a visible change in percent, to one digit after the point.
 
-    noise: the logarithm by which two equal numbers may differ
+    noise: the logarithm by which two equal numbers may differ; if it's wide, the change is rounded
+        to the noise's first digit: +40 %
     """
     if 2 * noise > WIDE:
         return signed(rounded(100 * share, 100 * (1 + share) * noise) / 100, 0)
@@ -458,28 +512,38 @@ def change_in_percent(share: float, noise: float) -> str:
 
 
 def scaled(count: float) -> str:
-    """A count in four digits: 8432, 84.32 k, 5.244 M."""
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):
-        if count >= scale:
-            return f"{count / (1e3 if unit == 'k' else scale):.4g} {unit}"
+    """Return a count in four digits: 8432, 84.32 k, 5.244 M."""
+    for unit, smallest, scale in (
+        ("T", 1e12, 1e12),
+        ("G", 1e9, 1e9),
+        ("M", 1e6, 1e6),
+        ("k", 1e4, 1e3),
+    ):
+        if count >= smallest:
+            return f"{count / scale:.4g} {unit}"
     return f"{count:.4g}"
 
 
-def about(value: float, half: float, written: Callable[[float], str]) -> str:
-    """The number as `written` writes it; where its 95 % interval is wider than WIDE, to the first digit of the
-    half-width: "about 3000" for 3404 ±52 %. half: relative.
+def about(value: float, half_width: float, text_of: Callable[[float], str]) -> str:
+    """Return a number, rounded if its 95 % interval is wider than WIDE.
+
+    It's rounded to the first digit of the half-width: "about 3000" for 3404 ±52 %.
+    half_width: relative
+    text_of: formats the number
     """
-    if 2 * half <= WIDE:
-        return written(value)
-    return "about " + re.sub(
-        r"\.0+\b|(?<=\.\d)0+\b", "", written(rounded(value, value * half))
-    )  # no zeros behind it
+    if 2 * half_width <= WIDE:
+        return text_of(value)
+    text = text_of(rounded(value, value * half_width))
+    return "about " + re.sub(r"\.0+\b|(?<=\.\d)0+\b", "", text)  # without trailing zeros
 
 
-def rounded(value: float, half: float) -> float:
-    """The value to the first digit of its half-width, at least to its own first digit."""
-    return round(value, -math.floor(math.log10(min(half, abs(value)))))
+def rounded(value: float, half_width: float) -> float:
+    """Return a value, rounded to the first digit of its half-width.
+
+    Keeps at least the value's own first digit.
+    """
+    return round(value, -math.floor(math.log10(min(half_width, abs(value)))))
 
 
-def silent(done: int, total: int, doing: str) -> None:
-    """No progress shown."""
+def silent(step: int, steps: int, description: str) -> None:
+    """Show no progress."""

@@ -1,7 +1,7 @@
-"""What a multiprocessor holds: its limits by architecture, and how many blocks of a kernel fit.
+"""The limits of a multiprocessor by architecture, and how many blocks of a kernel fit.
 
-The arithmetic is that of NVIDIA's occupancy calculator (cuda_occupancy.h of CUDA 13.0); a test compares the two. It is
-a bound on what can be resident, not a prediction of speed.
+The arithmetic is that of NVIDIA's occupancy calculator (cuda_occupancy.h of CUDA 13.0), and a test
+compares the two. Occupancy is a bound on the resident warps, not a prediction of speed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,19 @@ TOO_MANY_BLOCKS = "too many blocks in cooperative launch: {:,}, of which {:,} ru
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one SM. warps, blocks: resident at once. shared: bytes. block_shared: the maximum per block. reserved: bytes
-    per block that the system uses. unit: shared memory is allocated in multiples of it.
-    """
+    """The limits of an SM."""
 
-    warps: int
-    blocks: int
-    shared: int
-    block_shared: int
-    reserved: int = 1024
-    unit: int = 128
+    warps: int  # resident at once
+    blocks: int  # resident at once
+    shared: int  # bytes
+    block_shared: int  # maximum bytes per block
+    reserved: int = 1024  # bytes per block that the system uses
+    unit: int = 128  # shared memory is allocated in multiples of this
 
 
 KIB = 1024
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (warps, blocks, shared memory), and
-# cuda_occupancy.h (blocks, units, the reserved KiB).
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (warps, blocks,
+# shared memory), and cuda_occupancy.h (blocks, units, the reserved KiB).
 LIMITS = {
     "sm_75": Limits(32, 16, 64 * KIB, 64 * KIB, reserved=0, unit=256),
     "sm_80": Limits(64, 32, 164 * KIB, 163 * KIB),
@@ -49,28 +47,26 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """blocks, warps: resident on one SM. share: of its most warps. limited_by: names of what binds."""
+    """The blocks and warps of a kernel that are resident on an SM."""
 
     blocks: int
     warps: int
-    share: float
-    limited_by: tuple[str, ...]
+    share: float  # of the SM's maximum number of warps
+    limited_by: tuple[str, ...]  # names of the binding limits
 
 
 def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Of a kernel with `threads` and `shared_bytes` (static and dynamic) per block, and `registers` per thread.
+    """Return the occupancy of a kernel; with zero blocks, the kernel can't be launched.
 
-    Zero blocks: the block cannot be launched. Raises WorklogError for an architecture without known limits or a block
-    without threads.
+    threads: per block
+    registers: per thread
+    shared_bytes: per block, static and dynamic
+    Raises WorklogError for an architecture without known limits, or for a block without threads.
     """
     if arch not in LIMITS:
         raise WorklogError(f"the limits of {arch} are unknown: choose from {', '.join(LIMITS)}")
     if threads < 1:
         raise WorklogError(f"a block of {threads} threads: give at least one")
-
-    def up(value: int, unit: int) -> int:
-        return -(-value // unit) * unit
-
     limits = LIMITS[arch]
     warps = -(-threads // WARP)
     bounds = {
@@ -78,16 +74,21 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
         "blocks": limits.blocks,
     }
     if registers:
-        of_warp = up(registers * WARP, REGISTER_UNIT)
-        # The launch check gives each partition its share of warps; the allocation gives each one whole warps.
-        fits = of_warp * up(warps, PARTITIONS) <= REGISTERS
-        bounds["registers"] = (
-            REGISTERS // PARTITIONS // of_warp * PARTITIONS // warps if fits else 0
-        )
+        warp_registers = _round_up(registers * WARP, REGISTER_UNIT)
+        # The launch check assigns each partition its share of warps; the allocation assigns whole
+        # warps.
+        fits = warp_registers * _round_up(warps, PARTITIONS) <= REGISTERS
+        partition_warps = REGISTERS // PARTITIONS // warp_registers
+        bounds["registers"] = partition_warps * PARTITIONS // warps if fits else 0
+    allocated_bytes = _round_up(shared_bytes + limits.reserved, limits.unit)
     if shared_bytes > limits.block_shared:
         bounds["shared memory"] = 0
-    elif taken := up(shared_bytes + limits.reserved, limits.unit):
-        bounds["shared memory"] = limits.shared // taken
+    elif allocated_bytes:
+        bounds["shared memory"] = limits.shared // allocated_bytes
     blocks = min(bounds.values())
     limited_by = tuple(name for name, bound in bounds.items() if bound == blocks)
     return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, limited_by)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,8 +1,8 @@
-"""A run: what was measured, on which GPU, by which settings, from which sources; and its file, in which it grows.
+"""Runs and their files: measurements with the GPU, the settings and the sources.
 
-A run file is JSON Lines. First the head, then what is known, a line each; every line has a `kind`. It only grows, so a
-run that is cut short keeps every finished line. What can be derived is derived when it is read. Users may
-still have files of schema 1.
+A run file is JSON Lines. The first line is the head, and a line for each fact follows; every line
+has a `kind`. The file only grows, so a run that is cut short keeps every finished line. What can be
+derived is derived when the file is read. Users may still have files of schema 1.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ from worklog.settings import COMMAND, PITFALLS, Harness
 
 SCHEMA = 2
 ADVICE = "measure again, or give a file that `worklog run` wrote"
-BEFORE_PLACEMENT = {
-    "placement": "fixed"
-}  # what a run file without this setting did; the shipped sweep is one
+# The setting of run files that don't state it, such as the sweep of the package.
+BEFORE_PLACEMENT = {"placement": "fixed"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """One of several cards of a run."""
+    """A card of a run that has several."""
 
     gpu: Gpu
     calibration: Calibration
@@ -55,9 +54,15 @@ class Card:
 
 @dataclass(repr=False)
 class RunRecord:
-    """Measurements plus provenance. harness: its settings. origin: "live" where it was measured, which its file keeps;
-    "recorded" for one that ships with the package. path: of its file. cards: of a sweep, by name; gpu and calibration
-    are the first one's. A measurement without a context gets the run's, or that of its card.
+    """Measurements with their provenance.
+
+    harness: settings
+    gpu, calibration: of the first card
+    cards: of a sweep, by name
+    origin: "live" if it was measured here, which its file also states; "recorded" if it's a part of
+        the package
+    path: of its file
+    A measurement without a context gets the context of its card, or that of the run.
     """
 
     harness: dict[str, Any]
@@ -80,53 +85,59 @@ class RunRecord:
 
     @cached_property
     def context(self) -> Context:
-        """What the run knows about all its measurements."""
+        """The provenance of all measurements of the run."""
         clocks = str(self.harness.get("clocks", ""))
         return Context(self.origin, clocks, self.created, self.gpu, self.calibration)
 
     def _in_context(self, m: Measurement) -> Measurement:
+        """Return a measurement with its context."""
         if m.context is not None:
             return m
         card = self.cards.get(m.ran.card) if m.ran else None
         if m.ran is None or card is None:
             return replace(m, context=self.context)
-        began = datetime.fromtimestamp(m.ran.began, UTC).isoformat(
-            timespec="seconds"
-        )  # maybe before this run
-        return replace(
-            m,
-            context=replace(
-                self.context, created=began, gpu=card.gpu, calibration=card.calibration
-            ),
+        began = datetime.fromtimestamp(m.ran.began, UTC)  # maybe before this run
+        context = replace(
+            self.context,
+            created=began.isoformat(timespec="seconds"),
+            gpu=card.gpu,
+            calibration=card.calibration,
         )
+        return replace(m, context=context)
 
     @property
     def label(self) -> str:
-        """What must stand beside every number of this run: source, device, clocks, date."""
-        whole = source_label(self.origin, self.gpu.name, self.context.clocks, self.created)
-        return whole + ("" if self.complete else " · cut short")
+        """The label of every number in this run: source, device, clocks, date."""
+        label = source_label(self.origin, self.gpu.name, self.context.clocks, self.created)
+        return label if self.complete else f"{label} · cut short"
 
     @property
     def full_label(self) -> str:
-        """The label, what was done about the event overhead, and whether the gate was off."""
+        """The label, how the event overhead was treated, and whether the gate was off."""
         timer = self.harness.get("timer", "events")
-        how = self.harness.get("offset", "removed")
-        treated = f" · event overhead {self.calibration.offset_us:.2f} µs {how}"
-        if timer != "events":  # only a pair of events has an overhead of its own
-            treated = f" · timer {timer}, no overhead removed"
-        gate = sorted(
-            {said for m in self.select() for said in m.degradations if said.startswith("gate: ")}
-        )
-        return self.label + treated + (" · " + "; ".join(gate) if gate else "")
+        offset = self.harness.get("offset", "removed")
+        label = self.label
+        if timer == "events":
+            label += f" · event overhead {self.calibration.offset_us:.2f} µs {offset}"
+        else:  # only a pair of events has an overhead
+            label += f" · timer {timer}, no overhead removed"
+        degradations = set[str]()
+        for m in self.select():
+            degradations.update(m.degradations)
+        gate = sorted(text for text in degradations if text.startswith("gate: "))
+        if gate:
+            label += f" · {'; '.join(gate)}"
+        return label
 
     @property
     def unknown(self) -> list[str]:
-        """Settings of pitfalls that this run is older than: it has no measurement with their bias."""
-        return [
-            pitfall.setting
-            for pitfall in PITFALLS
-            if self.harness and pitfall.setting not in self.harness
-        ]
+        """The settings of pitfalls that didn't exist yet when this run was made.
+
+        The run has no measurement with their bias.
+        """
+        if not self.harness:
+            return []
+        return [pitfall.setting for pitfall in PITFALLS if pitfall.setting not in self.harness]
 
     def select(
         self,
@@ -134,31 +145,34 @@ class RunRecord:
         shape: Shape | None = None,
         changed: Mapping[str, Any] | None = None,
     ) -> list[Measurement]:
-        """Measurements of a kernel and a shape; by default only those under the run's own harness (changed = {}).
-        A changed setting with the value that the run's own harness has doesn't count.
+        """Return the measurements of a kernel and a shape under some settings.
+
+        changed: settings that differ from the run's own harness; by default, none. A setting with
+            the value that the run's own harness has doesn't count.
         """
         changed = {
             name: value
             for name, value in (changed or {}).items()
             if self.harness.get(name) != value
         }
-        return [
-            m
-            for m in self.measurements
-            if (kernel is None or m.kernel == kernel)
-            and (shape is None or m.shape == astuple(shape))
-            and m.changed == changed
-        ]
+        measurements = self.measurements
+        if kernel is not None:
+            measurements = [m for m in measurements if m.kernel == kernel]
+        if shape is not None:
+            sizes = astuple(shape)
+            measurements = [m for m in measurements if m.shape == sizes]
+        return [m for m in measurements if m.changed == changed]
 
     def shapes(self) -> list[Shape]:
-        """Shapes measured under the run's own harness, smallest first."""
-        return sorted(
-            {m.problem for m in self.select() if m.shape}, key=lambda shape: (shape.flops, shape)
-        )
+        """Return the shapes measured under the run's own harness, smallest first."""
+        shapes = {m.problem for m in self.select() if m.shape}
+        return sorted(shapes, key=lambda shape: (shape.flops, shape))
 
     def by_card(self) -> list[Self]:
-        """Return a run for each card, with its measurements, GPU and calibration; this run alone if it has one card.
-        Numbers of two cards can't be combined. The run's own card is the first one, if it has a measurement.
+        """Return a run for each card, with its measurements, GPU and calibration.
+
+        If the run has one card, it's returned itself. Numbers of two cards can't be combined. The
+        run's own card is the first, if it has a measurement.
         """
         parts = list[list[Measurement]]()
         for m in self.measurements:
@@ -178,26 +192,30 @@ class RunRecord:
         return sorted(runs, key=lambda run: run.gpu.name != self.gpu.name)
 
     def rows_of(self, measurements: Sequence[Measurement]) -> list[str]:
-        """For each measurement the row that it belongs to in a table of kernels: its kernel; if several cards measured
-        that kernel at one place, a row for each card.
+        """Return the name of each measurement's row in a table of kernels.
+
+        The name is that of the kernel. If several cards measured the kernel at one place, there is
+        a row for each card.
         """
-        first = dict[tuple[str, str], Measurement]()
-        on_several = {
-            m.kernel
-            for m in measurements
-            if not same_card(first.setdefault((m.kernel, m.place), m), m)
-        }
-        models = {part.gpu.name for part in self.by_card()}
-        return [
-            f"{m.kernel} on {_card_of(m, by_model=len(models) > 1)}"
-            if m.kernel in on_several
-            else m.kernel
-            for m in measurements
-        ]
+        first_at = dict[tuple[str, str], Measurement]()
+        on_several_cards = set[str]()
+        for m in measurements:
+            first = first_at.setdefault((m.kernel, m.place), m)
+            if not same_card(first, m):
+                on_several_cards.add(m.kernel)
+        has_models = len({part.gpu.name for part in self.by_card()}) > 1
+        names = []
+        for m in measurements:
+            name = m.kernel
+            if name in on_several_cards:
+                name += f" on {_card_of(m, by_model=has_models)}"
+            names.append(name)
+        return names
 
     def difference(self, first: Measurement, second: Measurement) -> Difference:
-        """Compare the second measurement's time with the first one's, both of this run, at one SM clock: see compare().
-        Raises BadSetting for measurements on two cards.
+        """Compare the times of two measurements of this run at one SM clock.
+
+        See compare(). Raises BadSetting for measurements on two cards.
         """
         if not same_card(first, second):
             raise BadSetting(
@@ -211,45 +229,50 @@ class RunRecord:
         return compare(*times)
 
     def by_host(self, m: Measurement) -> bool:
-        """Tell if a host clock timed the measurement."""
+        """Return whether a host clock timed the measurement."""
         return m.changed.get("timer", self.harness.get("timer")) == "host"
 
     def clock_off(self, m: Measurement) -> float | None:
-        """The measurement's SM clock over the median of its card's in this run minus 1; None if within CLOCK_OFF."""
+        """Return a measurement's SM clock over its card's median in this run, minus 1.
+
+        None if the clock is unknown or within CLOCK_OFF of the median.
+        """
         if m.sm_mhz is None:
             return None
-        clocks = [
-            other.sm_mhz for other in self.measurements if other.sm_mhz and same_card(m, other)
-        ]
-        off = m.sm_mhz / median(clocks) - 1
-        return off if abs(off) > CLOCK_OFF else None
+        on_card = [other for other in self.measurements if other.sm_mhz and same_card(m, other)]
+        deviation = m.sm_mhz / median(other.sm_mhz or 0.0 for other in on_card) - 1
+        return deviation if abs(deviation) > CLOCK_OFF else None
 
     @classmethod
     def load(cls, path: str | Path, origin: str = "") -> Self:
-        """Read a run file. origin: instead of what the file says; one that says nothing is a recording.
+        """Read a run file; a last line that was cut short is left out.
 
-        Raises BadRunFile, saying what to do, for a file that is missing, not a run, or of a newer schema, and naming
-        the part that is damaged; a last line that was cut short is left out.
+        origin: replaces the origin that the file states; a file that states none is a recording
+        Raises BadRunFile, with advice, for a file that is missing, not a run, or of a newer schema.
+        The error names the part of the file that is damaged.
         """
         path = Path(path)
-        return cls._checked(_read(path) | ({"origin": origin} if origin else {}), path)
+        document = _read(path)
+        if origin:
+            document["origin"] = origin
+        return cls._checked(document, path)
 
     @classmethod
     def _checked(cls, document: dict[str, Any], path: Path) -> Self:
+        """Return the run of a document. Raises BadRunFile if it's invalid."""
         settings = {field.name for field in fields(Harness)}
         try:
             if "created" not in document:  # its default is the date of a run that begins
                 raise ValueError("Object missing required field `created`")
             run = msgspec.convert({"origin": "recorded", **document}, cls)
             run.harness = BEFORE_PLACEMENT | run.harness if run.harness else {}
-            different = {
-                str(changed): changed
-                for changed in ({}, *(_sound(m).changed for m in run.measurements))
-            }
+            different: dict[str, dict[str, Any]] = {"{}": {}}
+            for m in run.measurements:
+                _require_sound(m)
+                different[str(m.changed)] = m.changed
             for changed in different.values():
-                values = (
-                    run.harness | changed
-                )  # a setting that this version doesn't know is ignored
+                values = run.harness | changed
+                # A setting that this version doesn't know is ignored.
                 Harness(**{name: value for name, value in values.items() if name in settings})
         except (ValueError, BadSetting, RecursionError) as error:
             raise BadRunFile(f"{path} isn't a whole run ({error}): {ADVICE}") from error
@@ -258,28 +281,39 @@ class RunRecord:
 
     @classmethod
     def of_head(cls, head: Sequence[str], path: Path = Path()) -> Self:
-        """A run without measurements. head: the lines of its file. Raises BadRunFile."""
+        """Return a run without measurements.
+
+        head: the lines of its file
+        Raises BadRunFile for invalid lines.
+        """
         return cls._checked(_read_lines(head, path), path)
 
     @classmethod
     def begin(cls, head: Sequence[str], path: Path) -> Self:
-        """A run with this head and the command that is carried out, in a file that is empty. Raises BadRunFile."""
+        """Return a run with a head and the running command, and write its file.
+
+        path: an empty file
+
+        Raises BadRunFile for an invalid head, and if the file isn't writable.
+        """
         run = cls.of_head(head, path)
-        run.tool |= {"command": [*COMMAND.get()]} if COMMAND.get() else {}
+        command = [*COMMAND.get()]
+        if command:
+            run.tool["command"] = command
         run._append("\n".join(run.head_lines()))
         return run
 
     def require_same_setup(self, other: RunRecord) -> None:
-        """Raise BadSetting, naming what differs, if the other run was measured on another setup.
+        """Raise BadSetting, with the differences, if the other run's setup differs.
 
         A setup is the GPU, the harness with its settings, and the versions of the software.
         """
         mine = self._setup()
-        others = other._setup()
+        theirs = other._setup()
         differing = [
-            f"{name} {mine.get(name, 'unknown')} there, {others.get(name, 'unknown')} here"
-            for name in {**mine, **others}
-            if mine.get(name) != others.get(name)
+            f"{name} {mine.get(name, 'unknown')} there, {theirs.get(name, 'unknown')} here"
+            for name in {**mine, **theirs}
+            if mine.get(name) != theirs.get(name)
         ]
         if differing:
             raise BadSetting(
@@ -297,7 +331,7 @@ class RunRecord:
         }
 
     def head_lines(self) -> list[str]:
-        """The lines of its file but the measurements."""
+        """Return the lines of the run's file without its measurements and counters."""
         head = {
             name: getattr(self, name)
             for name in ("origin", "created", "tool", "software", "harness")
@@ -311,54 +345,77 @@ class RunRecord:
         return lines + [line("note", {"text": note}) for note in self.notes]
 
     def save(self, path: str | Path | None = None) -> Path:
-        """Write the whole file to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
+        """Write the whole file atomically, and return its path.
+
+        path: by default, the path where the run was saved before
+        Raises BadRunFile without a path, and if the path isn't writable.
+        """
         if not (path or self.path):
             raise BadRunFile("this run has no file yet: give save() a path")
         target = Path(path or self.path or "")
         lines = self.head_lines() + [line("measurement", m) for m in self.measurements]
         lines += [line("counters", counters) for counters in self.counters]
-        lines += [line("end", {})] if self.complete else []
+        if self.complete:
+            lines.append(line("end", {}))
         write_text(target, "".join(f"{text}\n" for text in lines))
         self.path = target
         return target
 
     def add(self, m: Measurement | str, about: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Append a measurement that was made under this run's harness, device and date, or its line as it stands.
-        about: its kernel; what a launch there chose is added to what is known of the kernel.
+        """Append a measurement, also to the file.
+
+        The measurement is under this run's harness, device and date.
+
+        m: or its line, which is written unchanged
+        about: the description of its kernel; the choice of a launch at the measurement's place is
+            added to the known description
         """
-        text, m = (m, read_line(m)) if isinstance(m, str) else (line("measurement", m), m)
-        known = self.kernels.get(
-            m.kernel, {name: what for name, what in about.items() if name != "choices"}
-        )
-        if m.place in (choices := about.get("choices", {})):
-            known = {**known, "choices": {**known.get("choices", {}), m.place: choices[m.place]}}
-        if known and known != self.kernels.get(m.kernel):
-            self.kernels[m.kernel] = known
-            self._append(line("kernel", {"name": m.kernel, "about": known}))
+        if isinstance(m, str):
+            text = m
+            m = read_line(m)
+        else:
+            text = line("measurement", m)
+        description = self.kernels.get(m.kernel)
+        if description is None:
+            description = {name: value for name, value in about.items() if name != "choices"}
+        choices = about.get("choices", {})
+        if m.place in choices:
+            known_choices = description.get("choices", {})
+            description = {
+                **description,
+                "choices": {**known_choices, m.place: choices[m.place]},
+            }
+        if description and description != self.kernels.get(m.kernel):
+            self.kernels[m.kernel] = description
+            self._append(line("kernel", {"name": m.kernel, "about": description}))
         self.measurements.append(self._in_context(m))
         self._append(text)
 
     def add_card(self, name: str, gpu: Gpu, calibration: Calibration) -> None:
-        """A card on which measurements ran, by the name that they state; in the file too."""
+        """Add a card on which measurements ran, also to the file.
+
+        name: as the measurements state it
+        """
         self.cards[name] = Card(gpu, calibration)
         self._append(line("card", {"name": name, "about": self.cards[name]}))
 
     def add_counters(self, counters: Counters) -> None:
-        """Append what was counted of a kernel, to the file too."""
+        """Append the counters of a kernel, also to the file."""
         self.counters.append(counters)
         self._append(line("counters", counters))
 
     def add_note(self, note: str) -> None:
-        """Append a note, to the file too."""
+        """Append a note, also to the file."""
         self.notes.append(note)
         self._append(line("note", {"text": note}))
 
     def end(self) -> None:
-        """The run is complete."""
+        """Mark the run as complete, also in the file."""
         self.complete = True
         self._append(line("end", {}))
 
     def _append(self, text: str) -> None:
+        """Append a line to the run's file, if it has a file."""
         if self.path is None:
             return
         try:
@@ -372,38 +429,47 @@ class RunRecord:
 
 
 def runs_dir() -> Path:
-    """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
+    """Return the folder of live runs.
+
+    It's WORKLOG_HOME/runs if set, else in the user's data folder.
+    """
     return own_folder("WORKLOG_HOME", "data") / "runs"
 
 
 def new_path(created: str = "") -> Path:
-    """A fresh file name: the time (default: now) and a few random characters."""
+    """Return a new file name: the time (default: now) and a few random characters."""
     created = created or datetime.now(UTC).isoformat()
     return runs_dir() / f"{created[:19].replace(':', '-')}Z-{secrets.token_hex(2)}.jsonl"
 
 
 def line(kind: str, value: Any) -> str:
-    """One line of a run file: a record of this kind, or a mapping, without what isn't known. NaN becomes null."""
+    """Return a line of a run file: a record or a mapping, without unknown parts.
+
+    kind: of the record
+    NaN becomes null.
+    """
     if isinstance(value, Measurement):
         value = replace(value, context=None)
-    known = {name: part for name, part in msgspec.to_builtins(value).items() if part is not None}
-    return msgspec.json.encode({"kind": kind, **known}).decode()
+    parts = {name: part for name, part in msgspec.to_builtins(value).items() if part is not None}
+    return msgspec.json.encode({"kind": kind, **parts}).decode()
 
 
 def read_line(text: str) -> Measurement:
-    """The measurement of a line. Raises ValueError."""
-    return _sound(msgspec.json.decode(text, type=Measurement))
+    """Return the measurement of a line. Raises ValueError for an invalid measurement."""
+    m = msgspec.json.decode(text, type=Measurement)
+    _require_sound(m)
+    return m
 
 
 def _advice(path: Path) -> str:
-    """Return what to do with a file that isn't a run."""
+    """Return advice for a file that isn't a run."""
     if path.suffix == ".cu":
         return f"`worklog run {shlex.quote(str(path))}` times this kernel and saves a run"
     return ADVICE
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a file holds, by the names of a Run's fields; it isn't checked yet."""
+    """Return a file's document by the names of a Run's fields; it isn't checked yet."""
     try:
         texts = read_text(path).rstrip("\n").split("\n")
         if texts == [""]:
@@ -419,21 +485,20 @@ def _read(path: Path) -> dict[str, Any]:
     first: Any = None
     with suppress(ValueError, RecursionError):
         first = msgspec.json.decode(texts[0])
-    whole_lines = isinstance(first, dict) and first.get("kind") == "head"
-    return _read_lines(texts, path) if whole_lines else _of_schema_1(path)
+    is_of_lines = isinstance(first, dict) and first.get("kind") == "head"
+    return _read_lines(texts, path) if is_of_lines else _of_schema_1(path)
 
 
 def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
-    """The same from the lines of a file; a note names kinds that this version doesn't know."""
+    """Return the document of a file's lines; a note names kinds that this version doesn't know."""
     document: dict[str, Any] = {"kernels": {}, "cards": {}, "notes": [], "complete": False}
     document |= {"measurements": [], "counters": []}
     for number, text in enumerate(texts, 1):
         try:
             entry = msgspec.json.decode(text, type=dict[str, Any])
         except (ValueError, RecursionError) as error:
-            if (
-                number == len(texts) and not document["complete"]
-            ):  # it was cut short while it was written
+            is_cut_short = number == len(texts) and not document["complete"]
+            if is_cut_short:  # while it was written
                 break
             raise BadRunFile(f"{path}:{number} is damaged ({error}): {ADVICE}") from error
         kind = entry.get("kind")
@@ -441,43 +506,45 @@ def _read_lines(texts: Sequence[str], path: Path) -> dict[str, Any]:
             raise BadRunFile(
                 f"{path}:{number} begins another run, maybe of another card: keep each run in a file of its own"
             )
-        if kind == "head":
-            document |= entry
-        elif kind in ("gpu", "calibration"):
-            document[kind] = entry
-        elif kind in ("kernel", "card"):
-            document[f"{kind}s"][str(entry.get("name"))] = entry.get("about")
-        elif kind == "note":
-            document["notes"].append(entry.get("text"))
-        elif kind == "measurement":
-            samples = entry.setdefault("samples", {})
-            for name in {
-                "overhead_us",
-                "throttle_mask",
-            } & entry.keys():  # since November 2026 of the samples
-                if isinstance(samples, dict):
-                    samples[name] = entry[name]
-            document["measurements"].append(entry)
-        elif kind == "counters":
-            document["counters"].append(entry)
-        elif kind == "end":
-            document["complete"] = True
-        elif (
-            note := f"lines of kind {kind!r:.60} aren't read: install a newer gemm-worklog"
-        ) not in document["notes"]:
-            document["notes"].append(note)
+        _add_entry(document, kind, entry)
     require_schema(path, document.get("schema"), range(SCHEMA + 1), ADVICE)
     return document
 
 
+def _add_entry(document: dict[str, Any], kind: Any, entry: dict[str, Any]) -> None:
+    """Add the entry of a line to a document."""
+    if kind == "head":
+        document |= entry
+    elif kind in ("gpu", "calibration"):
+        document[kind] = entry
+    elif kind in ("kernel", "card"):
+        document[f"{kind}s"][str(entry.get("name"))] = entry.get("about")
+    elif kind == "note":
+        document["notes"].append(entry.get("text"))
+    elif kind == "measurement":
+        samples = entry.setdefault("samples", {})
+        for name in ("overhead_us", "throttle_mask"):  # since November 2026, fields of the samples
+            if name in entry and isinstance(samples, dict):
+                samples[name] = entry[name]
+        document["measurements"].append(entry)
+    elif kind == "counters":
+        document["counters"].append(entry)
+    elif kind == "end":
+        document["complete"] = True
+    else:
+        note = f"lines of kind {kind!r:.60} aren't read: install a newer gemm-worklog"
+        if note not in document["notes"]:
+            document["notes"].append(note)
+
+
 def _card_of(m: Measurement, *, by_model: bool) -> str:
-    """The name of a measurement's card: its model, or its place, such as host:0."""
+    """Return the name of a measurement's card: its model, or its place, such as host:0."""
     model = m.context.gpu.name if m.context else ""
     return model if by_model or m.ran is None else m.ran.card
 
 
-def _sound(m: Measurement) -> Measurement:
-    """The measurement. Raises ValueError where its parts don't fit together."""
+def _require_sound(m: Measurement) -> None:
+    """Raise ValueError if the parts of a measurement contradict each other."""
     if m.status == "measured" and (m.time is None or not m.time.value > 0):
         raise ValueError(f"measurements: {m.title} is measured, but has no time")
     if any(ratio and not ratio.value > 0 for ratio in m.against.values()):
@@ -486,11 +553,13 @@ def _sound(m: Measurement) -> Measurement:
         raise ValueError(
             f"measurements: {m.title} is measured, but its verdict isn't passed with a precision"
         )
-    return m
 
 
 def _of_schema_1(path: Path) -> dict[str, Any]:
-    """The same from one JSON document with 47 fields for each measurement. Raises BadRunFile."""
+    """Return the document of a JSON file with 47 fields for each measurement.
+
+    Raises BadRunFile.
+    """
     document, _ = read_json(path, dict[str, Any], None, [1], ADVICE)
     try:
         measurements = [_measurement(old, document) for old in document["measurements"]]
@@ -500,61 +569,69 @@ def _of_schema_1(path: Path) -> dict[str, Any]:
 
 
 def _measurement(old: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a measurement of schema 1 in this schema.
+
+    document: the file's
+    """
     baseline = old.get("baseline", "cuBLAS")
     columns = old.get("samples", {})
-
-    def estimate(name: str) -> dict[str, Any] | None:
-        value = old.get(name) if old["status"] == "measured" else None
-        ends = {
-            end: value if old.get(f"{name}_{end}") is None else old[f"{name}_{end}"]
-            for end in ("low", "high")
-        }
-        return (
-            None
-            if value is None
-            else {"value": value, **ends, "process": old.get(f"{name}_process")}
-        )
-
-    sides = list[dict[str, Any]]()
-    kernels = columns.get("kernels") or (None, None)
-    for name, prefix, count in (
-        (old["kernel"], "", kernels[0]),
-        (baseline, "baseline_", kernels[1]),
-    ):
-        if columns.get(f"{prefix}us"):
-            side = {
-                part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")
-            }
-            sides.append(
-                {
-                    **side,
-                    "name": name,
-                    "hot_us": columns.get(f"hot_{prefix}us", ()),
-                    "kernels": count,
-                }
-            )
+    sides = _sides(columns, (old["kernel"], baseline))
     overhead_us = old.get("overhead_us")
     if overhead_us is None:
-        made_with = {
-            "offset": "removed",
-            "timer": "events",
-            **document["harness"],
-            **old["changed"],
-        }
-        overhead_us = event_overhead_us(made_with, document["calibration"]["offset_us"])
-    peak = old["tflops"] / old["of_roof"] if old.get("tflops") and old.get("of_roof") else None
+        settings = {"offset": "removed", "timer": "events", **document["harness"], **old["changed"]}
+        overhead_us = event_overhead_us(settings, document["calibration"]["offset_us"])
+    roof = None
+    if old.get("tflops") and old.get("of_roof"):
+        peak = old["tflops"] / old["of_roof"]
+        roof = {"tflops": peak, "datapath": old.get("datapath")}
+    verdict = old.get("verdict")
+    if verdict:
+        verdict = {"precision": None, **verdict}
     return {
         **old,
         "status": "failed" if old["status"] == "refused" else old["status"],
-        "time": estimate("us"),
-        "against": {baseline: estimate("ratio")} if baseline else {},
-        "verdict": old.get("verdict") and {"precision": None, **old["verdict"]},
+        "time": _estimate(old, "us"),
+        "against": {baseline: _estimate(old, "ratio")} if baseline else {},
+        "verdict": verdict,
         "work": {field.name: old.get(field.name) for field in fields(Work)},
-        "roof": peak and {"tflops": peak, "datapath": old.get("datapath")},
+        "roof": roof,
         "samples": {
             "sides": sides,
             "counts": [*map(int, columns["counts"])] if sides else [],
             "overhead_us": overhead_us,
             "throttle_mask": old.get("throttle_mask", 0),
         },
+    }
+
+
+def _sides(columns: Mapping[str, Any], names: tuple[str, str]) -> list[dict[str, Any]]:
+    """Return the sides of a measurement of schema 1 that have samples.
+
+    columns: its samples
+    names: of the kernel and of the baseline
+    """
+    sides = list[dict[str, Any]]()
+    kernels = columns.get("kernels") or (None, None)
+    for number, prefix in enumerate(("", "baseline_")):
+        if columns.get(f"{prefix}us"):
+            side = {
+                part: columns.get(f"{prefix}{part}", ()) for part in ("us", "sm_mhz", "placement")
+            }
+            side |= {"name": names[number], "hot_us": columns.get(f"hot_{prefix}us", ())}
+            sides.append({**side, "kernels": kernels[number]})
+    return sides
+
+
+def _estimate(old: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return an estimate of a measurement of schema 1; None if it has no time."""
+    value = old.get(name)
+    if value is None or old["status"] != "measured":
+        return None
+    low = old.get(f"{name}_low")
+    high = old.get(f"{name}_high")
+    return {
+        "value": value,
+        "low": value if low is None else low,
+        "high": value if high is None else high,
+        "process": old.get(f"{name}_process"),
     }

@@ -1,5 +1,7 @@
-"""What gate, GPU and calibration found, as records: the verdict with its stages and which elements of C are wrong; one
-GPU as its driver describes it; and what the harness measured about itself on it, once per run.
+"""Records of the gate, the GPU and the calibration.
+
+The verdict has its stages and a map of the wrong elements of C. The GPU is as its driver describes
+it. The calibration has the harness's measurements of itself, once per run.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ import numpy as np
 
 from worklog.runs.documents import Bar, Count, Positive, Shown, Table
 
-# FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
-# throughput).
+# FP32 lanes of a multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic
+# instructions throughput).
 FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 FP32_LANES_SINCE_8_6 = 128
-# BF16 tensor-core peak of an H100 or H200 SXM as NVIDIA's datasheet states it: the wrong roof for FP32.
+# BF16 tensor-core peak of an H100 or H200 SXM in NVIDIA's datasheet: the wrong roof for FP32.
 BF16_DATASHEET_TFLOPS = 989.0
-# The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
+# The error that calibration allows on known lengths: the larger of these microseconds and share.
 TOLERANCE_US = 0.1
 TOLERANCE = 0.002
 # NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
@@ -33,44 +35,50 @@ EVENT_REASONS = {
     0x100: "display clocks",
 }
 THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-STILL_CACHED = 0.02  # share of reads after a flush that works and are as quick as from L2: noise
+STILL_CACHED = 0.02  # share of reads that are as quick as from L2 after a working flush: noise
 
 
 @dataclass(frozen=True)
 class ErrorMap:
-    """Which elements of C (M, N) are wrong: how many of `checked`, and which rows and columns, in words. tile: height
-    and width of one tile. tiles: row by row, the share of wrong elements in each. guess: the cause, if known.
-    """
+    """The wrong elements of C (M, N)."""
 
     shape: tuple[int, int]
-    wrong: int
+    wrong: int  # number of wrong elements among the checked elements
     checked: int
-    rows: str
+    rows: str  # of the wrong elements, as text
     columns: str
-    tile: tuple[int, int]
-    tiles: tuple[tuple[float, ...], ...]
-    guess: str
+    tile: tuple[int, int]  # height and width
+    tiles: tuple[tuple[float, ...], ...]  # row by row, the share of wrong elements in each tile
+    guess: str  # the cause, if it's known
 
     def __str__(self) -> str:
-        words = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
-        return f"{words}. {self.guess}" if self.guess else words
+        text = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
+        return f"{text}. {self.guess}" if self.guess else text
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether all elements are wrong, of which a picture shows nothing."""
+        """Whether all elements are wrong, so that a picture shows nothing."""
         return self.wrong == self.shape[0] * self.shape[1]
 
     def picture(self) -> str:
-        """C as text, one character per tile: "." right, "o" some elements wrong, "#" all of them."""
-        return "\n".join(
-            "".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles
-        )
+        """Return C as text: a tile is "." if right, "o" if partly wrong, else "#"."""
+        return "\n".join("".join(map(_tile_character, row)) for row in self.tiles)
+
+
+def _tile_character(wrong_share: float) -> str:
+    if wrong_share == 1:
+        return "#"
+    return "o" if wrong_share else "."
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One check: passed if measured <= limit, both in its own unit (wrong elements of exact stages, u·D of precision).
-    detail: what was checked, or found where it failed. note: what a reader should know although it passed.
+    """A check, which is passed if measured <= limit.
+
+    measured, limit: in the check's unit: wrong elements for exact stages, u·D for precision
+    detail: what was checked; or what was found, if it failed
+    where: the wrong elements, if they are known
+    note: a remark for the reader of a passed check
     """
 
     name: str
@@ -84,59 +92,54 @@ class Stage:
 
 
 def passed(name: str, detail: str, measured: float = 0, limit: float = 0, note: str = "") -> Stage:
-    """A stage that passed; by default an exact one, with no element wrong."""
+    """Return a stage that passed; by default an exact stage without wrong elements."""
     return Stage(name, True, measured, limit, detail, note=note)
 
 
 def failed(name: str, detail: str, wrong: float = 1, where: ErrorMap | None = None) -> Stage:
-    """An exact stage that failed."""
+    """Return an exact stage that failed."""
     return Stage(name, False, wrong, 0, detail, where)
 
 
 @dataclass(frozen=True)
 class NeverRan:
-    """Lines of the source, the first and the last, that no launch of a check ran. when: the condition under which they
-    run, in words, or "". partly: they ran, but not all of their instructions, or never when this is true. file: the
-    header that they are of, "" for the kernel's own file.
-    """
+    """Lines of the source that no launch of a check ran."""
 
     first: int
     last: int
-    when: str = ""
-    partly: bool = False
-    file: str = ""
+    when: str = ""  # the condition under which they run, as text
+    partly: bool = False  # they ran, but not all their instructions, or never when `when` is true
+    file: str = ""  # the header that contains them; "" for the kernel's own file
 
     def __str__(self) -> str:
-        lines = (
-            f"line {self.first}"
-            if self.first == self.last
-            else f"lines {self.first} to {self.last}"
-        )
-        lines += f" of {self.file}" if self.file else ""
-        return f"{'part of ' * self.partly}{lines} never ran" + (
-            f": {self.when}" if self.when else ""
-        )
+        text = f"line {self.first}"
+        if self.last != self.first:
+            text = f"lines {self.first} to {self.last}"
+        if self.file:
+            text += f" of {self.file}"
+        if self.partly:
+            text = f"part of {text}"
+        text += " never ran"
+        if self.when:
+            text += f": {self.when}"
+        return text
 
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
-    "wrong"; None before that stage. seed: of the problems, which repeats them. label: where the kernel ran; "" in a
-    run, which states it elsewhere. never_ran: on the emulator, what no launch ran. largest: M, N and K of the launches,
-    each at most; None in older files. steps: of M, N and K in the domain. square: the domain is M = N = K only.
-    """
+    """The gate's verdict on a kernel: passed, or failed at the last of its stages."""
 
     stages: tuple[Stage, ...]
-    precision: str | None
-    seed: int | None = None
-    label: str = ""
-    never_ran: tuple[NeverRan, ...] = ()
-    largest: tuple[int, int, int] | None = None
-    steps: tuple[int, int, int] = (1, 1, 1)
-    square: bool = False
+    precision: str | None  # one of worklog.problem.gemm.CLASSES or "wrong"; None before that stage
+    seed: int | None = None  # of the problems, which repeats them
+    label: str = ""  # where the kernel ran; "" in a run, which states it elsewhere
+    never_ran: tuple[NeverRan, ...] = ()  # on the emulator
+    largest: tuple[int, int, int] | None = None  # M, N and K of the launches; None in older files
+    steps: tuple[int, int, int] = (1, 1, 1)  # of M, N and K in the domain
+    square: bool = False  # the domain is M = N = K only
 
     def and_then(self, *stages: Stage) -> Verdict:
-        """The same with more stages."""
+        """Return the verdict with more stages."""
         return replace(self, stages=(*self.stages, *stages))
 
     @property
@@ -151,23 +154,24 @@ class Verdict(Shown):
 
     @property
     def result(self) -> str:
-        """In words: the class, the range of the launches, and what never ran; or "failed"."""
+        """The class, the launches' range, and lines that never ran; or "failed"."""
         if not self.accepted:
             return "failed"
-        ranges = [
-            f"{name} from {step:,} to {most:,}" + f" in steps of {step:,}" * (step > 1)
-            for name, step, most in zip("MNK", self.steps, self.largest or (), strict=False)
-        ]
+        ranges = []
+        for name, step, largest in zip("MNK", self.steps, self.largest or (), strict=False):
+            text = f"{name} from {step:,} to {largest:,}"
+            if step > 1:
+                text += f" in steps of {step:,}"
+            ranges.append(text)
         if ranges and self.square:
             ranges = [ranges[0].replace("M", "M = N = K", 1)]
-        launched = f" for {', '.join(ranges)}" if ranges else ""
-        return f"passed as {self.precision}{launched}" + "".join(
-            f"; {lines}" for lines in self.never_ran
-        )
+        launches = f" for {', '.join(ranges)}" if ranges else ""
+        never_ran = "".join(f"; {lines}" for lines in self.never_ran)
+        return f"passed as {self.precision}{launches}{never_ran}"
 
     @property
     def reason(self) -> str | None:
-        """For a failure, "stage: what was found"."""
+        """The failed stage and its finding, as "stage: finding", if any failed."""
         return f"{self.failed.name}: {self.failed.detail}" if self.failed else None
 
     @property
@@ -182,28 +186,30 @@ class Verdict(Shown):
 
     @property
     def where(self) -> ErrorMap | None:
-        """For a failure, which elements are wrong, if the stage knows."""
+        """The wrong elements of the stage that failed, if they are known."""
         return self.failed.where if self.failed else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For a command's JSON."""
-        own = {name: value for name, value in asdict(self).items() if name != "label"}
-        return {"accepted": self.accepted, "reason": self.reason, **own}
+        """Return the verdict for a command's JSON."""
+        fields = {name: value for name, value in asdict(self).items() if name != "label"}
+        return {"accepted": self.accepted, "reason": self.reason, **fields}
 
     def table(self) -> Table:
-        """Every stage, with how much of its limit was used."""
+        """Return a row per stage, with the share of the limit that was used."""
         rows = []
         for stage in self.stages:
-            used = (
-                stage.measured / stage.limit if stage.limit and stage.measured is not None else None
-            )
+            share = None
+            if stage.limit and stage.measured is not None:
+                share = stage.measured / stage.limit
             margin = f"{stage.measured:.4g} of {stage.limit:.4g}" if stage.limit else ""
-            word = "✓\u00a0passed" if stage.passed else "✗\u00a0failed"
-            rows.append(
-                (stage.name, word, Bar(margin, used, beyond=not stage.passed), stage.detail)
-            )
-        seed = "" if self.seed is None else f" · seed {self.seed}"
-        title = f"the gate: {self.result}{seed}" + (f" · {self.label}" if self.label else "")
+            outcome = "✓\u00a0passed" if stage.passed else "✗\u00a0failed"
+            bar = Bar(margin, share, beyond=not stage.passed)
+            rows.append((stage.name, outcome, bar, stage.detail))
+        title = f"the gate: {self.result}"
+        if self.seed is not None:
+            title += f" · seed {self.seed}"
+        if self.label:
+            title += f" · {self.label}"
         return Table(title, ("stage", "", "measured of limit", "detail"), rows, left=4)
 
     def __str__(self) -> str:
@@ -212,8 +218,10 @@ class Verdict(Shown):
 
 @dataclass(frozen=True)
 class Gpu:
-    """One CUDA device as its driver describes it. Clocks in MHz (the highest the driver states), memory in bytes. uuid:
-    of the card, "" where it isn't known.
+    """A CUDA device as its driver describes it.
+
+    Clocks are the highest that the driver states.
+    uuid: of the card; "" if it isn't known
     """
 
     name: str
@@ -229,12 +237,12 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """As in sm_90."""
+        """The architecture, such as sm_90."""
         return "sm_" + "".join(map(str, self.compute_capability))
 
     @property
     def fp32_peak_tflops(self) -> float:
-        """SMs x FP32 lanes x 2 (a multiply and an add) x clock."""
+        """The FP32 peak: SMs x FP32 lanes x 2 (a multiply and an add) x clock."""
         lanes = FP32_LANES.get(self.compute_capability, FP32_LANES_SINCE_8_6)
         return self.multiprocessors * lanes * 2 * self.sm_clock_mhz / 1e6
 
@@ -245,20 +253,24 @@ class Gpu:
 
 
 def reason_names(mask: int) -> str:
-    """Words for a mask of event reasons, "" for none."""
+    """Return the names of a mask's event reasons; "" if there are none."""
     return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit)
 
 
 def throttled(mask: int) -> str:
-    """Words for those of a mask's event reasons that are throttling, "" for none."""
+    """Return the names of a mask's throttling reasons; "" if there are none."""
     return reason_names(mask & THROTTLING)
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What Nsight Compute counted in one launch of a kernel at M, N and K. values: by the names of
-    worklog.gpu.profile: counts, bytes, and percent of peaks. stalls: by reason, the warps that wait per issued
-    instruction. lines: by line of the source, samples of its warps by reason. ncu: its version.
+    """Nsight Compute's counters of a launch.
+
+    shape: M, N and K
+    values: counts, bytes, and percent of peaks, by the names of worklog.gpu.profile
+    stalls: by reason, the warps that wait per issued instruction
+    lines: by line of the source, samples of its warps by reason
+    ncu: the version of Nsight Compute
     """
 
     L2: ClassVar[str] = "bytes of L2"  # to and from L1, among the values
@@ -271,20 +283,27 @@ class Counters:
 
 
 def allowed_us(known_us: float) -> float:
-    """The error in microseconds that is allowed on a kernel of this known length."""
+    """Return the error in µs that is allowed on a kernel of this known length."""
     return max(TOLERANCE_US, TOLERANCE * known_us)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the harness measured about itself. Microseconds, TFLOP/s, GB/s.
+    """The harness's measurements of itself.
 
-    offset_us: event overhead, the median of offset_by_length_us: by how much readings exceed each known length. slope:
-    microseconds read per true one beyond it. tick_us: smallest step between two readings. fp32_tflops: multiply-adds
-    alone. copy_gbs: device-to-device copy, bytes read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz:
-    clock during the FP32 ceiling. aa_ratio and its 95 % interval: a kernel against itself. launch_us: host time per
-    launch. warm_cycles, cold_cycles: of a single read from L2, and after a flush; still_cached: share of the latter
-    that were as quick as from L2.
+    offset_us: the event overhead, the median of offset_by_length_us
+    offset_by_length_us: the excess of readings over each known length
+    tick_us: smallest step between two readings
+    fp32_tflops: of multiply-adds alone
+    copy_gbs: of a device-to-device copy, bytes read plus written
+    l2_gbs: of reads from a buffer that stays in L2
+    sm_mhz: clock during the FP32 ceiling
+    slope: microseconds read per true microsecond beyond the overhead
+    aa_ratio, aa_low, aa_high: a kernel against itself, with its 95 % interval
+    launch_us: host time per launch
+    warm_cycles: of a single read from L2
+    cold_cycles: of a single read after a flush
+    still_cached: share of reads after a flush that were as quick as from L2
     """
 
     offset_us: float
@@ -305,9 +324,12 @@ class Calibration:
 
     @property
     def error_us(self) -> dict[float, float]:
-        """By known length, the error that the event overhead leaves. Both in microseconds."""
-        middle = float(np.median([*self.offset_by_length_us.values()]))
-        return {float(known): over - middle for known, over in self.offset_by_length_us.items()}
+        """The error without the event overhead by known length, both in µs."""
+        offset_us = float(np.median([*self.offset_by_length_us.values()]))
+        return {
+            float(length_us): excess_us - offset_us
+            for length_us, excess_us in self.offset_by_length_us.items()
+        }
 
     @property
     def worst_us(self) -> float:
@@ -317,16 +339,19 @@ class Calibration:
     @property
     def within_tolerance(self) -> bool:
         """Whether the error at every length is allowed."""
-        return all(abs(error) <= allowed_us(known) for known, error in self.error_us.items())
+        return all(abs(error) <= allowed_us(length) for length, error in self.error_us.items())
 
     @property
     def flush_evicts(self) -> bool:
-        """Whether reads after a flush are slower, and almost none as quick as from L2."""
+        """Whether almost no reads after a flush are as quick as from L2.
+
+        The median read must also be slower.
+        """
         return self.still_cached <= STILL_CACHED and self.cold_cycles > self.warm_cycles
 
     @property
     def remarks(self) -> list[str]:
-        """What a result must state about the harness: tolerances that it exceeds on this machine."""
+        """The remarks for every result: tolerances exceeded on this machine."""
         remarks = []
         if not self.within_tolerance:
             remarks.append(

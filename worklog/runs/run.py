@@ -1,4 +1,4 @@
-"""Runs, as a user meets them: found on this machine or in the package, shown as tables, and as data frames."""
+"""Runs for users: found on this machine or in the package, as tables and as data frames."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import BadSetting, WorklogError, listed, meant
 from worklog.problem import Shape
 from worklog.runs.documents import WIDTH, BadRunFile, Bar, Cell, Table, a_few, duration, git, signed
-from worklog.runs.estimates import over_shapes
+from worklog.runs.estimates import Samples, Side, over_shapes
 from worklog.runs.measurement import (
     COLUMNS,
     Measurement,
-    at,
     cells,
     changed_words,
+    part_at,
     same_card,
     share_cells,
 )
@@ -42,7 +42,7 @@ LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} not visibly slower than it at one clock",
     "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
 )
-# Columns of a frame: those that a measurement calls the same, and those that it has in a part.
+# Columns of a frame: fields of a measurement with the same name, and paths to other fields.
 COLUMNS_OF_FRAME = (
     "status", "reason", "us", "us_low", "us_high", "tflops", "baseline", "ratio", "ratio_low", "ratio_high",
     "of_ceiling", "of_roof", "gbs", "of_copy", "of_memory_peak", "sm_mhz", "converged", "label",
@@ -57,20 +57,20 @@ PARTS = dict(
 
 
 class _Charts:
-    """`run.plot`, the charts of a run. Not a property, behind which IPython completes nothing."""
+    """`run.plot`, the charts of a run. IPython can't complete names behind a property."""
 
     def __get__(self, run: Run | None, owner: type[Run]) -> Any:
-        # By name: this room lies below the charts, and matplotlib is slow to import.
+        # Imported by name: the charts import this package, and matplotlib is slow to import.
         return self if run is None else import_module("worklog.plots").Plots(run)
 
 
 class Run(RunRecord):
-    """Measurements plus provenance: see RunRecord. It shows itself, and grows in its file."""
+    """Measurements with their provenance, which display themselves: see RunRecord."""
 
     plot = _Charts()
 
     def text(self, *, width: int = WIDTH) -> str:
-        """The measurements under the run's own harness as text for a terminal of `width` characters, a table a size."""
+        """Return the run's tables for a terminal of `width` characters."""
         return "\n".join([self.full_label, *(table.text(width) for table in self.tables())]) + "\n"
 
     __repr__ = text
@@ -82,110 +82,133 @@ class Run(RunRecord):
         return "".join([f"<p>{escape(self.full_label)}</p>", *tables])
 
     def tables(self) -> list[Table]:
-        """A table for each size, or for each benchmark with its axes as columns; last, the means over the sizes."""
+        """Return a table per size, or per benchmark with its axes as columns.
+
+        The last table has the means over the sizes.
+        """
         groups: dict[tuple[Any, ...], list[Measurement]] = {}
         for m in self.select() or self.measurements:
-            of = m.shape or (m.kernel, *m.axes)
-            groups.setdefault(
-                (0 if m.shape is None else m.problem.flops, of, changed_words(m)), []
-            ).append(m)
-        shown: list[Table] = []
-        for (_, of, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0]):
-            title = " × ".join(map(str, of)) + changed
+            flops = 0 if m.shape is None else m.problem.flops
+            subject = m.shape or (m.kernel, *m.axes)
+            groups.setdefault((flops, subject, changed_words(m)), []).append(m)
+        tables: list[Table] = []
+        for (_, subject, changed), measurements in sorted(
+            groups.items(), key=lambda item: item[0][0]
+        ):
             notes = self.footnotes(measurements)
             first = measurements[0]
+            title = " × ".join(map(str, subject)) + changed
             left = 2
-            always = COLUMNS
+            least_columns = COLUMNS
             if first.shape is None:
-                title = str(of[0]) + changed
+                title = str(subject[0]) + changed
                 left = max(1, len(first.axes))
-                always = left
-                if len(shown) < len(groups) - 1:  # those of the run stand under its last benchmark
+                least_columns = left
+                is_last = len(tables) == len(groups) - 1
+                if not is_last:  # the run's notes are below its last benchmark
                     notes = notes[: len(notes) - len(self.notes)]
             rows = [cells(m, self.kernels.get(m.kernel, {}).get("registers")) for m in measurements]
-            shown.append(replace(_known(title, rows, always), left=left, notes=notes))
-        if over := self.means():
-            shown.append(_known("over the cases" if "cases" in over[0] else "over the sizes", over))
-        return shown
+            table = _without_empty_columns(title, rows, least_columns)
+            tables.append(replace(table, left=left, notes=notes))
+        if means := self.means():
+            title = "over the cases" if "cases" in means[0] else "over the sizes"
+            tables.append(_without_empty_columns(title, means))
+        return tables
 
     def means(self) -> list[dict[str, str]]:
-        """For each kernel measured at several sizes or cases of a problem: arithmetic means, which large ones dominate,
-        and geometric means, in which all count alike. "sizes" or "cases" says over how many of the run's. If several
-        cards measured them, each has means of its own.
+        """Return the means of each kernel that was measured at several sizes or cases.
+
+        Large sizes dominate arithmetic means; all sizes have the same weight in geometric means.
+        "sizes" or "cases" is the number of them, and that of the run. If several cards measured
+        them, each card has its own means.
         """
         parts = self.by_card()
-        if len(parts) > 1:
-            return [{"card": part.gpu.name, **row} for part in parts for row in part.means()]
         rows = []
+        if len(parts) > 1:
+            for part in parts:
+                rows += [{"card": part.gpu.name, **row} for row in part.means()]
+            return rows
         for kernel in dict.fromkeys(m.kernel for m in self.select()):
-            every = [m for m in self.select(kernel) if m.shape or "case" in m.axes]
-            timed = [
-                m for m in every if m.status == "measured" and m.us and (m.ratio or not m.shape)
-            ]
-            if len(timed) < 2:
-                continue
-            of_cases = timed[0].shape is None
-            row = {"kernel": kernel, "sizes": f"{len(timed)} of {len(self.shapes())}"}
-            if of_cases:
-                mean, _ = over_shapes([m.us or 0.0 for m in timed])
-                row = {
-                    "kernel": kernel,
-                    "cases": f"{len(timed)} of {len(every)}",
-                    "mean time": duration(mean),
-                }
-            if all(m.tflops for m in timed):
-                mean, geometric = over_shapes([m.tflops or 0.0 for m in timed])
-                digits = (
-                    "#.3g" if of_cases else ".2f"
-                )  # a problem's rates differ by more than a kernel's
-                row |= {
-                    "mean TFLOP/s": f"{mean:{digits}}",
-                    "geometric mean TFLOP/s": f"{geometric:{digits}}",
-                }
-            if all(m.ratio for m in timed):
-                _, ratio = over_shapes([m.ratio or 0.0 for m in timed])
-                row[f"geometric mean of {timed[0].baseline}"] = f"{100 * ratio:.1f} %"
-            rows.append(row)
+            measurements = [m for m in self.select(kernel) if m.shape or "case" in m.axes]
+            timed = [m for m in measurements if _has_mean(m)]
+            if len(timed) > 1:
+                rows.append({"kernel": kernel, **self._means_of(timed, len(measurements))})
         return rows
 
+    def _means_of(self, timed: Sequence[Measurement], cases: int) -> dict[str, str]:
+        """Return the means of a kernel's times, rates and ratios.
+
+        timed: its measurements that have a time
+        cases: the number of all its measurements
+        """
+        is_of_cases = timed[0].shape is None
+        if is_of_cases:
+            mean, _ = over_shapes([m.us or 0.0 for m in timed])
+            row = {"cases": f"{len(timed)} of {cases}", "mean time": duration(mean)}
+        else:
+            row = {"sizes": f"{len(timed)} of {len(self.shapes())}"}
+        if all(m.tflops for m in timed):
+            mean, geometric = over_shapes([m.tflops or 0.0 for m in timed])
+            # The rates of a problem's cases differ by more than the rates of a kernel's sizes.
+            digits = "#.3g" if is_of_cases else ".2f"
+            row["mean TFLOP/s"] = f"{mean:{digits}}"
+            row["geometric mean TFLOP/s"] = f"{geometric:{digits}}"
+        if all(m.ratio for m in timed):
+            _, ratio = over_shapes([m.ratio or 0.0 for m in timed])
+            row[f"geometric mean of {timed[0].baseline}"] = f"{100 * ratio:.1f} %"
+        return row
+
     def footnotes(self, measurements: Sequence[Measurement]) -> list[str]:
-        """Why kernels failed or were skipped; each degradation and note of the gate once, with what it concerns."""
+        """Return the notes on measurements, and those of the run.
+
+        These are the reasons of kernels that failed or were skipped, and each degradation and note
+        of the gate once, with the kernels that it concerns.
+        """
         lines = list[str]()
-        concerned = dict[str, list[str]]()
+        subjects = dict[str, list[str]]()
         measured = [m for m in measurements if m.time]
         for m in measurements:
             if m.status != "measured":
-                lines.append(
-                    f"{m.kernel if m.shape else m.place or m.kernel}: {m.status}: {m.reason}"
-                )
-            above = [ABOVE] if (m.of_ceiling or 0.0) > 1 else []
-            elsewhere = [m.label] if m.time and m.context not in (None, self.context) else []
-            for said in (
-                *m.degradations,
-                *(m.verdict.notes if m.verdict else ()),
-                *above,
-                *elsewhere,
-            ):
-                concerned.setdefault(said, []).append(m.title if m.shape else m.place)
+                name = m.kernel if m.shape else m.place or m.kernel
+                lines.append(f"{name}: {m.status}: {m.reason}")
+            for remark in self._remarks(m):
+                subjects.setdefault(remark, []).append(m.title if m.shape else m.place)
         if not all(m.converged for m in measured):
             lines.append("* the interval is wider than requested")
-        if off := [
-            f"{m.title}: {m.sm_mhz:.0f}, {signed(share)}"
-            for m in measurements
-            if (share := self.clock_off(m))
-        ]:
+        clocks = []
+        for m in measurements:
+            share = self.clock_off(m)
+            if share:
+                clocks.append(f"{m.title}: {m.sm_mhz:.0f}, {signed(share)}")
+        if clocks:
             lines.append(
-                f"SM MHz far from this run's median, so compare at one clock ({'; '.join(off)})"
+                f"SM MHz far from this run's median, so compare at one clock ({'; '.join(clocks)})"
             )
-        for said, kernels in concerned.items():
-            every = not measurements[0].shape and len(kernels) == len(measured)
-            lines.append(said if every else f"{said} ({', '.join(dict.fromkeys(kernels))})")
+        for remark, names in subjects.items():
+            concerns_all = not measurements[0].shape and len(names) == len(measured)
+            if concerns_all:
+                lines.append(remark)
+            else:
+                lines.append(f"{remark} ({', '.join(dict.fromkeys(names))})")
         return lines + self.notes
 
+    def _remarks(self, m: Measurement) -> list[str]:
+        """Return the remarks on a measurement that other measurements may share."""
+        remarks = [*m.degradations]
+        if m.verdict:
+            remarks += m.verdict.notes
+        if (m.of_ceiling or 0.0) > 1:
+            remarks.append(ABOVE)
+        if m.time and m.context not in (None, self.context):
+            remarks.append(m.label)
+        return remarks
+
     def frame(self) -> pandas.DataFrame:
-        """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column
-        "axis us" for an axis that is called as another column), and all its numbers; for further baselines, a column
-        "of NAME". clock_off: see clock_off().
+        """Return a row per measurement, without raw samples.
+
+        A row has the kernel, m, n and k or the values of the axes, and all numbers. If another
+        column has the name of an axis, the axis's column is "axis us", for example. For further
+        baselines, there is a column "of NAME". clock_off: see clock_off().
 
         Example, of the run's own harness:
         `run.frame().query("changed == ''").pivot(index="kernel", columns="n", values="us")`.
@@ -195,134 +218,113 @@ class Run(RunRecord):
         return pandas.DataFrame(self.rows())
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of frame(), each with all columns."""
-        made = list[dict[str, Any]]()
+        """Return the rows of frame(), each with all columns."""
+        rows = list[dict[str, Any]]()
         for m in self.measurements:
-            numbers = {name: getattr(m, name) for name in COLUMNS_OF_FRAME} | {
-                "changed": _changed(m)
-            }
-            numbers |= {name: at(m, path) for name, path in PARTS.items()}
-            numbers |= {
-                f"of {name}": ratio and ratio.value for name, ratio in [*m.against.items()][1:]
-            }
-            numbers |= {
-                "degradations": "; ".join(m.degradations),
-                "source": m.label.partition(" · ")[0],
-            }
+            numbers = {name: getattr(m, name) for name in COLUMNS_OF_FRAME}
+            numbers["changed"] = _changed(m)
+            numbers |= {name: part_at(m, path) for name, path in PARTS.items()}
+            for name, ratio in [*m.against.items()][1:]:
+                numbers[f"of {name}"] = ratio.value if ratio else ratio
+            numbers["degradations"] = "; ".join(m.degradations)
+            numbers["source"] = m.label.partition(" · ")[0]
             numbers["clock_off"] = self.clock_off(m)
-            made.append({"kernel": m.kernel, **_place(m, numbers), **numbers})
-        columns = dict.fromkeys(name for row in made for name in row)
-        return [{name: row.get(name) for name in columns} for row in made]
+            rows.append({"kernel": m.kernel, **_place(m, numbers), **numbers})
+        columns = dict[str, None]()
+        for row in rows:
+            columns |= dict.fromkeys(row)
+        return [{name: row.get(name) for name in columns} for row in rows]
 
     def samples(self) -> pandas.DataFrame:
-        """One row per sample. of: "kernel" or "baseline" (further ones by name), "hot kernel" or "hot baseline" for
-        launches in a row (one row per batch). number: in the order in which it was taken. us: microseconds of one
-        launch, without the event overhead if the settings remove it; us_read: as it was read. counts: whether it is in
-        the result. sm_mhz, placement: where they are known. Example, the standard deviation of each kernel at each
-        size, by the run's own harness:
+        """Return a row per sample.
+
+        of: "kernel" or "baseline" (further baselines by name), "hot kernel" or "hot baseline" for
+            back-to-back launches, which have a row per batch
+        number: in the order in which the samples were taken
+        us: microseconds of a launch, without the event overhead if the settings remove it
+        us_read: as it was read
+        counts: whether the sample is in the result
+        sm_mhz, placement: if they are known
+
+        Example, the standard deviation of each kernel at each size, by the run's own harness:
         `run.samples().query("counts and of == 'kernel' and changed == ''").groupby(["kernel", "n"]).us.std()`.
         """
         import pandas
 
-        made = list[dict[str, Any]]()
+        rows = list[dict[str, Any]]()
         for m in self.measurements:
             place = _place(m, ("us", "us_read", "of", "number", "counts", "label"))
             head = {"kernel": m.kernel, **place, "changed": _changed(m), "against": m.baseline}
-            for role, side in enumerate(m.samples.sides):
-                of = ("kernel", "baseline")[role] if role < 2 else side.name
-                for number, us in enumerate(side.us):
-                    row = {
-                        "of": of,
-                        "number": number,
-                        "us": round(us - m.samples.overhead_us, 4),
-                        "us_read": us,
-                    }
-                    row["counts"] = number < len(m.samples.counts) and bool(
-                        m.samples.counts[number]
-                    )
-                    row["sm_mhz"] = side.sm_mhz[number] if side.sm_mhz else None
-                    row["placement"] = side.placement[number] if side.placement else None
-                    made.append(head | row | {"label": m.label})
-                for number, us in enumerate(side.hot_us):
-                    row = {
-                        "of": f"hot {of}",
-                        "number": number,
-                        "us": us,
-                        "counts": True,
-                        "label": m.label,
-                    }
-                    made.append(head | row)
-        return pandas.DataFrame(made)
+            for number, side in enumerate(m.samples.sides):
+                role = ("kernel", "baseline")[number] if number < 2 else side.name
+                side_rows = _sample_rows(m.samples, side, role)
+                rows += [head | row | {"label": m.label} for row in side_rows]
+        return pandas.DataFrame(rows)
 
     def pivot(self) -> Table:
-        """Times of kernels (rows) at sizes or points of axes (columns), as torch's Compare shows them: in each column
-        the fastest and the slowest are marked, and what can't be distinguished from the fastest.
+        """Return the times of kernels (rows) at sizes or points of axes (columns).
+
+        As in torch's Compare, the fastest and the slowest of each column are marked, and those
+        that can't be distinguished from the fastest.
         """
-        shown = self.select() or self.measurements
-        names = self.rows_of(shown)
+        measurements = self.select() or self.measurements
+        names = self.rows_of(measurements)
         rows: dict[str, dict[str, Cell]] = {name: {"kernel": name} for name in names}
-        for place in dict.fromkeys(m.place for m in shown):
-            there = {name: m for name, m in zip(names, shown, strict=True) if m.place == place}
-            every = sorted(
-                (m for m in there.values() if m.us is not None), key=lambda m: m.us or 0.0
-            )
+        for place in dict.fromkeys(m.place for m in measurements):
+            by_name = {
+                name: m for name, m in zip(names, measurements, strict=True) if m.place == place
+            }
+            timed = [m for m in by_name.values() if m.us is not None]
+            timed.sort(key=lambda m: m.us or 0.0)
             for name, row in rows.items():
-                m = there.get(name)
-                row[place or "time"] = "" if m is None else m.status
-                if m is not None and m.us is not None:
-                    timed = [other for other in every if same_card(m, other)]
-                    mark = SLOWEST if m is timed[-1] else ""
-                    if m is timed[0]:
-                        mark = FASTEST if len(timed) > 1 else ""
-                    elif not self.difference(timed[0], m).visible:
-                        mark = SAME
-                    row[place or "time"] = Bar(
-                        f"{mark} {duration(m.us, padded=True)}".strip(), (timed[0].us or 0.0) / m.us
-                    )
+                m = by_name.get(name)
+                row[place or "time"] = "" if m is None else self._pivot_cell(m, timed)
         cards = [part.gpu.name for part in self.by_card()]
         notes = (*LEGEND, f"{ON_ONE_CARD}: {', '.join(cards)}") if len(cards) > 1 else LEGEND
         return Table.of(f"time · {self.label}", [*rows.values()], notes=notes)
 
-    def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
-        """Times of kernels (columns) at sizes (rows), with their shares of cuBLAS; below, each kernel's geometric mean
-        and its lowest share. kinds: of the sizes, for a column; then only these sizes are shown, in this order.
+    def _pivot_cell(self, m: Measurement, timed: Sequence[Measurement]) -> Cell:
+        """Return a measurement's time with its mark, or its status.
+
+        timed: the measurements of its column that have a time, fastest first
         """
-        shown = [
-            m
-            for m in self.select() or self.measurements
-            if m.shape and (not kinds or m.problem in kinds)
-        ]
-        names = self.rows_of(shown)
-        there = {(name, m.problem): m for name, m in zip(names, shown, strict=True)}
-        kernels = dict.fromkeys(names)
+        if m.us is None:
+            return m.status
+        rivals = [rival for rival in timed if same_card(m, rival)]
+        fastest = rivals[0]
+        mark = ""
+        if m is fastest:
+            mark = FASTEST if len(rivals) > 1 else ""
+        elif not self.difference(fastest, m).visible:
+            mark = SAME
+        elif m is rivals[-1]:
+            mark = SLOWEST
+        return Bar(f"{mark} {duration(m.us, padded=True)}".strip(), (fastest.us or 0.0) / m.us)
+
+    def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
+        """Return the times of kernels (columns) at sizes (rows).
+
+        The table also has their shares of cuBLAS.
+
+        The last rows have each kernel's geometric mean and its lowest share.
+        kinds: the kinds of the sizes, for a column; the table has only these sizes, in this order
+        """
+        measurements = [m for m in self.select() or self.measurements if m.shape]
+        if kinds:
+            measurements = [m for m in measurements if m.problem in kinds]
+        names = self.rows_of(measurements)
+        by_place = {(name, m.problem): m for name, m in zip(names, measurements, strict=True)}
         rows = list[dict[str, Cell]]()
-        for shape in kinds or dict.fromkeys(m.problem for m in shown):
-            row: dict[str, Cell] = {"size": str(shape), **({"kind": kinds[shape]} if kinds else {})}
-            for kernel in kernels:
-                m = there.get((kernel, shape))
-                row |= {kernel: "" if m is None else m.status, f"{kernel} of cuBLAS": ""}
-                if m is not None and m.us is not None and m.first is not None:
-                    row[kernel] = duration(m.us, padded=True)
-                    row[f"{kernel} of cuBLAS"] = share_cells(m)[f"of {m.baseline}"]
+        for shape in kinds or dict.fromkeys(m.problem for m in measurements):
+            row: dict[str, Cell] = {"size": str(shape)}
+            if kinds:
+                row["kind"] = kinds[shape]
+            for kernel in dict.fromkeys(names):
+                row |= _share_cells_at(kernel, by_place.get((kernel, shape)))
             rows.append(row)
-        ratios = dict[str, list[float]]()
-        mixed = list[str]()
-        for kernel in kernels:
-            own = [m for name, m in zip(names, shown, strict=True) if name == kernel and m.ratio]
-            if all(same_card(own[0], m) for m in own):
-                ratios[kernel] = [m.ratio for m in own if m.ratio]
-            else:
-                mixed.append(kernel)
-        sizes = len(rows)
-        for name in ("geometric mean", "lowest") if any(ratios.values()) else ():
-            below: dict[str, Cell] = {**dict.fromkeys(rows[0], ""), "size": name}
-            for kernel, values in ratios.items():
-                if values:
-                    share = min(values) if name == "lowest" else over_shapes(values)[1]
-                    of_these = f" at {len(values)} of {sizes}" if len(values) < sizes else ""
-                    below[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %{of_these}"
-            rows.append(below)
-        notes = self.footnotes(shown) if shown else []
+        ratios, mixed = _ratios_on_a_card(names, measurements)
+        rows += _summary_rows(ratios, rows)
+        notes = self.footnotes(measurements) if measurements else []
         if mixed:
             notes.append(f"no mean of several cards: {', '.join(mixed)}")
         return Table.of(
@@ -330,33 +332,122 @@ class Run(RunRecord):
         )
 
 
-def _known(title: str, rows: Sequence[Mapping[str, Cell]], always: int = 1) -> Table:
-    """A table without the columns that are empty in every row, but for the first ones."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    known = [
+def _has_mean(m: Measurement) -> bool:
+    """Return whether a measurement has the numbers that means are made of."""
+    return bool(m.status == "measured" and m.us and (m.ratio or not m.shape))
+
+
+def _sample_rows(samples: Samples, side: Side, role: str) -> list[dict[str, Any]]:
+    """Return a row per sample of a side, and per batch of back-to-back launches."""
+    rows = list[dict[str, Any]]()
+    for number, us in enumerate(side.us):
+        rows.append(
+            {
+                "of": role,
+                "number": number,
+                "us": round(us - samples.overhead_us, 4),
+                "us_read": us,
+                "counts": number < len(samples.counts) and bool(samples.counts[number]),
+                "sm_mhz": side.sm_mhz[number] if side.sm_mhz else None,
+                "placement": side.placement[number] if side.placement else None,
+            }
+        )
+    for number, us in enumerate(side.hot_us):
+        rows.append({"of": f"hot {role}", "number": number, "us": us, "counts": True})
+    return rows
+
+
+def _share_cells_at(kernel: str, m: Measurement | None) -> dict[str, Cell]:
+    """Return the cells of a kernel at a size: its time or its status, and its share of cuBLAS."""
+    if m is None or m.us is None or m.first is None:
+        return {kernel: "" if m is None else m.status, f"{kernel} of cuBLAS": ""}
+    return {
+        kernel: duration(m.us, padded=True),
+        f"{kernel} of cuBLAS": share_cells(m)[f"of {m.baseline}"],
+    }
+
+
+def _ratios_on_a_card(
+    names: Sequence[str], measurements: Sequence[Measurement]
+) -> tuple[dict[str, list[float]], list[str]]:
+    """Return the ratios of each kernel that a single card measured, and the other kernels.
+
+    names: of the measurements
+    """
+    ratios = dict[str, list[float]]()
+    mixed = list[str]()
+    for kernel in dict.fromkeys(names):
+        of_kernel = [
+            m for name, m in zip(names, measurements, strict=True) if name == kernel and m.ratio
+        ]
+        if all(same_card(of_kernel[0], m) for m in of_kernel):
+            ratios[kernel] = [m.ratio for m in of_kernel if m.ratio]
+        else:
+            mixed.append(kernel)
+    return ratios, mixed
+
+
+def _summary_rows(
+    ratios: Mapping[str, Sequence[float]], rows: Sequence[Mapping[str, Cell]]
+) -> list[dict[str, Cell]]:
+    """Return rows with the geometric mean and the lowest of each kernel's ratios, if any.
+
+    rows: those of the sizes
+    """
+    if not any(ratios.values()):
+        return []
+    summaries = list[dict[str, Cell]]()
+    for name in ("geometric mean", "lowest"):
+        summary: dict[str, Cell] = {**dict.fromkeys(rows[0], ""), "size": name}
+        for kernel, values in ratios.items():
+            if not values:
+                continue
+            share = min(values) if name == "lowest" else over_shapes(values)[1]
+            number = f" at {len(values)} of {len(rows)}" if len(values) < len(rows) else ""
+            summary[f"{kernel} of cuBLAS"] = f"{100 * share:.1f} %{number}"
+        summaries.append(summary)
+    return summaries
+
+
+def _without_empty_columns(
+    title: str, rows: Sequence[Mapping[str, Cell]], least_columns: int = 1
+) -> Table:
+    """Return a table without the columns that are empty in every row.
+
+    least_columns: the number of leading columns that are kept
+    """
+    names = dict[str, None]()
+    for row in rows:
+        names |= dict.fromkeys(row)
+    columns = [
         name
-        for place, name in enumerate(names)
-        if place < always or any(str(row.get(name, "")) for row in rows)
+        for number, name in enumerate(names)
+        if number < least_columns or any(str(row.get(name, "")) for row in rows)
     ]
-    return Table.of(title, [{name: row.get(name, "") for name in known} for row in rows])
+    return Table.of(title, [{name: row.get(name, "") for name in columns} for row in rows])
 
 
 def _changed(m: Measurement) -> str:
+    """Return the settings of a measurement that differ from the run's."""
     return ", ".join(f"{name}={value}" for name, value in m.changed.items())
 
 
-def _place(m: Measurement, taken: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
+def _place(m: Measurement, columns: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
+    """Return the sizes or axes of a measurement, with names that differ from other columns."""
     place = dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
-    return {f"axis {name}" if name in taken else name: value for name, value in place.items()}
+    return {f"axis {name}" if name in columns else name: value for name, value in place.items()}
 
 
 def live_runs() -> list[Path]:
-    """Run files of this machine, newest first."""
+    """Return the run files of this machine, newest first."""
     return _files(runs_dir())[::-1]
 
 
 def kept_runs() -> Iterator[Run]:
-    """The runs of this machine, newest first. One that can't be read is skipped with a warning that names it."""
+    """Yield the runs of this machine, newest first.
+
+    A run that can't be read is skipped with a warning that names its file.
+    """
     for path in live_runs():
         try:
             yield Run.load(path)
@@ -366,15 +457,19 @@ def kept_runs() -> Iterator[Run]:
 
 
 def recordings(part: str = "") -> dict[str, Path]:
-    """Shipped runs by name, or the documents of a part: CHAPTERS, "grid", "sweeps", "peers", "turns", ..."""
-    return {
-        path.stem: path
-        for path in _files(Path(str(resources.files("worklog"))) / "recordings" / part)
-    }
+    """Return the package's runs by name, or the documents of a part.
+
+    part: CHAPTERS, "grid", "sweeps", "peers", "turns", ...
+    """
+    folder = Path(str(resources.files("worklog"))) / "recordings" / part
+    return {path.stem: path for path in _files(folder)}
 
 
 def _files(folder: Path) -> list[Path]:
-    """Those of JSON and of JSON Lines, by name; none that is half written, or claimed and still empty."""
+    """Return the JSON and JSON Lines files of a folder, sorted by name.
+
+    Files that are incomplete, or reserved and still empty, are left out.
+    """
     files = list[Path]()
     for path in folder.glob("*.json*"):
         with suppress(FileNotFoundError):  # another process has removed it
@@ -384,7 +479,10 @@ def _files(folder: Path) -> list[Path]:
 
 
 def forced_source() -> str:
-    """What WORKLOG_SOURCE forces: "live", "recorded" or "". Raises WorklogError for any other value."""
+    """Return the source that WORKLOG_SOURCE forces: "live", "recorded" or "".
+
+    Raises WorklogError for any other value.
+    """
     source = os.environ.get("WORKLOG_SOURCE", "")
     if source not in ("", "live", "recorded"):
         raise WorklogError(
@@ -396,58 +494,75 @@ def forced_source() -> str:
 def open_run(
     name: str | Path | None = None, *, kernels: Iterable[str] | str = (), shape: Any = None
 ) -> Run:
-    """A run by the name of its file, by a part of the name that `worklog log` prints, by the name of a recording of the
-    package, or of a file in a git revision as REVISION:PATH; without a name, the newest run of this machine that has
-    these kernels and a time at this shape, else a recording that has. Its label says which. shape: as for
-    worklog.measure (default: any).
+    """Return a run, whose label states where it comes from.
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none, and BadSetting.
+    name: of a file; a part of a name that `worklog log` prints; the name of a recording of the
+        package; or a file in a git revision, as REVISION:PATH. Without a name, the newest run of
+        this machine that has these kernels and a time at this shape, else a recording that has
+        them.
+    shape: as for worklog.measure (default: any)
+    WORKLOG_SOURCE=live or =recorded forces a source. Raises BadRunFile if it has no such run, and
+    BadSetting for an unknown name.
     """
     if name is not None:
-        return _named(str(name))
-    names, shape = listed("kernels", kernels), None if shape is None else Shape.of(shape)
+        return _run_by_name(str(name))
+    names = listed("kernels", kernels)
+    shape = None if shape is None else Shape.of(shape)
 
     def holds(run: Run) -> bool:
-        timed = shape is None or any(m.us for m in run.select(shape=shape))
-        return timed and all(run.select(name, shape) for name in names)
+        if shape is not None and not any(m.us for m in run.select(shape=shape)):
+            return False
+        return all(run.select(name, shape) for name in names)
 
-    if not holds(run := newest_run(holds)):
+    run = newest_run(holds)
+    if not holds(run):
         raise BadRunFile(
             f"no run holds {', '.join(names) or 'a time'} at {shape or 'any size'}: measure it on a GPU"
         )
     return run
 
 
-def _named(word: str) -> Run:
-    if Path(word).is_file():
-        return Run.load(word)
-    kept = [path for path in live_runs() if word and word in path.stem]
-    if len(kept) > 1:
+def _run_by_name(name: str) -> Run:
+    """Return a run by its name: see open_run()."""
+    if Path(name).is_file():
+        return Run.load(name)
+    paths = [path for path in live_runs() if name and name in path.stem]
+    if len(paths) > 1:
         raise BadSetting(
-            f"{word} names {len(kept)} runs ({a_few(path.stem for path in kept)}): give more of the name"
+            f"{name} names {len(paths)} runs ({a_few(path.stem for path in paths)}): give more of the name"
         )
+    if paths:
+        return Run.load(paths[0])
     shipped = recordings(CHAPTERS) | recordings()
-    if kept or word in shipped:
-        return Run.load(kept[0]) if kept else Run.load(shipped[word], "recorded")
-    if ":" in word:
-        with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-            file.write(git("show", word))
-            file.flush()
-            try:
-                return Run.load(file.name)
-            except BadRunFile as error:
-                raise BadRunFile(str(error).replace(file.name, word)) from error
-    if word and Path(word).exists():
-        kind = "a folder" if Path(word).is_dir() else "a pipe or a device"
-        raise BadSetting(f"{word} is {kind}, not a run: give the file of a run")
-    near = meant(word, [path.stem for path in live_runs()] + [*shipped])
+    if name in shipped:
+        return Run.load(shipped[name], "recorded")
+    if ":" in name:
+        return _run_in_revision(name)
+    if name and Path(name).exists():
+        kind = "a folder" if Path(name).is_dir() else "a pipe or a device"
+        raise BadSetting(f"{name} is {kind}, not a run: give the file of a run")
+    suggestion = meant(name, [path.stem for path in live_runs()] + [*shipped])
     advice = f"give a file, a name of `worklog log`, a recording ({', '.join(shipped)}), or REVISION:PATH"
-    raise BadSetting(f"there is no run {word!r}{near}: {advice}")
+    raise BadSetting(f"there is no run {name!r}{suggestion}: {advice}")
+
+
+def _run_in_revision(name: str) -> Run:
+    """Return a run from a file in a git revision, as REVISION:PATH."""
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        file.write(git("show", name))
+        file.flush()
+        try:
+            return Run.load(file.name)
+        except BadRunFile as error:
+            raise BadRunFile(str(error).replace(file.name, name)) from error
 
 
 def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
-    """The newest run of this machine that `holds` what is asked, else a recording that does, else the article's.
-    WORKLOG_SOURCE forces one; raises BadRunFile if there is none.
+    """Return the newest run of this machine that passes a test.
+
+    Without one, return a recording that passes it, else the article's recording.
+    holds: the test
+    WORKLOG_SOURCE forces a source. Raises BadRunFile if it has no such run.
     """
     forced = forced_source()
     for run in () if forced == "recorded" else kept_runs():
@@ -463,7 +578,7 @@ def newest_run(holds: Callable[[Run], object] = lambda run: True) -> Run:
 
 
 def recorded_run() -> Run:
-    """The recording in the package. Raises BadRunFile if it is missing."""
+    """Return the recording of the package. Raises BadRunFile if it's missing."""
     for recording in recordings().values():
         return Run.load(recording, origin="recorded")
     raise BadRunFile(
@@ -472,15 +587,19 @@ def recorded_run() -> Run:
 
 
 def in_steps() -> Run:
-    """What the recordings at sizes in steps hold, but where the article's recording holds the same, that one, which has
-    more samples; and of that one the kernels that they don't hold.
+    """Return a run of the recordings at sizes in steps.
+
+    If the article's recording has the same kernel and size, its measurement is used, since it has
+    more samples. Kernels that only the article's recording has are added.
     """
     run = recorded_run()
-    files = [path for name, path in recordings(CHAPTERS).items() if "sizes" in name]
-    chosen = {
-        (m.kernel, m.shape): m for path in files for m in Run.load(path, "recorded").measurements
-    }
-    stepped = {kernel for kernel, _ in chosen}
-    own = [m for m in run.select() if (m.kernel, m.shape) in chosen or m.kernel not in stepped]
-    chosen |= {(m.kernel, m.shape): m for m in own}
-    return replace(run, measurements=sorted(chosen.values(), key=lambda m: m.problem))
+    measurements = dict[Any, Measurement]()
+    for name, path in recordings(CHAPTERS).items():
+        if "sizes" in name:
+            stepped_run = Run.load(path, "recorded")
+            measurements |= {(m.kernel, m.shape): m for m in stepped_run.measurements}
+    stepped = {kernel for kernel, _ in measurements}
+    for m in run.select():
+        if (m.kernel, m.shape) in measurements or m.kernel not in stepped:
+            measurements[m.kernel, m.shape] = m
+    return replace(run, measurements=sorted(measurements.values(), key=lambda m: m.problem))
