@@ -44,7 +44,9 @@ NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
 @click.argument(
-    "what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing(PROBLEMS)
+    "what",
+    metavar="FILE.cu|PROBLEM|notebooks|NAME",
+    shell_complete=options.name_completer(PROBLEMS),
 )
 @click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE

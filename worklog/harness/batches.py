@@ -3,18 +3,19 @@
 Beside the samples: launches in a row (the hot time), and a cross-check by the wall clock.
 
 An unbiased sample is: clock stamp, L2 flush, event, launch, event, reading of the output, clock
-stamp. All of it is queued behind a blocking kernel so that the GPU doesn't wait for the host between
-the events, and nothing is queued behind it. A GPU fetches its commands from the host's memory a few
-at a time, and with more samples in the queue a fetch could fall between the events. The launch
-descriptors lie in a ring of a few places. A short kernel takes longer from some places than from
-others, so a random number of empty kernels goes before each sample.
+stamp. All of it is queued behind a blocking kernel so that the GPU doesn't wait for the host
+between the events, and nothing is queued behind it. A GPU fetches its commands from the host's
+memory a few at a time, and with more samples in the queue a fetch could fall between the events.
+The launch descriptors lie in a ring of a few places. A short kernel takes longer from some places
+than from others, so a random number of empty kernels goes before each sample.
 
-Launches in a row give the hot time, as NVBench's batch measurement does: each launch finds in L2 what
-the launch before left, and the end of one launch overlaps with the start of the next. A CUDA graph
-replays recorded launches as one, so that no launch waits for the host. The gaps between its nodes are
-in the number, its launches share the event overhead, and nothing can flush L2 between nodes, so the
-inputs must rotate to be cold. Events measure only the stream that they are recorded on. The wall clock
-also reads work that a launch puts on another stream, waits for on the host, or does on the host.
+Launches in a row give the hot time, as NVBench's batch measurement does: each launch finds in L2
+what the launch before left, and the end of one launch overlaps with the start of the next. A CUDA
+graph replays recorded launches as one, so that no launch waits for the host. The gaps between its
+nodes are in the number, its launches share the event overhead, and nothing can flush L2 between
+nodes, so the inputs must rotate to be cold. Events measure only the stream that they are recorded
+on. The wall clock also reads work that a launch puts on another stream, waits for on the host, or
+does on the host.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class Stopwatch:
 
 
 def rotating(launches: Sequence[Launch], set_bytes: int) -> Timed:
-    """Combine the launches on several sets of inputs: each call launches on the next set."""
+    """Combine launches on several sets of inputs: each call takes the next set."""
     launch_cycle = cycle(launches)
     return Timed(lambda: next(launch_cycle)(), sets=len(launches), set_bytes=set_bytes)
 
@@ -348,7 +349,7 @@ def hot(
     harness: Harness,
     offset_us: float,
 ) -> list[list[float]]:
-    """Time launches in a row: each batch's µs of one launch, for each of the launches in turn.
+    """Time launches in a row: µs of one launch in each batch, for each launch.
 
     us: the time of each launch
     offset_us: the event overhead, which a batch has once

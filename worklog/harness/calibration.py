@@ -1,7 +1,7 @@
 """The harness measured by itself, once per run.
 
-It reads kernels of known length, the same kernel twice, the L2 flush, the cost of a launch, and this
-GPU's real ceilings.
+It reads kernels of known length, the same kernel twice, the L2 flush, the cost of a launch, and
+this GPU's real ceilings.
 
 A kernel that spins until the GPU's global timer has advanced by a known time is a kernel of known
 length. What the event pair reads beyond that time, the event overhead, is the same at every length,

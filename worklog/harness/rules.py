@@ -1,8 +1,8 @@
 """Warm-up rules and stopping criteria, of this harness and of others, by name.
 
 The defaults check that the clock has settled and that the median is known. The others are for
-comparison, and the result states what they don't check. A rule is written as "steady", "count:10" or
-"time:100" (milliseconds).
+comparison, and the result states what they don't check. A rule is written as "steady", "count:10"
+or "time:100" (milliseconds).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Evidence(NamedTuple):
     placements: Sequence[int] = ()  # the placement of each sample
 
     @property
-    def placed(self) -> int:
+    def placement_count(self) -> int:
         """The number of different placements."""
         return len(set(self.placements))
 
@@ -116,11 +116,12 @@ def is_known(evidence: Evidence, precision: float) -> bool:
 
 
 def placements_needed(evidence: Evidence, precision: float) -> int:
-    """Return how many placements an interval of that precision needs: more than there are.
+    """Return how many placements an interval of that precision needs.
 
-    It follows from the interval after the first PILOT placements. A criterion that is checked after
-    every placement would stop at an interval that is narrow by chance.
+    They are more than there are. The number follows from the interval after the first PILOT
+    placements. A criterion that is checked after every placement would stop at an interval that is
+    narrow by chance.
     """
     half_width = median(evidence.times, evidence.placements).relative_half_width
     ratio = half_width / precision  # infinite for a time of 0
-    return max(evidence.placed + 1, ceil(min(evidence.placed * ratio**2, 1e9)))
+    return max(evidence.placement_count + 1, ceil(min(evidence.placement_count * ratio**2, 1e9)))

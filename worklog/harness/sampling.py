@@ -1,11 +1,11 @@
 """The timed loop: warm up until steady, then sample until the interval is narrow.
 
-The samples of the subject and the baseline are interleaved. Samples taken at another clock, or while
-NVML reports throttling, stay in the record, marked, and are taken again, up to a limit. The buffers'
-addresses also matter (the pitfall `placement`): they move to a new random placement every few turns,
-and so does the code of short kernels. The first launch in a placement counts like the others: the
-kernel that writes new inputs, or the copy that moves the old inputs, has touched the same pages just
-before.
+The samples of the subject and the baseline are interleaved. Samples taken at another clock, or
+while NVML reports throttling, stay in the record, marked, and are taken again, up to a limit. The
+buffers' addresses also matter (the pitfall `placement`): they move to a new random placement
+every few turns, and so does the code of short kernels. The first launch in a placement counts
+like the others: the kernel that writes new inputs, or the copy that moves the old inputs, has
+touched the same pages just before.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def time_in_turn(
     offset_us: float = 0.0,
     move: Callable[[], None] | None = None,
 ) -> Reading:
-    """Take samples of the kernel's launch and of its baselines': every turn has one of each.
+    """Take samples of the kernel and of its baselines: each turn has one of each.
 
     launches: of the kernel, then of its baselines, if any
     size: N of the square problem of the same work, for the rules that need it; without it they
@@ -231,10 +231,11 @@ class _Loop:
         return True
 
     def until_steady(self) -> Turns:
-        """Take windows of samples until they are steady. The last window's clock is the plateau.
+        """Take windows of samples until they are steady.
 
-        The buffers stay in the first placement: if they moved, a steady kernel would not look
-        steady. Returns the turns of the last two windows, which count as samples.
+        The last window's clock is the plateau. The buffers stay in the first placement: if they
+        moved, a steady kernel would not look steady. Returns the turns of the last two windows,
+        which count as samples.
         """
         windows: list[Window] = []
         last_two: list[tuple[Turns, int]] = []
@@ -258,8 +259,8 @@ class _Loop:
         steady: Turns = []
         for turns, mask in last_two:
             # an even number of turns of each (see Samples.comparisons), judged like the others
-            even = turns[len(turns) % 2 :]
-            steady += [self.judged(turn, self.plateaus, mask) for turn in even]
+            even_turns = turns[len(turns) % 2 :]
+            steady += [self.judged(turn, self.plateaus, mask) for turn in even_turns]
             self.throttle_mask |= mask
         return steady
 
@@ -347,13 +348,13 @@ class _Loop:
                 turns = self._keep_all(turns, plateaus[0])
                 judges_clock = False
             evidence = self._evidence(turns, spent_us)
-            if evidence.placed >= next_check:
+            if evidence.placement_count >= next_check:
                 verdict = rule.check(evidence)
                 if next_check:
                     next_check = placements_needed(evidence, harness.precision)
             if verdict is not None or self._is_over(turns, evidence):
                 break
-            if evidence.placed >= pilot and self._is_too_slow(turns, evidence):
+            if evidence.placement_count >= pilot and self._is_too_slow(turns, evidence):
                 break
             size = self._batch_size(turns, len(first), launches, rule, evidence, next_check)
             batch, mask = self._take(launches, size, turns)
@@ -432,7 +433,7 @@ class _Loop:
             if turns:
                 self.turns_in_placement = self._turns_in_placement(turns, launches, rule)
             in_placement = self.turns_in_placement
-            missing = max(missing, (next_check - evidence.placed) * in_placement)
+            missing = max(missing, (next_check - evidence.placement_count) * in_placement)
             if size > in_placement:
                 size -= size % in_placement  # whole placements
         if missing > 0:
@@ -485,9 +486,9 @@ class _Loop:
             )
 
     def is_below(self, turns: Turns) -> bool:
-        """Return whether the kernel's share of its first baseline is below the least share.
+        """Return whether the kernel's share is below the harness's least share.
 
-        The share is the baseline's time over the kernel's. Its whole interval must be below.
+        The share is the first baseline's time over the kernel's. Its whole interval must be below.
         """
         counting = [turn for turn in turns if turn[0].counts]
         kernel_us = [turn[0].us - self.offset_us for turn in counting]
@@ -526,11 +527,12 @@ class Window(NamedTuple):
 
 
 def is_steady(windows: Sequence[Window]) -> bool:
-    """Return whether the last window's clock and time are within 0.5 % of the window before.
+    """Return whether clock and time are steady.
 
-    They must also not ramp over the last three windows. One window doesn't determine a short
-    kernel's median so well; then the two must agree within their intervals. A slowly rising clock
-    can pass this check twice, but each window is then faster than the window before.
+    The last window's must be within 0.5 % of the window before, and must not ramp over the last
+    three windows. One window doesn't determine a short kernel's median so well; then the two must
+    agree within their intervals. A slowly rising clock can pass this check twice, but each window
+    is then faster than the window before.
     """
     if len(windows) < LEAST_WINDOWS:
         return False
@@ -549,7 +551,7 @@ def is_steady(windows: Sequence[Window]) -> bool:
 
 
 def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
-    """Return the remark if the clocks setting is a lock, and the samples ran at another clock."""
+    """Return the remark if the clocks are locked, but the samples ran at another clock."""
     _, _, locked = clocks.partition(":")
     if not locked or sm_mhz is None or abs(sm_mhz / float(locked) - 1) <= CLOCK_TOLERANCE:
         return None
