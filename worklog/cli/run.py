@@ -21,7 +21,7 @@ from worklog.analysis.trial import completed, kernel_of
 from worklog.cli import options
 from worklog.errors import BadSetting, Interrupted, meant
 from worklog.gpu.device import require_gpu, visible_cards
-from worklog.kernel import OPTIONS, RUNGS, Kernel, at_revision, best, rung
+from worklog.kernel import OPTIONS, RUNGS, Kernel, Solution, at_revision, best, rung
 from worklog.problem import DRAWN, Axis, Shape, drawn, spoken
 from worklog.runner import measure
 from worklog.runner import sweep as tiles
@@ -113,14 +113,7 @@ def run(
             "--against": against,
             "--against-revision": revision,
         }
-        if not kernels:
-            raise BadSetting(
-                "--problem needs a solution: name a .cu file, or a Python function as file.py:function"
-            )
-        solutions = [
-            options.solution_of(file, problem, dtype, launch, sgemm_options) for file in kernels
-        ]
-        options.require_gpu_for(kernels[0], problem)
+        solutions = _solutions(kernels, problem, dtype, launch, sgemm_options)
         with options.progress_bar() as progress:
             measured = measure.measure_solutions(
                 solutions, cases=cases, harness=harness, progress=progress, out=out
@@ -134,10 +127,8 @@ def run(
     names = _kernel_names(kernels)
     chosen, baselines = _choose(names, against, launch)
     if revision is not None:
-        if len(kernels) != 1:
-            raise BadSetting("--against-revision takes one kernel: run the kernels one by one")
+        baselines.append(_at_revision(kernels, revision, launch))
         chosen = chosen[:1]
-        baselines.append(completed(at_revision(kernels[0], revision, launch)))
     options.print_adapted([*chosen, *baselines])
     jobs, user_kernels = measure.jobs_of(chosen or None, sizes, against=baselines)
     measure.require_measurable(jobs, harness, user_kernels)
@@ -146,9 +137,7 @@ def run(
         return
     rungs = [kernel for kernel in chosen if isinstance(kernel, str)]
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
-    for name, kernel in zip(names, chosen, strict=False):
-        if isinstance(kernel, Kernel):
-            options.require_gpu_for(name)
+    _require_gpu_for_user_kernels(names, chosen)
     if len(rungs) < len(chosen) or options.live_wanted(
         out=out,
         set=harness != Harness().but(**biased),
@@ -166,13 +155,34 @@ def run(
     if "best" in rungs:
         _add_note(measured, best.table().stale(measured.gpu))
     table = _shares(measured, kinds) if kinds else None
-    changes = of_one_loop(measured, f"@{revision}") if revision is not None else None
-    extra = {"changes": asdict(changes)} if changes else {}
-    _finish(measured, as_json=as_json, table=table, extra=extra, **files)
-    if changes is not None:
-        if not as_json:
-            click.echo(f"\n{changes.table().text(options.terminal_width())}")
-        sys.exit(changes.exit_code())
+    if revision is None:
+        _finish(measured, as_json=as_json, table=table, **files)
+    else:
+        _finish_against(revision, measured, as_json=as_json, table=table, **files)
+
+
+def _solutions(
+    kernels: Sequence[str],
+    problem: str,
+    dtype: str,
+    launch: Mapping[str, Any],
+    sgemm_options: Mapping[str, object],
+) -> list[Solution]:
+    """Return the solutions of a problem, which only a GPU runs.
+
+    launch, sgemm_options: as for options.solution_of()
+
+    Raises NoGpu, and BadSetting if no solution is named.
+    """
+    if not kernels:
+        raise BadSetting(
+            "--problem needs a solution: name a .cu file, or a Python function as file.py:function"
+        )
+    solutions = [
+        options.solution_of(file, problem, dtype, launch, sgemm_options) for file in kernels
+    ]
+    options.require_gpu_for(kernels[0], problem)
+    return solutions
 
 
 def _require_one_choice_of_shapes(
@@ -232,6 +242,23 @@ def _preview(jobs: Sequence[Job], user_kernels: Sequence[Kernel], as_json: bool)
     options.show({"points": len(jobs), "seconds": seconds, "measurements": rows}, text, as_json)
 
 
+def _at_revision(kernels: Sequence[str], revision: str, launch: Mapping[str, Any]) -> Kernel:
+    """Return the kernel as it was in a revision. Raises BadSetting for several kernels."""
+    if len(kernels) != 1:
+        raise BadSetting("--against-revision takes one kernel: run the kernels one by one")
+    return completed(at_revision(kernels[0], revision, launch))
+
+
+def _require_gpu_for_user_kernels(names: Sequence[str], chosen: Sequence[str | Kernel]) -> None:
+    """Raise NoGpu if a user kernel is among the kernels to measure.
+
+    names: of the first of them, as they were typed
+    """
+    for name, kernel in zip(names, chosen, strict=False):
+        if isinstance(kernel, Kernel):
+            options.require_gpu_for(name)
+
+
 def _add_note(measured: Run, note: str | None) -> None:
     """Add a note to a run that doesn't have it. Only a live run saves it."""
     if not note or note in measured.notes:
@@ -253,9 +280,19 @@ def _finish(measured: Run, **printing: Any) -> None:
     """Print a run. Exits with 1 if a kernel, or a baseline beside it, failed the check."""
     options.print_run(measured, **printing)
     for m in measured.measurements:
-        lacks_baseline = m.status == "measured" and m.shape and None in m.against.values()
-        if m.status == "failed" or lacks_baseline:
+        if m.status == "failed":
             sys.exit(1)
+        if m.status == "measured" and m.shape and None in m.against.values():
+            sys.exit(1)
+
+
+def _finish_against(revision: str, measured: Run, *, as_json: bool, **printing: Any) -> None:
+    """Print a run and what changed since a revision. Exits with 1 if it became slower."""
+    changes = of_one_loop(measured, f"@{revision}")
+    _finish(measured, as_json=as_json, extra={"changes": asdict(changes)}, **printing)
+    if not as_json:
+        click.echo(f"\n{changes.table().text(options.terminal_width())}")
+    sys.exit(changes.exit_code())
 
 
 @click.command()
@@ -459,8 +496,8 @@ def _require_no_file(name: str) -> None:
 def _workers(scheduler: str, is_live: bool) -> Cluster | Workers:
     """Return the workers of a sweep: a cluster if it is named, or if several GPUs are visible."""
     cards = visible_cards()
-    has_several = is_live and len(cards) > 1 and find_spec("distributed") is not None
-    if scheduler or has_several:
+    has_several = is_live and len(cards) > 1
+    if scheduler or (has_several and find_spec("distributed")):
         return Cluster(scheduler.replace("local", ""), cards)
     return Workers()
 
