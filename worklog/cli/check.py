@@ -206,7 +206,7 @@ class _Request:
 @options.size("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
     "--emulate/--no-emulate", default=None,
-    help="Run it on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
+    help="Check on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
 )  # fmt: skip
 @click.option(
     "--budget", type=options.Whole(1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
@@ -216,7 +216,7 @@ class _Request:
 @click.option(
     "--seed",
     type=options.Whole(),
-    help="Seed of the inputs: it repeats a verdict (default: random).",
+    help="Seed of the inputs, to repeat a verdict (default: random).",
 )
 @click.option(
     "--watch",
@@ -231,14 +231,15 @@ def check(
     """Check your kernel: one in a .cu file, or a host function.
 
     A host function is named as file.py:function, module:function or lib.so:function. Exits with 1
-    if the kernel fails. A kernel that passes is shown with a lower bound of its time, whose
-    counts are in `worklog inspect`. --seed repeats a report, but for the seconds. Several kernels
-    in a file, several files and the files of a folder get a table with a line for each kernel.
+    if the kernel fails. A kernel that passes is shown with a lower bound of its time. `worklog
+    inspect` shows the counts behind the bound. --seed repeats a report, except for the seconds.
+    Several kernels in a file, several files, and the files of a folder get a table with a line
+    for each kernel.
 
-    A kernel's parameters and launch are read from its file and the files that include it; what no
-    file states is found by launches on the emulator. Both are shown; --args, --grid and --block
-    state them. With --problem, a .cu file has an extern "C" function `solution` that launches
-    kernels, and file.py:function takes the problem's parameters; worklog new writes both to start
+    A kernel's parameters and launch are read from its file and the files that include it. What no
+    file states is found by launches on the emulator. Both are shown. --args, --grid and --block
+    set them. With --problem, a .cu file has an extern "C" function `solution` that launches
+    kernels, and file.py:function has the problem's parameters. `worklog new` writes both to start
     from.
 
     On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its
@@ -395,7 +396,10 @@ def profile(name: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 @options.kernel("name", "RUNG|FILE.cu")
 @options.launch
 @click.option(
-    "--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all."
+    "--arch",
+    default="sm_90",
+    show_default=True,
+    help="Architectures to compile for: sm_80,sm_90, or all.",
 )
 @options.size(
     "The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512)."

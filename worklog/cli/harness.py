@@ -42,7 +42,7 @@ def ablate(
 ) -> None:
     """Measure one rung with each setting of the harness biased in turn.
 
-    Shows what that does to the number. Without a GPU, the recording is shown.
+    Shows how each bias changes the result. Without a GPU, the recording is shown.
     """
     if Path(rung).suffix:
         raise BadSetting(
@@ -66,10 +66,12 @@ def ablate(
 @click.command()
 @click.option("--only", "names", metavar="NAME[,NAME…]", help="Run only these exploits.")
 @click.option(
-    "--seeds", type=options.Whole(1, 1000), help="Check each on this many seeds (default: 1)."
+    "--seeds",
+    type=options.Whole(1, 1000),
+    help="Number of seeds to check each exploit on (default: 1).",
 )
 @click.option(
-    "--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU."
+    "--emulate", is_flag=True, help="Run the exploits on the emulator. Takes minutes, needs no GPU."
 )
 @options.out("Where to save the table.")
 @options.JSON
@@ -79,8 +81,8 @@ def exploits(
     """Check kernels that are wrong in a known way.
 
     Shows which other harnesses would have passed them. With WORKLOG_SOURCE=recorded, or without a
-    GPU and any option, the recorded table is shown. Exits with 1 if the gate is wrong about an
-    exploit.
+    GPU and without options, the recorded table is shown. Exits with 1 if the gate is wrong about
+    an exploit.
     """
     if names is None and not (out or seeds or emulate) and not measure.live_wanted():
         table = table_of.open_exploits()
@@ -158,12 +160,12 @@ def peers(
 @click.option(
     "--settings",
     is_flag=True,
-    help="Instead, list the harness's settings and the pitfalls they avoid.",
+    help="List the harness's settings and the pitfalls that they avoid.",
 )
 @click.option(
     "--calibrate",
     is_flag=True,
-    help="Instead, measure the harness: overhead, noise, L2 flush, peaks.",
+    help="Measure the harness: overhead, noise, L2 flush, peaks.",
 )
 @options.HARNESS
 @options.JSON
@@ -172,9 +174,9 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
 
     Also shows what a missing part costs, and how to get it.
 
-    --calibrate measures event overhead and the error left after its removal, noise, whether the
-    L2 flush works, and the ceilings of this GPU; without a GPU, it shows the recording. Of the
-    settings, only the clocks can change there.
+    --calibrate measures the event overhead, the error left after its removal, noise, if the L2
+    flush works, and the ceilings of this GPU. Without a GPU, it shows the recording. Of the
+    settings, it accepts only the clocks.
     """
     if settings and calibrate:
         raise BadSetting("--settings and --calibrate each show something else: omit one")

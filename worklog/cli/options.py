@@ -177,7 +177,7 @@ SIZES = click.option(
 )  # fmt: skip
 PROBLEM = click.option(
     "--problem", shell_complete=name_completer(PROBLEMS), metavar="NAME|FILE.py:CLASS",
-    help=f"What the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
+    help=f"Problem that the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
 )  # fmt: skip
 DTYPE = click.option(
     "--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first)."
@@ -347,8 +347,8 @@ def write_exports(
 ) -> None:
     """Write a run, or rows with their title, to the files that are named.
 
-    files: by kind. csv and parquet get the rows, or a run's measurements. markdown gets a table, or a
-        run's tables. bencher gets the JSON of Bencher's metrics.
+    files: by kind. csv and parquet get the rows, or a run's measurements. markdown gets a table,
+        or a run's tables. bencher gets the JSON of Bencher's metrics.
     samples: a run's csv and parquet have one row per sample instead
 
     Raises BadRunFile if a file can't be written.

@@ -59,8 +59,8 @@ NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")
 @options.SIZES
 @click.option(
     "--shapes", "count", type=options.Whole(1, 1000), metavar="COUNT",
-    help=f"Draw this many shapes by --seed: {', '.join(DRAWN)}; none at which the rung best was tuned. Prints their "
-    "shares of cuBLAS, the geometric mean and the lowest.",
+    help=f"Number of shapes to draw by --seed: {', '.join(DRAWN)}. The rung best was tuned at none of them. Prints "
+    "the shares of cuBLAS, the geometric mean and the lowest.",
 )  # fmt: skip
 @click.option(
     "--seed", type=options.Whole(), default=42, show_default=True, help="Seed of --shapes."
@@ -68,11 +68,11 @@ NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")
 @click.option(
     "--against", default="", metavar="NAME[,NAME…]", shell_complete=options.name_completer(NAMES.values()),
     help=f"Baselines beside {CUBLAS}: {', '.join(FUNCTIONS)}, rungs, or your kernels, as FILE.cu, FILE.py:FUNCTION or "
-    "LIB.so:FUNCTION. They take turns with each kernel in one loop.",
+    "LIB.so:FUNCTION. They alternate with each kernel in one loop.",
 )  # fmt: skip
 @click.option(
     "--against-revision", "revision", metavar="REV",
-    help="Take turns with the kernel as it was in this git revision, and exit with 1 if it became slower.",
+    help="Git revision of the kernel to alternate with. Exits with 1 if the kernel became slower.",
 )  # fmt: skip
 @options.PROBLEM
 @options.DTYPE
@@ -81,13 +81,13 @@ NEW_FILES = ("--out", "--csv", "--markdown", "--parquet", "--bencher")
     "cases",
     multiple=True,
     metavar="NAME",
-    help='With --problem, only these: a name, or "n=*".',
+    help='Cases of --problem to run: a name, or "n=*".',
 )
 @options.launch
 @click.option(
     "--preview",
     is_flag=True,
-    help="Show what would be measured and how long it takes; needs no GPU.",
+    help="Show what would be measured and how long it takes. Needs no GPU.",
 )
 @options.measuring
 def run(
@@ -304,20 +304,20 @@ def _finish_against(revision: str, measured: Run, *, as_json: bool, **printing: 
     "filters",
     multiple=True,
     metavar="NAME",
-    help='Only these benchmarks: a name, or "soft*".',
+    help='Benchmarks to run: a name, or "soft*".',
 )
 @click.option(
     "--against",
     default="",
     metavar="NAME[,NAME…]",
-    help="Benchmarks of the file to take turns with.",
+    help="Benchmarks of the file to alternate with.",
 )
 @click.option(
     "-l",
     "--list",
     "is_listing",
     is_flag=True,
-    help="Show the benchmarks, their axes and points; needs no GPU.",
+    help="Show the benchmarks, their axes and points. Needs no GPU.",
 )
 @options.measuring
 def bench(
@@ -326,9 +326,11 @@ def bench(
 ) -> None:  # fmt: skip
     """Time every benchmark that FILE.py declares with @worklog.bench.
 
-    Each is timed at each point of its axes. A point that the benchmark skips, that doesn't
-    compile, or that doesn't fit the memory is skipped with its reason. Exits with 1 if a point
-    fails. Results aren't checked: `worklog check` does that for matrix products, and `worklog run
+    Each benchmark is timed at each point of its axes. A point is skipped with its reason if the
+    benchmark skips it, if it doesn't compile, or if it doesn't fit the memory. Exits with 1 if a
+    point fails.
+
+    Results aren't checked: `worklog check` does that for matrix products, and `worklog run
     --problem` checks a solution before it is timed.
     """
     baselines = [declared(file, [name], axes)[0] for name in _split(against)]
@@ -419,7 +421,7 @@ def show(name: str | None, pivot: bool, samples: bool, as_json: bool, **files: A
     help="Measure on the GPUs of this Dask cluster; 'local' starts one on every GPU of this machine (the default if "
     "several GPUs are visible).",
 )
-@click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
+@click.option("--preview", is_flag=True, help="List the tiles without measuring. Needs no GPU.")
 @click.option(
     "--check",
     "is_checked",
@@ -431,7 +433,7 @@ def sweep(
     name: str, axes: tuple[str, ...], shape: Shape, conditions: tuple[str, ...], preview: bool, is_checked: bool,
     scheduler: str, harness: Harness, out: Path | None, as_json: bool, **files: Any,
 ) -> None:  # fmt: skip
-    """Check and time the tiles of a rung, each beside cuBLAS.
+    """Check and time the tiles of a rung, each alternating with cuBLAS.
 
     Then the fastest tiles are timed against each other in one loop on each card. Without a GPU,
     tiles are shown from the recording.
@@ -558,11 +560,11 @@ def compare(
 
     Reports each kernel and size as faster, slower, same or cannot tell. A run is a file, a name
     of `worklog log`, a recording, or REVISION:PATH of a file in git. Several runs of one side are
-    pooled, a process each. Files of NVBench's --json are also read.
+    pooled, each as one process. Files of NVBench's --json are also read.
 
-    Exits with 1 if a kernel is slower by more than half of the threshold and than its interval,
-    or fails now. Exits with 2 if the GPU model, the settings or the inputs differ. To confirm,
-    pool another run: `worklog compare OLD NEW1,NEW2`.
+    Exits with 1 if a kernel fails now, or is slower by more than its interval and half of the
+    threshold. Exits with 2 if the GPU model, the settings or the inputs differ. To confirm, pool
+    another run: `worklog compare OLD NEW1,NEW2`.
     """
     _require_no_kernels(old, new)
     if chart is not None:
@@ -671,7 +673,8 @@ def _log_row(run: Run) -> dict[str, str]:
 def rerun(context: click.Context, name: str) -> None:
     """Run the command of a saved run again, in this folder, into a new run.
 
-    Its files are read from here as they are now. --out and other files to write are left out.
+    The files that it names are read from this folder, as they are now. --out and other options
+    for output files are omitted.
     """
     run = open_run(name)
     command = [*run.tool.get("command", ())]

@@ -41,7 +41,8 @@ def usable_streams() -> Iterator[None]:
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+            # Open until the process ends
+            nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, nowhere)
     lost_characters = set[str]()
 

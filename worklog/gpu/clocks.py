@@ -45,7 +45,8 @@ LOOK_S = 0.5
 SM = "SM clock"
 MEMORY = "memory clock"
 PERSISTENCE = "persistence mode"
-# Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
+# Dense multiply-adds per SM and clock of tensor cores, by compute capability. `peaks` names the
+# sources.
 TENSOR = {
     (7, 0): {"fp16": 512},
     (7, 5): {"fp16": 512},

@@ -37,8 +37,8 @@ from worklog.kernel import (
 from worklog.problem import Shape
 from worklog.runs.limits import TOO_MANY_BLOCKS
 
-# cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH. CuPy names only the
-# first.
+# cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH.
+# CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}
 
 CUDA_ERRORS = (

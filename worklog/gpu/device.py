@@ -88,7 +88,7 @@ def visible_to_a_child() -> str:
 
 
 def visible_cards() -> list[str]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, by their numbers or names there.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, as it names them.
 
     There are none without a usable GPU.
     """

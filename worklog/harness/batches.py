@@ -47,9 +47,9 @@ LONGEST_BATCH = 16  # turns
 SPIN_US = 10  # length of the kernel that shows the launch bubble
 ROUNDS = 8  # batches of each launch that count, after one that doesn't
 MOST_IN_A_BATCH = 64
-# Host time for what is enqueued behind a blocking kernel. The stream's queue holds about 1000 kernels,
-# each of which takes the host 2 µs or more. A launch of a library or of PyTorch may be hundreds, and a
-# full queue would never drain.
+# Host time for what is enqueued behind a blocking kernel. The stream's queue holds about 1000
+# kernels, each of which takes the host 2 µs or more. A launch of a library or of PyTorch may be
+# hundreds, and a full queue would never drain.
 QUEUED_US = 1000.0
 # Of all rounds together. A launch that is so long isn't made faster by what L2 holds.
 LONGEST_US = 1e6
