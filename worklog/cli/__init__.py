@@ -1,6 +1,6 @@
 """`worklog …`: the list of commands, and how their errors end.
 
-Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs that cannot be
+Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs that can't be
 compared, 130 interrupted.
 """
 
@@ -153,6 +153,7 @@ class Commands(click.Group):
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without its place in the source."""
     click.echo(f"worklog: {message}", err=True)
 
 

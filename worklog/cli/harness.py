@@ -255,7 +255,7 @@ def _findings() -> Iterator[tuple[str, str, str]]:
     if find_spec("torch"):
         yield "torch", "installed", ""
     else:
-        cost = f"PyTorch functions cannot be measured: {install_command('torch')}"
+        cost = f"PyTorch functions can't be measured: {install_command('torch')}"
         yield "torch", "missing", cost
     try:  # the driver may not load what it compiles
         yield "nvrtc", "CUDA {}.{}".format(*nvrtc_version()), newer_than_the_driver() or ""

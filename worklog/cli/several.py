@@ -1,4 +1,4 @@
-"""`worklog check` of several kernels in one table: of a file, several files or a folder."""
+"""`worklog check` of the kernels of files and folders, in one table."""
 
 from __future__ import annotations
 
@@ -101,6 +101,7 @@ def is_folder(argument: str) -> bool:
 
 
 def _is_rung(argument: str) -> bool:
+    """Return whether an argument is the name of a rung."""
     return argument in [rung.name for rung in RUNGS]
 
 
@@ -425,23 +426,29 @@ def _table(title: str, files: Sequence[str], rows: Sequence[Row]) -> str:
     """
     width = options.terminal_width()
     has_files = any(files)
+    columns = 4 if has_files else 3
     verdicts = [f"{MARKS[row.verdict]} {row.verdict}" for row in rows]
-    longest_file = max(map(len, ("file", *files))) if has_files else 0
-    longest_kernel = max(len(name) for name in ("kernel", *(row.kernel for row in rows)))
-    columns = 3 + has_files
     room = width - 2 * columns - max(map(len, verdicts))  # a column takes two more characters
-    room_for_names = room - width // 3
-    room_for_file = min(longest_file, max(room_for_names - longest_kernel, room_for_names // 2))
-    room_for_kernel = min(longest_kernel, room_for_names - room_for_file)
-    room_for_reason = room - room_for_file - room_for_kernel
+    file_width, kernel_width = _name_widths(files if has_files else (), rows, room - width // 3)
+    reason_width = room - file_width - kernel_width
     cells = list[dict[str, str]]()
     for row, file, verdict in zip(rows, files, verdicts, strict=True):
-        names = {"file": _cut_inside(file, room_for_file)} if has_files else {}
-        names["kernel"] = _cut_inside(row.kernel, room_for_kernel)
-        cells.append(
-            {**names, "verdict": verdict, "reason": _cut(row.short_reason, room_for_reason)}
-        )
+        names = {"file": _cut_inside(file, file_width)} if has_files else {}
+        names["kernel"] = _cut_inside(row.kernel, kernel_width)
+        cells.append({**names, "verdict": verdict, "reason": _cut(row.short_reason, reason_width)})
     return Table.of(title, cells, left=columns).text(width)
+
+
+def _name_widths(files: Sequence[str], rows: Sequence[Row], room: int) -> tuple[int, int]:
+    """Return the widths of the columns of files and kernels.
+
+    files: none without a column of files
+    room: characters for both
+    """
+    longest_file = max(map(len, ("file", *files))) if files else 0
+    longest_kernel = max(map(len, ("kernel", *(row.kernel for row in rows))))
+    file_width = min(longest_file, max(room - longest_kernel, room // 2))
+    return file_width, min(longest_kernel, room - file_width)
 
 
 def _cut(text: str, limit: int) -> str:

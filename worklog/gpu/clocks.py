@@ -137,7 +137,7 @@ def locked_clocks(sm_mhz: int | None = None) -> Iterator[ClockState]:
             sm_mhz, memory_mhz = _clocks_to_lock(nvml, handle, sm_mhz)
             remarks = stack.enter_context(_guarded(nvml, handle, sm_mhz, memory_mhz))
         except nvml.NVMLError as error:
-            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); {WATCHED}") from error
+            raise ClocksNotLocked(f"clocks: can't lock (NVML: {error}); {WATCHED}") from error
         _require_in_force(nvml, handle, sm_mhz)
         remark = f"clocks locked to {sm_mhz} MHz SM, {memory_mhz} MHz memory"
         yield f"locked:{sm_mhz}", [remark, *remarks]
@@ -163,7 +163,7 @@ def _clocks_to_lock(nvml: Any, handle: Any, sm_mhz: int | None) -> tuple[int, in
         distances = {clock: abs(clock - sm_mhz) for clock in clocks}
         nearest = min(distances, key=distances.__getitem__)
         raise BadSetting(
-            f"SM clock {sm_mhz} MHz is not one that this GPU supports: the nearest is {nearest} MHz"
+            f"SM clock {sm_mhz} MHz isn't supported by this GPU: the nearest clock is {nearest} MHz"
         )
     return sm_mhz, max(memory_clocks)
 
@@ -226,7 +226,7 @@ def _guarded(nvml: Any, handle: Any, sm_mhz: int, memory_mhz: int) -> Iterator[l
         reason = refused.get(SM) or refused.get(PERSISTENCE)
         if reason is not None:
             raise ClocksNotLocked(
-                f"clocks: cannot lock (NVML: {reason}); {WATCHED}. To lock: run as root"
+                f"clocks: can't lock (NVML: {reason}); {WATCHED}. To lock: run as root"
             )
         yield [f"clocks: memory clock not locked (NVML: {reason})" for reason in refused.values()]
     finally:

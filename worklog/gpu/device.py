@@ -79,7 +79,7 @@ def visible_to_a_child() -> str:
             number = int(cupy.cuda.runtime.getDevice())
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise NoGpu(
-                f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or "
+                f"this process has lost its CUDA context ({error}) and can't tell which GPU is current: restart it, or "
                 "set CUDA_VISIBLE_DEVICES to one GPU"
             ) from error
     if visible is None:

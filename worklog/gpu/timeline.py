@@ -1,4 +1,4 @@
-"""The GPU as the harness sees it: a CUDA stream, events, a blocking kernel and clock stamps.
+"""The GPU as the harness sees it: a stream, events, a blocking kernel and clock stamps.
 
 The tests use a simulated timeline. Its true kernel times, clocks and event overhead are known, so
 that each fix can be shown to recover the true time.
@@ -264,7 +264,7 @@ class CudaTimeline:
             with stream or self.device.stream:
                 self._kernels[name]((blocks,), (threads,), arguments)
         except CUDA_ERRORS as error:
-            raise LaunchFailed(f"the harness cannot launch its kernels: {error}") from error
+            raise LaunchFailed(f"the harness can't launch its kernels: {error}") from error
 
 
 def _chain_of_lines() -> np.ndarray[Any, Any]:

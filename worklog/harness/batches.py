@@ -135,7 +135,7 @@ def input_sets(set_bytes: int, l2_bytes: int) -> int:
     """
     if set_bytes <= 0:
         raise BadSetting(
-            "l2 = rotate: a set of inputs without a byte cannot be rotated; take l2 = flush"
+            "l2 = rotate: a set of inputs without a byte can't be rotated: take l2 = flush"
         )
     return max(2, ceil(ROTATION * l2_bytes / set_bytes))
 

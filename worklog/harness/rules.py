@@ -77,6 +77,7 @@ class Stopping:
         return True if self._is_met(evidence) else None
 
     def _is_met(self, evidence: Evidence) -> bool:
+        """Return whether a criterion that never gives up is met."""
         n = len(evidence.times)
         if self.name == "interval":
             return n >= self.least_samples and is_known(evidence, self.precision)

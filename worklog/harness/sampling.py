@@ -171,6 +171,7 @@ class _Loop:
 
     @property
     def _budget_us(self) -> float:
+        """The time budget of a loop."""
         return self.harness.budget_s * 1e6
 
     def check_once(self) -> None:
@@ -202,6 +203,7 @@ class _Loop:
         return []
 
     def _warm_up_as_tensara(self, size: float, products: float, pause_ms: float) -> None:
+        """Compute products of a square size without timing them, then let the GPU idle."""
         for _ in range(round(products)):
             self.timeline.burn(2 * size**3)
         self.timeline.synchronize()
