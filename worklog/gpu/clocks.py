@@ -163,7 +163,7 @@ def _clocks_to_lock(nvml: Any, handle: Any, sm_mhz: int | None) -> tuple[int, in
         distances = {clock: abs(clock - sm_mhz) for clock in clocks}
         nearest = min(distances, key=distances.__getitem__)
         raise BadSetting(
-            f"SM clock {sm_mhz} MHz isn't supported by this GPU: the nearest clock is {nearest} MHz"
+            f"SM clock {sm_mhz} MHz isn't supported by this GPU: the nearest is {nearest} MHz"
         )
     return sm_mhz, max(memory_clocks)
 
