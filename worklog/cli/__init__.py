@@ -1,13 +1,14 @@
-"""`worklog …`: the list of commands, and what becomes of their errors.
+"""`worklog …`: the list of commands, and how their errors end.
 
-Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs that cannot be compared, 130 interrupted.
+Exit codes: 0 done, 1 a failed check or a regression, 2 a usage error or runs that can't be
+compared, 130 interrupted.
 """
 
 from __future__ import annotations
 
 from worklog.cli.interrupt import ExitOnInterrupt
 
-with ExitOnInterrupt():  # first, since the other imports take the most of a second
+with ExitOnInterrupt():  # first, since the other imports take most of a second
     import os
     import warnings
     from difflib import get_close_matches
@@ -48,7 +49,9 @@ COMPLETION = 'Enable shell completion: eval "$(_WORKLOG_COMPLETE=bash_source wor
 
 
 class Commands(click.Group):
-    """The commands; a command's module is imported when the command is used. An error that a user can act on is
+    """The commands.
+
+    A command's module is imported when the command is used. An error that a user can act on is
     printed as one line, without a traceback: this package's errors and warnings, and an interrupt.
     """
 
@@ -58,14 +61,16 @@ class Commands(click.Group):
             return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of use."""
+        """Return the names of the commands in the order of use."""
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; a usage error with the nearest name for an unknown one."""
-        if (
-            cmd_name == "check"
-        ):  # before NumPy is loaded: in the gate's small products, BLAS threads only wait
+        """Return the command of that name.
+
+        An unknown name is a usage error with the nearest name.
+        """
+        if cmd_name == "check":
+            # Before NumPy is loaded: in the gate's small products, BLAS threads only wait.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         if cmd_name in COMMANDS:
             with ExitOnInterrupt():
@@ -82,7 +87,10 @@ class Commands(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words, which a run's file states. A usage error for a name that isn't UTF-8."""
+        """Keep the arguments, which a run's file states.
+
+        A name that isn't UTF-8 is a usage error.
+        """
         ctx.obj = tuple(args)
         try:
             "".join(args).encode()
@@ -91,13 +99,11 @@ class Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a WorklogError becomes its message and exit code."""
+        """Run a command. A WorklogError becomes its message and exit code."""
         COMMAND.set(ctx.obj)
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = lambda message, *_: click.echo(
-                    f"worklog: {message}", err=True
-                )
+                warnings.showwarning = _print_warning
                 _require_current_folder()
                 return super().invoke(ctx)
         except click.NoSuchOption as error:
@@ -107,50 +113,61 @@ class Commands(click.Group):
                 option, f"No such option {option}. {advice}".strip(), ctx=error.ctx
             ) from error
         except WorklogError as error:
-            what = str(error)
+            text = str(error)
             exit_code = error.exit_code
             notes = getattr(error, "__notes__", [])
         except KeyboardInterrupt as error:
             from worklog.runs import written_so_far  # here: --help needs no NumPy
 
-            what = f"interrupted: {written_so_far()}"
+            text = f"interrupted: {written_so_far()}"
             exit_code = Interrupted.exit_code
             notes = getattr(error, "__notes__", [])
-        click.echo("\n".join([f"worklog: {what}", *notes]), err=True)
+        click.echo("\n".join([f"worklog: {text}", *notes]), err=True)
         ctx.exit(exit_code)
 
     def _advice(self, ctx: click.Context, option: str, command: str | None) -> str:
         """Return what to type instead of an option that a command doesn't have."""
-        own = self._options(ctx, command or "")
+        flags = self._options(ctx, command or "")
         setting = option.lstrip("-").replace("-", "_")
         if setting in Harness().as_dict():
             value = _value_of(option, ctx.obj) or "VALUE"
             advice = f"It is a setting of the harness: give --set {setting}={value}"
-            if "--set" in own:
+            if "--set" in flags:
                 return f"{advice}."
             return f"{advice} to a command that times, as worklog run does."
-        named = {name.lstrip("-"): name for name in own}
-        if near := get_close_matches(option.lstrip("-"), named, 1):
-            return f"Did you mean {named[near[0]]}?"
-        others = [name for name in COMMANDS if option in self._options(ctx, name)]
-        return f"It is an option of {', '.join(others)}." if others else ""
+        flag_of = {flag.lstrip("-"): flag for flag in flags}
+        matches = get_close_matches(option.lstrip("-"), flag_of, 1)
+        if matches:
+            return f"Did you mean {flag_of[matches[0]]}?"
+        commands = [name for name in COMMANDS if option in self._options(ctx, name)]
+        return f"It is an option of {', '.join(commands)}." if commands else ""
 
     def _options(self, ctx: click.Context, name: str) -> list[str]:
+        """Return the flags of a command; none for an unknown command."""
         command = self.get_command(ctx, name) if name in COMMANDS else None
-        return [word for option in command.params for word in option.opts] if command else []
+        flags: list[str] = []
+        if command is not None:
+            for option in command.params:
+                flags += option.opts
+        return flags
 
 
-def _value_of(option: str, words: tuple[str, ...]) -> str:
-    """Return the value of an option in the words of a command; "" if it has none."""
-    for word, following in pairwise((*words, "")):
-        name, _, value = word.partition("=")
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without its place in the source."""
+    click.echo(f"worklog: {message}", err=True)
+
+
+def _value_of(option: str, arguments: tuple[str, ...]) -> str:
+    """Return the value of an option in the arguments of a command; "" if it has none."""
+    for argument, following in pairwise((*arguments, "")):
+        name, _, value = argument.partition("=")
         if name == option:
             return value or following
     return ""
 
 
 def _require_current_folder() -> None:
-    """Raise BadSetting if the folder in which the command was typed is gone."""
+    """Raise BadSetting if the current folder is gone."""
     try:
         os.getcwd()
     except FileNotFoundError as error:

@@ -1,4 +1,7 @@
-"""`worklog new`, `check` and `inspect`: what a user starts from, and a kernel without a time, without a GPU too."""
+"""The commands `worklog new`, `check`, `profile` and `inspect`.
+
+They write what a user starts from, and look at a kernel beyond its time, mostly without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,78 +46,159 @@ NOTEBOOKS = ("*.ipynb", "*.md", "examples/*.*")
 
 @click.command(epilog=f"The package's problems: {', '.join(PROBLEMS)}.")
 @click.argument(
-    "what", metavar="FILE.cu|PROBLEM|notebooks|NAME", shell_complete=options.completing(PROBLEMS)
+    "name",
+    metavar="FILE.cu|PROBLEM|notebooks|NAME",
+    shell_complete=options.name_completer(PROBLEMS),
 )
 @click.argument("folder", type=options.PATH, metavar="[DIR]", required=False)
 @options.DTYPE
 @click.option(
     "--rung", "number", type=options.Whole(1, 29), metavar="N", help="Add rung N, with this name."
 )
-def new(what: str, folder: Path | None, dtype: str, number: int | None) -> None:
-    """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (one of the package,
-    or your file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py in a folder; or the
-    notebooks with their examples. An existing file stays as it is. With --rung, add a rung to a checkout: a simple
-    kernel in kernels/, its record in worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
+def new(name: str, folder: Path | None, dtype: str, number: int | None) -> None:
+    """Write a kernel, a solution of a problem, or the notebooks.
+
+    FILE.cu gets a commented SGEMM kernel that passes the check, to change into yours. For a
+    problem (one of the package, or your file.py:Class), a folder gets CUDA source and a Python
+    function to fill in: solution.cu and solution.py. For `notebooks`, a folder gets the notebooks
+    with their examples. An existing file stays as it is.
+
+    With --rung, add a rung to a checkout: a simple kernel in kernels/, its record in
+    worklog/kernel/rungs.py and its entry in kernels/rungs.cuh.
     """
     if dtype and (folder is None or number is not None):
         raise BadSetting("--dtype is for a problem: give a problem and a folder")
     if number is not None:
         if folder is not None:
             raise BadSetting("--rung takes a name alone: omit the folder")
-        written = new_rung(number, what)
-        next_step = f"worklog check {what}"
-    elif folder is None and what.endswith(".cu"):
-        next_step = f"worklog check {shlex.quote(what)}"
-        text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(what))
-        written = _write({Path(what): text})
+        written = new_rung(number, name)
+        next_step = f"worklog check {name}"
     elif folder is None:
-        if what in (*PROBLEMS, "notebooks"):
-            raise BadSetting(f"{what} needs a folder: worklog new {what} DIR")
-        raise BadSetting(
-            f"cannot write {what!r}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
-        )
-    elif what == "notebooks":
-        shipped = source_folder("_notebooks", "notebooks")
-        sources = [path for kind in NOTEBOOKS for path in sorted(shipped.glob(kind))]
-        written = _write(
-            {folder / p.relative_to(shipped): p.read_text(encoding="utf-8") for p in sources}
-        )
+        written = _write_kernel(name)
+        next_step = f"worklog check {shlex.quote(name)}"
+    elif name == "notebooks":
+        written = _write_notebooks(folder)
         as_root = " --allow-root" if os.geteuid() == 0 else ""
         next_step = (
             f"{shlex.quote(sys.executable)} -m jupyterlab{as_root} {shlex.quote(str(folder))}"
         )
     else:
-        named = shlex.quote(what) + (f" --dtype {dtype}" if dtype else "")
-        written = _write(starters(find_problem(what, dtype), named, folder))
-        next_step = f"worklog check {shlex.quote(str(written[0]))} --problem {named}"
+        problem = shlex.quote(name)
+        if dtype:
+            problem += f" --dtype {dtype}"
+        written = _write(starters(find_problem(name, dtype), problem, folder))
+        next_step = f"worklog check {shlex.quote(str(written[0]))} --problem {problem}"
     for file in written:
         click.echo(f"written: {file}")
     click.echo(f"next: {next_step}")
 
 
-def _write(files: Mapping[Path, str]) -> list[Path]:
-    """Write new files, several of them with their folders. Raises BadSetting for one that exists."""
-    for path in (path for file in files for path in (*file.parents[::-1], file)):
-        if path.is_file():
-            raise BadSetting(
-                f"{path} exists already: give another {'folder' if len(files) > 1 else 'name'}"
-            )
-    for file, text in files.items():
+def _write_kernel(name: str) -> list[Path]:
+    """Write the commented kernel. Raises BadSetting for a name that isn't a .cu file."""
+    if name.endswith(".cu"):
+        text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(name))
+        return _write({Path(name): text})
+    if name in (*PROBLEMS, "notebooks"):
+        raise BadSetting(f"{name} needs a folder: worklog new {name} DIR")
+    raise BadSetting(
+        f"cannot write {name!r}: give a name that ends in .cu, or a problem or `notebooks` and a folder"
+    )
+
+
+def _write_notebooks(folder: Path) -> list[Path]:
+    """Write the notebooks and their examples into a folder."""
+    shipped = source_folder("_notebooks", "notebooks")
+    texts = {}
+    for pattern in NOTEBOOKS:
+        for path in sorted(shipped.glob(pattern)):
+            texts[folder / path.relative_to(shipped)] = path.read_text(encoding="utf-8")
+    return _write(texts)
+
+
+def _write(texts: Mapping[Path, str]) -> list[Path]:
+    """Write new files, several of them with their folders.
+
+    Raises BadSetting for a file that exists.
+    """
+    kind = "folder" if len(texts) > 1 else "name"
+    for file in texts:
+        for path in (*file.parents[::-1], file):
+            if path.is_file():
+                raise BadSetting(f"{path} exists already: give another {kind}")
+    for file, text in texts.items():
         try:
-            if len(files) > 1:
+            if len(texts) > 1:
                 file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("x", encoding="utf-8") as new_file:
                 new_file.write(text)
         except OSError as error:
-            lacks_folder = len(files) == 1 and not file.parent.exists()
+            lacks_folder = len(texts) == 1 and not file.parent.exists()
             advice = f"make the folder {file.parent}" if lacks_folder else "give another name"
             raise BadSetting(f"cannot write {file}: {error.strerror}; {advice}") from error
-    return [*files]
+    return [*texts]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The options of `worklog check` that hold for each kernel."""
+
+    source: str  # the first file or function that is named
+    problem: str | None
+    dtype: str
+    shape: Shape | None
+    emulate: bool | None  # None for both the emulator and the GPU
+    launch: Mapping[str, Any]  # the options of a user kernel
+    settings: Mapping[str, Any]  # of the check: budget, quick and seed
+
+    def check(self, subject: Kernel, progress: Progress) -> checks.Checked:
+        """Check a kernel, in a child process if the GPU runs it.
+
+        Raises NoGpu for a host function without a GPU.
+        """
+        device_name = {True: "emulated", False: "gpu", None: None}[self.emulate]
+        shape = self.shape
+        if self.problem is None and shape is not None:
+            subject.check(shape)
+        if subject.host is not None and (reason := device.gpu_reason()) is not None:
+            raise NoGpu(
+                f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
+            )
+        if subject.host is not None or checks.wants_gpu(device_name):
+            return checks.check_in_child(
+                subject,
+                shape,
+                emulate=self.emulate is not False,
+                on=device_name,
+                progress=progress,
+                **self.settings,
+            )
+        if shape is not None and self.problem is None:
+            warning = estimate.warning(subject, shape, self.settings["budget"])
+            click.echo(warning, err=True, nl=False)
+        # No child process: the emulator survives every kernel.
+        return checks.check(subject, shape, on=device_name, progress=progress, **self.settings)
+
+    def check_source(self) -> tuple[Kernel, checks.Checked]:
+        """Check the kernel that is named."""
+        subject: Kernel
+        if self.problem is not None:
+            sgemm_options = {"--size": self.shape}
+            subject = options.solution_of(
+                self.source, self.problem, self.dtype, self.launch, sgemm_options
+            )
+        else:
+            subject = kernel_of(self.source, self.launch)
+        with options.progress_bar() as progress:
+            return subject, self.check(subject, progress)
+
+    def document(self, subject: Kernel, result: checks.Checked) -> dict[str, Any]:
+        """Return what --json prints of a kernel."""
+        return _document(result, _prediction(subject, result, self.shape))
 
 
 @click.command()
 @options.kernel(
-    "what", "FILE.cu…|FOLDER|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG", nargs=-1, required=True
+    "sources", "FILE.cu…|FOLDER|FILE.py:FUNCTION|LIB.so:FUNCTION|RUNG", nargs=-1, required=True
 )
 @options.PROBLEM
 @options.DTYPE
@@ -123,7 +206,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 @options.size("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
     "--emulate/--no-emulate", default=None,
-    help="Run it on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
+    help="Check on the emulator alone, or on the GPU alone (default: both, the emulator at small shapes).",
 )  # fmt: skip
 @click.option(
     "--budget", type=options.Whole(1), default=BUDGET, show_default=True, metavar="INSTRUCTIONS",
@@ -133,7 +216,7 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 @click.option(
     "--seed",
     type=options.Whole(),
-    help="Seed of the inputs: it repeats a verdict (default: random).",
+    help="Seed of the inputs, to repeat a verdict (default: random).",
 )
 @click.option(
     "--watch",
@@ -142,74 +225,56 @@ def _write(files: Mapping[Path, str]) -> list[Path]:
 )
 @options.JSON
 def check(
-    what: tuple[str, ...], problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, watch: bool,
-    as_json: bool, **words: Any,
+    sources: tuple[str, ...], problem: str | None, dtype: str, shape: Shape | None, emulate: bool | None, watch: bool,
+    as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
-    lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time, whose
-    counts are in `worklog inspect`. --seed repeats a report, but for the seconds. Several kernels in a file, several
-    files and the files of a folder get a table with a line for each kernel.
+    """Check your kernel: one in a .cu file, or a host function.
 
-    A kernel's parameters and launch are read from its file and the files that include it; what no file states is found
-    by launches on the emulator. Both are shown; --args, --grid and --block state them. With --problem, a .cu file has
-    an extern "C" function `solution` that launches kernels, and file.py:function takes the problem's parameters;
-    worklog new writes both to start from.
+    A host function is named as file.py:function, module:function or lib.so:function. Exits with 1
+    if the kernel fails. A kernel that passes is shown with a lower bound of its time. `worklog
+    inspect` shows the counts behind the bound. --seed repeats a report, except for the seconds.
+    Several kernels in a file, several files, and the files of a folder get a table with a line
+    for each kernel.
 
-    On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its line:
-    compute-sanitizer --tool racecheck --target-processes all python -m worklog check FILE.cu --size 128
+    A kernel's parameters and launch are read from its file and the files that include it. What no
+    file states is found by launches on the emulator. Both are shown. --args, --grid and --block
+    set them. With --problem, a .cu file has an extern "C" function `solution` that launches
+    kernels, and file.py:function has the problem's parameters. `worklog new` writes both to start
+    from.
+
+    On a GPU, NVIDIA's tool can watch the check, and prints each race in shared memory with its
+    line: compute-sanitizer --tool racecheck --target-processes all python -m worklog check
+    FILE.cu --size 128
     """
-    named = what[0]
-    on = {True: "emulated", False: "gpu", None: None}[emulate]
-    file = Path(named.partition(":")[0])
-    launch = {name: words.pop(name) for name in OPTIONS}
+    launch = {name: settings.pop(name) for name in OPTIONS}
+    request = _Request(sources[0], problem, dtype, shape, emulate, launch, settings)
     if emulate is False:
         device.require_gpu("omit --no-emulate")
     if problem is None:
         options.require_no_case(dtype)
-    elif len(what) > 1:
+    elif len(sources) > 1:
         raise BadSetting("--problem is for one file or function: name one")
-    if watch and (as_json or len(what) > 1 or not file.is_file()):
-        raise BadSetting("--watch needs a file and can't be used with --json")
-
-    def run(subject: Kernel, progress: Progress) -> checks.Checked:
-        if problem is None and shape is not None:
-            subject.check(shape)
-        if subject.host is not None and (reason := device.gpu_reason()) is not None:
-            raise NoGpu(
-                f"the emulator runs .cu files only, and a host function needs a GPU: {reason}"
-            )
-        emulated = subject.host is None and not checks.wants_gpu(on)
-        if emulated and shape is not None and problem is None:
-            click.echo(estimate.warning(subject, shape, words["budget"]), err=True, nl=False)
-        checking: Callable[..., checks.Checked] = checks.check  # the emulator survives every kernel
-        if not emulated:
-            checking = partial(checks.check_in_child, emulate=emulate is not False)
-        return checking(subject, shape, on=on, progress=progress, **words)
-
-    def checked() -> tuple[Kernel, checks.Checked]:
-        subject: Kernel
-        if problem is not None:
-            subject = options.solution_of(named, problem, dtype, launch, {"--size": shape})
-        else:
-            subject = kernel_of(named, launch)
-        with options.progress_bar() as progress:
-            return subject, run(subject, progress)
-
     if watch:
+        file = Path(sources[0].partition(":")[0])
+        if as_json or len(sources) > 1 or not file.is_file():
+            raise BadSetting("--watch needs a file and can't be used with --json")
         with suppress(KeyboardInterrupt, Interrupted):
-            _watch(file, lambda: checked()[1])
+            _watch(file, lambda: request.check_source()[1])
         return
-
-    def document_of(subject: Kernel, result: checks.Checked) -> dict[str, Any]:
-        return _document(result, _prediction(subject, result, shape))
-
-    if problem is None and several.has_several(what, launch):
-        sys.exit(several.check_all(what, launch, run, document_of, as_json=as_json))
-    subject, result = checked()
-    prediction = _prediction(subject, result, shape) if problem is None else None
-    more = [] if prediction is None else [f"· {prediction.sentences[0]}"]
-    more += [EXPLAINED] if problem is None else []
-    options.show(_document(result, prediction), result.report(*more), as_json)
+    if problem is None and several.has_several(sources, launch):
+        exit_code = several.check_all(
+            sources, launch, request.check, request.document, as_json=as_json
+        )
+        sys.exit(exit_code)
+    subject, result = request.check_source()
+    prediction = None
+    remarks = []
+    if problem is None:
+        prediction = _prediction(subject, result, shape)
+        if prediction is not None:
+            remarks.append(f"· {prediction.sentences[0]}")
+        remarks.append(EXPLAINED)
+    options.show(_document(result, prediction), result.report(*remarks), as_json)
     if not result.verdict.accepted:
         sys.exit(1)
 
@@ -227,77 +292,95 @@ def _document(result: checks.Checked, prediction: Prediction | None) -> dict[str
     return result.as_dict() | {"prediction": prediction.as_dict() if prediction else None}
 
 
-def _watch(file: Path, checked: Callable[[], checks.Checked]) -> None:
-    """Check a file again at each save, and show the first result, then what has changed since the one before."""
-    before = None
-    saved = 0
-    announced = False
+def _watch(file: Path, check_file: Callable[[], checks.Checked]) -> None:
+    """Check a file again at each save, and show the first result, then what has changed."""
+    previous = None
+    saved_ns = 0
+    is_announced = False
     while True:
         with suppress(FileNotFoundError):  # an editor may write a new file in its place
-            if (now := file.stat().st_mtime_ns) != saved:
-                saved = now
-                try:
-                    result = checked()
-                    click.echo(result if before is None else "\n".join(_changes(before, result)))
-                    before = result
-                except Interrupted:
-                    raise
-                except WorklogError as error:
-                    click.echo(f"worklog: {error}")
-                if not announced:
+            modified_ns = file.stat().st_mtime_ns
+            if modified_ns != saved_ns:
+                saved_ns = modified_ns
+                previous = _check_again(previous, check_file)
+                if not is_announced:
                     click.echo(
                         f"watching {file}: save it to check it again, Ctrl-C to stop", err=True
                     )
-                    announced = True
+                    is_announced = True
         time.sleep(WATCH_S)
 
 
-def _changes(before: checks.Checked, now: checks.Checked) -> Iterator[str]:
-    """The time and the result; stages that fail or failed before; findings that are new or gone, and counts."""
-    yield f"\n{time.strftime('%H:%M:%S')} {str(now).splitlines()[0]}"
-    earlier = {stage.name: stage.passed for stage in before.verdict.stages}
-    for stage in now.verdict.stages:
-        passed_before = earlier.get(stage.name)
+def _check_again(
+    previous: checks.Checked | None, check_file: Callable[[], checks.Checked]
+) -> checks.Checked | None:
+    """Print a check's result, or what has changed since the previous result.
+
+    Returns the result, or the previous result if the file can't be checked.
+    """
+    try:
+        result = check_file()
+        click.echo(result if previous is None else "\n".join(_changes(previous, result)))
+    except Interrupted:
+        raise
+    except WorklogError as error:
+        click.echo(f"worklog: {error}")
+        return previous
+    return result
+
+
+def _changes(previous: checks.Checked, result: checks.Checked) -> Iterator[str]:
+    """Yield the time and the result, and how stages and findings changed.
+
+    Stages that fail or failed before are shown, and findings that are new or gone, and the counts.
+    """
+    yield f"\n{time.strftime('%H:%M:%S')} {str(result).splitlines()[0]}"
+    previous_stages = {stage.name: stage.passed for stage in previous.verdict.stages}
+    stages = result.verdict.stages
+    for stage in stages:
+        has_passed = previous_stages.get(stage.name)
         if not stage.passed:
-            yield f"✗ {stage.name}{' (it passed before)' if passed_before else ''}: {stage.detail}"
-        elif passed_before is False:
+            remark = " (it passed before)" if has_passed else ""
+            yield f"✗ {stage.name}{remark}: {stage.detail}"
+        elif has_passed is False:
             yield f"✓ {stage.name}: it failed before"
-    old, new = ({(f.kind, f.text): f for f in checked.findings} for checked in (before, now))
-    for mark, kept, other in (("+", new, old), ("−", old, new)):
-        yield from (
-            f"{mark} {finding.at(now.kernel.file)}"
-            for key, finding in kept.items()
-            if key not in other
-        )
-    yield f"stages: {len(earlier)} → {len(now.verdict.stages)}; findings: {len(before.findings)} → {len(now.findings)}"
+    old = {(finding.kind, finding.text): finding for finding in previous.findings}
+    new = {(finding.kind, finding.text): finding for finding in result.findings}
+    file = result.kernel.file
+    yield from (f"+ {finding.at(file)}" for key, finding in new.items() if key not in old)
+    yield from (f"− {finding.at(file)}" for key, finding in old.items() if key not in new)
+    stage_counts = f"stages: {len(previous_stages)} → {len(stages)}"
+    yield f"{stage_counts}; findings: {len(previous.findings)} → {len(result.findings)}"
 
 
 @click.command()
-@options.kernel("what", "RUNG|FILE.cu")
+@options.kernel("name", "RUNG|FILE.cu")
 @options.launch
 @options.size("The shape to count at.", default="2048")
 @options.out()
 @options.JSON
-def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: Any) -> None:
-    """Check and time a kernel, then count one launch with Nsight Compute: units, stalls, occupancy, bytes, and its
-    counts beside the emulator's; the run keeps them. Without a GPU, show the recorded shares of a rung's units.
+def profile(name: str, shape: Shape, out: Path | None, as_json: bool, **launch: Any) -> None:
+    """Check and time a kernel, then count one launch with Nsight Compute.
+
+    Prints the use of units, stalls, occupancy and bytes, and these counts beside the emulator's.
+    The run keeps them. Without a GPU, shows the recorded shares of a rung's units.
 
     Exits with 1 if the kernel fails the check.
     """
     from worklog.gpu import profile  # here: a check doesn't need it
     from worklog.runner import measure
 
-    kernel = kernel_of(what, launch)
+    kernel = kernel_of(name, launch)
     kernel.check(shape)
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function: profile its program with ncu itself")
     if kernel.number is not None and not options.live_wanted(out=out):
         recorded = counters([kernel.name])
-        known = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
-        options.show({"label": recorded.title, **known}, recorded.text(), as_json)
+        shares = dict(zip(recorded.columns, map(str, recorded.rows[0]), strict=True))
+        options.show({"label": recorded.title, **shares}, recorded.text(), as_json)
         return
     if kernel.number is None:
-        options.require_gpu_for(what)
+        options.require_gpu_for(name)
     with options.progress_bar() as progress:
         run = measure.measure([kernel], [shape], progress=progress, out=out)
     if run.measurements[0].status != "measured":
@@ -312,10 +395,13 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 
 
 @click.command()
-@options.kernel("what", "RUNG|FILE.cu")
+@options.kernel("name", "RUNG|FILE.cu")
 @options.launch
 @click.option(
-    "--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all."
+    "--arch",
+    default="sm_90",
+    show_default=True,
+    help="Architectures to compile for: sm_80,sm_90, or all.",
 )
 @options.size(
     "The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512)."
@@ -334,7 +420,7 @@ def profile(what: str, shape: Shape, out: Path | None, as_json: bool, **launch: 
 )
 @options.JSON
 def inspect(
-    what: str,
+    name: str,
     arch: str,
     shape: Shape | None,
     out: Path | None,
@@ -342,8 +428,12 @@ def inspect(
     as_json: bool,
     **launch: Any,
 ) -> None:
-    """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
-    from worklog.kernel import inspection  # here: a check needs neither
+    """Show registers, occupancy, memory counts by source line, and a time bound.
+
+    The bound is a lower bound of the time. Needs no GPU.
+    """
+    # Imported here: a check needs neither of them nor starter code.
+    from worklog.kernel import inspection
     from worklog.viewer import accesses
 
     if out is not None:
@@ -352,7 +442,7 @@ def inspect(
         raise BadSetting(f"--html writes a web page: give a name that ends in .html, not {html}")
     if html is not None:
         require_writable(html.parent, str(html), "give --html another file")
-    kernel = kernel_as_read(what, launch)
+    kernel = kernel_as_read(name, launch)
     try:
         kernel = completed(kernel)
     except Interrupted:
@@ -367,17 +457,19 @@ def inspect(
     if html is not None:
         from worklog.lab.pages import viewer  # here: matplotlib is slow to import
 
-        write_bytes(
-            html,
-            viewer([accesses.access(kernel, shape).document]).encode(),
-            "give --html another file",
-        )
+        page = viewer([accesses.access(kernel, shape).document])
+        write_bytes(html, page.encode(), "give --html another file")
         files.append(html)
     if not as_json:
         options.print_adapted([kernel])
-    more = {"adapted": [*kernel.adapted], "files": [*map(str, files)]}
-    document = (
-        inspected.as_dict() | more | {"prediction": prediction.as_dict() if prediction else None}
-    )
-    text = inspection.report(inspected) + (f"\n\n{prediction}" if prediction else "")
-    options.show(document, "\n".join([text, *(f"written: {path}" for path in files)]), as_json)
+    document = {
+        **inspected.as_dict(),
+        "adapted": [*kernel.adapted],
+        "files": [*map(str, files)],
+        "prediction": prediction.as_dict() if prediction else None,
+    }
+    text = inspection.report(inspected)
+    if prediction:
+        text += f"\n\n{prediction}"
+    lines = [text, *(f"written: {path}" for path in files)]
+    options.show(document, "\n".join(lines), as_json)

@@ -1,4 +1,7 @@
-"""`worklog figures`, `article`, `site` and `journal`: the charts of a run, the README's table, and a web page."""
+"""`worklog figures`, `article`, `site` and `journal`.
+
+They write the charts of a run, the README's table, and a web page.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,15 @@ BROKEN = "grid_rounded_down"
 MOST_PROCESSES = 8  # that draw charts
 GROWTH = (128, 256, 512, 1024, 2048, 4096)
 ELEMENTS = 16
-SMALL_SIZES = (1024, 512, 256)  # whose shares the README's table shows beside the large size's
+# The README's table shows the shares at these sizes beside the large size's.
+SMALL_SIZES = (1024, 512, 256)
 
 
 def diagnosis() -> Drawing:
-    """A broken kernel, what the emulator says about it, and how many other checks pass it. Raises NothingToDraw."""
+    """Draw a broken kernel, the emulator's findings, and how many other checks pass it.
+
+    Raises NothingToDraw.
+    """
     [exploit] = exploits.named([BROKEN])
     table = exploits.open_exploits()
     [row] = [row for row in table.rows if row.name == BROKEN]
@@ -60,26 +67,33 @@ def diagnosis() -> Drawing:
 
 
 def error_growth() -> Drawing:
-    """The errors of rungs 23 and 24 against K, emulated: with promotion, and without."""
+    """Draw the errors of rungs 23 and 24 against K: with promotion, and without.
+
+    They are emulated.
+    """
     finding = "Promotion decides the class: without it, the error of FP16x3 grows with K"
     label = f"emulated · sm_90 PTX; U(-1, 1), {ELEMENTS} x {ELEMENTS} elements of C"
-    about = (
+    subtitle = (
         "u = 2⁻²⁴, and D is the 2-norm of an element's K products. Dashed: the limit of class fp32."
     )
     curves = tensor_products.error_growth(GROWTH, ELEMENTS)
     limit = {k: rms_limit(k) for k in GROWTH}
-    return plots.curves(finding, curves, label, "K", "rms error, u·D", subtitle=about, limit=limit)
+    return plots.curves(
+        finding, curves, label, "K", "rms error, u·D", subtitle=subtitle, limit=limit
+    )
 
 
 def at_4096(rungs: Iterable[Kernel] = RUNGS) -> Run:
-    """The recordings of these rungs, as far as there are any, and of cuBLAS at 4096."""
+    """Return the recordings of these rungs, if there are any, and of cuBLAS at 4096."""
     planned, _ = measure.jobs_of([*(rung.name for rung in rungs), CUBLAS], [4096])
     return measure.recorded(planned, runs.recorded_run(), partly=True)
 
 
 def with_libraries() -> Run:
-    """The recordings of the rung best and of those on tensor cores, beside those of Triton's and cuBLAS's products in
-    short formats, which tests/record/fp32_by_libraries.py measures.
+    """Return the recordings of the rung best, of tensor-core rungs, and of libraries.
+
+    The libraries are Triton's and cuBLAS's products in short formats, which
+    tests/record/fp32_by_libraries.py measures.
     """
     run = at_4096((*TENSOR, RUNGS[-1]))
     libraries = Run.load(runs.recordings(runs.CHAPTERS)["h200_libraries"], "recorded")
@@ -92,32 +106,37 @@ def with_libraries() -> Run:
 
 
 def sizes_in_steps() -> Drawing:
-    """The rates at sizes in steps, from recordings of their own."""
+    """Draw the rates at sizes in steps, from recordings of their own."""
     return plots.sizes(runs.in_steps())
 
 
 def ladders_at_4096() -> Drawing:
-    """The rungs on FP32 cores and those on tensor cores, from recordings."""
+    """Draw the rungs on FP32 cores and those on tensor cores, from recordings."""
     return plots.ladders(at_4096(), 4096)
 
 
 def accuracy_of_libraries() -> Drawing:
-    """Rates and errors beside those of libraries, from recordings."""
+    """Draw rates and errors beside those of libraries, from recordings."""
     chart: Drawing = plots.accuracy(with_libraries(), 4096)
     return chart
 
 
 def others(recorded: bool = True) -> dict[str, Callable[[], Drawing]]:
-    """The figures that don't come from one run: a broken kernel, and the rungs past the article's ladder. recorded:
-    whether the others are of the article's recording; then the sizes come from recordings of their own.
+    """Return the figures that don't come from one run.
+
+    They are a broken kernel, and the rungs past the article's ladder.
+
+    recorded: True if the run's figures are of the article's recording; then the sizes come from
+        recordings of their own
     """
-    charts: dict[str, Callable[[], Drawing]] = {
-        "diagnosis": diagnosis,
-        "ladders": ladders_at_4096,
-        "accuracy": accuracy_of_libraries,
-        "error_growth": error_growth,
-    }
-    return {"sizes": sizes_in_steps} | charts if recorded else charts
+    charts: dict[str, Callable[[], Drawing]] = {}
+    if recorded:
+        charts["sizes"] = sizes_in_steps
+    charts["diagnosis"] = diagnosis
+    charts["ladders"] = ladders_at_4096
+    charts["accuracy"] = accuracy_of_libraries
+    charts["error_growth"] = error_growth
+    return charts
 
 
 RUN = click.option(
@@ -132,11 +151,14 @@ RUN = click.option(
 @RUN
 @options.folder("figures", "Folder for SVG and PNG.")
 def figures(file: str | None, out: Path) -> None:
-    """Draw every chart that a run has the measurements for; by default, the newest run of the whole ladder."""
+    """Draw every chart that a run has the measurements for.
+
+    The default is the newest run of the whole ladder.
+    """
     run = runs.open_run(file) if file else measure.holding(measure.jobs_of(None, 4096)[0])
-    more = others(file is None and run.origin == "recorded")
+    extra = others(file is None and run.origin == "recorded")
     with drawing_processes() as pool:
-        drawn = _draw(run, out, more, plots.Drawn(), pool)
+        drawn = _draw(run, out, extra, plots.Drawn(), pool)
     drawn.require_whole()
 
 
@@ -157,14 +179,14 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
     _require_checkout()
     earlier = runs.open_run(resumed) if resumed is not None else None
     path = earlier.path if earlier is not None and earlier.path is not None else runs.new_path()
-    ahead = dict[str, Future[plots.Attempt]]()
+    attempts = dict[str, Future[plots.Attempt]]()
     with _telling_how_to_resume(path, out), drawing_processes() as pool:
 
         def draw_ahead() -> None:
             """Draw the charts that don't depend on the run."""
-            if pool is not None and not ahead:
+            if pool is not None and not attempts:
                 for name, draw in others(recorded=False).items():
-                    ahead[name] = pool.submit(plots.attempt, draw)
+                    attempts[name] = pool.submit(plots.attempt, draw)
 
         if earlier is not None:
             run = _resumed(earlier, harness, draw_ahead)
@@ -173,10 +195,10 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
         else:
             run = measure.holding(measure.article_jobs())
         options.print_run(run, as_json=False)
-        before = plots.Drawn()
-        for name, drawing in ahead.items():
-            before.add(name, drawing.result(), out)
-        drawn = _draw(run, out, others(run.origin == "recorded"), before, pool)
+        drawn = plots.Drawn()
+        for name, attempt in attempts.items():
+            drawn.add(name, attempt.result(), out)
+        drawn = _draw(run, out, others(run.origin == "recorded"), drawn, pool)
         if run.shapes() and rewrite(README, markdown(run), *markers("table")):
             click.echo(f"table rewritten: {README}")
         else:
@@ -187,8 +209,10 @@ def article(out: Path, resumed: str | None, harness: Harness) -> None:
 
 def _require_checkout() -> None:
     """Raise BadSetting if neither --out is given nor an article is in this folder."""
-    given = click.get_current_context().get_parameter_source("out") is not ParameterSource.DEFAULT
-    if given or (README.is_file() and markers("table")[0] in README.read_text(encoding="utf-8")):
+    source = click.get_current_context().get_parameter_source("out")
+    if source is not ParameterSource.DEFAULT:
+        return
+    if README.is_file() and markers("table")[0] in README.read_text(encoding="utf-8"):
         return
     raise BadSetting(
         "there is no article in this folder (no README.md with the table's markers): "
@@ -218,19 +242,20 @@ def _measured(
     saved: Path | None = None,
     resumed: Run | None = None,
 ) -> Run:
-    """Measure.
+    """Measure the article's jobs.
 
-    planned: the jobs, smallest size first.
-    draw_ahead: called once nothing short is left to measure: no core draws while short launches are timed.
-    saved: the file of a new run.
-    resumed: the run that gets the measurements.
+    planned: the jobs, smallest size first
+    draw_ahead: called once nothing short is left to measure: no core draws while short launches
+        are timed
+    saved: the file of a new run
+    resumed: the run that gets the measurements
     """
     largest = max(job.problem.flops for job in planned)
     smaller = [job for job in planned if job.problem.flops < largest]
 
-    def report(done: int, total: int, doing: str) -> None:
-        progress(done, total, doing)
-        if done > len(smaller):
+    def report(count: int, total: int, activity: str) -> None:
+        progress(count, total, activity)
+        if count > len(smaller):
             draw_ahead()
 
     with options.progress_bar() as progress:
@@ -248,7 +273,7 @@ def drawing_processes() -> Iterator[Executor | None]:
     pool = ProcessPoolExecutor(
         min(cores, MOST_PROCESSES),
         multiprocessing.get_context("spawn"),
-        # Ctrl-C is for this process, which ends them.
+        # Ctrl-C is for this process, which ends the pool's processes.
         partial(signal.signal, signal.SIGINT, signal.SIG_IGN),
     )
     try:
@@ -275,13 +300,17 @@ def _telling_how_to_resume(path: Path, out: Path) -> Iterator[None]:
 def _draw(
     run: Run,
     out: Path,
-    more: Mapping[str, Callable[[], Drawing]],
-    before: plots.Drawn,
+    extra: Mapping[str, Callable[[], Drawing]],
+    drawn: plots.Drawn,
     pool: Executor | None,
 ) -> plots.Drawn:
-    """Draw every chart of a run, and `more`; print what was drawn and what was not."""
+    """Draw every chart of a run, and print what was drawn and what was not.
+
+    extra: charts that don't come from the run
+    drawn: charts that are drawn already
+    """
     with options.progress_bar() as progress:
-        drawn = plots.draw_all(run, out, more, before, progress, pool)
+        drawn = plots.draw_all(run, out, extra, drawn, progress, pool)
     lines = [f"figures from: {run.label}"]
     light = [
         path for path in drawn.paths if path.suffix == ".svg" and not path.stem.endswith("_dark")
@@ -289,8 +318,9 @@ def _draw(
     if light:
         lines += [f"  {path}" for path in light]
         lines.append(f"  and beside each one .png, and both as _dark: {len(drawn.paths)} files")
-    lines += [f"  {name} not drawn: {why}" for name, why in drawn.missing.items()]
-    lines += [f"all of them: {drawn.gallery}"] if drawn.gallery else []
+    lines += [f"  {name} not drawn: {reason}" for name, reason in drawn.missing.items()]
+    if drawn.gallery:
+        lines.append(f"all of them: {drawn.gallery}")
     click.echo("\n".join(lines))
     return drawn
 
@@ -302,7 +332,10 @@ def _draw(
 )
 @options.folder("site", "Folder for index.html.")
 def site(file: str | None, grid: Path | None, out: Path) -> None:
-    """Write a web site: the notebooks, the panel, the ladder and what each warp touches, without a server."""
+    """Write a web site that needs no server.
+
+    It has the notebooks, the panel, the ladder and what each warp touches.
+    """
     index = out / "index.html"
     if index.exists() and not (out / "data.js").exists():
         raise BadSetting(f"{index} is of another site: give another folder with --out")
@@ -317,26 +350,30 @@ def site(file: str | None, grid: Path | None, out: Path) -> None:
 
 @click.command()
 def journal() -> None:
-    """Print your first answer to each exercise of the notebooks beside what was measured, as Markdown: `worklog journal
-    > mine.md`.
+    """Print your answers to the exercises beside what was measured, as Markdown.
+
+    Your first answer to each exercise of the notebooks counts: `worklog journal > mine.md`.
     """
     click.echo(exercises.journal(), nl=False)
 
 
-def markers(part: str, by: str = "worklog article") -> tuple[str, str]:
-    """The lines above and below a part of a page that the command `by` rewrites."""
-    return f"<!-- worklog {part}: rewritten by `{by}` -->", f"<!-- worklog {part} ends -->"
+def markers(part: str, command: str = "worklog article") -> tuple[str, str]:
+    """Return the lines above and below a part of a page that a command rewrites."""
+    return f"<!-- worklog {part}: rewritten by `{command}` -->", f"<!-- worklog {part} ends -->"
 
 
 def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
-    """Put the text between two markers. Returns False without such a file or markers; WorklogError for one alone."""
+    """Put the text between two markers. Returns False without such a file or markers.
+
+    Raises WorklogError for one marker alone.
+    """
     old = path.read_text(encoding="utf-8") if path.is_file() else ""
-    before, begins, rest = old.partition(begin)
-    _, ends, after = rest.partition(end)
-    if begins and ends:
-        runs.write_text(path, f"{before}{begin}\n{text}\n{end}{after}")
+    head, first_marker, tail = old.partition(begin)
+    _, second_marker, foot = tail.partition(end)
+    if first_marker and second_marker:
+        runs.write_text(path, f"{head}{begin}\n{text}\n{end}{foot}")
         return True
-    if begins or end in old:
+    if first_marker or end in old:
         raise WorklogError(
             f"{path} has only one of two markers: put {begin} before the table and {end} after it"
         )
@@ -344,22 +381,30 @@ def rewrite(path: Path, text: str, begin: str, end: str) -> bool:
 
 
 def markdown(run: Run, shape: Shape | None = None) -> str:
-    """One size (default: 4096, else the largest) as Markdown with its label, and shares of cuBLAS at small sizes."""
+    """Return one size of a run as Markdown with its label, and shares at small sizes.
+
+    The shares are of cuBLAS.
+
+    shape: default: 4096, else the largest
+    """
     shape = shape_to_draw(run, None) if shape is None else shape
-    beside = [
-        small
-        for size in SMALL_SIZES
-        if (small := Shape.of(size)) in run.shapes() and small != shape
-    ]
-    products = [m for m in run.select() if m.shape]
-    shares = {(m.kernel, m.problem): str(cells(m)["of cuBLAS"]).replace(" %", "") for m in products}
+    measured_shapes = run.shapes()
+    small_shapes = [Shape.of(size) for size in SMALL_SIZES]
+    small_shapes = [small for small in small_shapes if small in measured_shapes and small != shape]
+    shares = {}
+    for m in run.select():
+        if m.shape:
+            shares[m.kernel, m.problem] = str(cells(m)["of cuBLAS"]).replace(" %", "")
     rows = []
     for m in run.select(shape=shape):
         rate = str(cells(m)["TFLOP/s"]) if m.status == "measured" else m.reason or m.status
         idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
-        at_small = (shares.get((m.kernel, small), "").partition(" ±")[0] for small in beside)
-        rows.append((m.kernel, idea, rate, shares[m.kernel, shape], *at_small))
-    columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS", *(f"at {small}" for small in beside)]
+        small_shares = [
+            shares.get((m.kernel, small), "").partition(" ±")[0] for small in small_shapes
+        ]
+        rows.append((m.kernel, idea, rate, shares[m.kernel, shape], *small_shares))
+    columns = ["rung", "idea", "TFLOP/s", "% of cuBLAS"]
+    columns += [f"at {small}" for small in small_shapes]
     table = Table("", columns, rows, left=2).markdown()
-    about = f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the same loop."
-    return f"{about} {run.full_label}.\n\n{table}"
+    caption = f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}; each share is of cuBLAS in the same loop."
+    return f"{caption} {run.full_label}.\n\n{table}"

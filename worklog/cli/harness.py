@@ -1,5 +1,7 @@
-"""The commands that look at the harness and the gate: `worklog ablate`, `exploits` and `peers`, which show what is
-recorded without a GPU; and `worklog doctor`: what is installed, the harness's settings and its calibration.
+"""The commands that look at the harness and the gate.
+
+`worklog ablate`, `exploits` and `peers` show what is recorded without a GPU. `worklog doctor` shows
+what is installed, the harness's settings and its calibration.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 @options.SIZES
 @options.measuring
 def ablate(
-    rung: str, shapes: list[Shape], harness: Harness, out: Path | None, as_json: bool, **shown: Any
+    rung: str, shapes: list[Shape], harness: Harness, out: Path | None, as_json: bool, **files: Any
 ) -> None:
-    """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
-    Without a GPU, the recording is shown.
+    """Measure one rung with each setting of the harness biased in turn.
+
+    Shows how each bias changes the result. Without a GPU, the recording is shown.
     """
     if Path(rung).suffix:
         raise BadSetting(
@@ -50,53 +53,64 @@ def ablate(
         run = measure.ablate(
             rung, shapes or measure.ABLATION_SIZES, harness=harness, progress=progress, out=out
         )
-    rows = [asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, rung)]
-    options.write_exports(rows, shown, title=f"{rung} · {run.label}")
+    rows = []
+    for effect in effects(run, rung):
+        rows.append({**asdict(effect), "factor": effect.factor, "visible": effect.visible})
+    options.write_exports(rows, files, title=f"{rung} · {run.label}")
     text = effects_text(run, rung, options.terminal_width())
-    text += f"\nrun saved: {run.path}" if run.origin == "live" else ""
+    if run.origin == "live":
+        text += f"\nrun saved: {run.path}"
     options.show(rows, text, as_json)
 
 
 @click.command()
-@click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
+@click.option("--only", "names", metavar="NAME[,NAME…]", help="Run only these exploits.")
 @click.option(
-    "--seeds", type=options.Whole(1, 1000), help="Check each on this many seeds (default: 1)."
+    "--seeds",
+    type=options.Whole(1, 1000),
+    help="Number of seeds to check each exploit on (default: 1).",
 )
 @click.option(
-    "--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU."
+    "--emulate", is_flag=True, help="Run the exploits on the emulator. Takes minutes, needs no GPU."
 )
 @options.out("Where to save the table.")
 @options.JSON
-def exploits(only: str | None, out: Path | None, as_json: bool, **how: Any) -> None:
-    """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. With
-    WORKLOG_SOURCE=recorded, or without a GPU and any option, the recorded table is shown. Exits with 1 if the gate is
-    wrong about one.
+def exploits(
+    names: str | None, seeds: int | None, emulate: bool, out: Path | None, as_json: bool
+) -> None:
+    """Check kernels that are wrong in a known way.
+
+    Shows which other harnesses would have passed them. With WORKLOG_SOURCE=recorded, or without a
+    GPU and without options, the recorded table is shown. Exits with 1 if the gate is wrong about
+    an exploit.
     """
-    if only is not None or out or any(how.values()) or measure.live_wanted():
-        names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
-        if names == []:
-            raise BadSetting(
-                "--only names no exploit: give one or more, such as --only zeros,kahan"
-            )
-        chosen = None if names is None else table_of.named(names)
-        how["seeds"] = range(how["seeds"] or 1)
+    if names is None and not (out or seeds or emulate) and not measure.live_wanted():
+        table = table_of.open_exploits()
+    else:
+        chosen = None if names is None else table_of.named(_exploit_names(names))
         with options.progress_bar() as progress:
-            table = table_of.run_exploits(chosen, progress=progress, out=out, **how)
+            table = table_of.run_exploits(
+                chosen, progress=progress, out=out, seeds=range(seeds or 1), emulate=emulate
+            )
         if not table.rows:
             raise Interrupted("interrupted before the first exploit was finished")
         if out is not None:
             click.echo(f"table saved: {out}", err=True)
-    else:
-        table = table_of.open_exploits()
     options.show(table.as_dict(), table.text(options.terminal_width(150)), as_json)
-    if not (
-        table.complete or table.origin
-    ):  # only a table that was made here can have been interrupted
-        raise Interrupted(
-            f"interrupted: finished rows are {'shown' if out is None else f'in {out}'}"
-        )
+    # Only a table that was made here can have been interrupted.
+    if not table.complete and not table.origin:
+        place = "shown" if out is None else f"in {out}"
+        raise Interrupted(f"interrupted: finished rows are {place}")
     if table.failures:
         sys.exit(1)
+
+
+def _exploit_names(names: str) -> list[str]:
+    """Return names that are separated by commas. Raises BadSetting for none."""
+    parts = [name.strip() for name in names.split(",") if name.strip()]
+    if not parts:
+        raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
+    return parts
 
 
 @click.command()
@@ -115,46 +129,54 @@ def peers(
     as_json: bool,
     **exports: Path | None,
 ) -> None:
-    """Time kernels of known length and cuBLAS, or declared benchmarks, with this harness and with every other one that
-    is installed. Without a GPU, or with WORKLOG_SOURCE=recorded, the recording is shown.
+    """Time the same work with this harness and with others.
+
+    The work is kernels of known length and cuBLAS, or declared benchmarks. The others are all
+    harnesses that are installed. Without a GPU, or with WORKLOG_SOURCE=recorded, the recording is
+    shown.
     """
     if axes and not files:
         raise BadSetting("--axis is for declared benchmarks: give --bench FILE.py")
     path = None
     if out is not None or files or measure.live_wanted():
-        benchmarks = (
-            at(axes, [benchmark for file in files for benchmark in declared(file)]) if files else []
-        )
+        benchmarks = []
+        for file in files:
+            benchmarks += declared(file)
+        if files:
+            benchmarks = at(axes, benchmarks)
         device.require_gpu("omit --bench and --out to see the recorded comparison")
         with options.progress_bar() as progress:
             path = compare.compare(out, progress, benchmarks=benchmarks)
     table = open_comparison(path, "benchmarks" if files else "peers")
-    options.write_exports(
-        [row | {"label": table.label} for row in table.document["rows"]], exports, title=table.label
-    )
-    options.show(
-        table.document, compare.text(table) + ("" if path is None else f"\nsaved: {path}"), as_json
-    )
+    rows = [{**row, "label": table.label} for row in table.document["rows"]]
+    options.write_exports(rows, exports, title=table.label)
+    text = compare.text(table)
+    if path is not None:
+        text += f"\nsaved: {path}"
+    options.show(table.document, text, as_json)
 
 
 @click.command()
 @click.option(
     "--settings",
     is_flag=True,
-    help="Instead, list the harness's settings and the pitfalls they avoid.",
+    help="List the harness's settings and the pitfalls that they avoid.",
 )
 @click.option(
     "--calibrate",
     is_flag=True,
-    help="Instead, measure the harness: overhead, noise, L2 flush, peaks.",
+    help="Measure the harness: overhead, noise, L2 flush, peaks.",
 )
 @options.HARNESS
 @options.JSON
 def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> None:
-    """Show what is installed, what is missing, what that costs, and how to get it.
+    """Show what is installed and what is missing.
 
-    --calibrate measures event overhead and the error left after its removal, noise, whether the L2 flush works, and
-    the ceilings of this GPU; without a GPU, it shows the recording. Of the settings, only the clocks can change there.
+    Also shows what a missing part costs, and how to get it.
+
+    --calibrate measures the event overhead, the error left after its removal, noise, if the L2
+    flush works, and the ceilings of this GPU. Without a GPU, it shows the recording. Of the
+    settings, it accepts only the clocks.
     """
     if settings and calibrate:
         raise BadSetting("--settings and --calibrate each show something else: omit one")
@@ -162,33 +184,12 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
         raise BadSetting(
             "--set takes only clocks here, with --calibrate, which uses the unbiased harness"
         )
+    document: Any
     if calibrate:
-        notes = list[str]()
-        if options.live_wanted(set=harness != Harness()):
-            calibration, label, notes = calibrated(harness.clocks)
-            card = device.gpu()
-        else:
-            run = runs.open_run()
-            label = run.label
-            card = run.gpu
-            calibration = run.calibration
-        document: Any = {"label": label, "device": asdict(card), "calibration": asdict(calibration)}
-        document["remarks"] = [*notes, *calibration.remarks]
-        lines = [certificate(calibration, card, label), *notes]
+        document, text = _calibration(harness)
     elif settings:
         document = [asdict(pitfall) for pitfall in PITFALLS]
-        lines = []
-        for pitfall in PITFALLS:
-            also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
-            biased = ", ".join(map(str, pitfall.biased))
-            lines.append(f"{pitfall.setting} = {pitfall.unbiased} (biased: {biased}{also})")
-            lines.append(
-                f"    {f'{pitfall.article} · ' if pitfall.article else ''}{pitfall.title}. {pitfall.what}"
-            )
-        lines.append("precision and budget:")
-        lines += [
-            f"{name} = {getattr(Harness, name)}\n    {what}" for name, (what, _) in SAMPLING.items()
-        ]
+        text = "\n".join(_settings())
     else:
         document = []
         lines = []
@@ -196,49 +197,66 @@ def doctor(settings: bool, calibrate: bool, harness: Harness, as_json: bool) -> 
             document.append(
                 {"subject": subject, "state": state, "advice": advice, "good": not advice}
             )
-            lines.append(
-                f"{'·' if advice else '✓'} {subject}: {state}"
-                + (f"\n    {advice}" if advice else "")
-            )
-    options.show(document, "\n".join(lines), as_json)
+            lines.append(f"{'·' if advice else '✓'} {subject}: {state}")
+            if advice:
+                lines.append(f"    {advice}")
+        text = "\n".join(lines)
+    options.show(document, text, as_json)
+
+
+def _calibration(harness: Harness) -> tuple[dict[str, Any], str]:
+    """Return the calibration of this machine, else the recorded one, as JSON and as text."""
+    notes = list[str]()
+    if options.live_wanted(set=harness != Harness()):
+        calibration, label, notes = calibrated(harness.clocks)
+        card = device.gpu()
+    else:
+        run = runs.open_run()
+        label = run.label
+        card = run.gpu
+        calibration = run.calibration
+    document = {
+        "label": label,
+        "device": asdict(card),
+        "calibration": asdict(calibration),
+        "remarks": [*notes, *calibration.remarks],
+    }
+    return document, "\n".join([certificate(calibration, card, label), *notes])
+
+
+def _settings() -> Iterator[str]:
+    """Yield the harness's settings and the pitfalls that they avoid."""
+    for pitfall in PITFALLS:
+        biased = f"biased: {', '.join(map(str, pitfall.biased))}"
+        if pitfall.also:
+            biased += f"; also unbiased: {', '.join(map(str, pitfall.also))}"
+        yield f"{pitfall.setting} = {pitfall.unbiased} ({biased})"
+        article = f"{pitfall.article} · " if pitfall.article else ""
+        yield f"    {article}{pitfall.title}. {pitfall.what}"
+    yield "precision and budget:"
+    for name, (meaning, _) in SAMPLING.items():
+        yield f"{name} = {getattr(Harness, name)}\n    {meaning}"
 
 
 def _findings() -> Iterator[tuple[str, str, str]]:
-    """What was examined, how it is, and if that isn't good, what it costs and how to get it."""
+    """Yield each part's name, its state, and advice.
+
+    The advice is "" if the state is good. Else it says what the state costs and how to mend it.
+    """
     yield "python", platform.python_version(), ""
-    if (reason := device.gpu_reason()) is None:
-        card = device.gpu()
-        watch = device.ClockWatch()
-        facts = f"{card.name}, compute capability {'.'.join(map(str, card.compute_capability))}"
-        facts += f", {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}"
-        yield "gpu", facts, ""
-        peaks = f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz"
-        yield "peaks", f"{peaks}, memory {card.memory_peak_gbs:.0f} GB/s, as computed", ""
-        if watch.reason:
-            cost = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
-            yield "clocks", watch.reason, cost
-        else:
-            state = f"throttle reasons now: {runs.reason_names(watch.reasons()) or 'none'}; results are labelled"
-            state = f"watched: SM clock read in every sample, {state} “clocks as found”. To lock: --set clocks=locked"
-            yield "clocks", f"{state}, as root", ""
-    else:
-        cost = "No time can be measured here. Charts and notebooks use the recorded run and say so: worklog article"
-        yield "gpu", reason, cost
+    yield from _gpu_findings()
     try:
-        if forced := runs.forced_source():
-            yield "source", f"WORKLOG_SOURCE={forced} forces it", ""
+        source = runs.forced_source()
+        if source:
+            yield "source", f"WORKLOG_SOURCE={source} forces it", ""
     except WorklogError as error:
-        yield (
-            "source",
-            str(error),
-            "every command that measures or opens a recording fails with this message",
-        )
-    advice = (
-        ""
-        if find_spec("torch")
-        else f"PyTorch functions cannot be measured: {install_command('torch')}"
-    )
-    yield "torch", "missing" if advice else "installed", advice
+        cost = "every command that measures or opens a recording fails with this message"
+        yield "source", str(error), cost
+    if find_spec("torch"):
+        yield "torch", "installed", ""
+    else:
+        cost = f"PyTorch functions can't be measured: {install_command('torch')}"
+        yield "torch", "missing", cost
     try:  # the driver may not load what it compiles
         yield "nvrtc", "CUDA {}.{}".format(*nvrtc_version()), newer_than_the_driver() or ""
     except NvrtcMissing as error:
@@ -247,6 +265,37 @@ def _findings() -> Iterator[tuple[str, str, str]]:
         yield "emulator", f"its core is {native.library()._name}", ""
     except WorklogError as error:
         yield "emulator", "its core is missing", f"no kernel runs without a GPU: {error}"
+    yield from _file_findings()
+
+
+def _gpu_findings() -> Iterator[tuple[str, str, str]]:
+    """Yield the findings on the GPU and its clocks, as _findings() does."""
+    reason = device.gpu_reason()
+    if reason is not None:
+        cost = "No time can be measured here. Charts and notebooks use the recorded run and say so: worklog article"
+        yield "gpu", reason, cost
+        return
+    card = device.gpu()
+    watch = device.ClockWatch()
+    facts = f"{card.name}, compute capability {'.'.join(map(str, card.compute_capability))}"
+    facts += (
+        f", {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}"
+    )
+    yield "gpu", facts, ""
+    peaks = f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz"
+    yield "peaks", f"{peaks}, memory {card.memory_peak_gbs:.0f} GB/s, as computed", ""
+    if watch.reason:
+        cost = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
+        yield "clocks", watch.reason, cost
+        return
+    throttling = runs.reason_names(watch.reasons()) or "none"
+    state = f"watched: SM clock read in every sample, throttle reasons now: {throttling}; "
+    state += "results are labelled “clocks as found”. To lock: --set clocks=locked, as root"
+    yield "clocks", state, ""
+
+
+def _file_findings() -> Iterator[tuple[str, str, str]]:
+    """Yield the findings on recordings, runs and the cache, as _findings() does."""
     shipped = runs.recordings()
     saved = live_runs()
     cache = cache_folder()
@@ -261,5 +310,6 @@ def _findings() -> Iterator[tuple[str, str, str]]:
 
 
 def _not_writable(folder: Path, advice: str) -> str:
+    """Return the advice if a folder isn't writable, with the reason; else ""."""
     reason = runs.not_writable(folder)
     return f"not writable ({reason}): {advice}" if reason else ""

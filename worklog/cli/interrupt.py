@@ -1,6 +1,7 @@
-"""Ctrl-C while the program loads. Nothing is under way yet, so it ends without a traceback and without a word.
+"""Ctrl-C while the program loads.
 
-This module is loaded first, and loads nothing that takes time: before it is there, Ctrl-C is a traceback.
+Nothing is under way yet, so the program ends without a traceback and without a message. This module
+is loaded first, and loads nothing that takes time: before it is loaded, Ctrl-C is a traceback.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ EXIT_CODE = 130  # of a shell for a program that Ctrl-C has ended
 
 
 class ExitOnInterrupt:
-    """Exit on Ctrl-C instead of raising KeyboardInterrupt, unless somebody handles the signal already."""
+    """Exits on Ctrl-C instead of raising KeyboardInterrupt.
+
+    A handler that somebody has set already stays.
+    """
 
     def __init__(self) -> None:
         self.is_set = False
@@ -22,7 +26,7 @@ class ExitOnInterrupt:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             try:
                 signal.signal(signal.SIGINT, lambda *_: sys.exit(EXIT_CODE))
-            except ValueError:  # another thread than the main one, which gets no Ctrl-C
+            except ValueError:  # not the main thread, and only that gets Ctrl-C
                 return
             self.is_set = True
 

@@ -1,10 +1,13 @@
-"""What commands share: their options, what a shell completes for them, the files that they may write, and what they
-print: tables or JSON on standard output; progress, and what was written, on standard error.
+"""What commands share: their options, shell completion, output files, and printing.
+
+Tables or JSON go to standard output. Progress, and the names of written files, go to standard
+error.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import shutil
@@ -32,9 +35,9 @@ if TYPE_CHECKING:
     from worklog.kernel import Kernel, Solution
     from worklog.runs import Progress as Report
 
-LINE_S = 5.0  # seconds between two lines of progress where there is no terminal
+LINE_S = 5.0  # seconds between two lines of progress without a terminal
 Decorator = Callable[[Any], Any]
-OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that these take
+OF_SOLUTIONS = ("include", "define", "arrays")  # options of a user kernel that solutions take
 DIGITS = 18
 MOST = 10**DIGITS - 1  # of a whole number: the emulator's core and a run's file count in 64 bits
 
@@ -43,7 +46,7 @@ class _Place(click.Path):
     """A path that isn't empty: "" would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. A usage error for an empty one."""
+        """Return the path. An empty path is a usage error."""
         if not os.fspath(value).strip():
             self.fail("it is empty: give a name", param, ctx)
         return super().convert(value, param, ctx)
@@ -58,7 +61,7 @@ class Whole(click.IntRange):
         super().__init__(min, max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number. A usage error for one out of range."""
+        """Return the number. A number out of range is a usage error."""
         if isinstance(value, str) and value.isdecimal() and len(value) > DIGITS:
             self.fail(f"{value} is too large", param, ctx)
         return super().convert(value, param, ctx)
@@ -73,10 +76,11 @@ class Percent(click.FloatRange):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number; 5% is 5. A usage error for NaN."""
+        """Return the number; 5% is 5. NaN is a usage error."""
         if isinstance(value, str):
             value = value.rstrip("% ")
-        if (number := super().convert(value, param, ctx)) != number:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
             self.fail(f"{value!r} is not a number: give one such as 2", param, ctx)
         return number
 
@@ -86,72 +90,94 @@ FOLDER = _Place(file_okay=False, path_type=Path)
 PATH = _Place(path_type=Path)
 
 
-def completing(
+def name_completer(
     names: Collection[str],
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """What a shell offers: those of the names that begin with the word, else files."""
+    """Return what a shell offers: the names that begin with the typed text, else files."""
 
-    def complete(_: click.Context, __: click.Parameter, word: str) -> list[CompletionItem]:
-        known = [CompletionItem(name) for name in names if name.startswith(word)]
-        return known or [CompletionItem(word, type="file")]
+    def complete(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+        items = [CompletionItem(name) for name in names if name.startswith(typed)]
+        return items or [CompletionItem(typed, type="file")]
 
     return complete
 
 
-def kernel(name: str, metavar: str, **how: Any) -> Decorator:
-    """An argument that names a rung or a file."""
+def kernel(name: str, metavar: str, **settings: Any) -> Decorator:
+    """Return an argument that names a rung or a file.
 
-    def named(
-        _: click.Context, __: click.Parameter, words: str | tuple[str, ...]
+    settings: of click.argument
+    """
+
+    def require_names(
+        _: click.Context, __: click.Parameter, value: str | tuple[str, ...]
     ) -> str | tuple[str, ...]:
-        for word in [words] if isinstance(words, str) else words:
-            if not word.strip(" ,"):
-                raise BadSetting(f"{word!r} names no kernel: name a rung or a file")
-        return words
+        for argument in [value] if isinstance(value, str) else value:
+            if not argument.strip(" ,"):
+                raise BadSetting(f"{argument!r} names no kernel: name a rung or a file")
+        return value
 
-    rungs = completing([rung.name for rung in RUNGS])
-    return click.argument(name, metavar=metavar, shell_complete=rungs, callback=named, **how)
+    rungs = name_completer([rung.name for rung in RUNGS])
+    return click.argument(
+        name, metavar=metavar, shell_complete=rungs, callback=require_names, **settings
+    )
 
 
 def new_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
-    if path is not None:
-        if option.name == "parquet" and find_spec("pyarrow") is None:
-            raise BadSetting(
-                f"--parquet: pandas has no library that writes it: {install_command('parquet')}"
-            )
-        if path.exists():
-            raise BadSetting(
-                f"{path} exists already: give {option.opts[0]} another name, or remove it first"
-            )
-        if not path.parent.exists():
-            raise BadSetting(
-                f"there is no folder {path.parent} for {option.opts[0]}: make it, or give another one"
-            )
-        require_writable(path.parent, str(path), f"give {option.opts[0]} another name")
-        for name, other in context.params.items():
-            if isinstance(other, Path) and other.resolve() == path.resolve():
-                raise BadSetting(
-                    f"--{name} and {option.opts[0]} name one file, {path}: give each its own"
-                )
+    """Raise BadSetting for a file that exists or can't be written.
+
+    This is before minutes of work.
+    """
+    if path is None:
+        return None
+    flag = option.opts[0]
+    if option.name == "parquet" and find_spec("pyarrow") is None:
+        raise BadSetting(
+            f"--parquet: pandas has no library that writes it: {install_command('parquet')}"
+        )
+    if path.exists():
+        raise BadSetting(f"{path} exists already: give {flag} another name, or remove it first")
+    if not path.parent.exists():
+        raise BadSetting(
+            f"there is no folder {path.parent} for {flag}: make it, or give another one"
+        )
+    require_writable(path.parent, str(path), f"give {flag} another name")
+    for name, value in context.params.items():
+        if isinstance(value, Path) and value.resolve() == path.resolve():
+            raise BadSetting(f"--{name} and {flag} name one file, {path}: give each its own")
     return path
+
+
+def _biased_settings() -> list[str]:
+    """Return every biased setting of the harness, as --set takes it."""
+    settings = []
+    for pitfall in PITFALLS:
+        settings += [f"{pitfall.setting}={value}" for value in pitfall.values]
+    return settings
+
+
+def _shapes(lists: Sequence[str]) -> list[Shape]:
+    """Return the shapes of several lists with commas."""
+    shapes = []
+    for sizes in lists:
+        shapes += [Shape.of(size) for size in sizes.split(",")]
+    return shapes
 
 
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table."
 )
 HARNESS = click.option(
-    "--set", "harness", multiple=True, callback=lambda _, __, words: Harness().but(**parse_settings(words)),
-    metavar="SETTING=VALUE", shell_complete=completing([f"{g.setting}={word}" for g in PITFALLS for word in g.values]),
+    "--set", "harness", multiple=True, callback=lambda _, __, settings: Harness().but(**parse_settings(settings)),
+    metavar="SETTING=VALUE", shell_complete=name_completer(_biased_settings()),
     help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog doctor --settings`).",
 )  # fmt: skip
 SIZES = click.option(
     "--size", "shapes", multiple=True, metavar="N[,N…]", help="Sizes: 4096, or M x N x K as 512x1024x256.",
-    callback=lambda _, __, words: [Shape.of(word) for listed in words for word in listed.split(",")],
+    callback=lambda _, __, lists: _shapes(lists),
 )  # fmt: skip
 PROBLEM = click.option(
-    "--problem", shell_complete=completing(PROBLEMS), metavar="NAME|FILE.py:CLASS",
-    help=f"What the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
+    "--problem", shell_complete=name_completer(PROBLEMS), metavar="NAME|FILE.py:CLASS",
+    help=f"Problem that the kernel solves: {', '.join(PROBLEMS)}, or your problem (default: the ladder's SGEMM).",
 )  # fmt: skip
 DTYPE = click.option(
     "--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first)."
@@ -159,46 +185,52 @@ DTYPE = click.option(
 
 
 def exports(command: Any) -> Any:
-    """--csv, --markdown and --parquet, each a parameter of the command: see write_exports()."""
-    for kind, what in (
+    """Add --csv, --markdown and --parquet, each a parameter of the command.
+
+    write_exports() takes them.
+    """
+    for kind, content in (
         ("parquet", "measurements"),
         ("markdown", "tables"),
         ("csv", "measurements"),
     ):
         option = click.option(
-            f"--{kind}", type=FILE, callback=new_file, help=f"Also write the {what} to a file."
+            f"--{kind}", type=FILE, callback=new_file, help=f"Also write the {content} to a file."
         )
         command = option(command)
     return command
 
 
 def measuring(command: Any) -> Any:
-    """The options of every command that measures into a run: --set, --out, and those of print_run()."""
+    """Add the options of a command that measures into a run.
+
+    They are --set, --out, and the options of print_run().
+    """
     return HARNESS(out()(exports(JSON(command))))
 
 
 def launch(command: Any) -> Any:
-    """The options of a user kernel (worklog.kernel.OPTIONS), each a parameter of the command."""
+    """Add the options of a user kernel (worklog.kernel.OPTIONS), each a parameter."""
     for name, option in reversed(OPTIONS.items()):
-        several = isinstance(option.default, tuple)
-        number = isinstance(option.default, int)
+        is_repeated = isinstance(option.default, tuple)
+        is_number = isinstance(option.default, int)
         command = click.option(
-            name, *option.flags, help=option.help, metavar=option.metavar, multiple=several,
-            type=Whole() if number else str, default=None if several else option.default,
+            name, *option.flags, help=option.help, metavar=option.metavar, multiple=is_repeated,
+            type=Whole() if is_number else str, default=None if is_repeated else option.default,
             show_default=bool(option.default),
         )(command)  # fmt: skip
     return command
 
 
 def axes(about: str) -> Decorator:
-    """--axis, which is repeated for more."""
+    """Return --axis, which is repeated for more."""
     return click.option(
         "-a", "--axis", "axes", multiple=True, metavar="NAME[KIND]=VALUES", help=about
     )
 
 
 def size(about: str, default: str | None = None) -> Decorator:
-    """--size of a command that takes one shape."""
+    """Return --size of a command that takes one shape."""
     return click.option(
         "--size",
         "shape",
@@ -211,40 +243,55 @@ def size(about: str, default: str | None = None) -> Decorator:
 
 
 def out(about: str = "Where to save the run (default: among this machine's runs).") -> Decorator:
-    """--out of a command that saves one new file."""
+    """Return --out of a command that saves one new file."""
     return click.option("--out", type=FILE, callback=new_file, help=about)
 
 
 def folder(default: str, about: str) -> Decorator:
-    """--out of a command that writes into a folder. default: its name, which also says what is written."""
+    """Return --out of a command that writes into a folder.
 
-    def writable(_: click.Context, __: click.Parameter, out: Path) -> Path:
+    default: the folder's name, which also says what is written
+    """
+
+    def require_folder(_: click.Context, __: click.Parameter, out: Path) -> Path:
         require_writable(out, f"{default} into {out}", "give another folder with --out")
         return out
 
     return click.option(
-        "--out", type=FOLDER, default=default, show_default=True, callback=writable, help=about
+        "--out",
+        type=FOLDER,
+        default=default,
+        show_default=True,
+        callback=require_folder,
+        help=about,
     )
 
 
 def solution_of(
-    what: str, problem: str, dtype: str, launch: Mapping[str, Any], others: Mapping[str, object]
+    source: str,
+    problem: str,
+    dtype: str,
+    launch: Mapping[str, Any],
+    sgemm_options: Mapping[str, object],
 ) -> Solution:
-    """The solution that a command names. launch: the options of a user kernel. others: what was given to options that
-    the command has for the ladder's SGEMM only. Raises BadSetting for one that was given.
-    """
-    from worklog.kernel import Solution  # here: a SGEMM needs none of it
+    """Return the solution that a command names.
 
-    given = {
-        name: value
-        for name, value in launch.items()
-        if value is not None and value != DEFAULTS[name]
-    }
-    wrong = [OPTIONS[name].flags[-1] for name in given if name not in OF_SOLUTIONS]
-    wrong += [option for option, value in others.items() if value]
-    if wrong:
-        raise BadSetting(f"{wrong[0]} is for the ladder's SGEMM: omit it, or omit --problem")
-    return Solution.of(what, problem=problem, dtype=dtype, **given)
+    launch: the options of a user kernel
+    sgemm_options: the values of options that the command has for the ladder's SGEMM only
+
+    Raises BadSetting for such an option.
+    """
+    from worklog.kernel import Solution  # here: an SGEMM doesn't need it
+
+    changed = {}
+    for name, value in launch.items():
+        if value is not None and value != DEFAULTS[name]:
+            changed[name] = value
+    excluded = [OPTIONS[name].flags[-1] for name in changed if name not in OF_SOLUTIONS]
+    excluded += [option for option, value in sgemm_options.items() if value]
+    if excluded:
+        raise BadSetting(f"{excluded[0]} is for the ladder's SGEMM: omit it, or omit --problem")
+    return Solution.of(source, problem=problem, dtype=dtype, **changed)
 
 
 def require_no_case(dtype: str, cases: Sequence[str] = ()) -> None:
@@ -255,24 +302,29 @@ def require_no_case(dtype: str, cases: Sequence[str] = ()) -> None:
         )
 
 
-def live_wanted(**given: object) -> bool:
-    """Whether to measure; if not, an option that needs it raises BadSetting where it is given."""
-    from worklog.runner import measure  # here: a check needs none of it
+def live_wanted(**live_options: object) -> bool:
+    """Return whether to measure.
 
-    live = measure.live_wanted()
-    for option, value in given.items():
-        if value and not live:
+    live_options: the values of options that need a live measurement
+
+    Raises BadSetting for such an option without one.
+    """
+    from worklog.runner import measure  # here: a check doesn't need it
+
+    is_live = measure.live_wanted()
+    for option, value in live_options.items():
+        if value and not is_live:
             raise BadSetting(
                 f"--{option} needs a live measurement, and there is no GPU here: omit it"
             )
-    return live
+    return is_live
 
 
-def require_gpu_for(word: str, problem: str = "") -> None:
-    """Raise NoGpu, with what works without a GPU, for a user kernel by its word on the command line."""
-    file = shlex.quote(word)
-    if not word.endswith(".cu"):
-        advice = f"{word} is a host function, which only a GPU runs: name a .cu file"
+def require_gpu_for(kernel: str, problem: str = "") -> None:
+    """Raise NoGpu, with what works without a GPU, for a user kernel as it was typed."""
+    file = shlex.quote(kernel)
+    if not kernel.endswith(".cu"):
+        advice = f"{kernel} is a host function, which only a GPU runs: name a .cu file"
     elif problem:
         advice = (
             f"`worklog check {file} --problem {shlex.quote(problem)}` checks it on the emulator"
@@ -288,89 +340,128 @@ def show(document: Any, text: object, as_json: bool) -> None:
 
 
 def write_exports(
-    shown: Run | Sequence[Mapping[Any, Any]],
+    results: Run | Sequence[Mapping[Any, Any]],
     files: Mapping[str, Path | None],
     title: str = "",
     samples: bool = False,
 ) -> None:
-    """Write a run, or rows with their title, to the files of --csv and --parquet (of a run, one row per measurement, or
-    per sample), --markdown (of a run, its tables), and --bencher, the JSON of Bencher's metrics: nanoseconds and
-    TFLOP/s by kernel and size. Raises BadRunFile where a file can't be written.
+    """Write a run, or rows with their title, to the files that are named.
+
+    files: by kind. csv and parquet get the rows, or a run's measurements. markdown gets a table,
+        or a run's tables. bencher gets the JSON of Bencher's metrics.
+    samples: a run's csv and parquet have one row per sample instead
+
+    Raises BadRunFile if a file can't be written.
     """
     for kind, path in files.items():
         if path is None:
             continue
-        rows = shown.rows() if isinstance(shown, Run) else shown
         if kind == "bencher":
-            metrics: dict[str, Any] = {}
-            for m in shown.select() if isinstance(shown, Run) else ():
-                if m.time is not None:
-                    value, low, high = (1e3 * us for us in (m.time.value, m.time.low, m.time.high))
-                    metrics[m.title] = {
-                        "latency": {"value": value, "lower_value": low, "upper_value": high}
-                    }
-                    metrics[m.title] |= {"tflops": {"value": m.tflops}} if m.tflops else {}
-            write_text(path, metrics)
+            write_text(path, _bencher_metrics(results) if isinstance(results, Run) else {})
         elif kind == "markdown":
-            as_text = [{name: str(value) for name, value in row.items()} for row in rows]
-            tables = shown.tables() if isinstance(shown, Run) else [Table.of(title, as_text)]
-            parts = [f"{shown.full_label}\n"] if isinstance(shown, Run) else []
-            write_text(path, "\n".join([*parts, *(table.page() for table in tables)]))
+            write_text(path, _markdown(results, title))
         else:
-            import pandas
-
-            frame = (
-                shown.samples() if isinstance(shown, Run) and samples else pandas.DataFrame(rows)
-            )
-            content = (
-                frame.to_csv(index=False).encode()
-                if kind == "csv"
-                else frame.to_parquet(index=False)
-            )
+            content = _file_of_rows(results, kind, samples=samples)
             write_bytes(path, content, f"give --{kind} another name")
         click.echo(f"written: {path}", err=True)
 
 
-def terminal_width(least: int = 60) -> int:
-    """Characters per line for tables. least: a narrower terminal wraps whole lines, which is easier to read."""
-    return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else WIDTH
+def _bencher_metrics(run: Run) -> dict[str, Any]:
+    """Return Bencher's metrics: nanoseconds and TFLOP/s by kernel and size."""
+    metrics: dict[str, Any] = {}
+    for m in run.select():
+        if m.time is None:
+            continue
+        latency = {
+            "value": 1e3 * m.time.value,
+            "lower_value": 1e3 * m.time.low,
+            "upper_value": 1e3 * m.time.high,
+        }
+        metrics[m.title] = {"latency": latency}
+        if m.tflops:
+            metrics[m.title]["tflops"] = {"value": m.tflops}
+    return metrics
+
+
+def _markdown(results: Run | Sequence[Mapping[Any, Any]], title: str) -> str:
+    """Return the tables of a run with its label, or a table of rows with their title."""
+    if isinstance(results, Run):
+        pages = [table.page() for table in results.tables()]
+        return "\n".join([f"{results.full_label}\n", *pages])
+    cells = [{name: str(value) for name, value in row.items()} for row in results]
+    return Table.of(title, cells).page()
+
+
+def _file_of_rows(results: Run | Sequence[Mapping[Any, Any]], kind: str, *, samples: bool) -> bytes:
+    """Return a csv or parquet file: a row per measurement, or per sample, of a run."""
+    import pandas
+
+    if not isinstance(results, Run):
+        frame = pandas.DataFrame(results)
+    elif samples:
+        frame = results.samples()
+    else:
+        frame = pandas.DataFrame(results.rows())
+    if kind == "csv":
+        return frame.to_csv(index=False).encode()
+    return frame.to_parquet(index=False)
+
+
+def terminal_width(minimum: int = 60) -> int:
+    """Return the characters per line for tables.
+
+    minimum: a narrower terminal wraps whole lines, which is easier to read
+    """
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(shutil.get_terminal_size().columns, minimum)
 
 
 def print_run(
-    run: Run, *, as_json: bool, table: Table | None = None, samples: bool = False, more: Mapping[str, Any] = {},
+    run: Run, *, as_json: bool, table: Table | None = None, samples: bool = False, extra: Mapping[str, Any] = {},
     **files: Path | None,
 ) -> None:  # fmt: skip
-    """Print a run as tables, or as this one, and where it was saved now; or as JSON, with more. files, samples: as for
-    write_exports().
+    """Print a run, and where it was saved now.
+
+    as_json: print JSON instead of tables
+    table: printed instead of the run's tables
+    extra: what else the JSON has
+    files, samples: as for write_exports()
     """
     write_exports(run, files, samples=samples)
     width = terminal_width()
     text = table.text(width) if table else run.text(width=width).rstrip("\n")
-    text += f"\nrun saved: {run.path}" if run.origin == "live" and run.path is not None else ""
+    if run.origin == "live" and run.path is not None:
+        text += f"\nrun saved: {run.path}"
     document = {
         "label": run.label,
         "path": str(run.path),
         "notes": run.notes,
         "measurements": run.rows(),
     }
-    show({**document, **more}, text, as_json)
+    show({**document, **extra}, text, as_json)
 
 
 def print_adapted(kernels: Iterable[Kernel | str]) -> None:
-    """What was read from the source of user kernels: the order of their parameters, and their launch."""
-    lines = [
-        f"· {k.file}: {words}"
-        for k in kernels
-        if not isinstance(k, str)
-        for words in (*k.adapted, *k.warnings)
-    ]
+    """Print what was read from the source of user kernels.
+
+    That is the order of their parameters, their launch, and warnings.
+    """
+    lines = []
+    for kernel in kernels:
+        if not isinstance(kernel, str):
+            facts = (*kernel.adapted, *kernel.warnings)
+            lines += [f"· {kernel.file}: {fact}" for fact in facts]
     for line in dict.fromkeys(lines):
         click.echo(line, err=True)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Report]:
-    """A progress bar on standard error if that is a terminal; otherwise a line every LINE_S seconds."""
+    """Show progress on standard error: a bar if that is a terminal, else lines.
+
+    Lines are at least LINE_S seconds apart.
+    """
     terminal = Console(stderr=True)
     columns = (
         BarColumn(),
@@ -380,17 +471,19 @@ def progress_bar() -> Iterator[Report]:
     )
     bar = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
     task = bar.add_task("starting", total=None)
-    started = printed = time.monotonic()
+    started_s = printed_s = time.monotonic()
 
-    def update(done: int, total: int, doing: str) -> None:
-        nonlocal printed
-        now = time.monotonic()
+    def update(count: int, total: int, activity: str) -> None:
+        nonlocal printed_s
+        now_s = time.monotonic()
         if terminal.is_terminal:
             bar.start()
-            bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
-        elif now - printed >= LINE_S:
-            printed = now
-            click.echo(f"{done} of {total or '?'} after {now - started:.0f} s: {doing}", err=True)
+            size = total or None  # 0: not known
+            bar.update(task, completed=count, total=size, description=activity)
+        elif now_s - printed_s >= LINE_S:
+            printed_s = now_s
+            elapsed = f"after {now_s - started_s:.0f} s"
+            click.echo(f"{count} of {total or '?'} {elapsed}: {activity}", err=True)
 
     try:
         yield update

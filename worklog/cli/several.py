@@ -1,4 +1,4 @@
-"""`worklog check` of several kernels: all of a file, of several files, or of a folder, in one table."""
+"""`worklog check` of the kernels of files and folders, in one table."""
 
 from __future__ import annotations
 
@@ -66,12 +66,15 @@ class Row:
 
     @property
     def is_file_without_kernel(self) -> bool:
-        """Whether it stands for a file that has no kernel."""
+        """True if the row stands for a file that has no kernel."""
         return self.verdict == LEFT_OUT and not self.kernel
 
     @property
     def whole_reason(self) -> str:
-        """The reason with the kernel's name, and without the file's, in at most MOST_LINES lines."""
+        """The reason with the kernel's name and without the file's name.
+
+        At most MOST_LINES lines.
+        """
         reason = self.reason.removeprefix(f"{self.file.name}: ")
         has_name = re.match(rf"{re.escape(self.kernel)}[ (]", reason)
         if self.kernel and not has_name:
@@ -83,7 +86,7 @@ class Row:
 
     @property
     def short_reason(self) -> str:
-        """The first line of the reason without the names of the kernel and its parameters."""
+        """The reason's first line without the names of the kernel and its parameters."""
         begin = rf"^{re.escape(self.kernel)}(?:\([^()]*\))?:? "
         return re.sub(begin, "", self.whole_reason).partition("\n")[0]
 
@@ -92,29 +95,33 @@ Check = Callable[[Kernel, Progress], Checked]
 Document = Callable[[Kernel, Checked], dict[str, Any]]
 
 
-def is_folder(what: str) -> bool:
+def is_folder(argument: str) -> bool:
     """Return whether an argument is a folder, and no rung of the same name."""
-    return Path(what).is_dir() and not _is_rung(what)
+    return Path(argument).is_dir() and not _is_rung(argument)
 
 
-def _is_rung(what: str) -> bool:
-    return what in [rung.name for rung in RUNGS]
+def _is_rung(argument: str) -> bool:
+    """Return whether an argument is the name of a rung."""
+    return argument in [rung.name for rung in RUNGS]
 
 
-def has_several(what: Sequence[str], launch: Mapping[str, Any]) -> bool:
-    """Return whether the arguments have several kernels, and no option that is for one kernel of a file.
+def has_several(arguments: Sequence[str], launch: Mapping[str, Any]) -> bool:
+    """Return whether the arguments have several kernels.
+
+    An option that is for one kernel of a file chooses one.
 
     launch: the options of a user kernel
+
     Raises BadSetting for such an option with several files or a folder.
     """
-    given = [name for name in OF_ONE_KERNEL if launch[name] not in (None, DEFAULTS[name])]
-    if len(what) > 1 or is_folder(what[0]):
-        if given:
-            option = OPTIONS[given[0]].flags[-1]
+    changed = [name for name in OF_ONE_KERNEL if launch[name] not in (None, DEFAULTS[name])]
+    if len(arguments) > 1 or is_folder(arguments[0]):
+        if changed:
+            option = OPTIONS[changed[0]].flags[-1]
             raise BadSetting(f"{option} is for one kernel: give one file, and --entry NAME")
         return True
-    path = Path(what[0])
-    if given or not path.is_file() or _is_rung(what[0]) or path.suffix in (".py", ".so"):
+    path = Path(arguments[0])
+    if changed or not path.is_file() or _is_rung(arguments[0]) or path.suffix in (".py", ".so"):
         return False
     return len(own_kernels(_kernels_in(path, launch))) > 1
 
@@ -125,20 +132,22 @@ def _kernels_in(path: Path, launch: Mapping[str, Any]) -> list[Listed]:
 
 
 def check_all(
-    what: Sequence[str],
+    arguments: Sequence[str],
     launch: Mapping[str, Any],
     check: Check,
     document: Document,
     *,
     as_json: bool,
 ) -> int:
-    """Check each kernel of files and folders, print the results, and return the exit code.
+    """Check each kernel of files and folders, and print the results.
 
     launch: the options of a user kernel
     check: checks a kernel
-    document: what --json has of a kernel that was checked
+    document: returns what --json prints of a kernel that was checked
+
+    Returns the exit code.
     """
-    rows = find(what, launch)
+    rows = find(arguments, launch)
     finished = list[Row]()
 
     def show() -> None:
@@ -146,14 +155,15 @@ def check_all(
             documents = [_document(row, document) for row in finished]
             click.echo(json.dumps(documents, indent=1))
         else:
-            click.echo("\n".join(_report(what, finished)))
+            click.echo("\n".join(_report(arguments, finished)))
 
     try:
         with options.progress_bar() as progress:
             count = sum(not row.is_file_without_kernel for row in rows)
             number = 0
             for row in rows:
-                number += not row.is_file_without_kernel
+                if not row.is_file_without_kernel:
+                    number += 1
                 name = f"kernel {number} of {count}, {row.kernel}"
                 finished.append(_checked(row, launch, check, _with_name(progress, name)))
     except (KeyboardInterrupt, Interrupted):
@@ -164,43 +174,52 @@ def check_all(
     return _exit_code(finished)
 
 
-def find(what: Sequence[str], launch: Mapping[str, Any]) -> list[Row]:
-    """Return the kernels of files and folders in order, and the .cu files without a kernel.
+def find(arguments: Sequence[str], launch: Mapping[str, Any]) -> list[Row]:
+    """Return the kernels of files and folders in order, and files without a kernel.
 
-    A kernel of a header has its line with the header if that is among the files, else with the first file that
-    includes it.
+    A file without a kernel is listed if it is a .cu file. A kernel of a header has its line with
+    the header if that is among the files, else with the first file that includes it.
+
     launch: the options of a user kernel
-    Raises BadSetting for what is no file and no folder.
+
+    Raises BadSetting for an argument that is neither a file nor a folder.
     """
-    files = dict[Path, Path]()
-    for word in what:
-        for path in sources_in(Path(word)) if is_folder(word) else [_source(word)]:
-            files.setdefault(path.resolve(), path)
-    has_one = len(files) == 1
-    elsewhere = {text_of_header(path) for path in files.values() if path.suffix != ".cu"}
+    files = _files(arguments)
+    has_one_file = len(files) == 1
+    headers = {text_of_header(path) for path in files if path.suffix != ".cu"}
     rows = list[Row]()
-    for path in files.values():
+    for path in files:
         try:
             kernels = _kernels_in(path, launch)
             product = product_of_rung(path)
         except WorklogError as error:
             rows.append(Row(path, verdict=NOT_CHECKED, reason=str(error)))
             continue
-        listed = own_kernels(kernels) if has_one else _without(kernels, elsewhere)
-        elsewhere |= {kernel.header for kernel in listed}
+        listed = own_kernels(kernels) if has_one_file else _not_from(headers, kernels)
+        headers |= {kernel.header for kernel in listed}
         rows += [_row(path, kernel, product) for kernel in listed]
         if not listed and path.suffix == ".cu":
             reason = ONLY_IN_HEADERS if kernels else NO_KERNEL
             rows.append(Row(path, verdict=LEFT_OUT, reason=reason))
     if all(row.is_file_without_kernel for row in rows):
         raise BadSetting(
-            f"{a_few(what)}: no file has a __global__ function: name another file or folder"
+            f"{a_few(arguments)}: no file has a __global__ function: name another file or folder"
         )
     return rows
 
 
-def _without(kernels: Sequence[Listed], headers: Set[str]) -> list[Listed]:
-    """Return the kernels without those of headers that have lines elsewhere.
+def _files(arguments: Sequence[str]) -> list[Path]:
+    """Return the files of the arguments and of folders among them, each once."""
+    files = dict[Path, Path]()
+    for argument in arguments:
+        paths = sources_in(Path(argument)) if is_folder(argument) else [_source(argument)]
+        for path in paths:
+            files.setdefault(path.resolve(), path)
+    return [*files.values()]
+
+
+def _not_from(headers: Set[str], kernels: Sequence[Listed]) -> list[Listed]:
+    """Return the kernels, except those of headers that have lines of their own.
 
     headers: texts
     """
@@ -213,35 +232,39 @@ def _row(path: Path, kernel: Listed, product: str) -> Row:
     product: the kernel of the file that is checked as a rung of several launches
     """
     row = Row(path, kernel.name)
-    why = kernel.why_no_product
+    reason = kernel.why_no_product
     # Other parameters can't be passed, and a helper is checked with the kernel that it works for.
-    may_be_named = not product and why == NO_SUM
-    if product and not why:
-        why = f"launched with {product}, for it"
-    if not why or kernel.name == product:
+    may_be_named = not product and reason == NO_SUM
+    if product and not reason:
+        reason = f"launched with {product}, for it"
+    if not reason or kernel.name == product:
         return row
-    reason = f"no product of float matrices: {why}"
+    reason = f"no product of float matrices: {reason}"
     return replace(row, verdict=LEFT_OUT, reason=reason, may_be_named=may_be_named)
 
 
-def _source(word: str) -> Path:
+def _source(argument: str) -> Path:
     """Return the path of a file among several arguments. Raises BadSetting for others."""
-    path = Path(word)
+    path = Path(argument)
     is_source = path.exists() or path.suffix == ".cu"
-    if _is_rung(word) or path.suffix in (".py", ".so") or not is_source:
-        raise BadSetting(f"{word} isn't a .cu file or a folder: check it alone")
+    if _is_rung(argument) or path.suffix in (".py", ".so") or not is_source:
+        raise BadSetting(f"{argument} isn't a .cu file or a folder: check it alone")
     if not path.exists():
-        raise BadSetting(f"{word} doesn't exist: name another file or folder")
+        raise BadSetting(f"{argument} doesn't exist: name another file or folder")
     return path
 
 
 def _with_name(progress: Progress, name: str) -> Progress:
     """Return progress that begins with the kernel's name."""
-    return lambda done, total, doing: progress(done, total, f"{name}: {doing}")
+
+    def report(count: int, total: int, activity: str) -> None:
+        progress(count, total, f"{name}: {activity}")
+
+    return report
 
 
 def _checked(row: Row, launch: Mapping[str, Any], check: Check, progress: Progress) -> Row:
-    """Return the row with its verdict; a row that has one as it is."""
+    """Return the row with its verdict. A row that has a verdict is returned as it is."""
     if row.verdict:
         return row
     try:
@@ -257,7 +280,7 @@ def _checked(row: Row, launch: Mapping[str, Any], check: Check, progress: Progre
 
 
 def _exit_code(rows: Sequence[Row]) -> int:
-    """Return 1 if a product fails, 2 if a file has kernels that can't be checked only, else 0."""
+    """Return 1 if a product fails, else 2 if no kernel of a file can be checked, else 0."""
     if any(row.verdict == FAILED for row in rows):
         return 1
     checked = {row.file for row in rows if row.checked is not None}
@@ -278,20 +301,16 @@ def _document(row: Row, document: Document) -> dict[str, Any]:
     return {**about, **document(row.subject, row.checked)}
 
 
-def _report(what: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
+def _report(arguments: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
     """Yield the table, and below it what is wrong and what to type."""
     rows = [row for row in finished if not row.is_file_without_kernel]
-    counts = Counter(row.verdict for row in rows)
-    kinds = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
-    labels = dict.fromkeys(row.checked.label for row in rows if row.checked is not None)
-    title = f"{a_few(what)}: {len(rows)} kernel{'s' * (len(rows) > 1)}, {kinds}"
-    files = _shown_files(what, rows)
-    table = _table(" · ".join([title, *labels]), files, rows)
+    files = _shown_files(arguments, rows)
+    table = _table(_title(arguments, rows), files, rows)
     yield table
     for reason in (ONLY_IN_HEADERS, NO_KERNEL):
-        without = [str(row.file) for row in finished if not row.kernel and row.reason == reason]
-        if without:
-            yield f"{reason}: {a_few(without)}"
+        skipped = [str(row.file) for row in finished if not row.kernel and row.reason == reason]
+        if skipped:
+            yield f"{reason}: {a_few(skipped)}"
     choices = [row for row in rows if row.verdict == LEFT_OUT and row.may_be_named]
     if choices:
         yield f"a kernel that is left out is checked if it is named: {_command(choices[0])}"
@@ -301,8 +320,17 @@ def _report(what: Sequence[str], finished: Sequence[Row]) -> Iterator[str]:
             yield "\n".join([f"\n{file}: {lines[0]}" if file else f"\n{lines[0]}", *lines[1:]])
 
 
+def _title(arguments: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return the number of kernels of each verdict, and the labels of the checks."""
+    counts = Counter(row.verdict for row in rows)
+    kinds = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
+    labels = dict.fromkeys(row.checked.label for row in rows if row.checked is not None)
+    kernels = f"{len(rows)} kernel{'s' if len(rows) > 1 else ''}"
+    return " · ".join([f"{a_few(arguments)}: {kernels}, {kinds}", *labels])
+
+
 def _below(row: Row, *, is_cut: bool) -> list[str]:
-    """Return what is said of a kernel below the table.
+    """Return the lines about a kernel below the table.
 
     is_cut: the table doesn't have all of the reason
     """
@@ -320,22 +348,26 @@ def _below(row: Row, *, is_cut: bool) -> list[str]:
 
 
 def _advice(row: Row, *, is_cut: bool) -> list[str]:
-    """Return the reason if the table doesn't have all of it, and the command with what is missing.
+    """Return the command with what is missing, after a reason that the table lacks.
 
     is_cut: as for _below()
     """
     label, command = _next_command(row)
-    has_reason = is_cut or "\n" in row.whole_reason or bool(_advised(row.reason))
-    return [*([row.whole_reason] if has_reason else []), f"{label}: {command}"]
+    has_more_lines = "\n" in row.whole_reason
+    lines = [f"{label}: {command}"]
+    if is_cut or has_more_lines or _advised(row.reason):
+        lines.insert(0, row.whole_reason)
+    return lines
 
 
 def _next_command(row: Row) -> tuple[str, str]:
-    """Return what a command is for, and the command to type next; "" if there is none."""
+    """Return a label and the command to type next; "" if there is none."""
+    entry = shlex.quote(row.kernel)
     if row.verdict == FAILED and row.checked is not None:
         domain = _advised(row.checked.brief(MOST_LINES)).get("domain")
         if domain is None:
             return "", ""
-        return "with this domain", _command(row, entry=shlex.quote(row.kernel), domain=domain)
+        return "with this domain", _command(row, entry=entry, domain=domain)
     if row.verdict == LEFT_OUT and row.may_be_named:
         return "named", _command(row)
     if row.verdict != NOT_CHECKED:
@@ -346,14 +378,22 @@ def _next_command(row: Row) -> tuple[str, str]:
     advised = _advised(row.reason)
     if not advised:
         return "next, after a change", _command(row)
+    command = _command(row, **{"entry": entry, **advised})
+    if _has_unknown_value(row.reason, advised):
+        return "next, with your values", command
+    return "next", command
+
+
+def _has_unknown_value(reason: str, advised: Mapping[str, str]) -> bool:
+    """Return whether a value of the advised options is the user's to fill in."""
     values = "".join(advised.values())
-    has_unknown = EXAMPLE.search(row.reason) or "?" in values or UNKNOWN_FOLDER in values
-    named = {"entry": shlex.quote(row.kernel), **advised}
-    return "next, with your values" if has_unknown else "next", _command(row, **named)
+    if "?" in values or UNKNOWN_FOLDER in values:
+        return True
+    return EXAMPLE.search(reason) is not None
 
 
 def _advised(message: str) -> dict[str, str]:
-    """Return the options that a message says to give, with their values, quoted."""
+    """Return the options that a message advises, with their values, quoted."""
     advised = dict(ADVISED.findall(message))
     folder = ADVISED_FOLDER.search(message)
     if folder is not None:
@@ -368,48 +408,63 @@ def _repeat(row: Row, checked: Checked) -> str:
     return f"{_command(row)} --seed {checked.verdict.seed}"
 
 
-def _shown_files(what: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Return each row's file, of a folder without the folder; "" if the only argument is a file."""
-    if len(what) > 1:
+def _shown_files(arguments: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return each row's file as the table names it.
+
+    A folder's files are without the folder. Each name is "" if the only argument is a file.
+    """
+    if len(arguments) > 1:
         return [str(row.file) for row in rows]
-    folder = Path(what[0])
-    return [str(row.file.relative_to(folder)) if is_folder(what[0]) else "" for row in rows]
+    folder = Path(arguments[0])
+    return [str(row.file.relative_to(folder)) if is_folder(arguments[0]) else "" for row in rows]
 
 
 def _table(title: str, files: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return the table for the width of the terminal: names and reasons that are too long are cut."""
+    """Return the table for the width of the terminal.
+
+    Names and reasons that are too long are cut.
+    """
     width = options.terminal_width()
     has_files = any(files)
+    columns = 4 if has_files else 3
     verdicts = [f"{MARKS[row.verdict]} {row.verdict}" for row in rows]
-    longest_file = max(map(len, ("file", *files))) if has_files else 0
-    longest_kernel = max(len(name) for name in ("kernel", *(row.kernel for row in rows)))
-    columns = 3 + has_files
     room = width - 2 * columns - max(map(len, verdicts))  # a column takes two more characters
-    room_for_names = room - width // 3
-    room_for_file = min(longest_file, max(room_for_names - longest_kernel, room_for_names // 2))
-    room_for_kernel = min(longest_kernel, room_for_names - room_for_file)
-    room_for_reason = room - room_for_file - room_for_kernel
+    file_width, kernel_width = _name_widths(files if has_files else (), rows, room - width // 3)
+    reason_width = room - file_width - kernel_width
     cells = list[dict[str, str]]()
     for row, file, verdict in zip(rows, files, verdicts, strict=True):
-        names = {"file": _cut_inside(file, room_for_file)} if has_files else {}
-        names["kernel"] = _cut_inside(row.kernel, room_for_kernel)
-        cells.append(
-            {**names, "verdict": verdict, "reason": _cut(row.short_reason, room_for_reason)}
-        )
+        names = {"file": _cut_inside(file, file_width)} if has_files else {}
+        names["kernel"] = _cut_inside(row.kernel, kernel_width)
+        cells.append({**names, "verdict": verdict, "reason": _cut(row.short_reason, reason_width)})
     return Table.of(title, cells, left=columns).text(width)
 
 
-def _cut(text: str, most: int) -> str:
-    """Return the begin of a text that is too long."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+def _name_widths(files: Sequence[str], rows: Sequence[Row], room: int) -> tuple[int, int]:
+    """Return the widths of the columns of files and kernels.
+
+    files: none without a column of files
+    room: characters for both
+    """
+    longest_file = max(map(len, ("file", *files))) if files else 0
+    longest_kernel = max(map(len, ("kernel", *(row.kernel for row in rows))))
+    file_width = min(longest_file, max(room - longest_kernel, room // 2))
+    return file_width, min(longest_kernel, room - file_width)
 
 
-def _cut_inside(name: str, most: int) -> str:
-    """Return the begin and the end of a name that is too long: names in a file often differ at their end."""
-    if len(name) <= most:
+def _cut(text: str, limit: int) -> str:
+    """Return the begin of a text that is longer than a limit."""
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def _cut_inside(name: str, limit: int) -> str:
+    """Return the begin and the end of a name that is longer than a limit.
+
+    Names in a file often differ at their end.
+    """
+    if len(name) <= limit:
         return name
-    end = max(most // 2, 1)
-    return f"{name[: most - end - 1]}…{name[-end:]}"
+    end = max(limit // 2, 1)
+    return f"{name[: limit - end - 1]}…{name[-end:]}"
 
 
 def _command(row: Row, **launch: str) -> str:
@@ -417,14 +472,16 @@ def _command(row: Row, **launch: str) -> str:
 
     launch: options of the kernel, quoted (default: its name)
     """
-    given = launch or {"entry": shlex.quote(row.kernel)}
-    own = [f"{OPTIONS[name].flags[0]} {value}" for name, value in given.items() if row.kernel]
-    words = [word for word in _typed_options() if word]
-    return " ".join(["worklog check", shlex.quote(str(row.file)), *own, *map(shlex.quote, words)])
+    kernel_options = []
+    if row.kernel:
+        values = launch or {"entry": shlex.quote(row.kernel)}
+        kernel_options = [f"{OPTIONS[name].flags[0]} {value}" for name, value in values.items()]
+    typed = [shlex.quote(argument) for argument in _typed_options() if argument]
+    return " ".join(["worklog check", shlex.quote(str(row.file)), *kernel_options, *typed])
 
 
 def _typed_options() -> Iterator[str]:
-    """Yield the words of the options that were typed, but for those in NOT_REPEATED."""
+    """Yield the options that were typed, with their values, except those in NOT_REPEATED."""
     context = click.get_current_context()
     for option in context.command.params:
         name = option.name or ""
@@ -435,5 +492,5 @@ def _typed_options() -> Iterator[str]:
         if option.is_flag:
             yield (option.opts if value else option.secondary_opts)[0]
             continue
-        for each in value if option.multiple else [value]:
-            yield from (option.opts[-1], str(each))
+        for argument in value if option.multiple else [value]:
+            yield from (option.opts[-1], str(argument))

@@ -1,5 +1,6 @@
-"""What a shell and a file system may do to any command: standard streams in an old encoding, closed, or on a full disk;
-and folders that can't be read.
+"""Protection from a command's surroundings.
+
+Standard streams may be in an old encoding, closed, or on a full disk. Folders may be unreadable.
 """
 
 from __future__ import annotations
@@ -25,28 +26,33 @@ UNUSABLE = (
     errno.ELOOP,
     errno.ENAMETOOLONG,
 )
-STRICT = ("strict", "surrogateescape")  # error handlers that raise for a character of this package
+# Error handlers that raise for a character of this package
+STRICT = ("strict", "surrogateescape")
 ERRORS = "worklog.replaced"
 
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """Replace characters that standard output can't encode by ?, and say so; write to nowhere if a stream is closed.
-    Exit with one line if a disk is full or a place can't be used.
+    """Keep a command from failing because of its streams.
+
+    Characters that standard output can't encode are replaced by ?, and a line says so. What is
+    written to a closed stream is lost. If a disk is full or a place can't be used, the command
+    exits with one line.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+            # Open until the process ends
+            nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, nowhere)
-    lost = set[str]()
+    lost_characters = set[str]()
 
-    def replaced(error: UnicodeError) -> tuple[str, int]:
+    def replace(error: UnicodeError) -> tuple[str, int]:
         """Return a ? for each character that the encoding lacks."""
         assert isinstance(error, UnicodeEncodeError)
-        lost.update(error.object[error.start : error.end])
+        lost_characters.update(error.object[error.start : error.end])
         return "?" * (error.end - error.start), error.end
 
-    codecs.register_error(ERRORS, replaced)
+    codecs.register_error(ERRORS, replace)
     output = sys.stdout
     if isinstance(output, io.TextIOWrapper) and output.errors in STRICT:
         output.reconfigure(errors=ERRORS)
@@ -67,7 +73,7 @@ def usable_streams() -> Iterator[None]:
         click.echo(f"worklog: {problem}", err=True)
         sys.exit(1 if is_full else 2)
     finally:
-        if lost:
+        if lost_characters:
             click.echo(
                 f"worklog: each ? above is a character that {output.encoding} lacks: "
                 "set PYTHONIOENCODING=utf-8",

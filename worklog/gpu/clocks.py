@@ -1,12 +1,15 @@
-"""The clocks, locked during a measurement where the driver permits it, and always unlocked; and the theoretical peaks
-at a clock: SMs x operations per SM and clock x clock.
+"""The clocks, and the theoretical peaks at a clock.
 
-Power and heat override a lock, so the samples' clocks are still watched. A lock outlives the process that set it, so a
-guard process sets it, and undoes it when the process that started it says so, is killed, or crashes. The guard is this
-module as a script, in a session of its own, so that Ctrl-C and the end of a terminal don't reach it. It writes two
-lines of JSON, {part: reason}: what it could not lock, and at the end what it could not give back.
+The clocks are locked during a measurement if the driver permits it, and always unlocked. A peak is
+SMs x operations per SM and clock x clock.
 
-NVML can't read the lock that another process has set; such a lock is reported and left alone.
+Power and heat override a lock, so the samples' clocks are still watched. A lock outlives the
+process that set it, so a guard process sets it. The guard undoes the lock when the process that
+started it says so, is killed, or crashes. The guard is this module as a script, in a session of
+its own, so that Ctrl-C and the end of a terminal don't reach it. It writes two lines of JSON,
+{part: reason}: first what it could not lock, and at the end what it could not reset.
+
+NVML can't read the lock that another process has set. Such a lock is reported and left alone.
 """
 
 from __future__ import annotations
@@ -31,18 +34,19 @@ if TYPE_CHECKING:
 
     from worklog.runs import Gpu, Work
 
-SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
-# between two supported clocks; time for a new clock to show
-STEP_MHZ = 15
-SETTLES_S = 0.5
+# Of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
+SUSTAINABLE = 0.9
+STEP_MHZ = 15  # between two supported clocks
+SETTLES_S = 0.5  # time for a new clock to show
 APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
 WATCHED = "they are watched instead"
 LOOK_S = 0.5
-# what is changed, and given back
+# The parts that are changed, and reset
 SM = "SM clock"
 MEMORY = "memory clock"
 PERSISTENCE = "persistence mode"
-# Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
+# Dense multiply-adds per SM and clock of tensor cores, by compute capability. `peaks` names the
+# sources.
 TENSOR = {
     (7, 0): {"fp16": 512},
     (7, 5): {"fp16": 512},
@@ -65,117 +69,145 @@ FP64_LANES = {
 }
 DATAPATHS = ("fp32", "fp64", "tf32", "fp16", "bf16", "fp8", "fp64_tensor")
 STALE_NS = 1_000_000  # a stamp so much older than another SM's is of an earlier sample
-Held = tuple[str, list[str]]  # the `clocks` setting that holds, and remarks
+ClockState = tuple[str, list[str]]  # the `clocks` setting in force, and remarks
 
 
 class ClocksNotLocked(WorklogError):
-    """The clocks cannot be locked here; the message says why, and what would help."""
+    """The clocks can't be locked here. The message says why, and what would help."""
 
 
 class Clocks(ExitStack):
-    """Holds the clocks as a `clocks` setting says, until it ends or gets another setting."""
+    """The clocks of a `clocks` setting, until the context ends or gets another setting."""
 
-    asked = ""
-    held: Held = "", []
+    requested = ""
+    state: ClockState = "", []
 
-    def hold(self, requested: str) -> Held:
-        """The setting that holds from now on: "locked" or "locked:1395" becomes "locked:" and the clock in MHz, or
-        "watched", with the reason, where the clocks can't be locked. A lock that another process has set is a remark in
-        either case. Raises BadSetting for a clock that the GPU doesn't support, and ClocksNotLocked where the lock
-        before can't be given back.
+    def hold(self, requested: str) -> ClockState:
+        """Put a setting in force, and return the setting in force from now on.
+
+        "locked" or "locked:1395" becomes "locked:" and the clock in MHz, or "watched", with the
+        reason, if the clocks can't be locked. A lock that another process has set is a remark in
+        either case.
+
+        Raises BadSetting for a clock that the GPU doesn't support, and ClocksNotLocked if the lock
+        before can't be reset.
         """
-        if requested in (self.asked, self.held[0]):
-            return self.held
-        # what follows may fail
-        self.asked = ""
-        self.held = ("", [])
+        if requested in (self.requested, self.state[0]):
+            return self.state
+        # What follows may fail.
+        self.requested = ""
+        self.state = ("", [])
         self.close()
         name, _, mhz = requested.partition(":")
-        held: Held = requested, []
+        state: ClockState = requested, []
         if gpu_reason() is None and name == "locked":
             try:
-                held = self.enter_context(locked_clocks(int(float(mhz)) if mhz else None))
+                state = self.enter_context(locked_clocks(int(float(mhz)) if mhz else None))
             except ClocksNotLocked as error:
-                held = "watched", [str(error)]
+                state = "watched", [str(error)]
         elif gpu_reason() is None and name == "watched":
             import pynvml
 
             with suppress(pynvml.NVMLError), nvml_handle() as handle:
-                held = requested, _held_by_another(pynvml, handle)
-        self.asked = requested
-        self.held = held
-        return held
+                state = requested, _held_by_another(pynvml, handle)
+        self.requested = requested
+        self.state = state
+        return state
 
 
 @contextmanager
-def locked_clocks(sm_mhz: int | None = None) -> Iterator[Held]:
-    """Hold the clocks of CUDA's current GPU while the context is open: the memory clock at its highest, the SM clock at
-    `sm_mhz` (default: nine tenths of its highest).
+def locked_clocks(sm_mhz: int | None = None) -> Iterator[ClockState]:
+    """Lock the clocks of CUDA's current GPU while the context is open.
 
-    Raises ClocksNotLocked without the permission (root), where another process holds the clocks, or at the end where
-    they can't be unlocked, and BadSetting for a clock that the GPU doesn't support.
+    The memory clock is locked at its highest.
+
+    sm_mhz: the SM clock (default: nine tenths of its highest)
+
+    Raises ClocksNotLocked without the permission (root), if another process holds the clocks, or at
+    the end if they can't be unlocked. Raises BadSetting for a clock that the GPU doesn't support.
     """
     import pynvml as nvml
 
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
-            handle = opened.enter_context(nvml_handle())
-            if held := _held_by_another(nvml, handle):
-                raise ClocksNotLocked(*held)
-            memories = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
-            clocks = (
-                nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memories)) if memories else []
-            )
-            if not clocks:
-                raise ClocksNotLocked(
-                    f"clocks: this GPU states no supported clocks to lock to; {WATCHED}"
-                )
-            sustainable = [clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)] or [
-                min(clocks)
-            ]
-            sm = max(sustainable) if sm_mhz is None else sm_mhz
-            if sm not in clocks:
-                nearest = min(clocks, key=lambda clock: abs(clock - sm))
-                raise BadSetting(
-                    f"SM clock {sm} MHz is not one that this GPU supports: the nearest is {nearest} MHz"
-                )
-            remarks = opened.enter_context(_guarded(nvml, handle, sm, max(memories)))
+            handle = stack.enter_context(nvml_handle())
+            remarks = _held_by_another(nvml, handle)
+            if remarks:
+                raise ClocksNotLocked(*remarks)
+            sm_mhz, memory_mhz = _clocks_to_lock(nvml, handle, sm_mhz)
+            remarks = stack.enter_context(_guarded(nvml, handle, sm_mhz, memory_mhz))
         except nvml.NVMLError as error:
-            raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); {WATCHED}") from error
-        # An idle GPU may be below the lock; whether it runs at the lock under load, the samples show.
-        ends = time.monotonic() + SETTLES_S
-        while (now := int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))) > sm + STEP_MHZ:
-            if time.monotonic() > ends:
-                raise ClocksNotLocked(
-                    f"clocks: locked to {sm} MHz, but the GPU runs at {now} MHz: the lock did not take; {WATCHED}"
-                )
-            time.sleep(SETTLES_S / 20)
-        yield (
-            f"locked:{sm}",
-            [f"clocks locked to {sm} MHz SM, {max(memories)} MHz memory", *remarks],
+            raise ClocksNotLocked(f"clocks: can't lock (NVML: {error}); {WATCHED}") from error
+        _require_in_force(nvml, handle, sm_mhz)
+        remark = f"clocks locked to {sm_mhz} MHz SM, {memory_mhz} MHz memory"
+        yield f"locked:{sm_mhz}", [remark, *remarks]
+
+
+def _clocks_to_lock(nvml: Any, handle: Any, sm_mhz: int | None) -> tuple[int, int]:
+    """Return the SM and memory clocks to lock to, in MHz.
+
+    sm_mhz: the SM clock that is requested, or None
+
+    Raises ClocksNotLocked if the GPU states no clocks, and BadSetting for an unsupported clock.
+    """
+    memory_clocks = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
+    clocks = []
+    if memory_clocks:
+        clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memory_clocks))
+    if not clocks:
+        raise ClocksNotLocked(f"clocks: this GPU states no supported clocks to lock to; {WATCHED}")
+    if sm_mhz is None:
+        sustainable = [clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)]
+        sm_mhz = max(sustainable) if sustainable else min(clocks)
+    if sm_mhz not in clocks:
+        distances = {clock: abs(clock - sm_mhz) for clock in clocks}
+        nearest = min(distances, key=distances.__getitem__)
+        raise BadSetting(
+            f"SM clock {sm_mhz} MHz isn't supported by this GPU: the nearest is {nearest} MHz"
         )
+    return sm_mhz, max(memory_clocks)
+
+
+def _require_in_force(nvml: Any, handle: Any, sm_mhz: int) -> None:
+    """Wait until the lock shows. Raises ClocksNotLocked if it doesn't.
+
+    An idle GPU may be below the lock. The samples show if the GPU runs at the lock under load.
+    """
+    deadline_s = time.monotonic() + SETTLES_S
+    while True:
+        mhz = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        if mhz <= sm_mhz + STEP_MHZ:
+            return
+        if time.monotonic() > deadline_s:
+            raise ClocksNotLocked(
+                f"clocks: locked to {sm_mhz} MHz, but the GPU runs at {mhz} MHz: the lock did not take; {WATCHED}"
+            )
+        time.sleep(SETTLES_S / 20)
 
 
 def _held_by_another(nvml: Any, handle: Any) -> list[str]:
-    """The remark where another process's setting holds the SM clock."""
+    """Return the remark if another process's setting holds the SM clock."""
     if not nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & APPLICATION_CLOCKS:
         return []
-    now = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+    mhz = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
     return [
-        f"clocks: held already, at {now} MHz, by a lock or by application clocks; left as found and watched "
+        f"clocks: held already, at {mhz} MHz, by a lock or by application clocks; left as found and watched "
         "(nvidia-smi -rgc and -rac release them)"
     ]
 
 
 @contextmanager
-def _guarded(nvml: Any, handle: Any, sm: int, memory: int) -> Iterator[list[str]]:
-    """A guard that holds the clocks while the context is open, and remarks. A memory clock that can't be locked is one,
-    since it is constant on many GPUs anyway. Raises ClocksNotLocked.
+def _guarded(nvml: Any, handle: Any, sm_mhz: int, memory_mhz: int) -> Iterator[list[str]]:
+    """Run a guard that holds the clocks while the context is open, and yield remarks.
+
+    A memory clock that can't be locked is a remark, since it is constant on many GPUs anyway.
+
+    Raises ClocksNotLocked.
     """
     persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
-    given = (nvml.__name__, bus_id(), str(sm), str(memory), str(os.getpid()))
+    arguments = (nvml.__name__, bus_id(), str(sm_mhz), str(memory_mhz), str(os.getpid()))
     guard = subprocess.Popen(
-        [sys.executable, "-P", "-m", "worklog.gpu.clocks", *given],
+        [sys.executable, "-P", "-m", "worklog.gpu.clocks", *arguments],
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -185,35 +217,39 @@ def _guarded(nvml: Any, handle: Any, sm: int, memory: int) -> Iterator[list[str]
     assert guard.stdin is not None and guard.stdout is not None
     refused: dict[str, str] = {}
     try:
-        if not (said := guard.stdout.readline()):
+        line = guard.stdout.readline()
+        if not line:
             raise ClocksNotLocked(
                 f"clocks: not locked, the process that holds them ended with {guard.wait()}"
             )
-        refused = json.loads(said)
-        if (why := refused.get(SM) or refused.get(PERSISTENCE)) is not None:
+        refused = json.loads(line)
+        reason = refused.get(SM) or refused.get(PERSISTENCE)
+        if reason is not None:
             raise ClocksNotLocked(
-                f"clocks: cannot lock (NVML: {why}); {WATCHED}. To lock: run as root"
+                f"clocks: can't lock (NVML: {reason}); {WATCHED}. To lock: run as root"
             )
-        yield [f"clocks: memory clock not locked (NVML: {why})" for why in refused.values()]
+        yield [f"clocks: memory clock not locked (NVML: {reason})" for reason in refused.values()]
     finally:
         with suppress(BrokenPipeError):  # it was killed
-            guard.stdin.write(
-                b"\n"
-            )  # closing isn't enough where a child of this process has the pipe too
+            # Closing isn't enough if a child of this process also has the pipe.
+            guard.stdin.write(b"\n")
         guard.stdin.close()
         failed = json.loads(guard.stdout.read() or "{}")
         guard.stdout.close()
         if guard.wait() < 0:
             failed = give_back(nvml, handle, persistence, refused)
     if failed:
-        parts = "; ".join(f"{what}: {why}" for what, why in failed.items())
+        parts = "; ".join(f"{part}: {reason}" for part, reason in failed.items())
         raise ClocksNotLocked(
             f"clocks: not given back ({parts}): run nvidia-smi -rgc and -rmc as root"
         )
 
 
 def refused_by(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, str]:
-    """Make all calls, each even if another fails; returns which NVML refuses, and why. Its errors aren't raised."""
+    """Make all calls, each even if another fails.
+
+    Returns which calls NVML refuses, and why. NVML's errors aren't raised.
+    """
     failed = {}
     for name, call in calls.items():
         try:
@@ -226,7 +262,10 @@ def refused_by(nvml: Any, calls: dict[str, Callable[[], object]]) -> dict[str, s
 def give_back(
     nvml: Any, handle: Any, persistence: int, untouched: Collection[str]
 ) -> dict[str, str]:
-    """Reset both clocks and the persistence mode, but for what is untouched; returns what failed, and why."""
+    """Reset both clocks and the persistence mode, except parts that are untouched.
+
+    Returns which parts failed, and why.
+    """
     resets = {
         SM: lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
         MEMORY: lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
@@ -238,7 +277,10 @@ def give_back(
 
 
 def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
-    """Hold one GPU's clocks, in MHz; 1 if they could not be given back."""
+    """Hold a GPU's clocks, in MHz, until the parent ends or writes a line.
+
+    Returns the exit code: 1 if the clocks could not be reset.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     nvml: Any = importlib.import_module(module)
@@ -246,9 +288,8 @@ def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
     handle = nvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
     persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
     locks = {
-        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(
-            handle, 1
-        ),  # else a lock ends with the last client
+        # Without persistence, a lock ends with the last client.
+        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, 1),
         SM: lambda: nvml.nvmlDeviceSetGpuLockedClocks(handle, int(sm), int(sm)),
         MEMORY: lambda: nvml.nvmlDeviceSetMemoryLockedClocks(handle, int(memory), int(memory)),
     }
@@ -258,10 +299,10 @@ def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
     while os.getppid() == int(parent) and not select.select([0], [], [], LOOK_S)[0]:
         pass
     failed = give_back(nvml, handle, persistence, unlocked)
-    said = "".join(
-        f"worklog: clocks not given back: {what}: {why}\n" for what, why in failed.items()
+    message = "".join(
+        f"worklog: clocks not given back: {part}: {reason}\n" for part, reason in failed.items()
     )
-    for output, text in ((2, said), (1, json.dumps(failed))):
+    for output, text in ((2, message), (1, json.dumps(failed))):
         with suppress(OSError):
             os.write(output, text.encode())
     return 1 if failed else 0
@@ -270,30 +311,32 @@ def guard(module: str, bus: str, sm: str, memory: str, parent: str) -> int:
 def clocks_between(
     starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs,) of MHz from start to stop: the median over
-    the SMs that have both stamps, NaN where none has. All SMs stamp at once.
-    """
-    import numpy as np  # here: a guard needs none
+    """Return the SM clock in MHz of each pair of stamps, from start to stop.
 
-    steps = (stops - starts).astype(
-        np.int64
-    )  # exact: as floats, nanoseconds since 1970 would step by 256
+    starts, stops: (pairs, SMs, 2) of nanoseconds and cycles; all SMs stamp at once
+
+    Returns (pairs,): the median over the SMs that have both stamps, NaN if none has.
+    """
+    import numpy as np  # here: a guard doesn't need it
+
+    # Exact: as floats, nanoseconds since 1970 would step by 256.
+    steps = (stops - starts).astype(np.int64)
     usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
     for stamps in (starts[..., 0], stops[..., 0]):
         usable &= stamps + STALE_NS > stamps.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = 1e3 * steps[..., 1] / steps[..., 0]
-    return np.array(
-        [
-            np.median(pair[good]) if good.any() else np.nan
-            for pair, good in zip(rates, usable, strict=True)
-        ]
-    )
+    medians = []
+    for pair_rates, is_usable in zip(rates, usable, strict=True):
+        medians.append(np.median(pair_rates[is_usable]) if is_usable.any() else np.nan)
+    return np.array(medians)
 
 
 class Peaks(dict[str, float]):
-    """TFLOP/s by datapath at a clock, and gbs, the memory's GB/s. fp32 and fp64 are CUDA cores, the others tensor
-    cores without sparsity. As a context manager it locks the clocks and gives the peaks at the clock that is held.
+    """TFLOP/s by datapath at a clock, and gbs, the memory's GB/s.
+
+    fp32 and fp64 are CUDA cores. The others are tensor cores without sparsity. As a context manager
+    it locks the clocks, and yields the peaks at the clock that is locked.
     """
 
     def __init__(self, card: Gpu, sm_mhz: float) -> None:
@@ -308,62 +351,70 @@ class Peaks(dict[str, float]):
         self.gbs = card.memory_peak_gbs
 
     def of(self, datapath: str) -> float:
-        """TFLOP/s of a datapath. Raises BadSetting where the GPU has none of that name, or its rate isn't known."""
+        """Return the TFLOP/s of a datapath.
+
+        Raises BadSetting if the GPU has no datapath of that name, or if its rate isn't known.
+        """
         if datapath not in self:
             raise BadSetting(f"datapath = {datapath}: {self.card.name} has {', '.join(self)}")
         return self[datapath]
 
     def impossible(self, us: float, work: Work) -> list[str]:
-        """What can't be done in `us` microseconds: a rate above each peak, if those of tensor cores are known, and
-        bytes beyond what L2 may hold, read or not yet written back, above the memory's peak.
+        """Return what can't be done in `us` microseconds.
+
+        That is a rate above each peak, if the peaks of tensor cores are known, and bytes beyond
+        what L2 may hold, read or not yet written back, above the memory's peak.
         """
-        name = max(self, key=self.__getitem__)
-        beyond_peak = list[tuple[str, str]]()
-        if (
-            self.card.compute_capability in TENSOR
-            and (rate := (work.flops or 0) / us / 1e6) > self[name]
-        ):
-            beyond_peak.append(
-                (f"{rate:.4g} TFLOP/s", f"the highest peak, {self[name]:.4g} (dense {name})")
-            )
-        beyond = [
-            max(0, (moved or 0) - self.card.l2_bytes)
-            for moved in (work.bytes_read, work.bytes_written)
-        ]
-        if (gbs := sum(beyond) / us / 1e3) > self.gbs:
-            beyond_peak.append(
-                (f"{gbs:.4g} GB/s beyond what L2 holds", f"the memory's peak, {self.gbs:.4g}")
-            )
+        exceeded = list[tuple[str, str]]()
+        fastest = max(self, key=self.__getitem__)
+        tflops = (work.flops or 0) / us / 1e6
+        if self.card.compute_capability in TENSOR and tflops > self[fastest]:
+            peak = f"the highest peak, {self[fastest]:.4g} (dense {fastest})"
+            exceeded.append((f"{tflops:.4g} TFLOP/s", peak))
+        beyond_l2 = 0
+        for bytes_moved in (work.bytes_read, work.bytes_written):
+            beyond_l2 += max(0, (bytes_moved or 0) - self.card.l2_bytes)
+        gbs = beyond_l2 / us / 1e3
+        if gbs > self.gbs:
+            peak = f"the memory's peak, {self.gbs:.4g}"
+            exceeded.append((f"{gbs:.4g} GB/s beyond what L2 holds", peak))
         return [
             f"rate: {rate} is above {peak}: the time or the stated work is wrong"
-            for rate, peak in beyond_peak
+            for rate, peak in exceeded
         ]
 
     def __enter__(self) -> Peaks:
         self._lock = locked_clocks()
-        held, _ = self._lock.__enter__()
-        return Peaks(self.card, float(held.partition(":")[2]))
+        setting, _ = self._lock.__enter__()
+        return Peaks(self.card, float(setting.partition(":")[2]))
 
     def __exit__(self, *raised: Any) -> None:
         self._lock.__exit__(*raised)
 
 
 def peaks(sm_mhz: float | None = None) -> Peaks:
-    """The peaks of this GPU in TFLOP/s by datapath (fp32, fp64; tf32, fp16, bf16, fp8, fp64_tensor), at `sm_mhz`
-    (default: the highest SM clock that the driver states). Raises NoGpu; as a context manager, which locks the clocks,
-    ClocksNotLocked.
+    """Return the peaks of this GPU in TFLOP/s by datapath.
 
-    All rates are dense, without sparsity: SMs x clock x twice the table's number, which is that of NVIDIA's published
-    rates at their clock (tests/harness/test_device.py has both). sm_70, sm_80: A100 white paper (2020). sm_75: Turing
-    white paper (WP-09183-001, 2018). sm_86: A40 data sheet, GA102 white paper (V2.0, 2021). sm_89: Ada white paper
-    (V2.1, 2023), appendix A. sm_90: H100 white paper (2022) and data sheet, SXM5. sm_100: HGX B200 data sheet (2025),
-    which prints twice tf32, fp16, bf16 and fp8, with sparsity. sm_120: RTX Blackwell white paper (2025). fp64 of sm_75,
-    sm_86, sm_89 and sm_120: CUDA C++ Programming Guide, "arithmetic instructions".
-    NVIDIA takes tensor cores' rates at a lower clock than the highest one of sm_90 and sm_100; these are at `sm_mhz`.
-    GeForce GPUs of sm_75, sm_86, sm_89 and sm_120 reach half of tf32, and of fp16, bf16 and fp8 where they accumulate
-    in FP32.
+    The datapaths are fp32, fp64; tf32, fp16, bf16, fp8, fp64_tensor.
 
-    Example: `worklog.peaks()["bf16"]`, or `with worklog.peaks() as held: print(held["fp32"], held.gbs)`.
+    sm_mhz: the SM clock (default: the highest clock that the driver states)
+
+    Raises NoGpu. As a context manager, which locks the clocks, raises ClocksNotLocked.
+
+    All rates are dense, without sparsity: SMs x clock x twice the table's number. The numbers are
+    those of NVIDIA's published rates at their clock (tests/harness/test_device.py has both). sm_70,
+    sm_80: A100 white paper (2020). sm_75: Turing white paper (WP-09183-001, 2018). sm_86: A40 data
+    sheet, GA102 white paper (V2.0, 2021). sm_89: Ada white paper (V2.1, 2023), appendix A. sm_90:
+    H100 white paper (2022) and data sheet, SXM5. sm_100: HGX B200 data sheet (2025), which prints
+    twice tf32, fp16, bf16 and fp8, with sparsity. sm_120: RTX Blackwell white paper (2025). fp64 of
+    sm_75, sm_86, sm_89 and sm_120: CUDA C++ Programming Guide, "arithmetic instructions".
+
+    NVIDIA states tensor cores' rates at a lower clock than the highest clock of sm_90 and sm_100;
+    these are at `sm_mhz`. GeForce GPUs of sm_75, sm_86, sm_89 and sm_120 reach half of tf32, and of
+    fp16, bf16 and fp8 if they accumulate in FP32.
+
+    Example: `worklog.peaks()["bf16"]`, or
+    `with worklog.peaks() as held: print(held["fp32"], held.gbs)`.
     """
     require_gpu()
     card = gpu()

@@ -1,6 +1,9 @@
-"""The machine: its GPU and theoretical peaks, its clocks while something is measured, and its software.
+"""The machine: its GPU, its clocks while something is measured, and its software.
 
-CuPy and NVML are imported inside the functions, so that a laptop without either can still read recordings.
+The GPU comes with its theoretical peaks.
+
+CuPy and NVML are imported inside the functions, so that a laptop without either can still read
+recordings.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 @cache
 def gpu_reason() -> str | None:
-    """Why no CUDA GPU can be used here, or None when one can."""
+    """Return why no CUDA GPU can be used here; None if a GPU can be used."""
     if importlib.util.find_spec("cupy") is None:
         return f"CuPy is not installed (with an NVIDIA GPU here: {install_command('cuda13')}, or [cuda12])"
     import cupy
@@ -38,13 +41,19 @@ def gpu_reason() -> str | None:
 def require_gpu(
     advice: str = "without one, open a recording: worklog.open_run() or `worklog article`",
 ) -> None:
-    """Raise NoGpu, with the reason and a way out (advice), where there is no CUDA GPU."""
-    if reason := gpu_reason():
+    """Raise NoGpu, with the reason and a way out (advice), if there is no CUDA GPU."""
+    reason = gpu_reason()
+    if reason:
         raise NoGpu(f"no GPU to measure on: {reason}; {advice}")
 
 
 def environment() -> dict[str, str]:
-    """For a child: this process's, with its import path, and the one GPU that it has chosen. Raises NoGpu."""
+    """Return the environment of a child process.
+
+    It is this process's environment, with its import path, and the GPU that it has chosen.
+
+    Raises NoGpu.
+    """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {
         **os.environ,
@@ -55,20 +64,22 @@ def environment() -> dict[str, str]:
 
 
 def visible_to_a_child() -> str:
-    """CUDA_VISIBLE_DEVICES for a child: only the GPU that is current here. Raises NoGpu where CUDA can't name it."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = None if named is None else [name.strip() for name in named.split(",")]
+    """Return CUDA_VISIBLE_DEVICES for a child: only the GPU that is current here.
+
+    Raises NoGpu if CUDA can't name it.
+    """
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = None if names is None else [name.strip() for name in names.split(",")]
     if visible is not None and len(visible) == 1:
         return visible[0]
-    # 0 if nothing was chosen yet
-    number = 0
+    number = 0  # if nothing was chosen yet
     cupy = sys.modules.get("cupy")
     if cupy is not None and gpu_reason() is None:
         try:
             number = int(cupy.cuda.runtime.getDevice())
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise NoGpu(
-                f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or "
+                f"this process has lost its CUDA context ({error}) and can't tell which GPU is current: restart it, or "
                 "set CUDA_VISIBLE_DEVICES to one GPU"
             ) from error
     if visible is None:
@@ -77,7 +88,10 @@ def visible_to_a_child() -> str:
 
 
 def visible_cards() -> list[str]:
-    """Numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, as it names them; none without a usable GPU."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, as it names them.
+
+    There are none without a usable GPU.
+    """
     if gpu_reason() is not None:
         return []
     import cupy
@@ -87,7 +101,7 @@ def visible_cards() -> list[str]:
 
 
 def gpu() -> Gpu:
-    """The current CUDA device. Call only where gpu_reason() is None."""
+    """Return the current CUDA device. Call only if gpu_reason() is None."""
     import cupy
 
     return _current(cupy.cuda.runtime.getDevice())
@@ -100,15 +114,18 @@ def gpu_here() -> Gpu | None:
 
 @cache
 def _current(number: int) -> Gpu:
-    """The current CUDA device, which has this number: another one may be current at the next call."""
+    """Return the CUDA device of this number, which must be current.
+
+    The number is for the cache: another device may be current at the next call.
+    """
     import cupy
     import pynvml
 
     from worklog.runs import Gpu  # here: whether there is a GPU is known without NumPy
 
-    of = cupy.cuda.runtime.getDeviceProperties(number)
-    sm_clock = of["clockRate"] / 1e3
-    memory_clock = of["memoryClockRate"] / 1e3
+    properties = cupy.cuda.runtime.getDeviceProperties(number)
+    sm_clock = properties["clockRate"] / 1e3
+    memory_clock = properties["memoryClockRate"] / 1e3
     driver = "unknown"
     uuid = ""
     with suppress(pynvml.NVMLError), nvml_handle() as handle:
@@ -116,14 +133,27 @@ def _current(number: int) -> Gpu:
         memory_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM))
         driver = str(pynvml.nvmlSystemGetDriverVersion())
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-    name = of["name"].decode()
-    capability = (of["major"], of["minor"])
-    sizes = of["multiProcessorCount"], of["l2CacheSize"], of["totalGlobalMem"]
-    return Gpu(name, capability, *sizes, sm_clock, memory_clock, of["memoryBusWidth"], driver, uuid)
+    name = properties["name"].decode()
+    capability = (properties["major"], properties["minor"])
+    return Gpu(
+        name,
+        capability,
+        properties["multiProcessorCount"],
+        properties["l2CacheSize"],
+        properties["totalGlobalMem"],
+        sm_clock,
+        memory_clock,
+        properties["memoryBusWidth"],
+        driver,
+        uuid,
+    )
 
 
 def bus_id() -> str:
-    """PCI bus id of CUDA's current GPU. NVML needs it: CUDA_VISIBLE_DEVICES renumbers CUDA's devices, not NVML's."""
+    """Return the PCI bus id of CUDA's current GPU.
+
+    NVML needs it: CUDA_VISIBLE_DEVICES renumbers CUDA's devices, not NVML's.
+    """
     import cupy
 
     return str(cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
@@ -131,7 +161,7 @@ def bus_id() -> str:
 
 @contextmanager
 def nvml_handle() -> Iterator[Any]:
-    """NVML's handle of CUDA's current GPU, while the context is open. Raises NVMLError."""
+    """Yield NVML's handle of CUDA's current GPU. Raises NVMLError."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -142,8 +172,10 @@ def nvml_handle() -> Iterator[Any]:
 
 
 class ClockWatch:
-    """NVML's view of the GPU while something is measured. reason: why NVML cannot be read, None where it can. reasons:
-    gives the mask of event reasons right now, 0 where NVML cannot be read.
+    """NVML's view of the GPU while something is measured.
+
+    reason: why NVML can't be read; None if it can
+    reasons: returns the mask of event reasons right now; 0 if NVML can't be read
     """
 
     def __init__(self) -> None:
@@ -173,7 +205,7 @@ PACKAGES = (
 
 
 def software() -> dict[str, str]:
-    """Versions of the installed packages and drivers that a result may depend on."""
+    """Return the versions of the packages and drivers that a result may depend on."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -1,7 +1,7 @@
-"""The GPU as the harness sees it: a CUDA stream, events, a blocking kernel and clock stamps.
+"""The GPU as the harness sees it: a stream, events, a blocking kernel and clock stamps.
 
-The tests use a simulated timeline whose true kernel times, clocks and event overhead are known, so that each fix can be
-shown to recover the true time.
+The tests use a simulated timeline. Its true kernel times, clocks and event overhead are known, so
+that each fix can be shown to recover the true time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,8 @@ from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice, captured
 from worklog.gpu.device import ClockWatch, gpu
 from worklog.kernel import nvidia_library
 
-KERNELS = (
-    "hold",
-    "stamp",
-    "flush",
-    "spin",
-    "ffma",
-    "read",
-    "probe",
-)  # of timeline.cu, without their prefix
+# Of timeline.cu, without their prefix
+KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")
 HOLD_LIMIT_NS = 8_000_000_000
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM = 8
@@ -38,19 +31,22 @@ FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unro
 PROBE_BYTES = 4 * 2**20
 LINE_BYTES = 128
 PROBES = 2048  # timeline.cu keeps their latencies in shared memory
-SMS_READ = (
-    16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
-)
+# At least, evenly spread: all SMs run at one clock, and the median of a few costs less
+SMS_READ = 16
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
-# of the launches for the ceilings
+# Of the launches for the ceilings
 FFMA_STEPS = 2048
 COPY_BYTES = 2**30
 READ_ROUNDS = 64
 
 
 class CudaTimeline:
-    """The stream of a CudaDevice: one queue, in order. Everything but `synchronize`, `release` and the readings only
-    enqueues. l2_bytes: size of L2, as the driver states it. remarks: what it could not do, for the result.
+    """The stream of a CudaDevice: one queue, in order.
+
+    Everything but `synchronize`, `release` and the readings only enqueues.
+
+    l2_bytes: size of L2, as the driver states it
+    remarks: what could not be done, for the result
     """
 
     def __init__(self, device: CudaDevice) -> None:
@@ -63,15 +59,7 @@ class CudaTimeline:
         module = cupy.RawModule(code=source, options=("-std=c++17",))
         self._kernels = {name: module.get_function(f"harness_{name}") for name in KERNELS}
         self._places = np.random.default_rng()
-        words = LINE_BYTES // 4
-        lines = (
-            np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
-        )
-        chain = np.zeros(PROBE_BYTES // 4, np.uint32)
-        path = np.concatenate([[0], lines]) * words
-        chain[path] = np.roll(
-            path, -1
-        )  # each of these shuffled cache lines holds the index of the next
+        chain = _chain_of_lines()
         with (
             device.errors(f"allocating the L2 flush buffer of {2 * self.l2_bytes / 2**20:.0f} MiB"),
             device.stream,
@@ -89,12 +77,18 @@ class CudaTimeline:
         self._salt = 0
 
     def draw_place(self) -> None:
-        """Enqueue 0 to 7 empty kernels at random, so that the next launch has a random place in the launch ring."""
+        """Enqueue 0 to 7 empty kernels at random.
+
+        The next launch then has a random place in the launch ring.
+        """
         for _ in range(self._places.integers(PLACES)):
             self.spin(0)
 
     def hold(self) -> None:
-        """Block the stream behind a spinning kernel until `release`: what is enqueued meanwhile runs back to back."""
+        """Block the stream behind a spinning kernel until `release`.
+
+        What is enqueued meanwhile runs back to back.
+        """
         self.device.synchronize()
         self._flag[:] = 0
         self.launch("hold", 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
@@ -104,28 +98,38 @@ class CudaTimeline:
         self._flag[0] = 1
 
     def lift_marks(self) -> None:
-        """Reset persisting L2 lines by the driver, so that the flush evicts them. Not in stream order: work that is
-        enqueued afterwards waits for all streams of the process.
+        """Reset persisting L2 lines by the driver, so that the flush evicts them.
+
+        This isn't in stream order: work that is enqueued afterwards waits for all streams of the
+        process.
         """
-        if failed := nvidia_library("cuda").cuCtxResetPersistingL2Cache():
+        error_code = nvidia_library("cuda").cuCtxResetPersistingL2Cache()
+        if error_code:
             self.remarks = [
-                f"l2: persisting lines could not be reset (CUresult {failed}); the flush may leave some of them"
+                f"l2: persisting lines could not be reset (CUresult {error_code}); the flush may leave some of them"
             ]
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
         self._salt += 1
-        written = self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt)
-        self.launch("flush", FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors, 1024, *written)
+        blocks = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors
+        size = np.uint64(self._scratch.size)
+        self.launch("flush", blocks, 1024, self._scratch, size, np.uint32(self._salt))
 
     def make_room(self, slots: int) -> None:
-        """Memory for so many slots of stamp_clock(); no allocation may wait behind the blocking kernel."""
+        """Allocate so many slots of stamp_clock().
+
+        No allocation may wait behind the blocking kernel.
+        """
         if len(self._stamps) < slots:
             with self.device.errors(f"allocating {slots} clock stamps"), self.device.stream:
                 self._stamps = cupy.zeros((slots, self.gpu.multiprocessors, 2), cupy.uint64)
 
     def stamp_clock(self, slot: int) -> None:
-        """Each SM stores its cycle counter and the global timer in a slot: of two blocks per SM, each gets one."""
+        """Store each SM's cycle counter and the global timer in a slot.
+
+        With two blocks per SM, each SM gets a block.
+        """
         self._clocks = None
         self._last_stamped = max(self._last_stamped, slot)
         self.launch("stamp", 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
@@ -137,7 +141,11 @@ class CudaTimeline:
         self._events[slot].record(self.device.stream)
 
     def synchronize(self) -> None:
-        """Wait. Raises LaunchFailed if work failed, or if the blocking kernel gave up: a launch waited itself."""
+        """Wait for the stream.
+
+        Raises LaunchFailed if work failed, or if the blocking kernel gave up: a launch waited
+        itself.
+        """
         self.device.synchronize()
         if self._flag[1]:
             self._flag[1] = 0
@@ -147,38 +155,43 @@ class CudaTimeline:
             )
 
     def elapsed_us(self, start: int, stop: int) -> float:
-        """Microseconds between two recorded events."""
+        """Return the microseconds between two recorded events."""
         return float(cupy.cuda.get_elapsed_time(self._events[start], self._events[stop])) * 1e3
 
     def clock_mhz(self, start: int, stop: int) -> float:
-        """SM clock in MHz between an even stamp and the next: the median over the SMs that have both, or NaN. All pairs
-        of a batch are read at once: one by one they would cost more than the launches.
+        """Return the SM clock in MHz between an even stamp and the next.
+
+        It is the median over the SMs that have both, or NaN. All pairs of a batch are read at once:
+        one by one they would cost more than the launches.
         """
         if self._clocks is None:
             stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(
                 stream=self.device.stream
             )
             self.device.synchronize()
-            some = stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
-            self._clocks = clocks_between(some[:-1:2], some[1::2])
+            step = max(1, self.gpu.multiprocessors // SMS_READ)
+            samples = stamps[:, ::step]
+            self._clocks = clocks_between(samples[:-1:2], samples[1::2])
         return float(self._clocks[start // 2])
 
     def host_us(self) -> float:
-        """The host's monotonic clock in microseconds."""
+        """Return the host's monotonic clock in microseconds."""
         return time.perf_counter() * 1e6
 
     def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
-        """One launch that replays all of these, in this order: a CUDA graph, uploaded. Each must have been launched
-        before, since capture cannot load a module. Raises LaunchFailed if one can't be recorded.
+        """Return one launch that replays all of these, in this order: a CUDA graph.
+
+        The graph is uploaded. Each launch must have run before, since a capture can't load a
+        module.
+
+        Raises LaunchFailed if a launch can't be recorded.
         """
         stream = self.device.stream
         try:
             graph = captured(stream, launches)
             graph.upload(stream)
-        except (
-            *CUDA_ERRORS,
-            NotImplementedError,
-        ) as error:  # CuPy implements no library's calls while recording
+        except (*CUDA_ERRORS, NotImplementedError) as error:
+            # CuPy implements no library's calls while recording.
             raise LaunchFailed(
                 f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises, allocates, or "
                 "calls a library through CuPy; take timer = events"
@@ -186,33 +199,36 @@ class CudaTimeline:
         return partial(graph.launch, stream)
 
     def ceilings(self) -> dict[str, tuple[float, Callable[[], None]]]:
-        """Launches that reach this GPU's limits, each with its work: multiply-adds alone (FLOP), a copy on the device
-        (bytes read plus written), and reads of a buffer that stays in L2 (bytes).
+        """Return launches that reach this GPU's limits, each with its work.
+
+        They are multiply-adds alone (FLOP), a copy on the device (bytes read plus written), and
+        reads of a buffer that stays in L2 (bytes).
         """
         sms = self.gpu.multiprocessors
         stream = self.device.stream
         size = min(COPY_BYTES, self.device.free_bytes() // 4)
-        cached = self.l2_bytes // 4
+        cached_bytes = self.l2_bytes // 4
         with self.device.errors("allocating what the ceilings are measured with"), stream:
             source = cupy.ones(size, cupy.uint8)
             target = cupy.empty(size, cupy.uint8)
-            buffer = cupy.ones(cached // 4, cupy.float32)
-        read = partial(self.launch, "read", 2 * sms, 1024)
+            buffer = cupy.ones(cached_bytes // 4, cupy.float32)
+        read_count = np.uint64(cached_bytes // 16)
+        rounds = np.int32(READ_ROUNDS)
         flops = float(FFMA_STEPS * FFMA_FLOPS_PER_STEP * BURN_BLOCKS_PER_SM * sms * BURN_THREADS)
+        burn = partial(self.burn, flops)
+        copy = partial(target.data.copy_from_device_async, source.data, size, stream)
+        read = partial(self.launch, "read", 2 * sms, 1024, buffer, read_count, rounds, self._sink)
         return {
-            "FP32": (flops, partial(self.burn, flops)),
-            "copy": (
-                2.0 * size,
-                partial(target.data.copy_from_device_async, source.data, size, stream),
-            ),
-            "L2 reads": (
-                float(cached * READ_ROUNDS),
-                partial(read, buffer, np.uint64(cached // 16), np.int32(READ_ROUNDS), self._sink),
-            ),
+            "FP32": (flops, burn),
+            "copy": (2.0 * size, copy),
+            "L2 reads": (float(cached_bytes * READ_ROUNDS), read),
         }
 
     def burn(self, flops: float) -> None:
-        """Enqueue `flops` FP32 operations of multiply-adds on all SMs, rounded up to whole steps."""
+        """Enqueue `flops` FP32 operations of multiply-adds on all SMs.
+
+        They are rounded up to whole steps.
+        """
         blocks = BURN_BLOCKS_PER_SM * self.gpu.multiprocessors
         steps = -(-flops // (FFMA_FLOPS_PER_STEP * blocks * BURN_THREADS))
         self.launch("ffma", blocks, BURN_THREADS, self._sink, np.int32(steps))
@@ -222,22 +238,43 @@ class CudaTimeline:
         time.sleep(seconds)
 
     def probe_l2(self) -> Sequence[float]:
-        """Cycles of single reads past L1, from a buffer much smaller than L2: one thread walks a chain of lines."""
+        """Return the cycles of single reads past L1.
+
+        The buffer is much smaller than L2. One thread walks a chain of lines.
+        """
         self.launch("probe", 1, 1, self._chain, self._latencies, np.int32(PROBES))
         latencies: np.ndarray[Any, Any] = self._latencies.get(stream=self.device.stream)
         self.device.synchronize()
         return [float(cycles) for cycles in latencies]
 
     def spin(self, ns: int, stream: Any = None) -> None:
-        """Enqueue a one-thread kernel that lasts `ns` nanoseconds by the GPU's global timer, here or on `stream`."""
+        """Enqueue a one-thread kernel that lasts `ns` nanoseconds.
+
+        They are nanoseconds of the GPU's global timer.
+
+        stream: instead of the device's stream
+        """
         self.launch("spin", 1, 1, np.uint64(ns), stream=stream)
 
     def launch(
         self, name: str, blocks: int, threads: int, *arguments: Any, stream: Any = None
     ) -> None:
-        """Enqueue one of the harness's own kernels: harness_`name`."""
+        """Enqueue a kernel of the harness: harness_`name`."""
         try:
             with stream or self.device.stream:
                 self._kernels[name]((blocks,), (threads,), arguments)
         except CUDA_ERRORS as error:
-            raise LaunchFailed(f"the harness cannot launch its kernels: {error}") from error
+            raise LaunchFailed(f"the harness can't launch its kernels: {error}") from error
+
+
+def _chain_of_lines() -> np.ndarray[Any, Any]:
+    """Return a buffer with PROBES shuffled cache lines.
+
+    Each of these lines holds the index of the next line.
+    """
+    line_count = PROBE_BYTES // LINE_BYTES
+    lines = np.random.default_rng(0).permutation(line_count - 1)[: PROBES - 1] + 1
+    path = np.concatenate([[0], lines]) * (LINE_BYTES // 4)
+    chain = np.zeros(PROBE_BYTES // 4, np.uint32)
+    chain[path] = np.roll(path, -1)
+    return chain

@@ -1,7 +1,7 @@
-"""The harness: one unbiased way to time a kernel, and every known way to get it wrong as a setting.
+"""The harness: an unbiased way to time a kernel, and every known bias as a setting.
 
-`Harness()` is unbiased; `Harness.naive()` is biased everywhere; `harness.but(l2="warm")` changes one setting.
-`time_in_turn` times a subject and its baselines.
+`Harness()` is unbiased. `Harness.naive()` is biased everywhere. `harness.but(l2="warm")` changes
+one setting. `time_in_turn` times a subject and its baselines.
 """
 
 from worklog.harness.batches import (

@@ -1,8 +1,11 @@
-"""The harness measured by itself, once per run: kernels of known length, the same kernel twice, the L2 flush, the cost
-of a launch, and this GPU's real ceilings.
+"""The harness measured by itself, once per run.
 
-A kernel that spins until the GPU's global timer has advanced by a known time is a kernel of known length. What the
-event pair reads beyond that, the event overhead, is the same at every length, so it can be subtracted.
+It reads kernels of known length, the same kernel twice, the L2 flush, the cost of a launch, and
+this GPU's real ceilings.
+
+A kernel that spins until the GPU's global timer has advanced by a known time is a kernel of known
+length. What the event pair reads beyond that time, the event overhead, is the same at every length,
+so it can be subtracted.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from worklog.runs import (
     TOLERANCE,
     TOLERANCE_US,
     Calibration,
+    Estimate,
     Gpu,
     Samples,
     allowed_us,
@@ -31,7 +35,8 @@ if TYPE_CHECKING:
 
 KNOWN_US = (1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 SAMPLES = 256  # single readings scatter much more than the tolerance, which is for their median
-AA_FLOPS = 3e9  # tens of microseconds: long beside the event overhead, short enough for many pairs
+# Tens of microseconds: long beside the event overhead, short enough for many pairs
+AA_FLOPS = 3e9
 AA_PAIRS = 128
 LAUNCHES = 64
 LAUNCH_ROUNDS = 9
@@ -39,87 +44,112 @@ CACHED = 0.95  # a read no slower than this quantile of the reads from L2 counts
 
 
 def calibrate(timeline: CudaTimeline) -> Calibration:
-    """Measure the harness and the ceilings; takes about a second."""
-    over_us, tick_us = read_known_lengths(timeline)
-    known, over = np.array([*over_us.items()]).T
+    """Measure the harness and the ceilings, in about a second."""
+    overheads_us, tick_us = read_known_lengths(timeline)
+    lengths, overheads = np.array([*overheads_us.items()]).T
     # Errors are assumed to grow with the length.
-    slope = float(
-        np.polyfit(known, known + over, 1, w=[1 / allowed_us(length) for length in known])[0]
-    )
-    same = Timed(partial(timeline.burn, AA_FLOPS))
-    same.launch()
-    timeline.synchronize()
-    pairs = _turns(timeline, [same, same], AA_PAIRS)
-    ours, theirs, _ = Samples.of_turns(("", ""), [*zip(*pairs, strict=True)]).comparisons()
-    to_itself = paired_ratio(ours, theirs)
-    launch_us = []
-    for _ in range(LAUNCH_ROUNDS):  # while the queue is neither empty nor full
-        timeline.synchronize()
-        started = timeline.host_us()
-        for _ in range(LAUNCHES):
-            timeline.spin(1000)
-        launch_us.append((timeline.host_us() - started) / LAUNCHES)
-    timeline.synchronize()
-    timeline.probe_l2()
-    warm = timeline.probe_l2()
-    timeline.flush_l2()
-    cold = timeline.probe_l2()
-    rates = {}
-    clocks = {}
-    for name, (work, launch) in timeline.ceilings().items():
-        launch()
-        timeline.synchronize()
-        turns = _turns(
-            timeline,
-            [Timed(launch)],
-            2 * LONGEST_BATCH,
-            l2="warm" if name == "L2 reads" else "flush",
-        )
-        late = [sample for (sample,) in turns[LONGEST_BATCH:]]  # a ceiling is a rate that lasts
-        rates[name] = work / float(np.median([sample.us for sample in late]))
-        clocks[name] = float(np.median([sample.sm_mhz for sample in late]))
+    weights = [1 / allowed_us(length) for length in lengths]
+    slope = float(np.polyfit(lengths, lengths + overheads, 1, w=weights)[0])
+    aa_ratio = _aa_ratio(timeline)
+    launch_us = _launch_us(timeline)
+    warm_cycles, cold_cycles = _l2_cycles(timeline)
+    rates, clocks = _ceilings(timeline)
     return Calibration(
-        offset_us=float(np.median(over)),
-        offset_by_length_us={f"{known:g}": round(over, 4) for known, over in over_us.items()},
+        offset_us=float(np.median(overheads)),
+        offset_by_length_us={
+            f"{length:g}": round(overhead, 4) for length, overhead in overheads_us.items()
+        },
         tick_us=tick_us,
         fp32_tflops=rates["FP32"] / 1e6,
         copy_gbs=rates["copy"] / 1e3,
         l2_gbs=rates["L2 reads"] / 1e3,
         sm_mhz=None if np.isnan(clocks["FP32"]) else clocks["FP32"],
         slope=slope,
-        aa_ratio=to_itself.value,
-        aa_low=to_itself.low,
-        aa_high=to_itself.high,
-        launch_us=median(launch_us).value,
-        warm_cycles=float(np.median(warm)),
-        cold_cycles=float(np.median(cold)),
-        still_cached=float(np.mean(np.asarray(cold) <= np.quantile(warm, CACHED))),
+        aa_ratio=aa_ratio.value,
+        aa_low=aa_ratio.low,
+        aa_high=aa_ratio.high,
+        launch_us=launch_us,
+        warm_cycles=float(np.median(warm_cycles)),
+        cold_cycles=float(np.median(cold_cycles)),
+        still_cached=float(np.mean(np.asarray(cold_cycles) <= np.quantile(warm_cycles, CACHED))),
     )
+
+
+def _aa_ratio(timeline: CudaTimeline) -> Estimate:
+    """Return the ratio of a kernel to itself, interleaved."""
+    kernel = Timed(partial(timeline.burn, AA_FLOPS))
+    kernel.launch()
+    timeline.synchronize()
+    pairs = _turns(timeline, [kernel, kernel], AA_PAIRS)
+    samples = Samples.of_turns(("", ""), [*zip(*pairs, strict=True)])
+    first_us, second_us, _ = samples.comparisons()
+    return paired_ratio(first_us, second_us)
+
+
+def _launch_us(timeline: CudaTimeline) -> float:
+    """Return the host time of a launch in µs, while the queue is neither empty nor full."""
+    rounds_us = []
+    for _ in range(LAUNCH_ROUNDS):
+        timeline.synchronize()
+        started_us = timeline.host_us()
+        for _ in range(LAUNCHES):
+            timeline.spin(1000)
+        rounds_us.append((timeline.host_us() - started_us) / LAUNCHES)
+    timeline.synchronize()
+    return median(rounds_us).value
+
+
+def _l2_cycles(timeline: CudaTimeline) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the cycles of reads from L2, and of the same reads after the flush."""
+    timeline.probe_l2()
+    warm_cycles = timeline.probe_l2()
+    timeline.flush_l2()
+    return warm_cycles, timeline.probe_l2()
+
+
+def _ceilings(timeline: CudaTimeline) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the rate of each ceiling per µs, and the SM clock in MHz at that rate."""
+    rates = {}
+    clocks = {}
+    for name, (work, launch) in timeline.ceilings().items():
+        launch()
+        timeline.synchronize()
+        l2 = "warm" if name == "L2 reads" else "flush"
+        turns = _turns(timeline, [Timed(launch)], 2 * LONGEST_BATCH, l2=l2)
+        late = [sample for (sample,) in turns[LONGEST_BATCH:]]  # a ceiling is a rate that lasts
+        rates[name] = work / float(np.median([sample.us for sample in late]))
+        clocks[name] = float(np.median([sample.sm_mhz for sample in late]))
+    return rates, clocks
 
 
 def read_known_lengths(timeline: CudaTimeline) -> tuple[dict[float, float], float]:
-    """By how much readings exceed each known length, and the smallest step between two readings, in microseconds. Reads
-    kernels of 1 µs to 1 ms with the unbiased harness, in turn: a short disturbance then affects a few samples of each
-    length instead of most samples of one.
+    """Read kernels of 1 µs to 1 ms with the unbiased harness, in turn.
+
+    In turn, a short disturbance affects a few samples of each length instead of most samples of
+    one length.
+
+    Returns by how many µs the readings exceed each known length, and the smallest step between two
+    readings in µs.
     """
     _turns(timeline, [Timed(partial(timeline.spin, 1_000_000))], LONGEST_BATCH)  # wakes the clocks
-    turns = _turns(
-        timeline,
-        [Timed(partial(timeline.spin, round(1000 * known))) for known in KNOWN_US],
-        SAMPLES,
-    )
-    taken = [[sample.us for sample in samples] for samples in zip(*turns, strict=True)]
-    steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
-    tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
-    return {
-        known: float(np.median(us)) - known for us, known in zip(taken, KNOWN_US, strict=True)
-    }, tick
+    spins = [Timed(partial(timeline.spin, round(1000 * length_us))) for length_us in KNOWN_US]
+    turns = _turns(timeline, spins, SAMPLES)
+    times_us = [[sample.us for sample in samples] for samples in zip(*turns, strict=True)]
+    steps = np.diff(np.unique(np.round(np.concatenate(times_us), 4)))
+    tick_us = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
+    overheads_us = {}
+    for length_us, us in zip(KNOWN_US, times_us, strict=True):
+        overheads_us[length_us] = float(np.median(us)) - length_us
+    return overheads_us, tick_us
 
 
 def _turns(
     timeline: CudaTimeline, launches: Sequence[Timed], count: int, l2: str = "flush"
 ) -> Turns:
-    """`count` turns, rounded up to whole batches, by the unbiased harness, or with a warm L2."""
+    """Take `count` turns, rounded up to whole batches, by the unbiased harness.
+
+    l2: "warm" for a warm L2 instead of its flush
+    """
     harness = Harness().but(l2=l2)
     turns = Turns()
     while len(turns) < count:
@@ -127,27 +157,33 @@ def _turns(
     return turns
 
 
-def certificate(of: Calibration, on: Gpu, label: str) -> str:
-    """The calibration as text for a terminal; `label` states where and when it was measured."""
-    half = 50 * (of.aa_high - of.aa_low)
+def certificate(calibration: Calibration, card: Gpu, label: str) -> str:
+    """Return the calibration as text for a terminal.
+
+    label: where and when it was measured
+    """
     allowed = f"{TOLERANCE_US:g} µs or {100 * TOLERANCE:.1f} %"
-    mhz = of.sm_mhz or on.sm_clock_mhz
-    theory = on.fp32_peak_tflops * mhz / on.sm_clock_mhz
-    clock = f"{mhz:.0f} MHz" if of.sm_mhz else f"an unknown clock, at most {mhz:.0f} MHz"
+    verdict = f"within {allowed}" if calibration.within_tolerance else "OUT OF TOLERANCE"
+    half_width = 50 * (calibration.aa_high - calibration.aa_low)  # in percent
+    flush = "evicts" if calibration.flush_evicts else "DOES NOT EVICT"
+    mhz = calibration.sm_mhz or card.sm_clock_mhz
+    clock = f"{mhz:.0f} MHz" if calibration.sm_mhz else f"an unknown clock, at most {mhz:.0f} MHz"
+    peak_tflops = card.fp32_peak_tflops * mhz / card.sm_clock_mhz
+    fp32_percent = 100 * calibration.fp32_tflops / peak_tflops
+    copy_percent = 100 * calibration.copy_gbs / card.memory_peak_gbs
     rows = {
-        "event overhead": f"{of.offset_us:.2f} µs, removed from every result",
-        "slope": f"{of.slope:.5f} µs read per true µs",
-        "tick": f"{of.tick_us:.3f} µs",
-        "known lengths": f"{f'within {allowed}' if of.within_tolerance else 'OUT OF TOLERANCE'}; "
-        f"largest error {of.worst_us:+.3f} µs",
-        "same twice": f"ratio {100 * of.aa_ratio:.2f} % ±{half:.2f} of a kernel to itself, interleaved",
-        "launch": f"{of.launch_us:.1f} µs of host time",
-        "L2 flush": f"{'evicts' if of.flush_evicts else 'DOES NOT EVICT'}: a read takes {of.warm_cycles:.0f} "
-        f"cycles from L2, {of.cold_cycles:.0f} after it ({100 * of.still_cached:.1f} % still cached)",
-        "FP32": f"{of.fp32_tflops:.1f} TFLOP/s at {clock}, {100 * of.fp32_tflops / theory:.1f} % of theory",
-        "copy": f"{of.copy_gbs:.0f} GB/s, {100 * of.copy_gbs / on.memory_peak_gbs:.1f} % of theory",
-        "L2 reads": f"{of.l2_gbs:.0f} GB/s",
+        "event overhead": f"{calibration.offset_us:.2f} µs, removed from every result",
+        "slope": f"{calibration.slope:.5f} µs read per true µs",
+        "tick": f"{calibration.tick_us:.3f} µs",
+        "known lengths": f"{verdict}; largest error {calibration.worst_us:+.3f} µs",
+        "same twice": f"ratio {100 * calibration.aa_ratio:.2f} % ±{half_width:.2f} of a kernel to itself, interleaved",
+        "launch": f"{calibration.launch_us:.1f} µs of host time",
+        "L2 flush": f"{flush}: a read takes {calibration.warm_cycles:.0f} cycles from L2, "
+        f"{calibration.cold_cycles:.0f} after it ({100 * calibration.still_cached:.1f} % still cached)",
+        "FP32": f"{calibration.fp32_tflops:.1f} TFLOP/s at {clock}, {fp32_percent:.1f} % of theory",
+        "copy": f"{calibration.copy_gbs:.0f} GB/s, {copy_percent:.1f} % of theory",
+        "L2 reads": f"{calibration.l2_gbs:.0f} GB/s",
     }
-    return "\n".join(
-        [f"{label} · driver {on.driver}", *(f"  {name:16}{words}" for name, words in rows.items())]
-    )
+    lines = [f"{label} · driver {card.driver}"]
+    lines += [f"  {name:16}{text}" for name, text in rows.items()]
+    return "\n".join(lines)
