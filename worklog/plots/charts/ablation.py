@@ -18,7 +18,16 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worklog.plots import style
-from worklog.plots.figure import BEHIND, Chart, a_few, beside, page, right_of, scale, widest
+from worklog.plots.figure import (
+    ON_PAPER,
+    Chart,
+    annotate,
+    page,
+    right_of,
+    scale,
+    tick_locator,
+    widest,
+)
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.plots.style import (
     ACCENT,
@@ -236,8 +245,8 @@ def _heat_map(
     axes.set_axis_off()
     for line, (name, detail) in enumerate(zip(names, details, strict=True)):
         at = (0, ROW * (line + 0.5))
-        beside(axes, name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
-        beside(axes, detail, at, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
+        annotate(axes, name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
+        annotate(axes, detail, at, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
     alone = [row for setting, row in rows.items() if setting != REMAINDER]
     unbiased = {
         size: e.unbiased for row in alone for size, e in row.items() if e.corrupts == "TFLOP/s"
@@ -307,7 +316,7 @@ def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str
     high = max(values) * air
     scale(
         axes.xaxis,
-        a_few(low, high),
+        tick_locator(low, high),
         f"TFLOP/s at {fall.combined.problem}, log scale",
         (low, high),
         log=10,
@@ -319,4 +328,4 @@ def _draw_fall(axes: Axes, fall: Fall, ends: tuple[str, str], settings: list[str
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
         lines = words.replace("naive ", "naive\n")  # which fit on either side of the middle
-        beside(axes, lines, (value, y), gap, fontsize=BODY_PT, bbox=BEHIND)
+        annotate(axes, lines, (value, y), gap, fontsize=BODY_PT, bbox=ON_PAPER)

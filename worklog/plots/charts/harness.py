@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from worklog.plots import style
 from worklog.plots.charts.lines import FIRST, draw_lines
-from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, page, scale
+from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_axes, page, scale
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
 from worklog.plots.style import (
     ACCENT,
@@ -91,7 +91,7 @@ def calibration(run: Run, *, ax: Axes | None = None) -> Any:
             colour = ACCENT if abs(error) <= allowed_us(length) else ALERT
             axes.plot([length] * 2, [0, error], color=colour, linewidth=1.6)
             axes.plot([length], [error], "o", color=colour, markersize=4)
-            beside(axes, _signed(error), (length, error), 0, 7 if error >= 0 else -7, va="center")
+            annotate(axes, _signed(error), (length, error), 0, 7 if error >= 0 else -7, va="center")
         reach = max(0.15, 1.6 * worst)
         axes.set_ylim(-reach, reach)
 
@@ -266,7 +266,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     top.plot(at, [middle.value for middle in medians], color=INK, linewidth=1.2)
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
-    beside(
+    annotate(
         top,
         f"{last.value:.4g} ±{half[-1]:.2g} %",
         (end, last.value),
@@ -277,7 +277,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     clock.set(ylabel="MHz", xlabel="samples taken")
     if np.isnan(mhz).all():
         clock.set_yticks([])
-        beside(clock, "unknown", (end, 0.5), va="center", color=MUTED, annotation_clip=False)
+        annotate(clock, "unknown", (end, 0.5), va="center", color=MUTED, annotation_clip=False)
         return new
     clock.plot(np.arange(1, len(mhz) + 1), mhz, color=ACCENT, linewidth=1.0)
     middle_mhz = float(np.nanmedian(mhz))

@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.kernel import RUNGS
 from worklog.plots import selection, style
-from worklog.plots.figure import Chart, beside, leave_room, name_points, on_axes, scale
+from worklog.plots.figure import Chart, annotate, leave_room, name_points, on_axes, scale
 from worklog.plots.selection import (
     ON_TENSOR_CORES,
     Size,
@@ -307,7 +307,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
             axes.yaxis, LogLocator(10, (1, 2, 5)), "TFLOP/s", (min(ys) / 1.4, 1.4 * max(ys)), log=10
         )
         axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
-        beside(
+        annotate(
             axes,
             "limit of class fp32",
             (limit, axes.get_ylim()[1]),

@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from worklog.kernel import SECTOR, LadderCounts, moved_from_l2
 from worklog.kernel import memory_counts as shipped
 from worklog.plots import figure, style
-from worklog.plots.figure import Chart, Point, beside, name_rows, on_axes, right_of, scale
+from worklog.plots.figure import Chart, Point, annotate, name_rows, on_axes, right_of, scale
 from worklog.plots.selection import (
     Size,
     cublas_tflops,
@@ -79,7 +79,7 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     room = 1 - LABEL_ROOM / wide  # the share of an axis that isn't kept for words
     dots, bars = (new.axes_at(x, bottom, wide, height) for x in (left, left + wide + GAP))
     for axes, memory in ((dots, "global memory"), (bars, "shared memory")):
-        beside(
+        annotate(
             axes,
             memory,
             (0, 1),
@@ -106,14 +106,14 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
         passes = rung.wavefronts_per_fma
         dots.plot([least, sectors], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
         dots.plot([sectors], [y], "o", color=ACCENT, markersize=5)
-        beside(dots, at_dots[name], (sectors, y), 6)
+        annotate(dots, at_dots[name], (sectors, y), 6)
         # The part that bank conflicts added is at the bar's end, hatched, so that it shows in grey too.
         added = passes * rung.conflict_share
         bars.barh(y, passes, BAR, color=ACCENT)
         bars.barh(
             y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0
         )
-        beside(bars, at_bars[name], (passes, y), 6)
+        annotate(bars, at_bars[name], (passes, y), 6)
     return new
 
 
@@ -245,12 +245,14 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         axes.plot([limits[0], ridge, limits[1]], [l2 * limits[0], fp32, fp32], "-", **how)
         axes.plot([fp32_peak / l2, limits[1]], [fp32_peak, fp32_peak], "--", **how)
         words = f"FP32: {fp32:.1f} measured,\n{fp32_peak:.1f} in theory (dashed)"
-        beside(axes, words, (limits[1], top), -2, 4, va="bottom", color=MUTED)
-        beside(axes, f"L2 reads:\n{l2:.2f} TB/s", (limits[0], top), 4, 4, va="bottom", color=MUTED)
+        annotate(axes, words, (limits[1], top), -2, 4, va="bottom", color=MUTED)
+        annotate(
+            axes, f"L2 reads:\n{l2:.2f} TB/s", (limits[0], top), 4, 4, va="bottom", color=MUTED
+        )
         axes.plot(
             [2.2 * max(xs), limits[1]], [cublas, cublas], color=MUTED, linewidth=1.6, zorder=1
         )
-        beside(axes, mark, (limits[1], cublas), -2, -3, va="top", color=MUTED)
+        annotate(axes, mark, (limits[1], cublas), -2, -3, va="top", color=MUTED)
         climb(axes, points, others)
         # The rungs with the largest tiles again, as high as the whole.
         left = place.x0 + (ROOFS + BETWEEN / wide) * place.width

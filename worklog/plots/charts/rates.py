@@ -9,7 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from worklog.plots import selection, style
-from worklog.plots.figure import BEHIND, Chart, beside, name_rows, on_axes, page, right_of, widest
+from worklog.plots.figure import (
+    ON_PAPER,
+    Chart,
+    annotate,
+    name_rows,
+    on_axes,
+    page,
+    right_of,
+    widest,
+)
 from worklog.plots.selection import (
     ON_TENSOR_CORES,
     Size,
@@ -109,7 +118,7 @@ def bars(
                 NUMBER_BAR,
                 color=ACCENT if accented is None or name in accented else style.GREY,
             )
-            beside(axes, words, (value, y), 3)
+            annotate(axes, words, (value, y), 3)
         left += wide + GAP
     return new
 
@@ -129,8 +138,8 @@ def rate_bar(
     """
     inch = axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
     if not measured(m):
-        why = "\n".join(style.wrap(words, SMALL_PT, cublas / inch - 0.2, most=2))
-        beside(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
+        why = "\n".join(style.wrap(words, SMALL_PT, cublas / inch - 0.2, max_lines=2))
+        annotate(axes, why, (0, y), va="center", color=MUTED, style="italic", bbox=ON_PAPER)
         return
     middle = m.tflops or 0.0
     (low, high) = selection.interval(m)
@@ -146,10 +155,12 @@ def rate_bar(
     end = min(middle, low)
     if end > room:
         end = cublas if max(end - room, room) < cublas < end else end
-        beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
+        annotate(
+            axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK
+        )
     else:
         start = cublas if start < cublas < start + room else start
-        beside(axes, words, (start, y), fontsize=points, bbox=BEHIND)
+        annotate(axes, words, (start, y), fontsize=points, bbox=ON_PAPER)
 
 
 def reference_line(axes: Axes, x: float, words: str, y: float) -> None:
@@ -163,7 +174,7 @@ def reference_line(axes: Axes, x: float, words: str, y: float) -> None:
         clip_on=False,
     )
     gap = 4 if x < axes.get_xlim()[1] / 3 else -4
-    beside(axes, words, (x, y), gap, va="center", color=MUTED, annotation_clip=False)
+    annotate(axes, words, (x, y), gap, va="center", color=MUTED, annotation_clip=False)
 
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
@@ -281,13 +292,13 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
                     markeredgecolor=MUTED,
                     markeredgewidth=0.9,
                 )
-                beside(
+                annotate(
                     axes,
                     f"{marks[m.kernel]} %",
                     (x, y),
                     -5 if x > end / 5 else 5,
                     color=MUTED,
-                    bbox=BEHIND,
+                    bbox=ON_PAPER,
                 )
 
     words = ("ladder", finding, subtitle, footer, alt)

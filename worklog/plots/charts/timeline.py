@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.patches import Rectangle
 
 from worklog.plots import style
-from worklog.plots.figure import Chart, beside, name_rows, page, right_of
+from worklog.plots.figure import Chart, annotate, name_rows, page, right_of
 from worklog.plots.style import (
     ACCENT,
     ALERT,
@@ -151,7 +151,9 @@ def timeline(shown: Access) -> Chart:
     x = 0.0
     for what in (what for what in LOOKS if any(what == box[3] for box in boxes)):
         boxes.append((x, high + 0.2, 0.12, what, None))
-        beside(axes, what, (x + 0.16, high + 0.2), 0, ha="left", color=MUTED, annotation_clip=False)
+        annotate(
+            axes, what, (x + 0.16, high + 0.2), 0, ha="left", color=MUTED, annotation_clip=False
+        )
         x += 0.3 + style.text_width(what, SMALL_PT)
     for x, y, width, what, tile in boxes:
         if what == WAIT:
@@ -167,5 +169,5 @@ def timeline(shown: Access) -> Chart:
         }
         axes.add_patch(Rectangle((x, y - HIGH / 2), width, HIGH, **how))
         if tile is not None and style.text_width(f"{tile}", SMALL_PT) < width:
-            beside(axes, f"{tile}", (x + width / 2, y), 0, color=letters)
+            annotate(axes, f"{tile}", (x + width / 2, y), 0, color=letters)
     return new
