@@ -1,9 +1,11 @@
-"""The charts: a run in, a figure out with its finding as the title, its source as the footer, and an alt text.
+"""The charts: a run in, a figure out.
 
-This room reads runs and draws. It measures nothing and imports nothing that does. Every chart is a matplotlib figure
-that shows itself as the last line of a cell. Charts on one pair of axes accept `ax`, and then return it. The figures
-of a run are registered here, and written into a folder with a page of them: Markdown named README.md, which a
-repository shows with the folder.
+A figure has its finding as the title, its source as the footer, and an alt text.
+
+This room reads runs and draws. It measures nothing and imports nothing that does. Every chart is a
+matplotlib figure that shows itself as the last line of a cell. Charts on one pair of axes accept
+`ax`, and then return it. The figures of a run are registered here, and written into a folder with a
+page of them: Markdown named README.md, which a repository shows with the folder.
 """
 
 from __future__ import annotations

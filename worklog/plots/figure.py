@@ -2,8 +2,9 @@
 
 Texts are placed so that no two overlap at any number of rows. Lengths are inches on the page.
 
-Matplotlib writes dates, versions and random ids into its files and no description for screen readers; this module
-leaves out the former and adds the latter, so that the same run gives the same bytes.
+Matplotlib writes dates, versions and random ids into its files and no description for screen
+readers; this module leaves out the former and adds the latter, so that the same run gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ LANE = 0.15  # between two names of points
 COLUMN = 0.5
 GAP = 0.14
 ON_PAPER = {"facecolor": PAPER, "pad": 1.0}  # a box that puts a text in front of lines
-# How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page. There, the dark picture is the background
-# of the light one, which is transparent. A page that drops styles, as GitHub does, shows the light one.
+# How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page. There, the dark
+# picture is the background of the light one, which is transparent. A page that drops styles, as
+# GitHub does, shows the light one.
 DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
 FOLLOW = "".join(
     f"{page} .worklog-chart{{background:var(--dark) 0 0/100% 100%}}{page} .worklog-chart img{{opacity:0}}"
@@ -101,9 +103,9 @@ class Drawing:
         return buffer.getvalue()
 
     def spoken(self) -> tuple[str, str]:
-        """Return what screen readers use: attributes of an <svg>, and its first elements.
+        """Return attributes of an <svg> for screen readers, and its first elements.
 
-        The attributes name the other two, the title and the description.
+        The attributes name these elements, the title and the description.
         """
         attributes = f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"'
         title = f'<title id="{self.name}-title">{escape(self.headline)}</title>'
@@ -113,11 +115,11 @@ class Drawing:
     def _repr_mimebundle_(
         self, include: Any = None, exclude: Any = None
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return HTML that follows the notebook's theme, a PNG in the light palette, and alt text.
+        """Return HTML that follows the notebook's theme, a PNG, and alt text.
 
-        The PNG is twice as large as on screen. The HTML holds images, so two figures' ids can't
-        clash. GitHub drops its styles, and our notebooks are stored without it: the PNG has a
-        ground of its own and can be read on both themes.
+        The PNG is in the light palette, and twice as large as on screen. The HTML holds images, so
+        two figures' ids can't clash. GitHub drops its styles, and our notebooks are stored without
+        it: the PNG has a ground of its own and can be read on both themes.
         """
         svg = self.svg()
         pixels = self.encoded(svg)

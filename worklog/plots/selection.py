@@ -94,7 +94,7 @@ def shape_to_draw(run: Run, size: Size | None) -> Shape:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return the rungs in the ladder's order, then other kernels as they come, then cuBLAS."""
+    """Return rungs in the ladder's order, then other kernels as they come, then cuBLAS."""
     place = {rung.name: index for index, rung in enumerate(RUNGS)} | {CUBLAS: len(RUNGS) + 1}
     return sorted(names, key=lambda name: place.get(name, len(RUNGS)))
 
@@ -173,7 +173,7 @@ def leaders(kernels: Iterable[Measurement]) -> list[Measurement | None]:
 
 
 def cublas_tflops(kernels: list[Measurement]) -> float:
-    """Return cuBLAS's TFLOP/s: of its own row, else the median of its alternating timings."""
+    """Return cuBLAS's TFLOP/s: of its row, else the median of its alternating timings."""
     own_row = next((m for m in kernels if m.kernel == CUBLAS and measured(m)), None)
     if own_row is not None and own_row.tflops:
         return own_row.tflops

@@ -1,4 +1,4 @@
-"""The style of every figure: the palettes and sizes of style.toml, by role, and how wide and high text is."""
+"""The style of every figure: palettes and sizes of style.toml by role, and the size of text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from matplotlib.ft2font import LoadFlags
 from worklog.errors import BadSetting
 from worklog.runs import Run
 
-F = TypeVar("F", bound=Callable[..., Any])
+Draw = TypeVar("Draw", bound=Callable[..., Any])
 _FILE: dict[str, Any] = tomllib.loads(
     Path(__file__).with_name("style.toml").read_text(encoding="utf-8")
 )
 
-# By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is replaced.
+# By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is
+# replaced.
 LIGHT: Mapping[str, str] = _FILE["light"]
 DARK: Mapping[str, str] = _FILE["dark"]
 
@@ -58,7 +59,8 @@ FONT_FILES = {
 }
 
 
-# A context: the article's style on top of matplotlib's defaults, whatever the user's own settings are.
+# A context: the article's style on top of matplotlib's defaults, whatever the user's own settings
+# are.
 styled = partial(matplotlib.style.context, ["default", SETTINGS], after_reset=True)
 
 # The parameters of charts whose type is checked, each with its type and the advice in the message.
@@ -68,7 +70,7 @@ CHECKED: tuple[tuple[str, type, str], ...] = (
 )
 
 
-def chart(draw: F) -> F:
+def chart(draw: Draw) -> Draw:
     """Decorate a function that draws: set this style, and check its arguments.
 
     The decorated function raises BadSetting for a `run` or a `kernel` of another type.
@@ -87,7 +89,7 @@ def chart(draw: F) -> F:
         with styled():
             return draw(*positional, **options)
 
-    return cast("F", drawn)
+    return cast("Draw", drawn)
 
 
 def _is_accepted_frame(draw: Callable[..., Any], name: str, argument: Any) -> bool:

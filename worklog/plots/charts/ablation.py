@@ -1,9 +1,12 @@
-"""The gremlin ablation: the effect of each biased setting alone, and how they combine to the naive reading.
+"""The gremlin ablation: the effect of each biased setting, alone and with the others.
 
-Left, a heat map of the effects by size. Right, in the same rows and on a log axis, a waterfall from the unbiased to the
-naive reading at one size, if several settings have a visible effect there. Effects are factors, and they do not simply
-multiply: a host clock that stops at the launch hides what the GPU would have waited for. The part that the single
-effects don't explain is a separate step. Settings without a visible effect at any size are named in one line below.
+Together, they lead to the naive reading.
+
+Left, a heat map of the effects by size. Right, in the same rows and on a log axis, a waterfall from
+the unbiased to the naive reading at one size, if several settings have a visible effect there.
+Effects are factors, and they do not simply multiply: a host clock that stops at the launch hides
+what the GPU would have waited for. The part that the single effects don't explain is a separate
+step. Settings without a visible effect at any size are named in one line below.
 """
 
 from __future__ import annotations
@@ -201,7 +204,7 @@ def _is_step(effect: Effect, kind: str) -> bool:
 
 
 def _shape_of_fall(kernel: str, falls: Mapping[Shape, Fall], size: Size | None) -> Shape:
-    """Return the waterfall's size: the requested one, else where most settings have an effect.
+    """Return the waterfall's size: default, where most settings have an effect.
 
     Raises NothingToDraw if the run has no combined reading, or none at this size.
     """
@@ -248,7 +251,7 @@ def _name(row: Mapping[Shape, Effect]) -> str:
 
 
 def _detail(setting: str, row: Mapping[Shape, Effect]) -> str:
-    """Return the line below a row's name: the biased value and the quantity that it changes."""
+    """Return the line below a row's name: the biased value, and what it changes."""
     if setting in DETAILS:
         return DETAILS[setting]
     effect = next(iter(row.values()))
@@ -419,7 +422,7 @@ def _bar_colour(effect: Effect) -> str:
 
 
 def _limits(readings: Sequence[float]) -> tuple[float, float]:
-    """Return the limits of the waterfall's axis: wide enough that noise isn't drawn as a cliff."""
+    """Return the waterfall's limits, so wide that noise isn't drawn as a cliff."""
     span = math.log(max(readings) / min(readings))
     air = math.exp(max(0.12 * span, (math.log(1.5) - span) / 2))
     return min(readings) / air, max(readings) * air

@@ -1,5 +1,7 @@
-"""Accuracy of the harness: its error on kernels of known length, compared with other harnesses, and the samples
-of one measurement with the interval of their median.
+"""Accuracy of the harness: its error on kernels of known length, and its samples.
+
+The error is compared with other harnesses. The samples of one measurement are drawn with the
+interval of their median.
 """
 
 from __future__ import annotations
@@ -138,10 +140,11 @@ Errors = Mapping[str, Sequence[tuple[float, float]]]  # by harness: true lengths
 
 @style.chart
 def peers(comparison: Comparison | None = None, *, ax: Axes | None = None) -> Any:
-    """Draw reading minus true length by true length, a line per harness, and our own error's band.
+    """Draw reading minus true length by true length, a line per harness.
 
-    The three harnesses that are never far from the true length have colours, and ours always the
-    same. Returns a Chart, or `ax`. Raises NothingToDraw if there is no reading of a known length.
+    The band is our own error. The three harnesses that are never far from the true length have
+    colours, and ours always the same. Returns a Chart, or `ax`. Raises NothingToDraw if there is no
+    reading of a known length.
 
     comparison: default, the one that comes with the package
     """
@@ -220,9 +223,8 @@ def _peers_finding(nearest: Sequence[str], worst: Mapping[str, float]) -> str:
     finding = f"Worklog is at most {bound(worst[OURS])}\u00a0µs off on kernels of known length"
     if CUPTI in worst:
         finding += f", with CUPTI {bound(worst[CUPTI])}\u00a0µs"
-    others = [name for name in nearest if not name.startswith(OURS)]
-    if others:
-        best = others[0]
+    best = next((name for name in nearest if not name.startswith(OURS)), None)
+    if best is not None:
         finding += f"; the best of the other harnesses, {best}, {bound(worst[best])}\u00a0µs"
     return finding
 
@@ -302,9 +304,9 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         f"{last.value:.2f} µs, and the half-width of its 95 % interval, requested: ±{precision:g} %"
     ]
     for index in range(0, len(running.steps), max(1, len(running.steps) // 6)):
-        half = running.half_percent(index)
+        half_percent = running.half_percent(index)
         alt.append(
-            f"±{half:.2f} % after {running.steps[index]}, σ / mean {running.noise[index]:.2f} %"
+            f"±{half_percent:.2f} % after {running.steps[index]}, σ / mean {running.noise[index]:.2f} %"
         )
     body = ABOVE + TOP + BETWEEN + CLOCK + BELOW
     chart = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, body)
@@ -377,7 +379,9 @@ def _draw_samples(axes: Axes, times_us: Any, counts: Any, running: Running) -> N
 
 
 def _draw_clock(axes: Axes, m: Measurement, end: float) -> None:
-    """Draw the SM clock of each sample and the reason why it was slowed; or that it is unknown.
+    """Draw the SM clock of each sample and the reason why it was slowed.
+
+    A clock that isn't known is stated.
 
     end: the x of the axes' right edge
     """

@@ -1,4 +1,6 @@
-"""Kernels over runs: the changes from one side to another, and one kernel's times in all saved runs."""
+"""Kernels over runs: the changes from one side to another, and one kernel's times in all saved
+runs.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,13 @@ def changes(comparison: Changes, *, ax: Axes | None = None) -> Any:
     half_percent = 50 * comparison.threshold
 
     def draw(axes: Axes) -> None:
-        for y, row in zip(name_rows(axes, names, PITCH), rows, strict=True):
+        for row_y, row in zip(name_rows(axes, names, PITCH), rows, strict=True):
             colour = COLOURS.get(row.change.verdict, GREY)
             ends = [100 * row.change.low, 100 * row.change.high]
-            axes.plot(ends, [y, y], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
-            axes.plot([100 * row.change.share], [y], "o", color=colour, markersize=4, zorder=3)
+            axes.plot(
+                ends, [row_y, row_y], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2
+            )
+            axes.plot([100 * row.change.share], [row_y], "o", color=colour, markersize=4, zorder=3)
         axes.axvspan(-half_percent, half_percent, color=FAINT, linewidth=0, zorder=0)
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=1)
         scale(axes.xaxis, MaxNLocator(7), "% longer than before (right: slower)", written="{x:+g}")
@@ -131,7 +135,7 @@ def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) ->
 
 
 def _on_newest_card(kernel: str, runs: Sequence[Run]) -> Iterator[tuple[Run, Measurement]]:
-    """Yield the kernel's timed measurements on the card of the newest one, each with its run."""
+    """Yield the kernel's timed measurements on the newest one's card, with their runs."""
     timed = list[tuple[Run, Measurement]]()
     for run in runs:
         timed += [(run, m) for m in run.select(kernel) if m.time is not None]

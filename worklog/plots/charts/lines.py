@@ -1,4 +1,6 @@
-"""Lines and points over an axis: any benchmark's, as Triton's perf_report draws providers, the ladder's over the size,
+"""Lines and points over an axis.
+
+They are any benchmark's lines, as Triton's perf_report draws providers, the ladder's over the size,
 rates against errors, and errors over K.
 """
 
@@ -87,7 +89,7 @@ def draw_lines(
 
 
 def _layer(colour: str) -> int:
-    """Return a line's zorder: coloured lines are in front of grey ones, the accent in front."""
+    """Return a line's zorder: colours are in front of grey, the accent is in front."""
     if colour == ACCENT:
         return 5
     return 3 if colour == GREY else 4
@@ -146,27 +148,27 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
     return chart
 
 
-def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) -> Any:
+def _lines(run: Run, axis: str, quantity: str, ax: Axes | None, name: str, height: float) -> Any:
     """Draw lines() or sizes(). name, height: of the chart, in inches."""
     timed = [
         m
         for m in run.select()
         if m.status == "measured" and m.us and (m.shape is None or m.problem.square)
     ]
-    x = x or _default_x(timed)
-    timed = [m for m in timed if x in _numbers(m)]
-    y = y or next(unit for unit in UNITS if all(_work(m, unit) for m in timed))
-    if y not in UNITS:
-        raise NothingToDraw(f"there is no y {y!r}: choose from {', '.join(UNITS)}")
-    series, baselines = _points(timed, x, y)
+    axis = axis or _default_x(timed)
+    timed = [m for m in timed if axis in _numbers(m)]
+    quantity = quantity or next(unit for unit in UNITS if all(_work(m, unit) for m in timed))
+    if quantity not in UNITS:
+        raise NothingToDraw(f"there is no y {quantity!r}: choose from {', '.join(UNITS)}")
+    series, baselines = _points(timed, axis, quantity)
     if not any(len(points) > 1 for points in series.values()):
         raise NothingToDraw(
-            f"no line has two points over {x or 'an axis'}: measure two values of an axis with numbers"
+            f"no line has two points over {axis or 'an axis'}: measure two values of an axis with numbers"
         )
-    ranking = _ranking(series, baselines, y)
+    ranking = _ranking(series, baselines, quantity)
     colours = _colours(series, baselines, ranking)
-    unit = UNITS[y]
-    alt = [f"Line chart of {unit} against {x}"]
+    unit = UNITS[quantity]
+    alt = [f"Line chart of {unit} against {axis}"]
     for line, points in series.items():
         texts = [f"{point[1]:.4g} at {point[0]:g}" for point in points]
         alt.append(f"{line} {', '.join(texts)}")
@@ -175,8 +177,8 @@ def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) 
 
     def draw(axes: Axes) -> None:
         leave_room(axes, series, BODY_PT)
-        _x_axis(axes, series, x)
-        _y_axis(axes, series, y)
+        _x_axis(axes, series, axis)
+        _y_axis(axes, series, quantity)
         last_points = draw_lines(axes, series, colours, baselines)
         name_points(axes, last_points, _looks(colours))
 
@@ -184,8 +186,8 @@ def _lines(run: Run, x: str, y: str, ax: Axes | None, name: str, height: float) 
         ax,
         draw,
         name,
-        _finding(series, ranking, x, y),
-        f"{QUANTITIES.get(y, f'{unit}, from the median time')}, against {x}; bands: 95 % interval, "
+        _finding(series, ranking, axis, quantity),
+        f"{QUANTITIES.get(quantity, f'{unit}, from the median time')}, against {axis}; bands: 95 % interval, "
         "mostly narrower than a line.",
         selection.labels(run, timed, lambda m: m.place if m.kernel in mixed else m.kernel),
         alt,
@@ -204,58 +206,57 @@ def _default_x(timed: Sequence[Measurement]) -> str:
     return next((name for name, numbers in values.items() if len(numbers) > 1), "")
 
 
-def _ranking(series: Lines, baselines: Collection[str], y: str) -> list[str]:
+def _ranking(series: Lines, baselines: Collection[str], quantity: str) -> list[str]:
     """Return the lines that reach the largest x.
 
     The best line that isn't a baseline is the first, then all others follow, the best first.
     """
     reach = max(points[-1][0] for points in series.values())
     ranking = [name for name, points in series.items() if points[-1][0] == reach]
-    sign = 1 if y == "us" else -1
+    sign = 1 if quantity == "us" else -1
     ranking.sort(key=lambda name: series[name][-1][1] * sign)
     best = next((name for name in ranking if name not in baselines), ranking[0])
     return [best, *(name for name in ranking if name != best)]
 
 
-def _finding(series: Lines, ranking: Sequence[str], x: str, y: str) -> str:
+def _finding(series: Lines, ranking: Sequence[str], axis: str, quantity: str) -> str:
     """Return the best line's value at the largest x, compared with the next line's."""
-    best, *others = ranking
+    best = ranking[0]
     first_x, first, *_ = series[best][0]
     reach, value, low, high = series[best][-1]
-    finding = f"{best}: {value:.4g} {UNITS[y]} at {x} = {reach:g}"
-    if y == "share":
+    finding = f"{best}: {value:.4g} {UNITS[quantity]} at {axis} = {reach:g}"
+    if quantity == "share":
         return f"{finding}, {first:.4g} % at {first_x:g}"
-    if not others:
+    if len(ranking) == 1:
         return finding
-    _, second, second_low, second_high = series[others[0]][-1]
+    _, second, second_low, second_high = series[ranking[1]][-1]
     if second_low <= high and low <= second_high:
-        return f"{finding}, where {others[0]} can't be distinguished from it"
-    if y == "us":
-        return f"{finding}, {second / value:.3g} times as fast as {others[0]}"
-    return f"{finding}, {value / second:.3g} times the rate of {others[0]}"
+        return f"{finding}, where {ranking[1]} can't be distinguished from it"
+    if quantity == "us":
+        return f"{finding}, {second / value:.3g} times as fast as {ranking[1]}"
+    return f"{finding}, {value / second:.3g} times the rate of {ranking[1]}"
 
 
-def _y_axis(axes: Axes, series: Lines, y: str) -> None:
-    """Prepare the vertical axis: logarithmic if y differs much, unless it is a share."""
+def _y_axis(axes: Axes, series: Lines, quantity: str) -> None:
+    """Prepare the vertical axis: logarithmic if values differ much, unless a share."""
     ys = _column(series, 1)
-    if y != "share" and max(ys) / min(ys) >= WIDE:
-        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), UNITS[y], log=10)
+    if quantity != "share" and max(ys) / min(ys) >= WIDE:
+        scale(axes.yaxis, LogLocator(10, (1, 2, 5)), UNITS[quantity], log=10)
     else:
         highest = max(_column(series, 3))
-        scale(axes.yaxis, MaxNLocator(7), UNITS[y], (0, 1.08 * highest))
-    if y == "share":
+        scale(axes.yaxis, MaxNLocator(7), UNITS[quantity], (0, 1.08 * highest))
+    if quantity == "share":
         axes.axhline(100, color=MUTED, linewidth=0.9, zorder=1)
 
 
 def _colours(series: Lines, baselines: Collection[str], ranking: Sequence[str]) -> dict[str, str]:
-    """Return each line's colour: the best has the accent, the next a colour, others are grey.
+    """Return each line's colour.
 
-    Baselines are in ink.
+    The best line has the accent, the next line a colour, baselines are in ink, others are grey.
     """
     colours = {name: INK if name in baselines else GREY for name in series}
-    best, *others = ranking
-    colours[best] = ACCENT
-    second = next((name for name in others if name not in baselines), None)
+    colours[ranking[0]] = ACCENT
+    second = next((name for name in ranking[1:] if name not in baselines), None)
     if second is not None:
         colours[second] = OTHER
     return colours
@@ -297,23 +298,26 @@ def _work(m: Measurement, unit: str) -> float:
     return work.get(unit, 1.0)
 
 
-def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
-    """Return each line's points in the order of x by its name, and the lines of baselines."""
+def _points(timed: list[Measurement], axis: str, quantity: str) -> tuple[Lines, set[str]]:
+    """Return each line's points by its name, and the names of the lines of baselines.
+
+    The points are in the order of the axis.
+    """
     kernels = {m.kernel for m in timed}
-    differing = _differing_axes(timed, x)
+    differing = _differing_axes(timed, axis)
     by_line = dict[str, dict[float, tuple[float, ...]]]()
     baselines = set[str]()
     for m in timed:
         axes = _axes(m)
         suffix = "".join(f" {name}={value}" for name, value in axes.items() if name in differing)
-        if y == "share":
+        if quantity == "share":
             values = _share(m)
         else:
-            values = _values(m, y, kernels)
+            values = _values(m, quantity, kernels)
             baselines.add(m.baseline)
             baselines |= {baseline + suffix for baseline in values if baseline != m.kernel}
         for name, interval in values.items():
-            by_line.setdefault(name + suffix, {}).setdefault(float(axes[x]), interval)
+            by_line.setdefault(name + suffix, {}).setdefault(float(axes[axis]), interval)
     series = {
         name: [(value, *interval) for value, interval in sorted(by_line[name].items())]
         for name in in_order(by_line)
@@ -321,8 +325,8 @@ def _points(timed: list[Measurement], x: str, y: str) -> tuple[Lines, set[str]]:
     return series, baselines
 
 
-def _differing_axes(timed: Sequence[Measurement], x: str) -> set[str]:
-    """Return the axes other than x that differ, which lines are named after.
+def _differing_axes(timed: Sequence[Measurement], axis: str) -> set[str]:
+    """Return the other axes that differ, which lines are named after.
 
     There are none if all measurements are matrix products.
     """
@@ -331,33 +335,35 @@ def _differing_axes(timed: Sequence[Measurement], x: str) -> set[str]:
     names = set[str]()
     for m in timed:
         names |= _axes(m).keys()
-    return {name for name in names - {x} if len({_axes(m).get(name) for m in timed}) > 1}
+    return {name for name in names - {axis} if len({_axes(m).get(name) for m in timed}) > 1}
 
 
 def _share(m: Measurement) -> dict[str, tuple[float, ...]]:
-    """Return the kernel's share of cuBLAS in percent and its interval; {} for cuBLAS itself."""
+    """Return the share of cuBLAS in percent and its interval; {} for cuBLAS itself."""
     if m.kernel == CUBLAS or not m.ratio:
         return {}
     ratios = m.ratio, m.ratio_low or m.ratio, m.ratio_high or m.ratio
     return {m.kernel: tuple(100 * ratio for ratio in ratios)}
 
 
-def _values(m: Measurement, y: str, kernels: Collection[str]) -> dict[str, tuple[float, ...]]:
-    """Return y and its interval of the kernel, and of baselines that aren't among the kernels.
+def _values(
+    m: Measurement, quantity: str, kernels: Collection[str]
+) -> dict[str, tuple[float, ...]]:
+    """Return the quantity with its interval, of a kernel and of its baselines.
 
-    Raises NothingToDraw if the work of this y isn't known.
+    Baselines that are among the kernels are left out. Raises NothingToDraw if the work of this quantity isn't known.
     """
-    work = _work(m, y)
+    work = _work(m, quantity)
     if not work:
         raise NothingToDraw(
-            f"{m.title} states no work for {UNITS[y]}: choose another y, or state it"
+            f"{m.title} states no work for {UNITS[quantity]}: choose another y, or state it"
         )
     us = m.us or 0.0
     times_us: dict[str, tuple[float, ...]] = {m.kernel: (us, m.us_low or us, m.us_high or us)}
     for baseline, ratio in m.against.items():
         if ratio and baseline not in kernels:
             times_us[baseline] = us * ratio.value, us * ratio.low, us * ratio.high
-    if y == "us":
+    if quantity == "us":
         return {name: (middle, *sorted(ends)) for name, (middle, *ends) in times_us.items()}
     return {
         name: (work / middle, *sorted(work / end for end in ends))
@@ -409,7 +415,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         for name, (error, tflops) in points.items()
     ]
     alt.append(f"limit of the class fp32: {_plain(limit)} u·D")
-    full = {m.kernel for m in precise}
+    precise_names = {m.kernel for m in precise}
 
     def draw(axes: Axes) -> None:
         names = {name: f"{name} {rate(tflops)}" for name, (_, tflops) in points.items()}
@@ -420,7 +426,7 @@ def accuracy(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
             is_rung = name in ON_TENSOR_CORES | ON_FP32_CORES
             looks[names[name]] = {"fontsize": BODY_PT} if is_rung else {"color": MUTED}
             colour = _core_colour(name)
-            face = colour if name in full else PAPER
+            face = colour if name in precise_names else PAPER
             axes.plot(
                 error, tflops, "o", color=colour, markerfacecolor=face, markersize=6, zorder=3
             )
@@ -448,7 +454,7 @@ def _core_colour(kernel: str) -> str:
 def _accuracy_finding(
     precise: Sequence[Measurement], errors: Mapping[str, tuple[float, float]]
 ) -> str:
-    """Return the fastest kernel of class fp32, its share of cuBLAS and their errors compared.
+    """Return the fastest kernel of class fp32, compared with cuBLAS.
 
     errors: a kernel's largest error and its limit, by name
     """

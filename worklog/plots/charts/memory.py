@@ -1,4 +1,6 @@
-"""Memory traffic: sectors and wavefronts as counted on the emulator, FLOP per byte by level, and the roofline."""
+"""Memory traffic: sectors and wavefronts as counted on the emulator, FLOP per byte by level, and
+the roofline.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,11 @@ FLOAT4 = 16
 
 @style.chart
 def traffic(counted: LadderCounts | None = None) -> Chart:
-    """Draw each rung's global sectors and shared-memory wavefronts per multiply-add of a warp.
+    """Draw each rung's global sectors and shared-memory wavefronts per multiply-add.
 
-    Sectors are dots on a log scale, with the sectors per load. Wavefronts are bars. Raises
-    WorklogError if the counts that come with the package are missing.
+    A multiply-add is an instruction of a warp. Sectors are dots on a log scale, with the sectors
+    per load. Wavefronts are bars. Raises WorklogError if the counts that come with the package are
+    missing.
 
     counted: the counts to draw (default: those that come with the package)
     """
@@ -93,11 +96,11 @@ def traffic(counted: LadderCounts | None = None) -> Chart:
     lowest = _sector_axis(dots, rungs, data_share)
     _wavefront_axis(bars, rungs, data_share)
     name_rows(bars, [""] * len(rungs), ROW)
-    for y, (name, rung) in zip(name_rows(dots, list(rungs), ROW), rungs.items(), strict=True):
-        _draw_dot(dots, rung, y, lowest)
-        annotate(dots, dot_texts[name], (rung.sectors_per_fma, y), 6)
-        _draw_bar(bars, rung, y)
-        annotate(bars, bar_texts[name], (rung.wavefronts_per_fma, y), 6)
+    for row_y, (name, rung) in zip(name_rows(dots, list(rungs), ROW), rungs.items(), strict=True):
+        _draw_dot(dots, rung, row_y, lowest)
+        annotate(dots, dot_texts[name], (rung.sectors_per_fma, row_y), 6)
+        _draw_bar(bars, rung, row_y)
+        annotate(bars, bar_texts[name], (rung.wavefronts_per_fma, row_y), 6)
     return chart
 
 
@@ -137,22 +140,24 @@ def _wavefront_axis(axes: Axes, rungs: Mapping[str, MemoryCounts], data_share: f
     scale(axes.xaxis, ticks, label, (0, highest / data_share))
 
 
-def _draw_dot(axes: Axes, rung: MemoryCounts, y: float, lowest: float) -> None:
+def _draw_dot(axes: Axes, rung: MemoryCounts, row_y: float, lowest: float) -> None:
     """Draw a dot and a line to it from the lower end: a bar has no length on a log scale."""
-    axes.plot([lowest, rung.sectors_per_fma], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
-    axes.plot([rung.sectors_per_fma], [y], "o", color=ACCENT, markersize=5)
+    axes.plot(
+        [lowest, rung.sectors_per_fma], [row_y, row_y], color=FAINT, linewidth=1.0, zorder=0.5
+    )
+    axes.plot([rung.sectors_per_fma], [row_y], "o", color=ACCENT, markersize=5)
 
 
-def _draw_bar(axes: Axes, rung: MemoryCounts, y: float) -> None:
+def _draw_bar(axes: Axes, rung: MemoryCounts, row_y: float) -> None:
     """Draw a bar, hatched at its end where bank conflicts add passes.
 
     The hatching shows in grey also.
     """
     passes = rung.wavefronts_per_fma
     added = passes * rung.conflict_share
-    axes.barh(y, passes, BAR, color=ACCENT)
+    axes.barh(row_y, passes, BAR, color=ACCENT)
     axes.barh(
-        y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0
+        row_y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0
     )
 
 
@@ -221,13 +226,13 @@ class Roofs(NamedTuple):
 
 @style.chart
 def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> Any:
-    """Draw each rung at its intensity under the roofs of FP32 and L2, log-log, at one size.
+    """Draw each rung at its intensity under the roofs of FP32 and L2, at one size.
 
-    The roofs are the measured ones (solid) and FP32's theoretical one (dashed). On the right, the
-    rungs with the largest tiles are enlarged. Bytes are those that Nsight Compute counted, if each
-    rung's are recorded, else those of the tile. Measurements on another card than the run's aren't
-    shown. Returns a Chart, or `ax`. Raises NothingToDraw if the run has no measured rung with a
-    tile, and BadSetting for a size that can't be.
+    Both axes are logarithmic. The roofs are the measured ones (solid) and FP32's theoretical one
+    (dashed). On the right, the rungs with the largest tiles are enlarged. Bytes are those that
+    Nsight Compute counted, if each rung's are recorded, else those of the tile. Measurements on
+    another card than the run's aren't shown. Returns a Chart, or `ax`. Raises NothingToDraw if the
+    run has no measured rung with a tile, and BadSetting for a size that can't be.
     """
     run = run.by_card()[0]
     shape = shape_to_draw(run, size)
@@ -262,11 +267,11 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
         # The rungs with the largest tiles again, as high as the whole.
         left = place.x0 + (ROOFS + BETWEEN / width) * place.width
         zoom = axes.figure.add_axes((left, place.y0, place.x1 - left, place.height))
-        named = dict(large)
+        zoom_names = dict(large)
         if _draw_enlarged(zoom, large, cublas):
-            named[cublas_name] = max(point[0] for point in large.values()), cublas
+            zoom_names[cublas_name] = max(point[0] for point in large.values()), cublas
         _draw_climb(zoom, large)
-        figure.name_points(zoom, named, looks)
+        figure.name_points(zoom, zoom_names, looks)
 
     return on_axes(
         ax,
@@ -285,7 +290,7 @@ def roofline(run: Run, size: Size | None = None, *, ax: Axes | None = None) -> A
 
 
 def _rungs(run: Run, shape: Shape, kernels: Sequence[Measurement]) -> Rungs:
-    """Return the rungs' points, with counted bytes if each rung's are known, else the tile's.
+    """Return the rungs' points, from counted bytes if all are known, else from tiles.
 
     Raises NothingToDraw if no kernel has a tile.
     """

@@ -110,11 +110,11 @@ def bars(
         axes.spines["bottom"].set_visible(False)
         top = chart.body_bottom + height + LINE * (len(headings[heading]) + 0.2)
         chart.write(left, top, headings[heading], color=MUTED)
-        for y, (name, text) in zip(places, labels[heading].items(), strict=True):
+        for row_y, (name, text) in zip(places, labels[heading].items(), strict=True):
             number = column.get(name, 0.0)
             has_accent = accented is None or name in accented
-            axes.barh(y, number, NUMBER_BAR, color=ACCENT if has_accent else style.GREY)
-            annotate(axes, text, (number, y), 3)
+            axes.barh(row_y, number, NUMBER_BAR, color=ACCENT if has_accent else style.GREY)
+            annotate(axes, text, (number, row_y), 3)
         left += width + GAP
     return chart
 
@@ -122,7 +122,7 @@ def bars(
 def rate_bar(
     axes: Axes,
     m: Measurement,
-    y: float,
+    row_y: float,
     height: float,
     text: str,
     points: float,
@@ -142,15 +142,15 @@ def rate_bar(
     if not measured(m):
         lines = style.wrap(text, SMALL_PT, cublas / inch - 0.2, max_lines=2)
         reason = "\n".join(lines)
-        annotate(axes, reason, (0, y), va="center", color=MUTED, style="italic", bbox=ON_PAPER)
+        annotate(axes, reason, (0, row_y), va="center", color=MUTED, style="italic", bbox=ON_PAPER)
         return
     middle = m.tflops or 0.0
     low, high = selection.interval(m)
     edge_width = 1.0 if colour == PAPER else 0.0
-    axes.barh(y, middle, height, color=colour, edgecolor=ACCENT, linewidth=edge_width)
+    axes.barh(row_y, middle, height, color=colour, edgecolor=ACCENT, linewidth=edge_width)
     whiskers = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]
     axes.errorbar(
-        middle, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0
+        middle, row_y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0
     )
     room = inch * (style.text_width(text, points) + 0.2)
     start = max(middle, high)
@@ -159,31 +159,32 @@ def rate_bar(
         if max(end - room, room) < cublas < end:
             end = cublas
         text_colour = PAPER if colour == ACCENT else INK
-        annotate(axes, text, (end, y), -5, fontsize=points, color=text_colour)
+        annotate(axes, text, (end, row_y), -5, fontsize=points, color=text_colour)
     else:
         if start < cublas < start + room:
             start = cublas
-        annotate(axes, text, (start, y), fontsize=points, bbox=ON_PAPER)
+        annotate(axes, text, (start, row_y), fontsize=points, bbox=ON_PAPER)
 
 
-def reference_line(axes: Axes, x: float, text: str, y: float) -> None:
-    """Draw a vertical line from y down.
+def reference_line(axes: Axes, tflops: float, text: str, top: float) -> None:
+    """Draw a vertical line from `top` down.
 
     The text is next to the line's upper end, on the side with more room.
     """
     axes.plot(
-        [x, x],
-        [y - 0.06, axes.get_ylim()[0]],
+        [tflops, tflops],
+        [top - 0.06, axes.get_ylim()[0]],
         color=MUTED,
         linewidth=0.9,
         zorder=0.5,
         clip_on=False,
     )
-    gap = 4 if x < axes.get_xlim()[1] / 3 else -4
-    annotate(axes, text, (x, y), gap, va="center", color=MUTED, annotation_clip=False)
+    gap = 4 if tflops < axes.get_xlim()[1] / 3 else -4
+    annotate(axes, text, (tflops, top), gap, va="center", color=MUTED, annotation_clip=False)
 
 
-# Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
+# Percent of cuBLAS on an RTX A6000 at 4096, from Vizuara's article, which took these numbers from
+# siboehm's SGEMM_CUDA README.
 ARTICLE_PERCENT = {
     "naive": 1.3,
     "coalesced": 8.5,
@@ -196,7 +197,8 @@ ARTICLE_PERCENT = {
 }
 ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm's SGEMM_CUDA README"
 
-# Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
+# Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they
+# cannot meet.
 ROW = 0.49
 BARE_ROW = 0.36
 BAR = 0.25
@@ -246,14 +248,14 @@ def ladder(run: Run | pandas.DataFrame, size: Size | None = None, *, ax: Axes | 
         if ceiling:
             ceiling_y = HEAD - 0.12 - style.line_height(SMALL_PT)
             reference_line(axes, ceiling, f"measured FP32 ceiling {rate(ceiling)}", ceiling_y)
-        for y, m in zip(places, kernels, strict=True):
+        for row_y, m in zip(places, kernels, strict=True):
             text = texts[m.kernel]
             if measured(m) and not m.converged:
                 text += " *"
             colour = _colour(m.kernel, user_kernels)
-            rate_bar(axes, m, y, BAR, text, BODY_PT, colour, cublas)
+            rate_bar(axes, m, row_y, BAR, text, BODY_PT, colour, cublas)
             if m.kernel in marks:
-                _draw_mark(axes, marks[m.kernel], cublas, y + MARK_LANE - BAR_LANE)
+                _draw_mark(axes, marks[m.kernel], cublas, row_y + MARK_LANE - BAR_LANE)
 
     return on_axes(
         ax,
@@ -345,20 +347,20 @@ def _percent_axis(axes: Axes, cublas: float, has_marks: bool) -> None:
     above.set_xlabel(label)
 
 
-def _draw_mark(axes: Axes, percent: float, cublas: float, y: float) -> None:
+def _draw_mark(axes: Axes, percent: float, cublas: float, row_y: float) -> None:
     """Draw the article's mark under our bar: hollow, with its number."""
-    x = percent / 100 * cublas
+    tflops = percent / 100 * cublas
     axes.plot(
-        x,
-        y,
+        tflops,
+        row_y,
         "o",
         markersize=4.2,
         markerfacecolor=PAPER,
         markeredgecolor=MUTED,
         markeredgewidth=0.9,
     )
-    gap = -5 if x > axes.get_xlim()[1] / 5 else 5
-    annotate(axes, f"{percent} %", (x, y), gap, color=MUTED, bbox=ON_PAPER)
+    gap = -5 if tflops > axes.get_xlim()[1] / 5 else 5
+    annotate(axes, f"{percent} %", (tflops, row_y), gap, color=MUTED, bbox=ON_PAPER)
 
 
 # inches
@@ -372,11 +374,11 @@ SLOWED = 0.99  # of the GPU's SM clock: a lower clock is stated
 
 @style.chart
 def ladders(run: Run, size: Size | None = None) -> Chart:
-    """Draw TFLOP/s of each measured kernel at one size: on FP32 cores, and on tensor cores.
+    """Draw TFLOP/s of each measured kernel at one size, by the cores that it runs on.
 
-    The two panels have different scales. A kernel whose class isn't fp32 is hollow. An SM clock
-    that was lower than the GPU's is stated. Raises NothingToDraw if a panel has no measured kernel,
-    and BadSetting for a size that can't be.
+    The two panels, on FP32 cores and on tensor cores, have different scales. A kernel whose class
+    isn't fp32 is hollow. An SM clock that was lower than the GPU's is stated. Raises NothingToDraw
+    if a panel has no measured kernel, and BadSetting for a size that can't be.
 
     size: default, 4096, else the largest measured size
     """
@@ -470,6 +472,6 @@ def _draw_panel(
     fastest = max(cublas, *(m.tflops or 0.0 for m in kernels))
     axes.set(xlim=(0, 1.06 * fastest), xlabel="TFLOP/s")
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", LINE_OF_CUBLAS / 2)
-    for y, m in zip(places, kernels, strict=True):
+    for row_y, m in zip(places, kernels, strict=True):
         colour = ACCENT if class_of(m) == "fp32" else PAPER
-        rate_bar(axes, m, y, TIGHT_BAR, texts[m.kernel], SMALL_PT, colour, cublas)
+        rate_bar(axes, m, row_y, TIGHT_BAR, texts[m.kernel], SMALL_PT, colour, cublas)

@@ -135,9 +135,10 @@ def _draw_coordinate(axes: Axes, place: int, heading: str, values: list[float]) 
 def heat_map(
     variants: Variants, run: Run, x: str = "", y: str = "", *, ax: Axes | None = None
 ) -> Any:
-    """Draw the best share of cuBLAS for each two values of two axes, over all other axes.
+    """Draw the best share of cuBLAS for each two values of two axes.
 
-    Returns a Chart, or `ax`. Raises NothingToDraw without two such axes or a time.
+    It is the best over all other axes. Returns a Chart, or `ax`. Raises NothingToDraw without two
+    such axes or a time.
 
     x, y: names of axes (default: the first two that vary)
     """
@@ -233,14 +234,14 @@ def cards(run: Run, *, ax: Axes | None = None) -> Any:
     rows = {name: f"{name} · {run.cards[name].gpu.name}" for name in sorted(by_card)}
 
     def draw(axes: Axes) -> None:
-        for y, name in zip(name_rows(axes, [*rows.values()], ROW), rows, strict=True):
+        for row_y, name in zip(name_rows(axes, [*rows.values()], ROW), rows, strict=True):
             for m in by_card[name]:
                 if m.ran is None:
                     continue
                 colour = ACCENT if len(m.against) > 1 else PAPER
                 began = m.ran.began - start
                 axes.barh(
-                    y, m.ran.seconds, BAR, began, color=colour, edgecolor=ACCENT, linewidth=0.6
+                    row_y, m.ran.seconds, BAR, began, color=colour, edgecolor=ACCENT, linewidth=0.6
                 )
         axes.set(xlim=(0, end - start), xlabel="seconds")
 

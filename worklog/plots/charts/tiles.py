@@ -80,9 +80,9 @@ class Strip(NamedTuple):
 def first_block(
     traced: Access,
 ) -> tuple[NDArray[np.int64], dict[tuple[str, bool], Request]]:
-    """Return who stores each element of the block's tile of C, and warp 0's first accesses.
+    """Return the owners of the block's tile of C, and warp 0's first accesses.
 
-    The first array has the number of the thread, or -1. The accesses are by memory and by whether
+    An owner is the thread that stores the element, or -1. The accesses are by memory and by whether
     they store.
     """
     m, n, *_ = traced.document["matrices"].get("C", (0, 0))
@@ -134,14 +134,14 @@ def ownership(traced: Access) -> Chart:
     rows, columns = owners.shape
     thread = int(owners[owners >= 0].min())
     scale = TILE / max(rows, columns)
-    shown = _in_drawn_order(requests)
-    strips = [_strip(request) for request in shown]
-    texts = [_request_text(request) for request in shown]
-    finding = _ownership_finding(kernel.name, shown)
+    drawn = _in_drawn_order(requests)
+    strips = [_strip(request) for request in drawn]
+    texts = [_request_text(request) for request in drawn]
+    finding = _ownership_finding(kernel.name, drawn)
     strips_height = sum(strip.height for strip in strips)
-    strips_height += len(shown) * (style.line_height(SMALL_PT) + AFTER)
+    strips_height += len(drawn) * (style.line_height(SMALL_PT) + AFTER)
     height = ABOVE + max(scale * rows + BELOW, strips_height)
-    subtitle = _ownership_subtitle(thread, shown)
+    subtitle = _ownership_subtitle(thread, drawn)
     chart = page("ownership", finding, subtitle, [traced.label], [finding, *texts], height)
     bottom = chart.body_top - ABOVE - scale * rows
     tile = chart.axes_at(MARGIN_IN, bottom, scale * columns, scale * rows)
@@ -154,7 +154,7 @@ def ownership(traced: Access) -> Chart:
     chart.write(MARGIN_IN, bottom - 0.05, below_tile, color=MUTED)
     left = MARGIN_IN + TILE + GAP
     top = chart.body_top - ABOVE
-    for request, strip, text in zip(shown, strips, texts, strict=True):
+    for request, strip, text in zip(drawn, strips, texts, strict=True):
         colour = ALERT if request.conflicts else INK
         top = chart.write(left, top, [text], color=colour) - strip.height
         axes = chart.axes_at(left, top, WIDTH_IN - left, strip.height)
@@ -181,9 +181,9 @@ def _in_drawn_order(requests: Mapping[tuple[str, bool], Request]) -> list[Reques
     return [requests[place] for place in order if place in requests]
 
 
-def _ownership_finding(kernel: str, shown: Iterable[Request]) -> str:
-    """Return the wavefronts of the loads from shared memory, else the sectors of the loads."""
-    loads = [request for request in shown if not request.is_store]
+def _ownership_finding(kernel: str, drawn: Iterable[Request]) -> str:
+    """Return the wavefronts of loads from shared memory, else the sectors of loads."""
+    loads = [request for request in drawn if not request.is_store]
     from_shared = [request for request in loads if request.in_shared]
     if from_shared:
         reads = ", ".join(f"{request.memory} in {request.wavefronts}" for request in from_shared)
@@ -194,15 +194,15 @@ def _ownership_finding(kernel: str, shown: Iterable[Request]) -> str:
     return f"{kernel}: warp 0 loads no element of A or B"
 
 
-def _ownership_subtitle(thread: int, shown: Collection[Request]) -> str:
+def _ownership_subtitle(thread: int, drawn: Collection[Request]) -> str:
     """Return the explanation of both halves. thread: whose elements are in full colour."""
     subtitle = (
         f"Left, one block's tile of C: in full colour thread {thread}'s elements, pale its warp's."
     )
-    if not shown:
+    if not drawn:
         return subtitle
     banks = ""
-    if any(request.in_shared for request in shown):
+    if any(request.in_shared for request in drawn):
         banks = ", the 32 banks of shared memory"
     warp = "warp 0" if thread else "the warp"
     return (

@@ -149,13 +149,11 @@ def timeline(traced: Access) -> Chart:
     if not multiplying:
         raise NothingToDraw(f"{name}: no warp reads a tile of A or B from shared memory")
     # Those that only copy first: a multiplication stands behind the copies of its tile.
-    placed, ahead = _placed({row: rows[row] for row in (*copying, *multiplying)})
+    places, most_requested = _place_parts({row: rows[row] for row in (*copying, *multiplying)})
     finding = f"{name}: {' and '.join(copying)} copy, {' and '.join(multiplying)} multiply"
     if not copying:
-        noun = "tiles" if ahead > 1 else "tile"
-        finding = (
-            f"{name}: a warp requests {ahead or 'no'} {noun} ahead of the one that it multiplies"
-        )
+        noun = "tiles" if most_requested > 1 else "tile"
+        finding = f"{name}: a warp requests {most_requested or 'no'} {noun} ahead of the one that it multiplies"
     chart_height = ROW * len(rows)
     left = right_of(rows)
     width = WIDTH_IN - left - MARGIN_IN
@@ -174,10 +172,10 @@ def timeline(traced: Access) -> Chart:
     axes.set(xlim=(0, width), xticks=[])
     axes.spines["bottom"].set_visible(False)
     middles = dict(zip(rows, name_rows(axes, [*rows], ROW), strict=True))
-    end = max(x + part.width for _, x, part in placed)
+    end = max(left_edge + part.width for _, left_edge, part in places)
     boxes = [
-        Box(x / end * width, middles[row], width / end * part.width, part.work, part.tile)
-        for row, x, part in placed
+        Box(left_edge / end * width, middles[row], width / end * part.width, part.work, part.tile)
+        for row, left_edge, part in places
     ]
     boxes += _draw_key(axes, boxes, chart_height + 0.2)
     for box in boxes:
@@ -197,41 +195,43 @@ def _row_name(warps: Sequence[int]) -> str:
     return f"warp {warps[0]}"
 
 
-def _placed(rows: Mapping[str, Sequence[Part]]) -> tuple[list[Placed], int]:
-    """Return the parts of all rows in their places.
+def _place_parts(rows: Mapping[str, Sequence[Part]]) -> tuple[list[Placed], int]:
+    """Place the parts of all rows.
 
-    Also returns how many tiles a row has requested at most before it multiplies the first of them.
+    Returns the places, and the most tiles that a row has requested ahead of a multiplication.
     """
-    ahead = 0
+    most_requested = 0
     arrived = dict[int | None, float]()
-    placed = list[Placed]()
+    places = list[Placed]()
     for row, row_parts in rows.items():
-        x = 0.0
+        left = 0.0
         requested = set[int | None]()
         for part in row_parts:
             if part.work == MULTIPLY:
-                x = max(x, arrived.get(part.tile, 0.0))
+                left = max(left, arrived.get(part.tile, 0.0))
                 requested.discard(part.tile)
-                ahead = max(ahead, len(requested))
-            placed.append((row, x, part))
-            x += part.width
+                most_requested = max(most_requested, len(requested))
+            places.append((row, left, part))
+            left += part.width
             if part.work in (FETCH, COPY):
                 requested.add(part.tile)
             if part.work in (COPY, STORE):
-                arrived[part.tile] = max(x, arrived.get(part.tile, 0.0))
-    return placed, ahead
+                arrived[part.tile] = max(left, arrived.get(part.tile, 0.0))
+    return places, most_requested
 
 
-def _draw_key(axes: Axes, boxes: Sequence[Box], y: float) -> list[Box]:
+def _draw_key(axes: Axes, boxes: Sequence[Box], middle: float) -> list[Box]:
     """Write the names of all kinds of work in these boxes; return the key's boxes."""
     drawn_work = {box.work for box in boxes}
     key = []
-    x = 0.0
+    left = 0.0
     for work in LOOKS:
         if work in drawn_work:
-            key.append(Box(x, y, 0.12, work))
-            annotate(axes, work, (x + 0.16, y), 0, ha="left", color=MUTED, annotation_clip=False)
-            x += 0.3 + style.text_width(work, SMALL_PT)
+            key.append(Box(left, middle, 0.12, work))
+            annotate(
+                axes, work, (left + 0.16, middle), 0, ha="left", color=MUTED, annotation_clip=False
+            )
+            left += 0.3 + style.text_width(work, SMALL_PT)
     return key
 
 

@@ -1,4 +1,6 @@
-"""Facts of a run, by name, which fill the diagrams' templates. Numbers are the run's, words the templates'.
+"""Facts of a run, by name, which fill the diagrams' templates.
+
+Numbers are the run's, words the templates'.
 
 If the run lacks what a diagram needs, NothingToDraw says what to measure.
 """
@@ -82,7 +84,7 @@ def mental_model(run: Run, m: Measurement) -> Facts:
 
 
 def _effect_alone(effects: Sequence[Effect], m: Measurement) -> str:
-    """Return a setting's effect on this measurement and, if another size has a larger one, that."""
+    """Return a setting's effect at this size and, if it is larger elsewhere, there."""
     on_kernel = [effect for effect in effects if effect.kernel == m.kernel]
     worst = _at_worst(*on_kernel)
     at_shape = next((_at_worst(effect) for effect in on_kernel if effect.shape == m.shape), "")
@@ -124,7 +126,7 @@ def headline(run: Run) -> Facts:
 
 
 def _cancelling(times: Sequence[tuple[float, float, float]], longest: float) -> Facts:
-    """Return the facts of one side of headline(): the steps between its times, and two bars.
+    """Return the facts of one side of headline(): steps between times, and two bars.
 
     times: in µs with their intervals: without a mistake, with one, and with both
     longest: the time of the longest bar, in µs
@@ -145,7 +147,7 @@ def _cancelling(times: Sequence[tuple[float, float, float]], longest: float) -> 
 
 
 def memory_hierarchy(run: Run, m: Measurement) -> Facts:
-    """Return the facts of diagram 2: this machine's memories, and matrices next to the L2.
+    """Return the facts of diagram 2: this machine's memories, and matrices.
 
     The memories have sizes and bandwidths. A, B and C of each size are drawn next to the L2.
     """
@@ -238,7 +240,7 @@ def four_gremlins(run: Run, m: Measurement) -> Facts:
 
 
 def full_loop(run: Run, m: Measurement) -> Facts:
-    """Return the facts of diagram 4: the harness's loop, and every sample that it measured."""
+    """Return the facts of diagram 4: the harness's loop, and each of its samples."""
     _require_unbiased_loop(run)
     if not m.n:
         raise NothingToDraw(
@@ -473,14 +475,14 @@ def _effects(run: Run, setting: str) -> list[Effect]:
     article's gremlin does: the median ignores that launch among many.
     """
     name = "first_launch" if setting == "warmup" else setting
-    found = list[Effect]()
+    of_setting = list[Effect]()
     for effects in ablated(run).values():
-        found += [effect for effect in effects if effect.setting == name]
-    return found
+        of_setting += [effect for effect in effects if effect.setting == name]
+    return of_setting
 
 
 def _largest(effects: Sequence[Effect]) -> Effect:
-    """Return the effect whose factor is furthest from 1; among equals, at the largest size."""
+    """Return the effect with the factor furthest from 1; among equals, the largest size."""
     return max(effects, key=lambda effect: (abs(math.log2(effect.step)), effect.shape))
 
 

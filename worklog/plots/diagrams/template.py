@@ -1,6 +1,7 @@
-"""Fills an SVG template with facts and puts it on a page. README.md describes what a template can contain.
+"""Fill an SVG template with facts and put it on a page.
 
-Texts are `<text>` in a font that most machines have; the PNG is drawn with the copy that comes with matplotlib.
+README.md describes what a template can contain. Texts are `<text>` in a font that most machines
+have; the PNG is drawn with the copy that comes with matplotlib.
 """
 
 from __future__ import annotations
