@@ -149,7 +149,12 @@ def sizes(run: Run | pandas.DataFrame) -> Chart:
 
 
 def _lines(run: Run, axis: str, quantity: str, ax: Axes | None, name: str, height: float) -> Any:
-    """Draw lines() or sizes(). name, height: of the chart, in inches."""
+    """Draw lines() or sizes().
+
+    axis, quantity: as x and y of lines()
+    name: the stem of the chart's file
+    height: in inches
+    """
     timed = [
         m
         for m in run.select()
@@ -172,7 +177,7 @@ def _lines(run: Run, axis: str, quantity: str, ax: Axes | None, name: str, heigh
     for line, points in series.items():
         texts = [f"{point[1]:.4g} at {point[0]:g}" for point in points]
         alt.append(f"{line} {', '.join(texts)}")
-    # Kernels with measurements of this run, next to those of other runs.
+    # Kernels that this run measured: if other runs did also, the footer names places.
     mixed = {m.kernel for m in timed if m.label == run.label}
 
     def draw(axes: Axes) -> None:
@@ -238,7 +243,7 @@ def _finding(series: Lines, ranking: Sequence[str], axis: str, quantity: str) ->
 
 
 def _y_axis(axes: Axes, series: Lines, quantity: str) -> None:
-    """Prepare the vertical axis: logarithmic if values differ much, unless a share."""
+    """Prepare the vertical axis: logarithmic if values differ much. A share's is linear."""
     ys = _column(series, 1)
     if quantity != "share" and max(ys) / min(ys) >= WIDE:
         scale(axes.yaxis, LogLocator(10, (1, 2, 5)), UNITS[quantity], log=10)
