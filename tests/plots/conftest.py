@@ -1,5 +1,7 @@
-"""A run as an H200 leaves it, built by hand: round times, a few samples each, and an ablation of every pitfall; and a
-comparison of harnesses."""
+"""A run as an H200 leaves it, built by hand, and a comparison of harnesses.
+
+The run has round times, a few samples each, and an ablation of every pitfall.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -44,7 +46,7 @@ BIAS_AT_20_US += [(ARTICLE_FOUR, 4.1), (NAIVE_READING, 4.3)]
 
 
 def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Measurement:
-    """One finished measurement of a square problem, ±0.4 % wide, with nine samples."""
+    """Return one finished measurement of a square problem, ±0.4 % wide, with nine samples."""
     spread = [1.0, 0.999, 1.001, 0.998, 1.002, 1.0, 1.004, 0.997, 1.03]
     times = [round(us * factor + CALIBRATION.offset_us, 3) for factor in spread]
     fields: dict[str, Any] = {
@@ -57,7 +59,7 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
 
 
 def empty_run() -> Run:
-    """Provenance and calibration, no measurement."""
+    """Return a run with provenance and calibration, without a measurement."""
     kernels = {rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {
         "cuBLAS": {}
     }
@@ -65,7 +67,7 @@ def empty_run() -> Run:
 
 
 def ladder_run(size: int = 4096) -> Run:
-    """The eight rungs and cuBLAS at one size."""
+    """Return a run of the eight rungs and cuBLAS at one size."""
     run = empty_run()
     scale = (size / 4096) ** 3
     for kernel, ms in TIMES_MS.items():
@@ -74,7 +76,10 @@ def ladder_run(size: int = 4096) -> Run:
 
 
 def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048, 4096)) -> None:
-    """Add an ablation: effects of fixed times (the host clock, the bubble) shrink or grow with the kernel's own."""
+    """Add an ablation of a kernel to a run.
+
+    Effects of fixed times (the host clock, the bubble) shrink or grow with the kernel's time.
+    """
     for n in sizes:
         if not run.select(kernel, Shape(n, n, n)):
             us = max(1e3 * TIMES_MS[kernel] * (n / 4096) ** 3, 12.0)
@@ -94,7 +99,7 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
 
 
 def full_run() -> Run:
-    """The ladder at 4096 and the ablation of two rungs."""
+    """Return a run of the ladder at 4096 and the ablation of two rungs."""
     run = ladder_run()
     for kernel in ("naive", "warptiled"):
         ablate(run, kernel)
@@ -118,20 +123,23 @@ ERRORS |= {
 
 
 def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
-    """Harnesses that read every known length wrong by the same time, in microseconds, and one that read none."""
+    """Return a comparison of harnesses with errors in µs, the same at every known length.
+
+    One more harness has no reading.
+    """
     rows: list[dict[str, Any]] = [
         {"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"}
     ]
     for name, error in errors.items():
         rows += [
-            {"ruler": name, "work": "spin", "of": of, "us": of + error, "reason": None}
-            for of in LENGTHS
+            {"ruler": name, "work": "spin", "of": length, "us": length + error, "reason": None}
+            for length in LENGTHS
         ]
     return compared(rows)
 
 
 def tall_run(count: int) -> Run:
-    """A run of that many rungs: the ladder's own, then made-up ones with tiles between theirs."""
+    """Return a run of that many rungs: the ladder's, then made-up rungs with tiles between theirs."""
     run = ladder_run()
     baseline = run.measurements.pop()
     for index in range(len(run.measurements), count):
@@ -144,13 +152,13 @@ def tall_run(count: int) -> Run:
     return run
 
 
-def of(*found: Measurement, **changes: Any) -> Run:
-    """These measurements, on the device and with the calibration of the full run."""
-    return replace(empty_run(), measurements=[*found], **changes)
+def make_run(*measurements: Measurement, **changes: Any) -> Run:
+    """Return a run of these measurements, with the full run's device and calibration."""
+    return replace(empty_run(), measurements=[*measurements], **changes)
 
 
 def below(size: int) -> Run:
-    """The full run's sizes below this one."""
+    """Return the full run's sizes below this size."""
     run = full_run()
     return replace(run, measurements=[m for m in run.measurements if m.shape and m.shape[0] < size])
 
@@ -159,8 +167,10 @@ REASON = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 
 
 
 def failed() -> Run:
-    """The ladder where vectorized failed the gate, naive's interval is too wide, and two kernels, one of which failed,
-    are a user's and come first."""
+    """Return the ladder with failures and with two user kernels, which come first.
+
+    vectorized and one user kernel failed the gate, and naive's interval is too wide.
+    """
     run = ladder_run()
     wide = ("not converged: ±0.5 % was not reached",)
     kernels = {
@@ -170,14 +180,17 @@ def failed() -> Run:
     for name, reason in (("vectorized", REASON), ("wrong", "wrong")):
         kernels[name] = Measurement(name, SIZE, "failed", reason=reason)
     users = {name: {"user": "kernel"} for name in ("mine", "wrong")}
-    return of(
+    return make_run(
         measurement("mine", 4096, 5500.0, 0.5), *kernels.values(), kernels=run.kernels | users
     )
 
 
 def both() -> Run:
-    """Both ladders at 4096; tf32 has neither the class nor the error of FP32, split ran at a lower clock, and best on
-    another day."""
+    """Return both ladders at 4096.
+
+    tf32 has neither the class nor the error of FP32, split ran at a lower clock, and best on
+    another day.
+    """
 
     def checked(
         name: str, us: float, largest: float, limit: float = 1296.0, precision: str = "fp32"
@@ -186,7 +199,7 @@ def both() -> Run:
         return replace(measured(name, 4096, us, 2663 / us), verdict=verdict)
 
     another_day = replace(empty_run().context, created="2026-10-01T00:00:00+00:00")
-    return of(
+    return make_run(
         checked("naive", 270_000, 205.0),
         replace(checked("best", 2500, 205.0), context=another_day),
         checked("tf32", 600, 20_400.0, 263_000.0, "tf32"),
@@ -198,24 +211,30 @@ def both() -> Run:
 
 
 def over_sizes() -> Run:
-    """A rung that leads at 256 and one that leads at 4096, and cuBLAS."""
+    """Return a rung that leads at 256, a rung that leads at 4096, and cuBLAS."""
     shares = {"shared": (0.7, 0.2), "warptiled": (0.2, 1.1), "cuBLAS": (1.0, 1.0)}
-    return of(
+    return make_run(
         *(measured(name, n, 100.0, shares[name][n > 256]) for name in shares for n in (256, 4096))
     )
 
 
 def sampled(count: int, mask: int = 0) -> Run:
-    """naive at 512 with that many noisy samples, a tenth of which doesn't count; the mask says why it was slowed."""
+    """Return naive at 512 with that many noisy samples. A tenth of them doesn't count.
+
+    mask: the reasons why the clock was slowed
+    """
     us = 100 * (1 + 0.01 * np.random.default_rng(0).standard_normal(count))
     counts = [1] * (count - count // 10) + [0] * (count // 10)
     clocks = [1980.0] * (count - 1) + [None if count > 1 else 1980.0]
     samples = Samples([Side("naive", us.tolist(), clocks)], counts, throttle_mask=mask)
-    return of(measurement("naive", 512, 100.0, 0.5, samples=samples))
+    return make_run(measurement("naive", 512, 100.0, 0.5, samples=samples))
 
 
 def benchmark(sizes: Iterable[int] = (8, 64)) -> Run:
-    """A declared benchmark over N of two kernels, of 1 and of 0.5 GB/s, and a baseline, of 2 and of 1."""
+    """Return a declared benchmark over N of two kernels, of 1 and of 0.5 GB/s.
+
+    Their baseline reaches 2 and 1 GB/s.
+    """
     shown = []
     for name, us in (("fast", 1.0), ("slow", 2.0)):
         for n in sizes:
@@ -227,10 +246,10 @@ def benchmark(sizes: Iterable[int] = (8, 64)) -> Run:
             shown.append(
                 replace(m, against={"theirs": ratio}, work=Work(bytes_read=1000 * n), roof=None)
             )
-    return of(*shown)
+    return make_run(*shown)
 
 
 @pytest.fixture
 def h200():
-    """A full run, to be changed at will."""
+    """Return a full run. The test may change it."""
     return full_run()

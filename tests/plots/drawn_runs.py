@@ -91,7 +91,7 @@ HARNESSES: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a run is made of."""
+    """The recipe of a run."""
 
     seed: int = 0
     card: int = 0  # of CARDS
@@ -109,7 +109,7 @@ class Drawn:
 
 
 def drawn() -> st.SearchStrategy[Drawn]:
-    """Draw what a run is made of."""
+    """Return a strategy that draws recipes."""
     names = st.lists(st.sampled_from(KERNELS), min_size=1, max_size=5, unique=True).map(tuple)
     sizes = st.lists(st.sampled_from(SIZES), min_size=1, max_size=3, unique=True).map(tuple)
     return st.builds(
@@ -142,16 +142,16 @@ def session_on(card: Gpu) -> Session:
     return session
 
 
-def make_run(of: Drawn) -> Run:
+def make_run(recipe: Drawn) -> Run:
     """Make the run: the ladder's jobs and the ablations', each with samples of its own."""
-    rng = np.random.default_rng(of.seed)
-    harness = Harness().but(**HARNESSES[of.harness])
-    cards = [CARDS[of.card]]
-    if of.second_card is not None:
-        cards.append(CARDS[of.second_card])
-    jobs = [Job(name, shape) for shape in of.sizes for name in (*of.kernels, CUBLAS)]
-    for name in of.kernels[: of.ablated]:
-        jobs += [job for job in ablation_jobs(name, of.sizes) if job.pitfalls]
+    rng = np.random.default_rng(recipe.seed)
+    harness = Harness().but(**HARNESSES[recipe.harness])
+    cards = [CARDS[recipe.card]]
+    if recipe.second_card is not None:
+        cards.append(CARDS[recipe.second_card])
+    jobs = [Job(name, shape) for shape in recipe.sizes for name in (*recipe.kernels, CUBLAS)]
+    for name in recipe.kernels[: recipe.ablated]:
+        jobs += [job for job in ablation_jobs(name, recipe.sizes) if job.pitfalls]
     head = session_on(cards[0]).calibration
     run = Run(
         harness.as_dict(),
@@ -161,75 +161,77 @@ def make_run(of: Drawn) -> Run:
         created="2026-11-28T18:02:21+00:00",
     )
     for rung in LADDER:
-        if rung.name in of.kernels:
+        if rung.name in recipe.kernels:
             run.kernels[rung.name] = rung.describe()
     run.kernels["mine"] = {"user": "kernel", "file": "mine.cu"}
     if len(cards) > 1:
         for place, card in enumerate(cards):
             run.cards[f"host:{place}"] = Card(card, session_on(card).calibration)
     for number, job in enumerate(jobs):
-        place = of.kernels.index(job.kernel) % len(cards) if job.kernel != CUBLAS else 0
-        m = measured(of, rng, harness, cards[place], job)
+        place = recipe.kernels.index(job.kernel) % len(cards) if job.kernel != CUBLAS else 0
+        m = measured(recipe, rng, harness, cards[place], job)
         if len(cards) > 1:
             m = replace(m, ran=Ran(f"host:{place}", 1.7e9 + 3 * number, 2.5))
         run.add(m)
-    if of.benchmark:
+    if recipe.benchmark:
         for n in (8, 64):
             for name in ("copy", "scan"):
                 job = Job(name, None, axes=(("N", n), ("dtype", "half")), against=("theirs",))
-                run.add(measured(of, rng, harness, cards[0], job))
-    run.complete = of.seed % 3 > 0
+                run.add(measured(recipe, rng, harness, cards[0], job))
+    run.complete = recipe.seed % 3 > 0
     return run
 
 
 def measured(
-    of: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
+    recipe: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
 ) -> Measurement:
     """Make the measurement of a job from samples, as a session does; or one that failed or was skipped."""
     own = harness.but(**dict(job.changed))
     verdict = Verdict((passed("precision", "p", 38.4, 1296.0),), "fp32") if own.gate else None
-    if rng.random() < of.lost:
+    if rng.random() < recipe.lost:
         reason = str(rng.choice(REASONS))
         if rng.random() < 0.5:
             return job.without_time("skipped", reason)
         return job.failed(Verdict((failed("exact on edge shapes", reason),), None))
     session = session_on(card)
     work = work_of(job.shape) if job.shape else replace(work_of(Shape.of(64)), flops=None)
-    samples = samples_of(of, rng, own, card, job)
+    samples = samples_of(recipe, rng, own, card, job)
     ready = Ready(own, work, [f"{name}: {value}" for name, value in own.biased().items()], verdict)
-    degraded = [] if of.turns > 5 else ["not converged: ±0.5 % was not reached in 5 samples"]
+    degraded = [] if recipe.turns > 5 else ["not converged: ±0.5 % was not reached in 5 samples"]
     return session.measurement(job, ready, Reading(samples, not degraded, 9, degraded), [])
 
 
 def samples_of(
-    of: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
+    recipe: Drawn, rng: np.random.Generator, harness: Harness, card: Gpu, job: Job
 ) -> Samples:
     """Make up the samples of a job: the kernel and its baselines alternate, and each biased setting moves the time."""
     names = (job.kernel, *job.baselines)
     flops = job.shape.flops if job.shape else 1e7
     sides = list[Side]()
     for name in names:
-        speed = 0.05 + np.random.default_rng([of.seed, *name.encode()]).random()
+        speed = 0.05 + np.random.default_rng([recipe.seed, *name.encode()]).random()
         us = 2.0 + flops / (1e6 * card.fp32_peak_tflops * speed)
         for setting in job.pitfalls:
-            u = np.random.default_rng([of.seed, *f"{setting} {name}".encode()]).uniform(-1, 1)
-            us *= math.exp(of.moved * u)
+            u = np.random.default_rng([recipe.seed, *f"{setting} {name}".encode()]).uniform(-1, 1)
+            us *= math.exp(recipe.moved * u)
         if harness.timer == "host":
             us = 25.0 * math.exp(HOST_SD * rng.standard_normal())
         elif job.shape:
             us += CALIBRATION.offset_us
-        times = us * np.exp(of.noise * rng.standard_normal(of.turns))
+        times = us * np.exp(recipe.noise * rng.standard_normal(recipe.turns))
         if harness.warmup == "none":
             times[0] *= 2.0
-        mhz = card.sm_clock_mhz * (1 - 0.02 * rng.random(of.turns) * of.noise)
-        clocks = [round(float(clock), 1) for clock in mhz] if of.clocked else [None] * of.turns
+        mhz = card.sm_clock_mhz * (1 - 0.02 * rng.random(recipe.turns) * recipe.noise)
+        clocks = (
+            [round(float(clock), 1) for clock in mhz] if recipe.clocked else [None] * recipe.turns
+        )
         varied = harness.placement == "varied"
-        places = [turn // 3 if varied else 0 for turn in range(of.turns)]
+        places = [turn // 3 if varied else 0 for turn in range(recipe.turns)]
         hot = [float(us)] * 3 if harness.hot_ms else []
         rounded = [round(float(time), 3) for time in times]
         sides.append(Side(name, rounded, clocks, places, hot, 1 if job.shape else None))
-    counts = [1] * of.turns
-    if of.turns > 6:
+    counts = [1] * recipe.turns
+    if recipe.turns > 6:
         counts[-1] = 0
     return Samples(sides, counts, throttle_mask=int(rng.choice([0, 4, 0x20])))
 
@@ -392,7 +394,7 @@ def cut_short(run: Run) -> Iterator[tuple[str, Run]]:
 
 
 def faults_of(
-    of: Drawn, *, shown_cuts: int = 2, rendered: bool = False, share: float = 1.0
+    recipe: Drawn, *, shown_cuts: int = 2, rendered: bool = False, share: float = 1.0
 ) -> list[str]:
     """Make a run, show it, and show what is left of it if its file is cut short; return a line for each fault.
 
@@ -400,8 +402,8 @@ def faults_of(
     are read
     share: of the views of the whole run, drawn at random
     """
-    run = make_run(of)
-    rng = np.random.default_rng(of.seed)
+    run = make_run(recipe)
+    rng = np.random.default_rng(recipe.seed)
     views = [view for view in (*texts(run), *charts(run)) if rng.random() < share]
     faults = show(views, rendered=rendered)
     cuts = [*cut_short(run)]
@@ -427,14 +429,14 @@ def main(count: int) -> None:
         suppress_health_check=[*HealthCheck],
     )
     @given(drawn())
-    def draw(of: Drawn) -> None:
+    def draw(recipe: Drawn) -> None:
         nonlocal counted
         counted += 1
-        for fault in faults_of(of, shown_cuts=3, rendered=counted % 8 == 0):
+        for fault in faults_of(recipe, shown_cuts=3, rendered=counted % 8 == 0):
             place = fault.rpartition("(")[2]
             if place not in seen:
-                seen[place] = of
-                print(f"{fault}\n    {of}", flush=True)
+                seen[place] = recipe
+                print(f"{fault}\n    {recipe}", flush=True)
 
     draw()
     print(f"{counted} runs, {len(seen)} faults, {time.process_time() - started:.0f} CPU s")

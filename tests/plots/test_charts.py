@@ -23,7 +23,7 @@ from matplotlib.transforms import Bbox
 from tests.helpers import CALIBRATION, measured, small_run
 from tests.noted import file_of, keep, require_as_noted
 from tests.plots import conftest as runs
-from tests.plots.conftest import SIZE, comparison, full_run, of, tall_run
+from tests.plots.conftest import SIZE, comparison, full_run, make_run, tall_run
 from tests.plots.drawing import listed
 from worklog import lab, plots
 from worklog.errors import BadSetting
@@ -72,14 +72,17 @@ PERCENTS = " | ".join(f"{percent} %" for percent in ARTICLE_PERCENT.values())
 
 @cache
 def tiles() -> Variants:
-    """Four tiles of one rung, compiled."""
+    """Return four tiles of one rung, compiled."""
     return variants(
         rung("vectorized"), [TileAxis("BM", (64, 128)), TileAxis("BN", (64, 128))], arch="sm_90"
     )
 
 
 def swept() -> Run:
-    """Of these tiles, the times of two, while the others failed; of cuBLAS; and of a loop of finalists."""
+    """Return a run of these tiles, of which two have a time and the others failed.
+
+    cuBLAS and a loop of finalists also have times.
+    """
     slow, fast, *others = (variant.name for variant in tiles().kept)
     times = (slow, 9000.0, 0.3), (fast, 3000.0, 0.9), ("cuBLAS", 2700.0, 1.0), (fast, 2000.0, 1.35)
     found = [measured(name, 4096, us, ratio) for name, us, ratio in times]
@@ -89,7 +92,7 @@ def swept() -> Run:
 
 
 def on_three_days() -> list[Run]:
-    """Two kernels: one slower each day, the other faster on the last."""
+    """Return three runs of two kernels: one slower each day, the other faster on the last."""
     times = (10, 90.0, 100.0), (11, 100.0, 100.0), (12, 110.0, 90.0)
     pairs = [
         (f"2026-11-{day}T03:12", [measured("a", us=a), measured("b", us=b)]) for day, a, b in times
@@ -98,7 +101,7 @@ def on_three_days() -> list[Run]:
 
 
 def on_two_cards() -> Run:
-    """Three tiles and one loop of finalists: 6 of 8 seconds of two cards."""
+    """Return a run of three tiles and one loop of finalists: 6 of 8 seconds of two cards."""
     run = small_run(measurements=[])
     for card in ("a:0", "b:1"):
         run.add_card(card, run.gpu, run.calibration)
@@ -118,12 +121,12 @@ def on_two_cards() -> Run:
 
 
 class Case(NamedTuple):
-    """A chart, the words that are drawn and those that are not, between bars, and the source in footer and alt text."""
+    """A chart and its texts."""
 
     draw: Callable[[], Chart]
-    words: str = ""
-    absent: str = ""
-    source: str = H200
+    words: str = ""  # texts that are drawn, between bars
+    absent: str = ""  # texts that aren't drawn, between bars
+    source: str = H200  # in the footer and in the alt text
 
 
 # From values that no recording touches: what the recordings give is compared with figures/ and the stored notebooks.
@@ -174,7 +177,7 @@ CASES = {
         "split is 3.80 times as fast as cuBLAS, with less error | split 196 | tf32 229 | best 55.0 | Muted blue: FP32",
     ),
     "accuracy of cuBLAS": Case(
-        lambda: plots.accuracy(of(*runs.both().measurements[::4])),
+        lambda: plots.accuracy(make_run(*runs.both().measurements[::4])),
         "cuBLAS is the fastest kernel with FP32's error",
     ),
     "bars": Case(
@@ -289,12 +292,12 @@ for count in (1, 15):
 
 @cache
 def drawn(name: str) -> Chart:
-    """One of the charts, not to be changed."""
+    """Return one of the charts. Callers mustn't change it."""
     return CASES[name].draw()
 
 
 def texts(chart: Chart) -> Iterator[Text]:
-    """Texts that are drawn: visible, not empty, and no tick label outside its axis."""
+    """Yield texts that are drawn: visible, not empty, and no tick label outside its axis."""
     hidden = {id(label) for axis in chart.findobj(Axis) for label in _outside(axis)}
     for text in chart.findobj(Text):
         if text.get_visible() and text.get_text().strip() and id(text) not in hidden:
@@ -311,30 +314,33 @@ def _outside(axis: Axis) -> Iterator[Text]:
 
 
 def boxes(chart: Chart) -> list[tuple[str, Bbox]]:
-    """Each text with its extent in pixels at 100 dpi; an annotation's without its arrow."""
+    """Return each text with its extent in pixels at 100 dpi; an annotation's without its arrow."""
     renderer = FigureCanvasAgg(chart).get_renderer()
     chart.draw_without_rendering()
     return [(text.get_text(), Text.get_window_extent(text, renderer)) for text in texts(chart)]
 
 
 def collisions(chart: Chart, slack: float = 0.5) -> list[str]:
-    """Pairs of texts that share more than a hair, and texts that leave the figure."""
+    """Return pairs of texts that overlap by more than the slack, and texts that leave the figure.
+
+    slack: in pixels
+    """
     found = []
-    placed = boxes(chart)
-    for (one, a), (other, b) in combinations(placed, 2):
+    extents = boxes(chart)
+    for (first, a), (second, b) in combinations(extents, 2):
         if min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack:
-            found.append(f"{one!r} on {other!r}")
+            found.append(f"{first!r} on {second!r}")
     width = chart.bbox.width
     height = chart.bbox.height
     return found + [
-        f"{words!r} leaves the page"
-        for words, box in placed
+        f"{text!r} leaves the page"
+        for text, box in extents
         if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
     ]
 
 
-def said(chart: Chart) -> str:
-    """All words of a chart."""
+def all_text(chart: Chart) -> str:
+    """Return all texts of a chart, one a line."""
     return "\n".join(text.get_text() for text in texts(chart))
 
 
@@ -351,7 +357,7 @@ def test_a_charts_finding_source_and_words_are_there_and_all_of_it_is_readable(n
     chart = drawn(name)
     case = CASES[name]
     assert collisions(chart) == []
-    words = " ".join(said(chart).split())
+    words = " ".join(all_text(chart).split())
     assert [
         found
         for found in (*case.words.split(" | "), chart.headline)
@@ -421,38 +427,40 @@ def test_the_recordings_are_drawn_without_overlaps():
         ]
         for chart in charts:
             assert collisions(chart) == [], chart.headline
-            assert run.label in said(chart)
+            assert run.label in all_text(chart)
 
 
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plots.ladder(of()), "`worklog run"),
+        (lambda: plots.ladder(make_run()), "`worklog run"),
         (lambda: plots.roofline(full_run(), 100), "size 100, only at 256, .*--size 100"),
         (lambda: plots.roofline(replace(full_run(), kernels={})), "no rung with a tile"),
         (lambda: plots.ladders(full_run()), "no kernel FP32 on tensor cores was measured"),
         (lambda: plots.accuracy(swept()), "error at size 4096"),
-        (lambda: plots.sizes(of(measured("naive"))), "measure two values"),
-        (lambda: plots.ablation(of()), "`worklog ablate"),
+        (lambda: plots.sizes(make_run(measured("naive"))), "measure two values"),
+        (lambda: plots.ablation(make_run()), "`worklog ablate"),
         (lambda: plots.ablation(full_run(), "warptiled", 100), "warptiled at 100, only at 256, "),
         (lambda: plots.ablation(full_run(), "shared"), "no ablation of shared"),
         (
-            lambda: plots.ablation(of(*(m for m in full_run().measurements if len(m.changed) < 2))),
+            lambda: plots.ablation(
+                make_run(*(m for m in full_run().measurements if len(m.changed) < 2))
+            ),
             "combined",
         ),
         (lambda: plots.bars("nothing", {"µs": {}}, "a source"), "no numbers"),
         (lambda: plots.peers(comparison({})), "no kernel of known length"),
         (lambda: plots.samples(full_run(), "unheard_of", 512), "no samples of unheard_of"),
         (
-            lambda: plots.sweep(replace(tiles(), kept=()), of()),
+            lambda: plots.sweep(replace(tiles(), kept=()), make_run()),
             "no tile is left: vectorized: 2 BM x 2 BN",
         ),
         (
             lambda: plots.heat_map(tiles(), swept(), "BM" * 2),
             "a map needs two axes that vary: choose from BM, BN",
         ),
-        (lambda: plots.heat_map(tiles(), of()), "no tile of these axes has a time"),
-        (lambda: plots.cards(of()), "the run is of no sweep"),
+        (lambda: plots.heat_map(tiles(), make_run()), "no tile of these axes has a time"),
+        (lambda: plots.cards(make_run()), "the run is of no sweep"),
         (lambda: plots.lines(runs.benchmark(sizes=[8])), "measure two values"),
         (lambda: plots.lines(runs.benchmark(), y="tflops"), "states no work for TFLOP/s"),
         (

@@ -21,8 +21,8 @@ from tests.plots.conftest import (
     ablate,
     full_run,
     ladder_run,
+    make_run,
     measurement,
-    of,
     tall_run,
 )
 from worklog.gate import checker, edges, precision, sgemm
@@ -158,10 +158,10 @@ def test_words_fit_at_any_run_with_a_rung_and_the_source_is_there(name):
         "no ablation: no effect"
     )
     small = measurement("a_kernel_with_a_name_much_longer_than_any_rung_has", 64, 9.8, 0.4)
-    draw(name, of(small, measurement("cuBLAS", 64, 4.0, 1.0)))
+    draw(name, make_run(small, measurement("cuBLAS", 64, 4.0, 1.0)))
     for kernels in ([], [Measurement("naive", (64, 64, 64), "failed", reason="wrong")]):
         with pytest.raises(NothingToDraw, match="worklog run"):
-            DIAGRAMS[name](of(*kernels))
+            DIAGRAMS[name](make_run(*kernels))
 
 
 def test_words_that_do_not_fit_and_lines_through_words_are_found(h200):

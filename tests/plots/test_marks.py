@@ -21,7 +21,7 @@ from pytest import approx
 
 from tests.helpers import measured, small_run
 from tests.plots import conftest as runs
-from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, of
+from tests.plots.conftest import SIZE, TIMES_MS, ablate, benchmark, full_run, ladder_run, make_run
 from tests.plots.test_charts import EMULATED, boxes, drawn, on_three_days, swept, tiles
 from worklog import lab, plots
 from worklog.errors import WorklogError
@@ -112,7 +112,7 @@ def test_no_words_cross_the_line_of_cublas(share, rival):
     shown[0] = Measurement(
         "naive", SIZE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3
     )
-    chart = ladder(of(*shown, runs.measurement(cublas.kernel, 4096, us, 1.0)))
+    chart = ladder(make_run(*shown, runs.measurement(cublas.kernel, 4096, us, 1.0)))
     axes, above = chart.axes
     crossed = axes.transData.transform((rival, 0))[0]
     assert above.transData.transform((100, 0))[0] == approx(crossed), (
@@ -171,7 +171,7 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
     )
     assert chart.axes[0].get_ylim() == approx((0, 1.08 / 0.49))
     half = runs.benchmark().measurements
-    run = of(*half, *(replace(m, axes={**m.axes, "dtype": "float"}) for m in half))
+    run = make_run(*half, *(replace(m, axes={**m.axes, "dtype": "float"}) for m in half))
     chart = lines(run)
     assert "fast dtype=half 1 at 8" in chart.alt and "theirs dtype=float" in chart.alt, (
         "other axes are named"
@@ -184,7 +184,7 @@ def test_kernels_and_their_baseline_are_lines_of_the_rate_that_is_known():
         Measurement("wrong", SIZE, "failed"),
         replace(measured("wide"), shape=(512, 256, 512)),
     ]
-    chart = lines(of(*shown), y="us")
+    chart = lines(make_run(*shown), y="us")
     assert ys(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
     assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
 
@@ -264,7 +264,7 @@ def test_the_scale_of_errors_has_ticks_at_30_too_unless_they_differ_much():
         near = replace(
             naive, verdict=replace(naive.verdict, stages=(replace(stage, measured=least),))
         )
-        chart = plots.accuracy(of(near, far))
+        chart = plots.accuracy(make_run(near, far))
         assert (30.0 in chart.axes[0].xaxis.get_majorticklocs().round(6)) is ticks
 
 
@@ -305,7 +305,7 @@ def test_an_effect_that_is_not_known_at_a_size_has_no_colour():
         for m in full_run().measurements
         if not (m.changed == {"l2": "warm"} and m.problem == Shape.of(512))
     ]
-    axes = ablation(of(*known), "naive").axes[0]
+    axes = ablation(make_run(*known), "naive").axes[0]
     [(x, y)] = [text.get_position() for text in axes.texts if text.get_text() == "–"]
     [cell] = [
         p
@@ -326,7 +326,9 @@ def test_a_row_of_an_ablation_has_one_unit_and_the_waterfall_several_bars():
     assert len([line for line in fall.lines if line.get_linewidth() == 8]) > 2
     assert (
         len(
-            ablation(of(*(m for m in full_run().measurements if len(m.changed) != 1)), "naive").axes
+            ablation(
+                make_run(*(m for m in full_run().measurements if len(m.changed) != 1)), "naive"
+            ).axes
         )
         == 1
     )
@@ -570,7 +572,7 @@ def test_what_cannot_be_drawn_is_named_with_the_reason_and_a_benchmark_has_its_l
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(Drawing, "encoded", lambda self, svg: b"")
-    files = draw_all(of(), tmp_path)
+    files = draw_all(make_run(), tmp_path)
     assert set(files.charts) == {"headline", "traffic", "peers", "calibration"}
     assert set(files.missing) == FIGURES.keys() - files.charts.keys() | {"ablation"}
     assert "worklog ablate" in files.missing["ablation"]
@@ -585,7 +587,7 @@ def test_one_chart_that_fails_is_named_and_the_others_are_drawn(tmp_path, monkey
     """A chart may fail while it is made, or while its file is rendered."""
 
     def unrendered() -> Drawing:
-        chart = calibration(of())
+        chart = calibration(make_run())
         chart.drawn = lambda: {}["no such key"]  # type: ignore[method-assign]
         return chart
 
@@ -596,7 +598,7 @@ def test_one_chart_that_fails_is_named_and_the_others_are_drawn(tmp_path, monkey
         raise BadRunFile("the recording is damaged: install it again")
 
     monkeypatch.setattr(Drawing, "encoded", lambda self, svg: b"")
-    run = of()
+    run = make_run()
     run.save(tmp_path / "a run.jsonl")
     others = {"calibration": unrendered, "peers": broken, "traffic": damaged}
     steps = list[tuple[int, int, str]]()
@@ -615,7 +617,7 @@ def test_one_chart_that_fails_is_named_and_the_others_are_drawn(tmp_path, monkey
         files.require_whole()
     assert all(f"  {name}: {why}" in str(error.value) for name, why in files.failed.items())
     assert f"`worklog figures --run '{tmp_path}/a run.jsonl'`" in str(error.value)
-    draw_all(of(), tmp_path / "others").require_whole()
+    draw_all(make_run(), tmp_path / "others").require_whole()
 
 
 def test_neither_the_users_style_nor_the_palette_changes_what_is_the_users(h200):

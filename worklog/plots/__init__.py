@@ -1,9 +1,11 @@
-"""The charts: a run in, a figure out with its finding as the title, its source as the footer, and an alt text.
+"""The charts: a run in, a figure out.
 
-This room reads runs and draws; it measures nothing and imports nothing that does. Every chart is a matplotlib figure
-that shows itself as the last line of a cell. Charts on one pair of axes take `ax`, and then return it. The figures that
-a run gives are registered here, and written into a folder with a page of them: Markdown named README.md, which a
-repository shows with the folder.
+A figure has its finding as the title, its source as the footer, and an alt text.
+
+This room reads runs and draws. It measures nothing and imports nothing that does. Every chart is a
+matplotlib figure that shows itself as the last line of a cell. Charts on one pair of axes accept
+`ax`, and then return it. The figures of a run are registered here, and written into a folder with a
+page of them: Markdown named README.md, which a repository shows with the folder.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 # The methods of `run.plot`.
-OF_A_RUN = (
+RUN_CHARTS = (
     ladder,
     ladders,
     sizes,
@@ -57,26 +59,29 @@ OF_A_RUN = (
 
 
 class Plots:
-    """The charts of one run, as `run.plot`: `run.plot.ladder(size=4096)` is `worklog.plots.ladder(run, size=4096)`."""
+    """The charts of one run, as `run.plot`.
+
+    `run.plot.ladder(size=4096)` is `worklog.plots.ladder(run, size=4096)`.
+    """
 
     def __init__(self, run: Run) -> None:
-        for chart in OF_A_RUN:
+        for chart in RUN_CHARTS:
             setattr(self, chart.__name__, update_wrapper(partial(chart, run), chart))
 
 
 def _traffic(run: Run) -> Drawing:
-    """The traffic of the rungs, which is no matter of a run."""
+    """Return the chart of the rungs' traffic, which doesn't depend on a run."""
     chart: Drawing = traffic()
     return chart
 
 
 def _peers(run: Run) -> Drawing:
-    """The recorded comparison with other harnesses, which is no matter of a run."""
+    """Return the recorded comparison with other harnesses, which doesn't depend on a run."""
     chart: Drawing = peers()
     return chart
 
 
-# A new figure of a run is one entry here; its name is its file's.
+# A new figure of a run is one entry here. Its name is the name of its file.
 FIGURES: dict[str, Callable[[Run], Drawing]] = {
     "headline": headline,
     "ladder": ladder,
@@ -90,29 +95,32 @@ FIGURES: dict[str, Callable[[Run], Drawing]] = {
 
 
 class NotDrawn(WorklogError):
-    """A figure could not be drawn because of a fault of its chart, not because the run lacks measurements."""
+    """A figure can't be drawn because its chart has a fault.
+
+    If the run lacks measurements, that isn't this error.
+    """
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What drawing a chart came to."""
+    """The result of drawing one chart."""
 
     chart: Drawing | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)  # by the end of their names
     missing: str = ""  # what the run lacks for the chart
-    failed: str = ""  # the exception that it ended in
+    failed: str = ""  # the exception that was raised
 
 
 def attempt(draw: Callable[[], Drawing]) -> Attempt:
-    """Draw a chart and render its files; an exception is a result."""
+    """Draw a chart and render its files. An exception is a result."""
     try:
         chart = draw()
         return Attempt(chart, rendered(chart))
     except NothingToDraw as nothing:
         return Attempt(missing=str(nothing))
-    except Exception as error:  # whatever it is, the other charts don't depend on it
+    except Exception as error:  # any: the other charts don't depend on it
         return Attempt(failed=_reason(error))
 
 
@@ -123,12 +131,15 @@ class Drawn:
     charts: dict[str, Drawing] = field(default_factory=dict)  # by name
     paths: list[Path] = field(default_factory=list)  # of the charts' files
     missing: dict[str, str] = field(default_factory=dict)  # what the run lacks for a chart
-    failed: dict[str, str] = field(default_factory=dict)  # the exception that a chart ended in
+    failed: dict[str, str] = field(default_factory=dict)  # the exception that a chart raised
     gallery: Path | None = None  # the page that shows the charts, if one was written
     source: Path | None = None  # the run's file, if it has one
 
     def add(self, name: str, result: Attempt, out: Path) -> None:
-        """Write the files of a chart into the folder. Raises BadRunFile if it can't be written."""
+        """Write the files of a chart into the folder.
+
+        Raises BadRunFile if a file can't be written.
+        """
         if result.chart is not None:
             self.charts[name] = result.chart
             self.paths.extend(write_figure(result.files, out / name))
@@ -138,46 +149,52 @@ class Drawn:
             self.missing[name] = result.missing
 
     def require_whole(self) -> None:
-        """Raise NotDrawn, which names each failed figure, its reason and the run's file, if a figure failed."""
+        """Raise NotDrawn if a figure failed.
+
+        The error names each failed figure, its reason and the run's file.
+        """
         if not self.failed:
             return
         figures = "figures" if len(self.failed) > 1 else "figure"
         lines = [f"{len(self.failed)} {figures} could not be drawn, which is a fault of worklog:"]
-        lines += [f"  {name}: {why}" for name, why in self.failed.items()]
+        lines += [f"  {name}: {reason}" for name, reason in self.failed.items()]
         if self.source is not None:
-            again = f"worklog figures --run {shlex.quote(str(self.source))}"
-            lines.append(f"the run is saved, and `{again}` draws it again: {self.source}")
+            command = f"worklog figures --run {shlex.quote(str(self.source))}"
+            lines.append(f"the run is saved, and `{command}` draws it again: {self.source}")
         raise NotDrawn("\n".join(lines))
 
 
 def draw_all(
     run: Run,
     out: Path,
-    others: Mapping[str, Callable[[], Drawing]] | None = None,
-    before: Drawn | None = None,
+    extra_charts: Mapping[str, Callable[[], Drawing]] | None = None,
+    earlier: Drawn | None = None,
     progress: Progress = silent,
     pool: Executor | None = None,
 ) -> Drawn:
-    """Draw every chart that the run has the measurements for, each as SVG and PNG, light and dark, and a page of them.
+    """Draw every chart that the run has the measurements for, and a page of them.
 
-    run: its charts are the registry's, its ablations, and the lines of its benchmarks.
-    out: the folder.
-    others: more charts by name, which don't come from a run, or which replace the run's.
-    before: what was drawn into the folder before, and isn't drawn again.
-    progress: called before each chart.
-    pool: draws the charts, each of which must be picklable; by default they are drawn here.
+    Each chart is written as SVG and PNG, light and dark.
 
-    A chart that ends in an exception is named in the result, and the others are drawn. Raises BadRunFile if the folder
-    can't be written.
+    run: its charts are the registry's, its ablations, and the lines of its benchmarks
+    out: the folder
+    extra_charts: by name, charts that don't come from a run, or that replace the run's
+    earlier: the charts that were drawn into the folder before, and aren't drawn again
+    progress: called before each chart
+    pool: draws the charts, which must be picklable; by default they are drawn here
+
+    A chart that raises an exception is named in the result, and the others are drawn. Raises
+    BadRunFile if the folder can't be written.
     """
-    drawn = Drawn() if before is None else before
+    drawn = Drawn() if earlier is None else earlier
     drawn.source = run.path
-    done = {*drawn.charts, *drawn.missing, *drawn.failed}
-    charts = _charts_of(run) | dict(others or {})
-    left = {name: draw for name, draw in charts.items() if name not in done}
-    results = map(attempt, left.values()) if pool is None else pool.map(attempt, left.values())
-    for number, name in enumerate(left):
-        progress(number, len(left), f"figure {name}")
+    finished = {*drawn.charts, *drawn.missing, *drawn.failed}
+    charts = _charts_of(run) | dict(extra_charts or {})
+    unfinished = {name: draw for name, draw in charts.items() if name not in finished}
+    run_all = map if pool is None else pool.map
+    results = iter(run_all(attempt, unfinished.values()))
+    for number, name in enumerate(unfinished):
+        progress(number, len(unfinished), f"figure {name}")
         drawn.add(name, next(results), out)
     in_page_order = {name: drawn.charts[name] for name in charts if name in drawn.charts}
     drawn.gallery = write_gallery(in_page_order, drawn.missing | drawn.failed, out)
@@ -185,6 +202,7 @@ def draw_all(
 
 
 def _charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:
+    """Return the run's charts by name: the registry's, ablations, and lines of benchmarks."""
     charts: dict[str, Callable[[], Drawing]] = {
         name: partial(draw, run) for name, draw in FIGURES.items()
     }
@@ -199,12 +217,12 @@ def _charts_of(run: Run) -> dict[str, Callable[[], Drawing]]:
 
 
 def _reason(error: Exception) -> str:
-    """Describe an exception in one line; one that isn't worklog's own with its type and place."""
+    """Describe an exception in one line. Worklog's own errors need no type and place."""
     if isinstance(error, WorklogError):
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {words} ({Path(place.filename).name}:{place.lineno})"
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message} ({Path(place.filename).name}:{place.lineno})"
 
 
 BEGIN = "<!-- written by `worklog figures` and `worklog article`"
@@ -225,24 +243,35 @@ FIGURE = """\
 def write_gallery(
     charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path
 ) -> Path | None:
-    """Write README.md into the folder of the figures: the article's diagrams, the charts, and why others are missing.
-    Returns None and writes nothing if there is no chart, or if the folder has a README.md from another source. Raises
-    BadRunFile where the file cannot be written.
+    """Write README.md into the folder of the figures; return its path.
+
+    The page has the article's diagrams, the charts, and the reasons why others are missing. Returns
+    None and writes nothing if there is no chart, or if the folder has a README.md from another
+    source. Raises BadRunFile if the file can't be written.
+
+    charts: by name, in the page's order
+    missing: the reason by the chart's name
     """
     path = folder / "README.md"
     if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
         return None
-    diagrams = ["## The article's diagrams, with this machine's numbers"]
-    others = ["## The charts"]
+    diagram_sections = ["## The article's diagrams, with this machine's numbers"]
+    chart_sections = ["## The charts"]
     for name, chart in charts.items():
-        headline = escape(chart.headline, False)
-        words = escape(chart.alt, False)
-        alt = escape(chart.alt)
-        section = FIGURE.format(name=name, headline=headline, words=words, alt=alt)
-        (diagrams if name.startswith("diagram_") else others).append(section)
+        section = FIGURE.format(
+            name=name,
+            headline=escape(chart.headline, False),
+            words=escape(chart.alt, False),
+            alt=escape(chart.alt),
+        )
+        if name.startswith("diagram_"):
+            diagram_sections.append(section)
+        else:
+            chart_sections.append(section)
     page = [f"{BEGIN}, which overwrite it -->", "# The figures"]
-    for sections in (diagrams, others):
-        page += sections if len(sections) > 1 else []
-    page += [f"Not drawn: `{name}`, {why}" for name, why in missing.items()]
+    for sections in (diagram_sections, chart_sections):
+        if len(sections) > 1:
+            page += sections
+    page += [f"Not drawn: `{name}`, {reason}" for name, reason in missing.items()]
     write_bytes(path, ("\n\n".join(page) + "\n").encode())
     return path

@@ -1,4 +1,4 @@
-"""What charts take from a run."""
+"""Selection of what charts show of a run: sizes, kernels, rates and labels."""
 
 from __future__ import annotations
 
@@ -17,111 +17,141 @@ if TYPE_CHECKING:
 
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)
 ON_TENSOR_CORES = {rung.name for rung in TENSOR}
+# The columns that every frame of a run has.
+FRAME_COLUMNS = {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"}
+# Fields of a measurement that a frame may lack.
+FRAME_DEFAULTS: dict[str, Any] = {
+    "us_low": None,
+    "us_high": None,
+    "ratio_low": None,
+    "ratio_high": None,
+    "converged": True,
+    "reason": None,
+    "label": "",
+    "verdict": None,
+}
 
 Size = Shape | int | str | Iterable[int]
 
 
 def measured(m: Measurement) -> bool:
-    """Whether the measurement has a time, a rate and a share of cuBLAS."""
+    """Return True if the measurement has a time, a rate and a share of cuBLAS."""
     return m.status == "measured" and None not in (m.us, m.tflops, m.ratio)
 
 
 def as_run(data: Run | pandas.DataFrame) -> Run:
-    """A run as it is; of a `run.frame()`, what `ladder` and `sizes` read, from its rows under the run's own harness.
-    Raises NothingToDraw where a column is missing that every frame of a run has.
+    """Return a run as it is, or a run from its `frame()`.
+
+    The run from a frame has only what `ladder` and `sizes` use, from the frame's rows under the
+    run's own harness. Raises NothingToDraw if the frame lacks a column that every frame of a run
+    has.
     """
     if isinstance(data, Run):
         return data
-    if missing := {"kernel", "m", "n", "k", "us", "tflops", "ratio", "status", "changed"} - {
-        *data.columns
-    }:
+    if missing := FRAME_COLUMNS - {*data.columns}:
         raise NothingToDraw(
             f"the frame has no column {', '.join(sorted(missing))}: give a run, or run.frame()"
         )
-    shown = list[Any]()
+    measurements = list[Any]()
     for row in data.astype(object).where(data.notna(), None).to_dict("records"):
         if row["m"] is not None and not row["changed"]:
-            shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-            fields: dict[str, Any] = {
-                "us_low": None,
-                "us_high": None,
-                "ratio_low": None,
-                "ratio_high": None,
-            }
-            fields |= {"converged": True, "reason": None, "label": "", "verdict": None}
-            fields |= {str(name): value for name, value in row.items()}
-            fields |= {"problem": shape, "place": str(shape), "shape": astuple(shape)}
-            shown.append(SimpleNamespace(**fields))
-    label = "; ".join(dict.fromkeys(m.label for m in shown if m.label))
-    run = SimpleNamespace(measurements=shown, kernels={}, label=label, full_label=label)
+            measurements.append(_from_row(row))
+    label = "; ".join(dict.fromkeys(m.label for m in measurements if m.label))
+    run = SimpleNamespace(measurements=measurements, kernels={}, label=label, full_label=label)
     run.calibration = SimpleNamespace(fp32_tflops=0.0)  # a frame has none
-    run.select = lambda shape=None: [m for m in shown if shape in (None, m.problem)]
-    run.shapes = lambda: sorted({m.problem for m in shown}, key=lambda shape: (shape.flops, shape))
+    run.select = lambda shape=None: [m for m in measurements if shape in (None, m.problem)]
+    run.shapes = lambda: sorted(
+        {m.problem for m in measurements}, key=lambda shape: (shape.flops, shape)
+    )
     return run  # type: ignore[return-value]
 
 
+def _from_row(row: dict[Any, Any]) -> SimpleNamespace:
+    """Return the measurement in a frame's row, with the fields that charts use."""
+    shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+    fields = FRAME_DEFAULTS | {str(name): value for name, value in row.items()}
+    fields |= {"problem": shape, "place": str(shape), "shape": astuple(shape)}
+    return SimpleNamespace(**fields)
+
+
 def shape_to_draw(run: Run, size: Size | None) -> Shape:
-    """The requested size, else 4096, else the largest that was measured. Raises NothingToDraw, BadSetting."""
+    """Return the requested size, else 4096, else the largest measured size.
+
+    Raises NothingToDraw if the size wasn't measured, and BadSetting for a size that can't be.
+    """
     shapes = [shape for shape in run.shapes() if any(measured(m) for m in run.select(shape=shape))]
     if not shapes:
         raise NothingToDraw("the run has no finished measurement: make one with `worklog run`")
     if size is None:
         return ARTICLE_SHAPE if ARTICLE_SHAPE in shapes else shapes[-1]
-    wanted = Shape.of(size)
-    if wanted not in shapes:
+    requested = Shape.of(size)
+    if requested not in shapes:
         raise NothingToDraw(
-            f"the run has no measurement at size {wanted}, only at {', '.join(map(str, shapes))}: "
-            f"choose one of these, or measure it with `worklog run --size {wanted}`"
+            f"the run has no measurement at size {requested}, only at {', '.join(map(str, shapes))}: "
+            f"choose one of these, or measure it with `worklog run --size {requested}`"
         )
-    return wanted
+    return requested
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Rungs in the ladder's order, then other kernels as they come, cuBLAS last."""
+    """Return rungs in the ladder's order, then other kernels as they come, then cuBLAS."""
     place = {rung.name: index for index, rung in enumerate(RUNGS)} | {CUBLAS: len(RUNGS) + 1}
     return sorted(names, key=lambda name: place.get(name, len(RUNGS)))
 
 
 def rows(run: Run, shape: Shape) -> list[Measurement]:
-    """One measurement per kernel, failed and skipped ones too, in order."""
+    """Return one measurement per kernel in order, including failed and skipped ones."""
     by_name = {m.kernel: m for m in run.select(shape=shape)}
     return [by_name[name] for name in in_order(by_name)]
 
 
 def labels(
-    run: Run, shown: Iterable[Measurement], by: Callable[[Measurement], str] = lambda m: m.kernel
+    run: Run,
+    measurements: Iterable[Measurement],
+    name_of: Callable[[Measurement], str] = lambda m: m.kernel,
 ) -> list[str]:
-    """The run's label, then each other label with what has it: kernels, or what `by` names."""
-    others = dict[str, list[str]]()
-    for m in shown:
+    """Return the run's label, then each other label with the names that have it.
+
+    name_of: the name of a measurement in these lists (default: its kernel)
+    """
+    names_by_label = dict[str, list[str]]()
+    for m in measurements:
         if m.label not in ("", run.label):
-            others.setdefault(m.label, []).append(by(m))
-    return [
-        run.full_label,
-        *(f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in others.items()),
+            names_by_label.setdefault(m.label, []).append(name_of(m))
+    other_labels = [
+        f"{label}: {', '.join(dict.fromkeys(names))}" for label, names in names_by_label.items()
     ]
+    return [run.full_label, *other_labels]
 
 
 def sample_times(m: Measurement) -> tuple[list[float], list[bool]]:
-    """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
-    return [us - m.samples.overhead_us for us in m.samples.sides[0].us], [
-        bool(count) for count in m.samples.counts
-    ]
+    """Return a measurement's samples in µs, and which of them count.
+
+    The event overhead is subtracted if the run removed it.
+    """
+    times_us = [us - m.samples.overhead_us for us in m.samples.sides[0].us]
+    counts = [bool(count) for count in m.samples.counts]
+    return times_us, counts
 
 
 def no_time(m: Measurement) -> str:
-    """Why a measurement has no time."""
+    """Return the reason why a measurement has no time."""
     reason = m.reason or "no reason given"
     return reason if reason.startswith(m.status) else f"{m.status}: {reason}"
 
 
 def class_of(m: Measurement) -> str:
-    """The precision class that the gate found."""
-    return (m.verdict and m.verdict.precision) or "fp32"
+    """Return the precision class that the gate found (default: fp32)."""
+    if m.verdict is None or not m.verdict.precision:
+        return "fp32"
+    return m.verdict.precision
 
 
 def error_of(m: Measurement) -> tuple[float, float] | None:
-    """A kernel's largest error and what its precision class allows, in u·D; None if its gate didn't measure it."""
+    """Return a kernel's largest error and the limit of its precision class, in u·D.
+
+    None if the kernel's gate didn't measure the error.
+    """
     for stage in m.verdict.stages if m.verdict else ():
         if stage.name == "precision" and stage.measured is not None and stage.limit:
             return stage.measured, stage.limit
@@ -129,7 +159,10 @@ def error_of(m: Measurement) -> tuple[float, float] | None:
 
 
 def leaders(kernels: Iterable[Measurement]) -> list[Measurement | None]:
-    """The fastest measured kernel with FP32's class on FP32 cores, and on tensor cores; None where there isn't one."""
+    """Return the fastest kernel of class fp32 on FP32 cores, and on tensor cores.
+
+    None for cores without such a kernel.
+    """
     rungs = [m for m in kernels if m.kernel != CUBLAS and measured(m) and class_of(m) == "fp32"]
     on_fp32_cores = [m for m in rungs if m.kernel not in ON_TENSOR_CORES]
     on_tensor_cores = [m for m in rungs if m.kernel in ON_TENSOR_CORES]
@@ -140,14 +173,18 @@ def leaders(kernels: Iterable[Measurement]) -> list[Measurement | None]:
 
 
 def cublas_tflops(kernels: list[Measurement]) -> float:
-    """TFLOP/s of cuBLAS: of its own row, else the median over its timings beside each kernel."""
-    own = [m.tflops for m in kernels if m.kernel == CUBLAS and measured(m)]
-    beside = [m.tflops / m.ratio for m in kernels if m.tflops and m.ratio]
-    return own[0] if own and own[0] else median(beside)
+    """Return cuBLAS's TFLOP/s: of its row, else the median of its alternating timings."""
+    own_row = next((m for m in kernels if m.kernel == CUBLAS and measured(m)), None)
+    if own_row is not None and own_row.tflops:
+        return own_row.tflops
+    return median(m.tflops / m.ratio for m in kernels if m.tflops and m.ratio)
 
 
 def intensity(run: Run, kernel: str, shape: Shape) -> float | None:
-    """FLOP per byte that the kernel's blocks fetch from L2, from the tile in the run; None for a kernel without one."""
+    """Return the FLOP per byte that the kernel's blocks fetch from L2.
+
+    It is computed from the kernel's tile in the run. None for a kernel without a tile.
+    """
     tile = run.kernels.get(kernel, {}).get("tile") or {}
     if not {"BM", "BN"} <= tile.keys():
         return None
@@ -155,26 +192,26 @@ def intensity(run: Run, kernel: str, shape: Shape) -> float | None:
 
 
 def dimensions(shape: Shape) -> str:
-    """M × N × K with proper signs."""
+    """Return "M × N × K", with multiplication signs."""
     return f"{shape.m} × {shape.n} × {shape.k}"
 
 
 def rate(tflops: float | None) -> str:
-    """TFLOP/s in three digits, or a dash. No line ends at its space."""
+    """Return TFLOP/s in three digits, or a dash. No line ends at its space."""
     if tflops is None:
         return "–"
-    return (
-        f"{tflops:,.0f}".replace(",", "\u00a0") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")
-    )
+    if tflops >= 1000:
+        return f"{tflops:,.0f}".replace(",", "\u00a0")
+    return f"{tflops:#.3g}".rstrip(".")
 
 
 def share(m: Measurement, digits: int = 1) -> str:
-    """Its rate as a share of cuBLAS's."""
+    """Return the measured rate as a share of cuBLAS's rate, in percent."""
     return f"{100 * (m.ratio or 0.0):.{digits}f} %"
 
 
 def interval(m: Measurement) -> tuple[float, float]:
-    """The 95 % interval in TFLOP/s: the longer time is the lower rate."""
+    """Return the 95 % interval in TFLOP/s: the longer time is the lower rate."""
     if not m.us_low or not m.us_high:
         return m.tflops or 0.0, m.tflops or 0.0
     return tflops(m.problem, m.us_high), tflops(m.problem, m.us_low)

@@ -1,4 +1,4 @@
-"""The style of every figure: the palettes and sizes of style.toml, by role, and how wide and high text is."""
+"""The style of every figure: palettes and sizes of style.toml by role, and the size of text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from matplotlib.ft2font import LoadFlags
 from worklog.errors import BadSetting
 from worklog.runs import Run
 
-F = TypeVar("F", bound=Callable[..., Any])
+Draw = TypeVar("Draw", bound=Callable[..., Any])
 _FILE: dict[str, Any] = tomllib.loads(
     Path(__file__).with_name("style.toml").read_text(encoding="utf-8")
 )
 
-# By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is replaced.
+# By role, as "#rrggbb". Figures are drawn in the light palette; for a dark page, each colour is
+# replaced.
 LIGHT: Mapping[str, str] = _FILE["light"]
 DARK: Mapping[str, str] = _FILE["dark"]
 
@@ -58,34 +59,50 @@ FONT_FILES = {
 }
 
 
-# A context: the article's style on top of matplotlib's defaults, whatever the user's own settings are.
+# A context: the article's style on top of matplotlib's defaults, whatever the user's own settings
+# are.
 styled = partial(matplotlib.style.context, ["default", SETTINGS], after_reset=True)
 
+# The parameters of charts whose type is checked, each with its type and the advice in the message.
+CHECKED: tuple[tuple[str, type, str], ...] = (
+    ("run", Run, "a run, such as worklog.open_run()"),
+    ("kernel", str, "a kernel's name"),
+)
 
-def chart(draw: F) -> F:
-    """A decorator of a function that draws: this style, and BadSetting for a `run` or a `kernel` of another type."""
+
+def chart(draw: Draw) -> Draw:
+    """Decorate a function that draws: set this style, and check its arguments.
+
+    The decorated function raises BadSetting for a `run` or a `kernel` of another type.
+    """
 
     @wraps(draw)
-    def drawn(*words: Any, **named: Any) -> Any:
-        given = signature(draw).bind(*words, **named).arguments
-        for name, kind, what in (
-            ("run", Run, "a run, such as worklog.open_run()"),
-            ("kernel", str, "a kernel's name"),
-        ):
-            is_frame = "DataFrame" in draw.__annotations__.get(name, "") and hasattr(
-                given[name], "columns"
-            )
-            if name in given and not isinstance(given[name], kind) and not is_frame:
-                raise BadSetting(f"{draw.__name__}: {name}: give {what}, not {given[name]!r:.60}")
+    def drawn(*positional: Any, **options: Any) -> Any:
+        arguments = signature(draw).bind(*positional, **options).arguments
+        for name, kind, advice in CHECKED:
+            if name not in arguments or isinstance(arguments[name], kind):
+                continue
+            if not _is_accepted_frame(draw, name, arguments[name]):
+                raise BadSetting(
+                    f"{draw.__name__}: {name}: give {advice}, not {arguments[name]!r:.60}"
+                )
         with styled():
-            return draw(*words, **named)
+            return draw(*positional, **options)
 
-    return cast("F", drawn)
+    return cast("Draw", drawn)
+
+
+def _is_accepted_frame(draw: Callable[..., Any], name: str, argument: Any) -> bool:
+    """Return True for a data frame, if the function's parameter accepts one."""
+    return "DataFrame" in draw.__annotations__.get(name, "") and hasattr(argument, "columns")
 
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, points: float, bold: bool = False) -> float:
-    """Width of one line of text in inches, without kerning, which only moves letters closer."""
+    """Return the width of one line of text in inches.
+
+    Kerning isn't included. It only moves letters closer.
+    """
     font = get_font(FONT_FILES[bold])
     glyphs = [font.get_char_index(ord(letter)) for letter in text]  # 0: a box, for a missing one
     advances = [font.load_glyph(glyph, flags=LoadFlags.NO_SCALE).horiAdvance for glyph in glyphs]
@@ -93,32 +110,36 @@ def text_width(text: str, points: float, bold: bool = False) -> float:
 
 
 def line_height(points: float, lines: int = 1) -> float:
-    """Height of that many lines of text in inches."""
+    """Return the height of that many lines of text in inches."""
     return lines * LINE * points / 72
 
 
 def wrap(
-    text: str, points: float, width: float, *, bold: bool = False, most: int = 99
+    text: str, points: float, width: float, *, bold: bool = False, max_lines: int = 99
 ) -> list[str]:
-    """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
-    first, *words = re.split(
-        "[ \n]+(?!%)", text.strip(" \n")
-    )  # not at a no-break space, nor before a "%"
+    """Return the text in lines of at most `width` inches.
+
+    max_lines: beyond these, the last line ends in an ellipsis
+    """
+    # Not at a no-break space, nor before a "%".
+    first, *parts = re.split("[ \n]+(?!%)", text.strip(" \n"))
     lines = [first]
-    for word in words:
-        if text_width(longer := f"{lines[-1]} {word}", points, bold) <= width:
+    for part in parts:
+        longer = f"{lines[-1]} {part}"
+        if text_width(longer, points, bold) <= width:
             lines[-1] = longer
         else:
-            lines.append(word)
-    if len(lines) > most:
-        lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
+            lines.append(part)
+    if len(lines) > max_lines:
+        lines = [*lines[: max_lines - 1], " ".join(lines[max_lines - 1 :])]
     return [shorten(line, points, width, bold=bold) for line in lines]
 
 
 def shorten(text: str, points: float, width: float, *, bold: bool = False) -> str:
-    """The text, cut with an ellipsis where it is wider than `width` inches."""
-    kept = text
-    end = ""
-    while kept and text_width(kept + end, points, bold) > width:
-        kept, end = kept[:-1], "…"
-    return kept.rstrip() + end if end else text
+    """Return the text, cut with an ellipsis if it is wider than `width` inches."""
+    if text_width(text, points, bold) <= width:
+        return text
+    start = text[:-1]
+    while start and text_width(f"{start}…", points, bold) > width:
+        start = start[:-1]
+    return f"{start.rstrip()}…"

@@ -1,8 +1,10 @@
-"""What became of kernels over runs: the changes from one side to another, and one kernel's times in all saved runs."""
+"""Kernels over runs: the changes from one side to another, and one kernel's times in all saved
+runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +16,7 @@ from worklog.plots import style
 from worklog.plots.charts.lines import draw_lines
 from worklog.plots.figure import leave_room, name_points, name_rows, on_axes, right_of, scale
 from worklog.plots.style import ACCENT, ALERT, BODY_PT, FAINT, GREY, MUTED
-from worklog.runs import NothingToDraw, Run, same_card, signed
+from worklog.runs import Measurement, NothingToDraw, Run, same_card, signed
 from worklog.runs.changes import FAILED, FASTER, SLOWER, Changes, saved
 
 # inches
@@ -24,97 +26,119 @@ COLOURS = {SLOWER: ALERT, FASTER: ACCENT}
 
 
 @style.chart
-def changes(made: Changes, *, ax: Axes | None = None) -> Any:
-    """Each kernel and size with its change in percent and the 95 % interval; the band is half of the threshold, below
-    which no change counts. Returns a Chart, or `ax`. Raises NothingToDraw without a change.
+def changes(comparison: Changes, *, ax: Axes | None = None) -> Any:
+    """Draw each kernel and size with its change in percent and the 95 % interval.
+
+    The band is half of the threshold; no change in it counts. Returns a Chart, or `ax`. Raises
+    NothingToDraw without a change.
     """
-    rows = [row for row in made.rows if row.change.verdict != FAILED and row.old_us and row.new_us]
+    rows = [
+        row for row in comparison.rows if row.change.verdict != FAILED and row.old_us and row.new_us
+    ]
     if not rows:
-        raise NothingToDraw(
-            f"there is no change to draw: {made.headline or 'no kernel has a time on both sides'}"
-        )
+        reason = comparison.headline or "no kernel has a time on both sides"
+        raise NothingToDraw(f"there is no change to draw: {reason}")
     rows.sort(key=lambda row: -row.change.share)
     names = [f"{row.kernel} {row.place}".strip() for row in rows]
     alt = ["Changes of the time with their 95 % intervals"]
     alt += [
         f"{name}: {row.change}, {row.change.verdict}" for name, row in zip(names, rows, strict=True)
     ]
-    half = 50 * made.threshold
-    subtitle = f"Change of the time, with its 95 % interval; in the band, within ±{half:g} %, no change counts."
+    half_percent = 50 * comparison.threshold
 
     def draw(axes: Axes) -> None:
-        for y, row in zip(name_rows(axes, names, PITCH), rows, strict=True):
-            middle, low, high = (
-                100 * share for share in (row.change.share, row.change.low, row.change.high)
-            )
+        for row_y, row in zip(name_rows(axes, names, PITCH), rows, strict=True):
             colour = COLOURS.get(row.change.verdict, GREY)
+            ends = [100 * row.change.low, 100 * row.change.high]
             axes.plot(
-                [low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2
+                ends, [row_y, row_y], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2
             )
-            axes.plot([middle], [y], "o", color=colour, markersize=4, zorder=3)
-        axes.axvspan(-half, half, color=FAINT, linewidth=0, zorder=0)
+            axes.plot([100 * row.change.share], [row_y], "o", color=colour, markersize=4, zorder=3)
+        axes.axvspan(-half_percent, half_percent, color=FAINT, linewidth=0, zorder=0)
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=1)
         scale(axes.xaxis, MaxNLocator(7), "% longer than before (right: slower)", written="{x:+g}")
 
-    words = (
+    return on_axes(
+        ax,
+        draw,
         "changes",
-        made.headline,
-        subtitle,
-        [f"old: {made.old}", f"new: {made.new}", *made.versions],
+        comparison.headline,
+        "Change of the time, with its 95 % interval; in the band, within "
+        f"±{half_percent:g} %, no change counts.",
+        [f"old: {comparison.old}", f"new: {comparison.new}", *comparison.versions],
         alt,
+        height=PITCH * len(rows),
+        left=right_of(names),
     )
-    return on_axes(ax, draw, *words, height=PITCH * len(rows), left=right_of(names))
 
 
 @style.chart
 def history(kernel: str, runs: Sequence[Run] = (), *, ax: Axes | None = None) -> Any:
-    """A kernel's time in each run on the newest run's card, one line per size over the date, relative to its
-    first. runs: default, those of this machine. Returns a Chart, or `ax`. Raises NothingToDraw unless two runs have a
-    time at one size.
+    """Draw a kernel's time in each run, one line per size over the date.
+
+    The times are relative to the first one at that size. Only those on the newest run's card are
+    drawn. Returns a Chart, or `ax`. Raises NothingToDraw unless two runs have a time at one size.
+
+    runs: default, those of this machine
     """
     runs = sorted(runs or saved(kernel), key=lambda run: run.created)
-    over = dict[str, list[tuple[float, ...]]]()
-    said = dict[str, list[str]]()
+    series = dict[str, list[tuple[float, ...]]]()
+    texts = dict[str, list[str]]()
     labels = dict[str, None]()
-    first = dict[str, float]()
-    timed = [m for run in runs for m in run.select(kernel) if m.time is not None]
-    newest = timed[-1] if timed else None
-    for run in runs:
-        when = float(date2num(datetime.fromisoformat(run.created)))  # type: ignore[no-untyped-call]
-        for m in run.select(kernel):
-            if m.time is not None and newest is not None and same_card(m, newest):
-                of = first.setdefault(m.place, m.time.value)
-                change, low, high = (
-                    100 * (us / of - 1) for us in (m.time.value, m.time.low, m.time.high)
-                )
-                over.setdefault(m.place or kernel, []).append((when, change, low, high))
-                said.setdefault(m.place or kernel, []).append(
-                    f"{signed(change / 100)} on {run.created[:10]}"
-                )
-                labels[run.label.rpartition(" · ")[0]] = None
-    over = {place: points for place, points in over.items() if len(points) > 1}
-    if not over:
+    first_us = dict[str, float]()
+    for run, m in _on_newest_card(kernel, runs):
+        if m.time is None:
+            continue
+        date = float(date2num(datetime.fromisoformat(run.created)))  # type: ignore[no-untyped-call]
+        reference_us = first_us.setdefault(m.place, m.time.value)
+        percent, low, high = (
+            100 * (us / reference_us - 1) for us in (m.time.value, m.time.low, m.time.high)
+        )
+        place = m.place or kernel
+        series.setdefault(place, []).append((date, percent, low, high))
+        texts.setdefault(place, []).append(f"{signed(percent / 100)} on {run.created[:10]}")
+        labels[run.label.rpartition(" · ")[0]] = None
+    series = {place: points for place, points in series.items() if len(points) > 1}
+    if not series:
         raise NothingToDraw(
             f"no two runs of one GPU have {kernel} at one size: measure it twice with `worklog run`"
         )
-    most = max(over, key=lambda place: abs(over[place][-1][1]))
-    finding = f"{kernel} at {most}: {signed(over[most][-1][1] / 100)} since the first run"
-    subtitle = "Change of the time since the first run at that size, each at its own clock; bands: 95 % interval."
-    alt = [
-        f"Line chart of {kernel}'s time over the runs",
-        *(f"{place}: {', '.join(said[place])}" for place in over),
-    ]
-    colours = dict.fromkeys(over, GREY) | {most: ACCENT}
+    most_changed = max(series, key=lambda place: abs(series[place][-1][1]))
+    colours = dict.fromkeys(series, GREY) | {most_changed: ACCENT}
 
     def draw(axes: Axes) -> None:
-        leave_room(axes, over, BODY_PT)
+        leave_room(axes, series, BODY_PT)
         axes.axhline(0, color=MUTED, linewidth=0.9, zorder=1)
         axes.grid(True, zorder=0)
         scale(axes.yaxis, MaxNLocator(7), "% of the first time", written="{x:+g}")
-        last = draw_lines(axes, over, colours)
+        last_points = draw_lines(axes, series, colours)
         dates: Any = AutoDateLocator(maxticks=6)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(dates)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call]
-        name_points(axes, last, {most: {"color": ACCENT}})
+        name_points(axes, last_points, {most_changed: {"color": ACCENT}})
 
-    return on_axes(ax, draw, "history", finding, subtitle, [*labels], alt, height=HEIGHT, left=0.69)
+    change = signed(series[most_changed][-1][1] / 100)
+    return on_axes(
+        ax,
+        draw,
+        "history",
+        f"{kernel} at {most_changed}: {change} since the first run",
+        "Change of the time since the first run at that size, each at its own clock; bands: 95 % interval.",
+        [*labels],
+        [
+            f"Line chart of {kernel}'s time over the runs",
+            *(f"{place}: {', '.join(texts[place])}" for place in series),
+        ],
+        height=HEIGHT,
+        left=0.69,
+    )
+
+
+def _on_newest_card(kernel: str, runs: Sequence[Run]) -> Iterator[tuple[Run, Measurement]]:
+    """Yield the kernel's timed measurements on the newest one's card, with their runs."""
+    timed = list[tuple[Run, Measurement]]()
+    for run in runs:
+        timed += [(run, m) for m in run.select(kernel) if m.time is not None]
+    for run, m in timed:
+        if same_card(m, timed[-1][1]):
+            yield run, m

@@ -1,15 +1,17 @@
-"""What the warps of a block do one after the other, as they executed it: copy a tile, multiply it, wait."""
+"""The order of work of a block's warps, as they executed it: copy a tile, multiply it, wait."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worklog.plots import style
-from worklog.plots.figure import Chart, beside, name_rows, page, right_of
+from worklog.plots.figure import Chart, annotate, name_rows, page, right_of
 from worklog.plots.style import (
     ACCENT,
     ALERT,
@@ -42,130 +44,214 @@ ROW = 0.34
 HIGH = 0.22
 OVER = 0.03
 KEY = 0.36
-Part = tuple[
-    str, int | None, float
-]  # what it does, to which tile along K, and its width, the root of its accesses
 
 
-def parts(shown: Access, warp: int) -> list[Part]:
-    """What a warp does. Reads of a tile after those of the next one are left out: they find what was there before, and
+class Part(NamedTuple):
+    """A part of a warp's work."""
+
+    work: str  # one of LOOKS
+    tile: int | None  # along K
+    width: float  # the root of the number of its accesses
+
+
+class Box(NamedTuple):
+    """A part's place on the axes, in inches."""
+
+    left: float
+    middle: float
+    width: float
+    work: str
+    tile: int | None = None
+
+
+Placed = tuple[str, float, Part]  # a row's name, the part's left edge, and the part
+
+
+def parts(traced: Access, warp: int) -> list[Part]:
+    """Return a warp's work in order.
+
+    Reads of a tile after those of the next tile are left out: they find what was there before, and
     their values aren't used.
     """
-    of = shown.document
-    depth = shown.kernel.template["BK"]
-    steps = list[tuple[str, int | None]]()
-    (_, k, *_), (_, n, *_) = (
-        of["matrices"].get(name, (0, 1)) for name in "AB"
-    )  # a block may touch neither
-    for made, byte, held in shown.steps(warp):
-        what = WAIT
-        element = None
-        if "wait" not in made:
-            array = of["arrays"][made["array"]]
-            if array in ("A", "B"):
-                what = COPY if "cop" in made["text"] else FETCH
-                element = byte // FLOAT_BYTES
-                element += of["of_a"] * (array == "B")
-            elif array in ("C", "workspace"):
-                what = WRITE if array == "C" else WRITE_PART
-            elif made["counts"][2:] == [0, 0] and "lines" not in made:
-                continue  # the other end of a copy
-            else:
-                what = STORE if made.get("writes") else MULTIPLY
-                element = min(
-                    (held + offset for offset in made.get("hold", ()) if offset is not None),
-                    default=None,
-                )
-        if element is not None:
-            element = (
-                element % k if element < of["of_a"] else (element - of["of_a"]) // n
-            ) // depth
-        steps.append((what, element))
     joined = list[Part]()
     multiplied = list[int | None]()
-    for (what, tile), same in groupby(steps):
-        if what != MULTIPLY or tile not in multiplied[:-1]:
-            joined.append((what, tile, 0.8 if what == WAIT else math.sqrt(len([*same]))))
-        if what == MULTIPLY and tile not in multiplied:
+    for (work, tile), group in groupby(_steps(traced, warp)):
+        width = 0.8 if work == WAIT else math.sqrt(len([*group]))
+        if work != MULTIPLY or tile not in multiplied[:-1]:
+            joined.append(Part(work, tile, width))
+        if work == MULTIPLY and tile not in multiplied:
             multiplied.append(tile)
     return joined
 
 
+def _steps(traced: Access, warp: int) -> Iterator[tuple[str, int | None]]:
+    """Yield the work of each step of a warp, and its tile along K if there is one."""
+    for step, byte, first_held in traced.steps(warp):
+        work = _work(traced, step)
+        if work is None:
+            continue
+        element = None
+        if work in (FETCH, COPY):
+            element = byte // FLOAT_BYTES
+            if traced.document["arrays"][step["array"]] == "B":
+                element += traced.document["of_a"]
+        elif work in (STORE, MULTIPLY):
+            offsets = [offset for offset in step.get("hold", ()) if offset is not None]
+            if offsets:
+                element = first_held + min(offsets)
+        yield work, None if element is None else _tile_of(traced, element)
+
+
+def _work(traced: Access, step: dict[str, Any]) -> str | None:
+    """Return the work of a step; None for the other end of a copy."""
+    if "wait" in step:
+        return WAIT
+    array = traced.document["arrays"][step["array"]]
+    if array in ("A", "B"):
+        return COPY if "cop" in step["text"] else FETCH
+    if array == "C":
+        return WRITE
+    if array == "workspace":
+        return WRITE_PART
+    if step["counts"][2:] == [0, 0] and "lines" not in step:
+        return None
+    return STORE if step.get("writes") else MULTIPLY
+
+
+def _tile_of(traced: Access, element: int) -> int:
+    """Return the tile along K of an element: of A, or of B, which is counted after A."""
+    matrices = traced.document["matrices"]
+    depth: int = traced.kernel.template["BK"]
+    elements_of_a = traced.document["of_a"]
+    # A block may touch neither.
+    _, k, *_ = matrices.get("A", (0, 1))
+    _, n, *_ = matrices.get("B", (0, 1))
+    if element < elements_of_a:
+        return int(element % k) // depth
+    return int((element - elements_of_a) // n) // depth
+
+
 @style.chart
-def timeline(shown: Access) -> Chart:
-    """A row for each group of warps that do the same: what they copy, multiply and wait for, in the order in which the
-    emulator executed it, which is no time. Raises NothingToDraw for a kernel that reads no tile from shared memory.
+def timeline(traced: Access) -> Chart:
+    """Draw a row for each group of warps that do the same: copy, multiply and wait.
+
+    The order is that in which the emulator executed the work. It isn't a time. Raises NothingToDraw
+    for a kernel that reads no tile from shared memory.
     """
+    name = traced.document["kernel"]
     groups = dict[str, tuple[list[int], list[Part]]]()
-    name = shown.document["kernel"]
-    for warp in range(len(shown.document["steps"])):
-        row = parts(shown, warp)
-        said = ", ".join(what if tile is None else f"{what} {tile}" for what, tile, _ in row)
-        groups.setdefault(said, ([], row))[0].append(warp)
-    rows = {
-        f"warps {own[0]}–{own[-1]}" if own[1:] else f"warp {own[0]}": row
-        for own, row in groups.values()
-    }
-    multiply = [who for who, row in rows.items() if any(what == MULTIPLY for what, *_ in row)]
-    copy = [who for who in rows if who not in multiply]
-    ahead = 0
-    if not multiply:
+    for warp in range(len(traced.document["steps"])):
+        row = parts(traced, warp)
+        groups.setdefault(_row_text(row), ([], row))[0].append(warp)
+    rows = {_row_name(warps): row for warps, row in groups.values()}
+    multiplying = [row for row in rows if any(part.work == MULTIPLY for part in rows[row])]
+    copying = [row for row in rows if row not in multiplying]
+    if not multiplying:
         raise NothingToDraw(f"{name}: no warp reads a tile of A or B from shared memory")
     # Those that only copy first: a multiplication stands behind the copies of its tile.
-    arrived = dict[int | None, float]()
-    placed = list[tuple[str, float, Part]]()
-    for who in [*copy, *multiply]:
-        x = 0.0
-        requested = set[int | None]()
-        for what, tile, width in rows[who]:
-            if what == MULTIPLY:
-                x = max(x, arrived.get(tile, 0.0))
-                requested.discard(tile)
-                ahead = max(ahead, len(requested))
-            placed.append((who, x, (what, tile, width)))
-            x += width
-            if what in (FETCH, COPY):
-                requested.add(tile)
-            if what in (COPY, STORE):
-                arrived[tile] = max(x, arrived.get(tile, 0.0))
-    finding = f"{name}: {' and '.join(copy)} copy, {' and '.join(multiply)} multiply"
-    if not copy:
-        finding = f"{name}: a warp requests {ahead or 'no'} tile{'s' * (ahead > 1)} ahead of the one that it multiplies"
-    subtitle = "From left to right: an order, not a time. The numbers are tiles along K."
-    alt = [
-        "What the warps of a block do, in order",
-        *map(": ".join, zip(rows, groups, strict=True)),
-    ]
-    high = ROW * len(rows)
+    places, most_requested = _place_parts({row: rows[row] for row in (*copying, *multiplying)})
+    finding = f"{name}: {' and '.join(copying)} copy, {' and '.join(multiplying)} multiply"
+    if not copying:
+        noun = "tiles" if most_requested > 1 else "tile"
+        finding = f"{name}: a warp requests {most_requested or 'no'} {noun} ahead of the one that it multiplies"
+    chart_height = ROW * len(rows)
     left = right_of(rows)
-    end = max(x + width for _, x, (*_, width) in placed)
-    new = page("timeline", finding, subtitle, [shown.document["about"]], alt, high + KEY + OVER)
-    axes = new.axes_at(left, new.body_bottom + KEY, (wide := WIDTH_IN - left - MARGIN_IN), high)
-    axes.set(xlim=(0, wide), xticks=[])
+    width = WIDTH_IN - left - MARGIN_IN
+    chart = page(
+        "timeline",
+        finding,
+        "From left to right: an order, not a time. The numbers are tiles along K.",
+        [traced.document["about"]],
+        [
+            "What the warps of a block do, in order",
+            *map(": ".join, zip(rows, groups, strict=True)),
+        ],
+        chart_height + KEY + OVER,
+    )
+    axes = chart.axes_at(left, chart.body_bottom + KEY, width, chart_height)
+    axes.set(xlim=(0, width), xticks=[])
     axes.spines["bottom"].set_visible(False)
     middles = dict(zip(rows, name_rows(axes, [*rows], ROW), strict=True))
+    end = max(left_edge + part.width for _, left_edge, part in places)
     boxes = [
-        (x / end * wide, middles[who], wide / end * width, what, tile)
-        for who, x, (what, tile, width) in placed
+        Box(left_edge / end * width, middles[row], width / end * part.width, part.work, part.tile)
+        for row, left_edge, part in places
     ]
-    x = 0.0
-    for what in (what for what in LOOKS if any(what == box[3] for box in boxes)):
-        boxes.append((x, high + 0.2, 0.12, what, None))
-        beside(axes, what, (x + 0.16, high + 0.2), 0, ha="left", color=MUTED, annotation_clip=False)
-        x += 0.3 + style.text_width(what, SMALL_PT)
-    for x, y, width, what, tile in boxes:
-        if what == WAIT:
-            where = [y - HIGH / 2 - OVER, y + HIGH / 2 + OVER]
-            axes.plot([x + width / 2] * 2, where, color=ALERT, linewidth=1.4, clip_on=False)
-            continue
-        fill, letters = LOOKS[what]
-        how: dict[str, Any] = {
-            "facecolor": fill,
-            "edgecolor": MUTED,
-            "linewidth": 0.5,
-            "clip_on": False,
-        }
-        axes.add_patch(Rectangle((x, y - HIGH / 2), width, HIGH, **how))
-        if tile is not None and style.text_width(f"{tile}", SMALL_PT) < width:
-            beside(axes, f"{tile}", (x + width / 2, y), 0, color=letters)
-    return new
+    boxes += _draw_key(axes, boxes, chart_height + 0.2)
+    for box in boxes:
+        _draw_box(axes, box)
+    return chart
+
+
+def _row_text(row: Sequence[Part]) -> str:
+    """Return a row's parts as a text, for the alt text."""
+    return ", ".join(part.work if part.tile is None else f"{part.work} {part.tile}" for part in row)
+
+
+def _row_name(warps: Sequence[int]) -> str:
+    """Return the name of a row of one or more warps."""
+    if len(warps) > 1:
+        return f"warps {warps[0]}–{warps[-1]}"
+    return f"warp {warps[0]}"
+
+
+def _place_parts(rows: Mapping[str, Sequence[Part]]) -> tuple[list[Placed], int]:
+    """Place the parts of all rows.
+
+    Returns the places, and the most tiles that a row has requested ahead of a multiplication.
+    """
+    most_requested = 0
+    arrived = dict[int | None, float]()
+    places = list[Placed]()
+    for row, row_parts in rows.items():
+        left = 0.0
+        requested = set[int | None]()
+        for part in row_parts:
+            if part.work == MULTIPLY:
+                left = max(left, arrived.get(part.tile, 0.0))
+                requested.discard(part.tile)
+                most_requested = max(most_requested, len(requested))
+            places.append((row, left, part))
+            left += part.width
+            if part.work in (FETCH, COPY):
+                requested.add(part.tile)
+            if part.work in (COPY, STORE):
+                arrived[part.tile] = max(left, arrived.get(part.tile, 0.0))
+    return places, most_requested
+
+
+def _draw_key(axes: Axes, boxes: Sequence[Box], middle: float) -> list[Box]:
+    """Write the names of all kinds of work in these boxes; return the key's boxes."""
+    drawn_work = {box.work for box in boxes}
+    key = []
+    left = 0.0
+    for work in LOOKS:
+        if work in drawn_work:
+            key.append(Box(left, middle, 0.12, work))
+            annotate(
+                axes, work, (left + 0.16, middle), 0, ha="left", color=MUTED, annotation_clip=False
+            )
+            left += 0.3 + style.text_width(work, SMALL_PT)
+    return key
+
+
+def _draw_box(axes: Axes, box: Box) -> None:
+    """Draw a box with the number of its tile, if there is room; a wait is a line."""
+    centre = box.left + box.width / 2
+    if box.work == WAIT:
+        ends = [box.middle - HIGH / 2 - OVER, box.middle + HIGH / 2 + OVER]
+        axes.plot([centre] * 2, ends, color=ALERT, linewidth=1.4, clip_on=False)
+        return
+    fill, letters = LOOKS[box.work]
+    rectangle = Rectangle(
+        (box.left, box.middle - HIGH / 2),
+        box.width,
+        HIGH,
+        facecolor=fill,
+        edgecolor=MUTED,
+        linewidth=0.5,
+        clip_on=False,
+    )
+    axes.add_patch(rectangle)
+    if box.tile is not None and style.text_width(f"{box.tile}", SMALL_PT) < box.width:
+        annotate(axes, f"{box.tile}", (centre, box.middle), 0, color=letters)

@@ -1,5 +1,6 @@
-"""The article's seven diagrams and the README's first picture: SVG templates, filled from a run, so that every number
-in them is this machine's.
+"""The article's seven diagrams and the README's first picture.
+
+They are SVG templates, filled from a run, so that every number in them is this machine's.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ __all__ = ["DIAGRAMS", "Diagram", "headline"]
 
 
 def _draw(name: str, facts_of: Callable[[Run, Measurement], Facts], run: Run) -> Diagram:
+    """Return the diagram of that name from the run's first card."""
     run = run.by_card()[0]
     m = facts.subject(run)
     return Diagram(name, {**facts.common(run, m), **facts_of(run, m)})
 
 
-# By file name, in the order in which the article shows them. Each raises NothingToDraw, which says what a run lacks.
+# By file name, in the article's order. Each raises NothingToDraw, which names what a run lacks.
 NAMED = {
     f"diagram_{number}_{facts_of.__name__}": facts_of
     for number, facts_of in enumerate(facts.IN_ORDER, start=1)
@@ -31,8 +33,12 @@ DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
 
 
 def headline(run: Run | None = None) -> Diagram:
-    """The README's first picture, from this run if it holds what that shows, else from the recording of the panel."""
-    run = None if run is None else run.by_card()[0]
+    """Return the README's first picture.
+
+    run: used if it has the measurements; else the recording of the panel is used
+    """
+    if run is not None:
+        run = run.by_card()[0]
     if run is None or not facts.cancels(run):
         run = Run.load([*recordings("grid").values()][-1], "recorded")
     return Diagram("headline", facts.headline(run))

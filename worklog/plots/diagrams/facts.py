@@ -1,12 +1,14 @@
-"""From a run to what fills the diagrams' templates: facts by name. The numbers are the run's, the words the templates'.
+"""Facts of a run, by name, which fill the diagrams' templates.
 
-What a diagram needs and the run lacks raises NothingToDraw, which says what to measure.
+Numbers are the run's, words the templates'.
+
+If the run lacks what a diagram needs, NothingToDraw says what to measure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -38,62 +40,76 @@ PAIR = (("l2", "warm"), ("queue", False))
 FOUR = sorted(
     (pitfall for pitfall in PITFALLS if pitfall.article), key=lambda pitfall: pitfall.article or 0
 )
-LOOP = (
-    "timer",
-    "queue",
-    "l2",
-    "warmup",
-    "order",
-    "statistic",
-)  # the settings of the loop in diagram 4
+# The settings of the loop in diagram 4.
+LOOP = ("timer", "queue", "l2", "warmup", "order", "statistic")
 EVERY_LAUNCH = "every timed launch"
-AFTER = (
-    EVERY_LAUNCH,
-    "timed output",
-    "plausible",
-    "a second clock",
-)  # the stages that follow the timing
+# The stages that follow the timing.
+AFTER = (EVERY_LAUNCH, "timed output", "plausible", "a second clock")
 
 
 def mental_model(run: Run, m: Measurement) -> Facts:
-    """Diagram 1: the time we want, and what each of the four gremlins, alone and together, does to it."""
-    gremlins = []
-    for pitfall in FOUR:
-        on_it = [e for e in _effects(run, pitfall.setting) if e.kernel == m.kernel]
-        worst = _at_worst(*on_it)
-        here = next((_at_worst(e) for e in on_it if e.shape == m.shape), "")
-        alone = worst if here in ("", worst) or worst.startswith("no") else f"{here}, {worst}"
-        gremlins.append(asdict(pitfall) | {"alone": alone})
-    all_four = [e for e in _effects(run, "article") if (e.kernel, e.shape) == (m.kernel, m.shape)]
+    """Return the facts of diagram 1: the time that we want, and the gremlins' effects.
+
+    Each of the four gremlins has its effect alone. If the run has it, their effect together is
+    added.
+    """
+    gremlins = [
+        asdict(pitfall) | {"alone": _effect_alone(_effects(run, pitfall.setting), m)}
+        for pitfall in FOUR
+    ]
+    all_four = [
+        effect
+        for effect in _effects(run, "article")
+        if (effect.kernel, effect.shape) == (m.kernel, m.shape)
+    ]
     if not all_four:
         return {"height": 330, "gremlins": gremlins, "visible": False, "naive": ""}
     [together] = all_four
     ceiling = run.calibration.fp32_tflops
-    over = about(together.biased / ceiling, together.noise, "{:.3g}".format) if ceiling else ""
-    facts: dict[str, Any] = {"height": 404, "gremlins": gremlins, "visible": together.visible}
-    facts |= {
-        "naive": _unbroken(about(m.problem.flops / together.biased / 1e6, together.noise, duration))
-    }
-    facts |= {"naive_tflops": about(together.biased, together.noise, rate)}
-    return facts | {
-        "over": f", {over} × the FP32 ceiling" if over else "",
+    above_ceiling = ""
+    if ceiling:
+        ratio = about(together.biased / ceiling, together.noise, "{:.3g}".format)
+        if ratio:
+            above_ceiling = f", {ratio} × the FP32 ceiling"
+    naive_us = m.problem.flops / together.biased / 1e6
+    return {
+        "height": 404,
+        "gremlins": gremlins,
+        "visible": together.visible,
+        "naive": _unbroken(about(naive_us, together.noise, duration)),
+        "naive_tflops": about(together.biased, together.noise, rate),
+        "over": above_ceiling,
         "by": in_words(together),
     }
 
 
+def _effect_alone(effects: Sequence[Effect], m: Measurement) -> str:
+    """Return a setting's effect at this size and, if it is larger elsewhere, there."""
+    on_kernel = [effect for effect in effects if effect.kernel == m.kernel]
+    worst = _at_worst(*on_kernel)
+    at_shape = next((_at_worst(effect) for effect in on_kernel if effect.shape == m.shape), "")
+    if at_shape in ("", worst) or worst.startswith("no"):
+        return worst
+    return f"{at_shape}, {worst}"
+
+
 def cancels(run: Run) -> list[Measurement]:
-    """The kernel of headline() without a mistake, with a warm L2, and without a queue, too; [] if the run lacks one."""
-    timed = [
-        m
-        for chosen in ((), PAIR[:1], PAIR)
-        for m in run.select(*CANCELLING, dict(chosen))[:1]
-        if measured(m)
-    ]
+    """Return the three measurements of headline()'s kernel; [] if the run lacks one.
+
+    They are without a mistake, with a warm L2, and with a warm L2 and without a queue.
+    """
+    timed = list[Measurement]()
+    for mistakes in ((), PAIR[:1], PAIR):
+        first = run.select(*CANCELLING, dict(mistakes))[:1]
+        timed += [m for m in first if measured(m)]
     return timed if len(timed) == 3 else []
 
 
 def headline(run: Run) -> Facts:
-    """The README's first picture: two mistakes that mostly cancel in a kernel's time, not in its share of cuBLAS."""
+    """Return the facts of the README's first picture: two mistakes that mostly cancel.
+
+    They cancel in a kernel's time, not in its share of cuBLAS.
+    """
     timed = cancels(run)
     ours = [(m.us or 0.0, m.us_low or 0.0, m.us_high or 0.0) for m in timed]
     shares = [(m.ratio or 0.0, m.ratio_low or 0.0, m.ratio_high or 0.0) for m in timed]
@@ -101,97 +117,170 @@ def headline(run: Run) -> Facts:
         (us * ratio, us * low, us * high)
         for (us, *_), (ratio, low, high) in zip(ours, shares, strict=True)
     ]
-    longest = max(us for times in (*ours, *cublas) for us in times)
+    longest = max(max(times) for times in (*ours, *cublas))
     facts = common(run, timed[0])
-    for name, times in (("ours", ours), ("cublas", cublas)):
-        (correct, *_), (warm, *_), (both, *_) = times
-        of: dict[str, Any] = dict(
-            l2=warm - correct, queue=both - warm, together=both - correct, share=both / correct - 1
-        )
-        for when, (us, low, high) in (("correct", times[0]), ("both", times[-1])):
-            of[when] = _unbroken(f"{us:.1f} ±{(high - low) / 2:.1f} µs")
-            of |= {
-                f"{when}_bar": us / longest,
-                f"{when}_low": low / longest,
-                f"{when}_wide": (high - low) / longest,
-            }
-        facts[name] = of
-    return facts | {"shares": dict(zip(("correct", "warm", "both"), shares, strict=True))}
+    facts["ours"] = _cancelling(ours, longest)
+    facts["cublas"] = _cancelling(cublas, longest)
+    facts["shares"] = dict(zip(("correct", "warm", "both"), shares, strict=True))
+    return facts
+
+
+def _cancelling(times: Sequence[tuple[float, float, float]], longest: float) -> Facts:
+    """Return the facts of one side of headline(): steps between times, and two bars.
+
+    times: in µs with their intervals: without a mistake, with one, and with both
+    longest: the time of the longest bar, in µs
+    """
+    correct_us, warm_us, biased_us = (time[0] for time in times)
+    facts: dict[str, Any] = {
+        "l2": warm_us - correct_us,
+        "queue": biased_us - warm_us,
+        "together": biased_us - correct_us,
+        "share": biased_us / correct_us - 1,
+    }
+    for name, (us, low_us, high_us) in (("correct", times[0]), ("both", times[-1])):
+        facts[name] = _unbroken(f"{us:.1f} ±{(high_us - low_us) / 2:.1f} µs")
+        facts[f"{name}_bar"] = us / longest
+        facts[f"{name}_low"] = low_us / longest
+        facts[f"{name}_wide"] = (high_us - low_us) / longest
+    return facts
 
 
 def memory_hierarchy(run: Run, m: Measurement) -> Facts:
-    """Diagram 2: sizes and bandwidths of this machine's memories, and A, B and C of each size next to the L2."""
+    """Return the facts of diagram 2: this machine's memories, and matrices.
+
+    The memories have sizes and bandwidths. A, B and C of each size are drawn next to the L2.
+    """
     l2 = run.gpu.l2_bytes
     matrix = {shape: FLOAT_BYTES * shape.m * shape.k for shape in run.shapes() if shape.square}
     if not matrix:
         raise NothingToDraw(
             "the run has no square size to compare with the L2: `worklog run --size 4096`"
         )
-    beyond = [
-        shape for shape, size in matrix.items() if size > l2
-    ]  # drawn up to the first that is larger than the L2
+    # Drawn up to the first that is larger than the L2.
+    beyond = [shape for shape, size in matrix.items() if size > l2]
     shapes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
     last = shapes[-1]
-    widest = max(3 * matrix[shapes[-1]], l2)
-    warm = _on_worst_kernel([e for e in _effects(run, "l2") if e.problem in matrix])
-    effect = {e.problem: in_words(e) if e.visible else "" for e in warm}
-    none = [
-        shape for shape in effect if not any(effect[s] for s in effect if s >= shape)
-    ]  # none from here on
+    widest = max(3 * matrix[last], l2)
+    warm = _on_worst_kernel([effect for effect in _effects(run, "l2") if effect.problem in matrix])
+    effects = {effect.problem: in_words(effect) if effect.visible else "" for effect in warm}
+    unaffected = _without_effect_from(effects)
     sizes = []
     for shape in shapes:
         share = matrix[shape] / widest
-        row = {
-            "size": str(shape),
-            "bytes": matrix[shape],
-            "letters": share > 0.1,
-            "share": share,
-            "twice": 2 * share,
-        }
-        sizes.append(row | {"effect": effect.get(shape, ""), "none": effect.get(shape) == ""})
-    made_of = run.kernels.get(m.kernel, {})
+        sizes.append(
+            {
+                "size": str(shape),
+                "bytes": matrix[shape],
+                "letters": share > 0.1,
+                "share": share,
+                "twice": 2 * share,
+                "effect": effects.get(shape, ""),
+                "none": effects.get(shape) == "",
+            }
+        )
+    resources = run.kernels.get(m.kernel, {})
     height = max(316, 50 + 53 * len(sizes))
-    facts: dict[str, Any] = {
+    fitting_bytes = 3 * matrix[unaffected[0]] if unaffected else 0
+    return {
         "height": height,
         "below": height - 32,
         "sizes": sizes,
         "gpu": run.gpu,
         "edge": l2 / widest,
-    }
-    facts |= {
-        "gpu": run.gpu,
-        "registers": made_of.get("registers", ""),
-        "shared": made_of.get("shared_bytes"),
-    }
-    facts |= {
+        "registers": resources.get("registers", ""),
+        "shared": resources.get("shared_bytes"),
         "l2_tbs": run.calibration.l2_gbs / 1e3,
         "copy_tbs": run.calibration.copy_gbs / 1e3,
         "last": str(last),
+        "last_bytes": matrix[last],
+        "warm": warm[0].kernel if warm else "",
+        "largest": _at_worst(*warm) if any(effects.values()) else "",
+        "none": str(unaffected[0]) if unaffected else "",
+        "none_on": unaffected[1:],
+        "fits": fitting_bytes if fitting_bytes <= l2 else 0,
     }
-    facts |= {"last_bytes": matrix[last], "warm": warm[0].kernel if warm else ""}
-    facts |= {"largest": _at_worst(*warm) if any(effect.values()) else ""}
-    facts |= {"none": str(none[0]) if none else "", "none_on": none[1:]}
-    return facts | {"fits": 3 * matrix[none[0]] if none and 3 * matrix[none[0]] <= l2 else 0}
+
+
+def _without_effect_from(effects: Mapping[Shape, str]) -> list[Shape]:
+    """Return the sizes from which on there is no effect.
+
+    effects: by size, "" for no visible effect
+    """
+    return [
+        shape
+        for shape in effects
+        if not any(effects[larger] for larger in effects if larger >= shape)
+    ]
 
 
 def four_gremlins(run: Run, m: Measurement) -> Facts:
-    """Diagram 3: each gremlin, the setting that stops it, the measurement that it corrupts, and its largest effect."""
+    """Return the facts of diagram 3: each gremlin, its setting and its largest effect.
+
+    The setting stops the gremlin. The diagram also shows the measurement that it corrupts.
+    """
     gremlins = list[Facts]()
     visible = list[Effect]()
     for pitfall in FOUR:
         value = run.harness.get(pitfall.setting, pitfall.unbiased)
         effects = _on_worst_kernel(_effects(run, pitfall.setting))
-        seen = [e for e in effects if e.visible]
-        visible += seen
-        words = dict(setting=f"{pitfall.setting} = {value}", active=pitfall.is_biased(value))
-        words["effect"] = (f"{effects[0].kernel}, " if seen else "") + _at_worst(*effects)
-        # What a template shows for this setting and for this value of it.
-        gremlins.append(asdict(pitfall) | {pitfall.setting: True, str(rule(value)): True} | words)
-    return dict(gremlins=gremlins, worst=in_words(_largest(visible)) if visible else "")
+        visible_here = [effect for effect in effects if effect.visible]
+        visible += visible_here
+        effect = _at_worst(*effects)
+        if visible_here:
+            effect = f"{effects[0].kernel}, {effect}"
+        facts = asdict(pitfall)
+        # The template's parts for this setting and for this value of it.
+        facts |= {pitfall.setting: True, str(rule(value)): True}
+        facts["setting"] = f"{pitfall.setting} = {value}"
+        facts["active"] = pitfall.is_biased(value)
+        facts["effect"] = effect
+        gremlins.append(facts)
+    return {"gremlins": gremlins, "worst": in_words(_largest(visible)) if visible else ""}
 
 
 def full_loop(run: Run, m: Measurement) -> Facts:
-    """Diagram 4: the loop as the harness runs it, and every sample that it took."""
+    """Return the facts of diagram 4: the harness's loop, and each of its samples."""
+    _require_unbiased_loop(run)
+    if not m.n:
+        raise NothingToDraw(
+            f"the run kept no samples of {m.kernel}: measure again with `worklog run`"
+        )
+    times_us, counts = sample_times(m)
+    middle = m.us or 0.0
+    ends = m.us_low or middle, m.us_high or middle
+    low = min(*times_us, ends[0])
+    high = max(*times_us, ends[1])
+    air = 0.08 * (high - low) or 1.0
+    span = high - low + 2 * air
+
+    def down(us: float) -> float:
+        return (high + air - us) / span
+
+    dots = [
+        {"x": (index + 0.5) / len(times_us), "y": down(us), "counts": is_counted}
+        for index, (us, is_counted) in enumerate(zip(times_us, counts, strict=True))
+    ]
+    stages = m.verdict.stages if m.verdict else ()
+    return {
+        "dots": dots,
+        "repeated": not all(counts),
+        "median": down(middle),
+        "top": down(ends[1]),
+        "deep": (ends[1] - ends[0]) / span,
+        "high_y": down(high),
+        "high": duration(high),
+        "low_y": down(low),
+        "low": duration(low) if low < high else "",
+        "l2": run.gpu.l2_bytes,
+        "checked": any(stage.name == EVERY_LAUNCH for stage in stages),
+        "overhead": run.harness.get("offset", "removed") == "removed",
+        "precision": 100 * run.harness.get("precision", 0.0),
+    }
+
+
+def _require_unbiased_loop(run: Run) -> None:
+    """Raise NothingToDraw if the run's loop isn't the one in diagram 4."""
     for pitfall in PITFALLS:
         value = run.harness.get(pitfall.setting, pitfall.unbiased)
         if pitfall.setting in LOOP and value != pitfall.unbiased:
@@ -199,49 +288,13 @@ def full_loop(run: Run, m: Measurement) -> Facts:
                 f"the run was measured with {pitfall.setting}={value}, which this diagram does not show: "
                 f"measure again with {pitfall.setting}={pitfall.unbiased}"
             )
-    if not m.n:
-        raise NothingToDraw(
-            f"the run kept no samples of {m.kernel}: measure again with `worklog run`"
-        )
-    us, counts = sample_times(m)
-    middle = m.us or 0.0
-    ends = m.us_low or middle, m.us_high or middle
-    low = min(*us, ends[0])
-    high = max(*us, ends[1])
-    air = 0.08 * (high - low) or 1.0
-    span = high - low + 2 * air
-
-    def down(value: float) -> float:
-        return (high + air - value) / span
-
-    dots = [
-        {"x": (index + 0.5) / len(us), "y": down(time), "counts": counted}
-        for index, (time, counted) in enumerate(zip(us, counts, strict=True))
-    ]
-    facts: dict[str, Any] = {
-        "dots": dots,
-        "repeated": not all(counts),
-        "median": down(middle),
-        "top": down(ends[1]),
-    }
-    facts |= {
-        "deep": (ends[1] - ends[0]) / span,
-        "high_y": down(high),
-        "high": duration(high),
-        "low_y": down(low),
-    }
-    facts |= {"low": duration(low) if low < high else "", "l2": run.gpu.l2_bytes}
-    facts |= {
-        "checked": any(
-            stage.name == EVERY_LAUNCH for stage in (m.verdict.stages if m.verdict else ())
-        )
-    }
-    facts |= {"overhead": run.harness.get("offset", "removed") == "removed"}
-    return facts | {"precision": 100 * run.harness.get("precision", 0.0)}
 
 
 def conversion(run: Run, m: Measurement) -> Facts:
-    """Diagram 5: work divided by time, as a share of what the same datapath can do, and of what another one can."""
+    """Return the facts of diagram 5: the rate as a share of several peaks.
+
+    The rate is work divided by time. One peak is of the same datapath, another of tensor cores.
+    """
     shape = m.problem
     tflops = m.tflops or 0.0
     ceiling = run.calibration.fp32_tflops
@@ -252,101 +305,117 @@ def conversion(run: Run, m: Measurement) -> Facts:
     if m.of_roof:
         roofs["FP32 peak at this clock"] = tflops / m.of_roof
     roofs["BF16 tensor cores, datasheet"] = BF16_DATASHEET_TFLOPS
-    most = max(tflops, *roofs.values())
+    highest = max(tflops, *roofs.values())
     drawn = []
     for name, roof in roofs.items():
         share = (m.ratio or 0.0) if name.startswith(CUBLAS) else tflops / roof
-        wrong = roof == BF16_DATASHEET_TFLOPS
         drawn.append(
-            {"name": name, "bar": roof / most, "rate": roof, "share": share, "wrong": wrong}
+            {
+                "name": name,
+                "bar": roof / highest,
+                "rate": roof,
+                "share": share,
+                "wrong": roof == BF16_DATASHEET_TFLOPS,
+            }
         )
-    facts: dict[str, Any] = {"height": 170 + 31 * len(roofs), "roofs": drawn, "bar": tflops / most}
-    facts |= {"elements": shape.m * shape.n, "operations": 2 * shape.k}
-    loop = {
-        p.setting: run.harness.get(p.setting, p.unbiased)
-        for p in PITFALLS
-        if p.setting in ("timer", "l2")
+    loop = [
+        f"{pitfall.setting} = {run.harness.get(pitfall.setting, pitfall.unbiased)}"
+        for pitfall in PITFALLS
+        if pitfall.setting in ("timer", "l2")
+    ]
+    return {
+        "height": 170 + 31 * len(roofs),
+        "roofs": drawn,
+        "bar": tflops / highest,
+        "elements": shape.m * shape.n,
+        "operations": 2 * shape.k,
+        "loop": ", ".join(loop),
+        "of_ceiling": tflops / ceiling,
+        "of_bf16": tflops / BF16_DATASHEET_TFLOPS,
     }
-    facts |= {"loop": ", ".join(f"{setting} = {value}" for setting, value in loop.items())}
-    return facts | {"of_ceiling": tflops / ceiling, "of_bf16": tflops / BF16_DATASHEET_TFLOPS}
 
 
 def one_formula(run: Run, m: Measurement) -> Facts:
-    """Diagram 6: the same work divided by each rung's time."""
+    """Return the facts of diagram 6: the same work divided by each rung's time."""
     shape = m.problem
     kernels = rows(run, m.problem)
-    drawn = list[Facts]()
     fastest = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in kernels))
+    drawn = list[Facts]()
     for kernel in kernels:
-        failed = "" if measured(kernel) else kernel.status
-        row = dict(kernel=kernel.kernel) if failed else common(run, kernel)
-        drawn.append(
-            row
-            | dict(
-                bar=(kernel.tflops or 0.0) / fastest, cublas=kernel.kernel == CUBLAS, failed=failed
-            )
-        )
+        if measured(kernel):
+            facts = common(run, kernel)
+            facts["failed"] = ""
+        else:
+            facts = {"kernel": kernel.kernel, "failed": kernel.status}
+        facts["bar"] = (kernel.tflops or 0.0) / fastest
+        facts["cublas"] = kernel.kernel == CUBLAS
+        drawn.append(facts)
     ours = [kernel for kernel in kernels if measured(kernel) and kernel.kernel != CUBLAS]
     best = max(ours, key=lambda kernel: kernel.tflops or 0.0)
     box = max(110, 31 * len(kernels))
-    product = f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}"
-    several = ours[0] is not best
-    return dict(
-        height=36 + box,
-        box=box,
-        rungs=drawn,
-        several=several,
-        product=product,
-        first=ours[0],
-        best=best,
-    )
+    return {
+        "height": 36 + box,
+        "box": box,
+        "rungs": drawn,
+        "several": ours[0] is not best,
+        "product": f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}",
+        "first": ours[0],
+        "best": best,
+    }
 
 
 def gate(run: Run, m: Measurement) -> Facts:
-    """Diagram 7: the stages that the kernel passed, in order, and how loose the article's rule is."""
+    """Return the facts of diagram 7: the stages that the kernel passed, in order.
+
+    The diagram also shows how loose the article's rule is.
+    """
     stages = m.verdict.stages if m.verdict else ()
     precision = next((stage for stage in stages if stage.name == "precision"), None)
     if precision is None or not precision.limit:
         raise NothingToDraw(
             f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`"
         )
-    before = list[Facts]()
-    after = list[Facts]()
+    before_timing = list[Facts]()
+    after_timing = list[Facts]()
     for number, stage in enumerate(stages, start=1):
-        words = {"number": number, "what": stage.detail.partition(":")[0]}
-        (after if stage.name in AFTER else before).append(
-            asdict(stage) | {stage.name: True} | words
-        )
-    ends = {"before_end": 16 + 36 * len(before), "after_end": 70 + 36 * len(after)}
-    lower = max(ends.values()) + 26
-    facts: dict[str, Any] = {
-        "before": before,
-        "after": after,
-        "many": len(before),
-        "more": len(after),
-    }
-    facts |= {
-        "rule": lower,
-        "height": lower + 44,
+        facts = asdict(stage) | {stage.name: True}
+        facts |= {"number": number, "what": stage.detail.partition(":")[0]}
+        if stage.name in AFTER:
+            after_timing.append(facts)
+        else:
+            before_timing.append(facts)
+    before_end = 16 + 36 * len(before_timing)
+    after_end = 70 + 36 * len(after_timing)
+    rule_y = max(before_end, after_end) + 26
+    return {
+        "before": before_timing,
+        "after": after_timing,
+        "many": len(before_timing),
+        "more": len(after_timing),
+        "rule": rule_y,
+        "height": rule_y + 44,
         "share": (precision.measured or 0.0) / precision.limit,
-        **ends,
+        "before_end": before_end,
+        "after_end": after_end,
+        "elements": m.problem.m * m.problem.n,
+        "times": float(f"{article_tolerance(m.problem.k) / precision.limit:.2g}"),
     }
-    times = float(f"{article_tolerance(m.problem.k) / precision.limit:.2g}")
-    return facts | {"elements": m.problem.m * m.problem.n, "times": times}
 
 
 @lru_cache
 def article_tolerance(k: int) -> float:
-    """The article's rule, max|error| / max|reference| < 0.01, in the gate's unit u·D, for products of K terms: of
-    inputs like the timed ones, to three digits, so that another machine's order of additions does not show.
+    """Return the article's rule in the gate's unit u·D, for products of K terms.
+
+    The rule is max|error| / max|reference| < 0.01. It is computed of inputs like the timed ones,
+    to three digits, so that another machine's order of additions doesn't show.
     """
     a, b = random_inputs(Shape(32, 512, k), np.random.default_rng(0))
     reference, norm = sampled_reference(a, b, np.arange(32))
-    return float(
-        f"{0.01 * float(np.abs(reference).max()) / (2.0**-24 * float(np.median(norm))):.3g}"
-    )
+    largest_error = 0.01 * float(np.abs(reference).max())
+    return float(f"{largest_error / (2.0**-24 * float(np.median(norm))):.3g}")
 
 
+# As in the article.
 IN_ORDER = (
     mental_model,
     memory_hierarchy,
@@ -355,11 +424,14 @@ IN_ORDER = (
     conversion,
     one_formula,
     gate,
-)  # as in the article
+)
 
 
 def subject(run: Run) -> Measurement:
-    """warptiled at 4096, else the last rung that was measured there. Raises NothingToDraw without any."""
+    """Return warptiled at 4096, else the last rung that was measured there.
+
+    Raises NothingToDraw if no rung was measured.
+    """
     shape = shape_to_draw(run, None)
     timed = {m.kernel: m for m in rows(run, shape) if measured(m) and m.kernel != CUBLAS}
     if not timed:
@@ -369,53 +441,75 @@ def subject(run: Run) -> Measurement:
 
 
 def common(run: Run, m: Measurement) -> dict[str, Any]:
-    """The source, and a measurement with its shape."""
+    """Return the source, and a measurement with its shape."""
     us = m.us or 0.0
-    flops = m.problem.flops
     low = m.us_low or us
     high = m.us_high or us
-    start, unit = duration(low).split()
     return {
         "run": run,
         "m": m,
         "kernel": shorten(m.kernel, BODY_PT, 1.04),
-        "work": _unbroken(
-            f"{flops / 1e9:.4g} GFLOP" if flops >= 1e8 else f"{flops / 1e6:.4g} MFLOP"
-        ),
-        "interval": f"{start if duration(high).endswith(f' {unit}') else duration(low)} to {duration(high)}",
+        "work": _unbroken(_work(m.problem.flops)),
+        "interval": f"{_lower_end(low, high)} to {duration(high)}",
         "half": _unbroken(f"±{50 * (high - low) / us:.2g} %"),
     }
 
 
+def _work(flops: float) -> str:
+    """Return work in GFLOP, or below 0.1 GFLOP in MFLOP."""
+    if flops >= 1e8:
+        return f"{flops / 1e9:.4g} GFLOP"
+    return f"{flops / 1e6:.4g} MFLOP"
+
+
+def _lower_end(low_us: float, high_us: float) -> str:
+    """Return the lower end of an interval, without its unit if the upper end has the same."""
+    number, unit = duration(low_us).split()
+    return number if duration(high_us).endswith(f" {unit}") else duration(low_us)
+
+
 def _effects(run: Run, setting: str) -> list[Effect]:
-    """The effects of one setting on every kernel that the run has an ablation of, at every size. Of the warm-up, those
-    of one cold launch that is taken as the result, as the article's gremlin does: the median ignores it among many.
+    """Return one setting's effects on every kernel with an ablation, at every size.
+
+    For the warm-up, they are the effects of one cold launch that is used as the result, as the
+    article's gremlin does: the median ignores that launch among many.
     """
     name = "first_launch" if setting == "warmup" else setting
-    return [e for effects in ablated(run).values() for e in effects if e.setting == name]
+    of_setting = list[Effect]()
+    for effects in ablated(run).values():
+        of_setting += [effect for effect in effects if effect.setting == name]
+    return of_setting
 
 
 def _largest(effects: Sequence[Effect]) -> Effect:
-    """The effect whose factor is furthest from one; the one at the largest size among equals."""
-    return max(effects, key=lambda e: (abs(math.log2(e.step)), e.shape))
+    """Return the effect with the factor furthest from 1; among equals, the largest size."""
+    return max(effects, key=lambda effect: (abs(math.log2(effect.step)), effect.shape))
 
 
 def _on_worst_kernel(effects: Sequence[Effect]) -> list[Effect]:
-    """Of the effects of one setting, those on the kernel that it changes most."""
-    return [e for e in effects if e.kernel == _largest(effects).kernel]
+    """Return one setting's effects on the kernel that it changes most."""
+    if not effects:
+        return []
+    kernel = _largest(effects).kernel
+    return [effect for effect in effects if effect.kernel == kernel]
 
 
 def _at_worst(*effects: Effect) -> str:
-    """The largest of one setting's effects and where it is, "× 84.8 at 4096"; where none is visible, the sizes."""
+    """Return the largest of one setting's effects and its size, "× 84.8 at 4096".
+
+    If no effect is visible, the text has the sizes.
+    """
     if not effects:
         return "not in this run's ablation"
     worst = _largest(effects)
-    sizes = sorted({e.problem for e in effects}, key=lambda shape: shape.flops)
     if worst.visible:
         return _unbroken(f"{in_words(worst)} at {worst.problem}")
-    return f"no visible effect {f'from {sizes[0]} to {sizes[-1]}' if len(sizes) > 1 else f'at {sizes[0]}'}"
+    sizes = sorted({effect.problem for effect in effects}, key=lambda shape: shape.flops)
+    if len(sizes) > 1:
+        return f"no visible effect from {sizes[0]} to {sizes[-1]}"
+    return f"no visible effect at {sizes[0]}"
 
 
-def _unbroken(words: str) -> str:
-    """The words with spaces at which no line ends."""
-    return words.replace(" ", "\u00a0")
+def _unbroken(text: str) -> str:
+    """Return a text with no-break spaces."""
+    return text.replace(" ", "\u00a0")

@@ -1,6 +1,7 @@
-"""Fills an SVG template with facts and puts it on a page. What a template may hold is described in README.md.
+"""Fill an SVG template with facts and put it on a page.
 
-Words are `<text>` in a font that most machines have; the PNG is drawn with the copy that comes with matplotlib.
+README.md describes what a template can contain. Texts are `<text>` in a font that most machines
+have; the PNG is drawn with the copy that comes with matplotlib.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of 
 
 DPI = 100
 WIDTH = 672.0  # px, of title, subtitle and footer
-SIZES = {
-    name: points * DPI / 72 for name, (points, _) in style.TEXT.items()
-}  # px, by a text's class
+# px, by a text's class
+SIZES = {name: points * DPI / 72 for name, (points, _) in style.TEXT.items()}
 STYLE = "".join(
     f".{name}{{font-size:{size:.2f}px;font-weight:{'bold' if style.TEXT[name][1] else 'normal'}}}"
     for name, size in SIZES.items()
@@ -32,15 +32,19 @@ STYLE = "".join(
 
 
 def binary(count: float) -> str:
-    """Bytes in a binary unit: "60 MiB", "768 KiB", "140 GiB"."""
-    unit, scale = next(
-        (known for known in (("GiB", 2**30), ("MiB", 2**20)) if count >= known[1]), ("KiB", 2**10)
-    )
-    amount = count / scale
+    """Return bytes in a binary unit: "60 MiB", "768 KiB", "140 GiB"."""
+    unit = "KiB"
+    amount = count / 2**10
+    if count >= 2**30:
+        unit = "GiB"
+        amount = count / 2**30
+    elif count >= 2**20:
+        unit = "MiB"
+        amount = count / 2**20
     return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
-# How a template writes a number, by what stands behind the colon; no line ends at the spaces.
+# How a template writes a number, by the format behind the colon. No line ends at the spaces.
 FORMATS: dict[str, Callable[[Any], str]] = {
     "rate": rate,  # TFLOP/s
     "duration": duration,  # of microseconds
@@ -56,14 +60,14 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 class Written(Formatter):
-    """Fills in facts, in these formats and in Python's."""
+    """A formatter of facts, with these formats and Python's."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """A fact as its placeholder says."""
-        if format_spec in FORMATS:
-            words = FORMATS[format_spec](value)
-            return words if format_spec == "dimensions" else words.replace(" ", "\u00a0")
-        return format(value, format_spec)
+        """Return a fact in its placeholder's format."""
+        if format_spec not in FORMATS:
+            return format(value, format_spec)
+        text = FORMATS[format_spec](value)
+        return text if format_spec == "dimensions" else text.replace(" ", "\u00a0")
 
 
 fill = Written().vformat
@@ -73,93 +77,118 @@ class Diagram(Drawing):
     """A template, filled with a run's facts."""
 
     def __init__(self, name: str, facts: Facts) -> None:
-        source = _read(f"{name.split('_', 2)[-1]}.svg").replace(
-            ' xmlns="http://www.w3.org/2000/svg"', ""
-        )
+        source = _read(f"{name.split('_', 2)[-1]}.svg")
+        source = source.replace(' xmlns="http://www.w3.org/2000/svg"', "")
         template = filled(ElementTree.fromstring(source), {**style.LIGHT, **facts})
-        spoken = {}
-        for part in template.findall("*"):
-            if part.tag in ("title", "desc", "subtitle"):
-                spoken[part.tag] = re.sub("[ \n]+", " ", "".join(part.itertext())).strip(" ")
-                template.remove(part)
+        texts = _take_texts(template)
         self.name = name
-        self.headline = spoken["title"]
-        self.alt = spoken["desc"]
-        title, y = paragraph(self.headline, "title", 29.5)
-        subtitle, top = paragraph(spoken["subtitle"], "subtitle", y - 4)
-        footer, end = paragraph(
-            facts["run"].full_label, "small", top + float(template.attrib["height"]) + 18
-        )
-        roles, described = self.spoken()
+        self.headline = texts["title"]
+        self.alt = texts["desc"]
+        title, title_end = paragraph(self.headline, "title", 29.5)
+        subtitle, top = paragraph(texts["subtitle"], "subtitle", title_end - 4)
+        footer_y = top + float(template.attrib["height"]) + 18
+        footer, height = paragraph(facts["run"].full_label, "small", footer_y)
+        roles, descriptions = self.spoken()
         self._svg = Template(_read("page.svg")).substitute(
             style.LIGHT,
             roles=roles,
-            described=described,
+            described=descriptions,
             style=STYLE,
             words=title + subtitle + footer,
             top=f"{top - 3:g}",
             body="".join(ElementTree.tostring(part, "unicode") for part in template),
-            height=round(end),
+            height=round(height),
         )
 
     def drawn(self) -> str:
-        """The diagram."""
+        """Return the diagram as SVG."""
         return self._svg
 
 
-def paragraph(words: str, kind: str, y: float) -> tuple[str, float]:
-    """A text as wide as the page, the first line at y, and where the next one would be."""
+def _take_texts(template: Element) -> dict[str, str]:
+    """Remove title, description and subtitle from a template; return their texts by tag."""
+    texts = {}
+    for part in template.findall("*"):
+        if part.tag in ("title", "desc", "subtitle"):
+            texts[part.tag] = re.sub("[ \n]+", " ", "".join(part.itertext())).strip(" ")
+            template.remove(part)
+    return texts
+
+
+def paragraph(text: str, kind: str, top: float) -> tuple[str, float]:
+    """Return a text as SVG, as wide as the page, and the y of the next line.
+
+    kind: the text's class
+    top: the y of the first line, px
+    """
     fill = style.INK if kind == "title" else style.MUTED
-    text = Element("text", {"class": kind, "x": "14", "y": f"{y:g}", "fill": fill})
-    lines = wrap(text, words, kind, WIDTH)
-    return ElementTree.tostring(text, "unicode") + "\n", round(
-        y + lines * style.LINE * SIZES[kind], 1
-    )
+    element = Element("text", {"class": kind, "x": "14", "y": f"{top:g}", "fill": fill})
+    lines = wrap(element, text, kind, WIDTH)
+    end = round(top + lines * style.LINE * SIZES[kind], 1)
+    return ElementTree.tostring(element, "unicode") + "\n", end
 
 
-def wrap(text: Element, words: str, kind: str, width: float) -> int:
-    """Put the words into a <text>, in lines of at most `width` px; return how many."""
+def wrap(element: Element, text: str, kind: str, width: float) -> int:
+    """Put a text into a <text>, in lines of at most `width` px; return their number."""
     points, bold = style.TEXT[kind]
-    lines = style.wrap(words, points, width / DPI, bold=bold)
+    lines = style.wrap(text, points, width / DPI, bold=bold)
     for index, line in enumerate(lines):
-        SubElement(
-            text, "tspan", {"x": text.attrib["x"], "dy": f"{style.LINE if index else 0}em"}
-        ).text = line
+        position = {"x": element.attrib["x"], "dy": f"{style.LINE if index else 0}em"}
+        SubElement(element, "tspan", position).text = line
     return len(lines)
 
 
-def filled(e: Element, facts: Facts, kind: str = "body") -> Element:
-    """A copy of an element with its placeholders filled; of its children, those whose condition is met, and those with
-    rows of facts once a row. kind: the class of text that it inherits.
+def filled(element: Element, facts: Facts, kind: str = "body") -> Element:
+    """Return a copy of an element with its placeholders filled.
+
+    A child is left out if its condition isn't met, and repeated for each row of its facts.
+
+    kind: the class of text that the element inherits
     """
-    given = {name: fill(value, (), facts) for name, value in e.attrib.items()}
-    kind, width = given.get("class", kind), given.pop("width", "") if e.tag == "text" else ""
-    new = Element(
-        e.tag, {name: value for name, value in given.items() if name not in ("if", "each", "step")}
-    )
-    words = fill(e.text or "", (), facts)
+    attributes = {name: fill(value, (), facts) for name, value in element.attrib.items()}
+    kind = attributes.get("class", kind)
+    width = attributes.pop("width", "") if element.tag == "text" else ""
+    for name in ("if", "each", "step"):
+        attributes.pop(name, None)
+    copy = Element(element.tag, attributes)
+    text = fill(element.text or "", (), facts)
     if width:
-        wrap(new, words, kind, float(width))
+        wrap(copy, text, kind, float(width))
     else:
-        new.text = words
-    for child in e:
-        rows = facts[child.attrib["each"]] if "each" in child.attrib else [{}]
-        for index, row in enumerate(rows):
-            known = {**facts, "sep": "; " if index else "", **row}
-            condition = child.get("if", "")
-            if not condition or bool(known.get(condition.lstrip("!"))) != condition.startswith("!"):
-                new.append(filled(child, known, kind))
-                if "step" in child.attrib:
-                    new[-1].set(
-                        "transform", f"translate(0 {index * float(child.attrib['step']):g})"
-                    )
+        copy.text = text
+    for child in element:
+        copy.extend(_copies(child, facts, kind))
         tail = fill(child.tail or "", (), facts)
-        if len(new):
-            new[-1].tail = (new[-1].tail or "") + tail
+        if len(copy):
+            copy[-1].tail = (copy[-1].tail or "") + tail
         else:
-            new.text = (new.text or "") + tail
-    return new
+            copy.text = (copy.text or "") + tail
+    return copy
+
+
+def _copies(child: Element, facts: Facts, kind: str) -> list[Element]:
+    """Return the copies of a child: one, none, or one for each row of its facts."""
+    rows = facts[child.attrib["each"]] if "each" in child.attrib else [{}]
+    copies = []
+    for index, row in enumerate(rows):
+        row_facts = {**facts, "sep": "; " if index else "", **row}
+        if not _is_met(child.get("if", ""), row_facts):
+            continue
+        copy = filled(child, row_facts, kind)
+        if "step" in child.attrib:
+            copy.set("transform", f"translate(0 {index * float(child.attrib['step']):g})")
+        copies.append(copy)
+    return copies
+
+
+def _is_met(condition: str, facts: Facts) -> bool:
+    """Return True if the fact of that name is there; after "!", if it isn't there."""
+    if not condition:
+        return True
+    is_there = bool(facts.get(condition.lstrip("!")))
+    return is_there is not condition.startswith("!")
 
 
 def _read(name: str) -> str:
+    """Return the text of a file next to this module."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
