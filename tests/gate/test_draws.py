@@ -91,7 +91,7 @@ def searched(name: str) -> str:
         values = np.ascontiguousarray(search.rows[column])
         lines.append(f"{column}: {len(values)} rows {digest(values.tobytes())}")
     for number in range(3):
-        price, row = search.next(math.inf)
+        price, row = search.cheapest_launch(math.inf)
         problem, shifts, words = search.problem(row, "fp32")
         lines.append(f"problem {number}: {words}, price {price:.6g}, shifts {shifts}")
         lines.append(f"    alpha={problem.alpha} beta={problem.beta}")
