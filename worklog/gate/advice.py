@@ -1,6 +1,7 @@
 """What to do about a failed check: the cause that the stages can't name, and the option that makes the kernel right.
 
-All of it runs after the verdict, with launches of its own, so a part that fails says so in a line and changes nothing.
+All of it runs after the verdict, with launches of its own, so a part that fails says so in a line
+and changes nothing.
 """
 
 from __future__ import annotations

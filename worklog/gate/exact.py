@@ -1,20 +1,22 @@
 """Problems with exactly one right result: integer inputs whose every partial sum, in every order, is an exact FP32
 integer.
 
-While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its
-splits or its use of fused multiply-adds. So the comparison needs no tolerance, and finds dropped, stale, doubled and
-misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16). Sums by atomics become deterministic too.
+While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever
+its order, its splits or its use of fused multiply-adds. So the comparison needs no tolerance, and
+finds dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32,
+FP16, BF16). Sums by atomics become deterministic too.
 
-Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
-precision of each operand, which the few bits of E1 cannot show). A kernel that claims a shorter format gets E1 alone,
-with integers that its format holds. A and B are multiplied by powers of two, which rounds nothing: FP16 parts can have
-FP32's error on numbers around 1 and fail on 1e9 or 1e-9. The factor is one for a whole matrix, because Strassen's error
-is bounded by norms. And one operand of E1 is made special, because a shortcut for special data can be wrong.
+Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and
+E3 the reverse (the precision of each operand, which the few bits of E1 cannot show). A kernel that
+claims a shorter format gets E1 alone, with integers that its format holds. A and B are multiplied
+by powers of two, which rounds nothing: FP16 parts can have FP32's error on numbers around 1 and
+fail on 1e9 or 1e-9. The factor is one for a whole matrix, because Strassen's error is bounded by
+norms. And one operand of E1 is made special, because a shortcut for special data can be wrong.
 
-What is wrong has a map, with the usual mistake that makes exactly these elements wrong. An element that still holds
-what was there before was never written; NaN came from outside the inputs; a difference that equals one product a·b in
-every wrong element is that term, missing or doubled; rows or columns at the end are a bound that is off; one tile is
-one block or warp.
+What is wrong has a map, with the usual mistake that makes exactly these elements wrong. An element
+that still holds what was there before was never written; NaN came from outside the inputs; a
+difference that equals one product a·b in every wrong element is that term, missing or doubled; rows
+or columns at the end are a bound that is off; one tile is one block or warp.
 """
 
 from __future__ import annotations
@@ -74,8 +76,9 @@ def family(
     name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", headroom: int = 0
 ) -> tuple[Float32, Float32]:
     """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
-    product. headroom: bits by which sums, and operands of a shorter format, are smaller still. MIXED has operands of 12
-    bits in both, where K allows it, and no zeros; ALONE the same in A or in B.
+    product. headroom: bits by which sums, and operands of a shorter format, are smaller still.
+    MIXED has operands of 12 bits in both, where K allows it, and no zeros; ALONE the same in A or
+    in B.
     """
     size_a = (shape.m, shape.k)
     size_b = (shape.k, shape.n)
@@ -257,10 +260,12 @@ class ExactProblem:
 
 class Projection:
     """An exact problem, with one value for every element of the old C, reduced to two vectors on each side: C is right
-    if C X == alpha A (B X) + beta C0 X, and Y C == alpha (Y A) B + beta Y C0. So no product need be computed.
+    if C X == alpha A (B X) + beta C0 X, and Y C == alpha (Y A) B + beta Y C0. So no product need be
+    computed.
 
-    X (N x 2) and Y (transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact
-    (Freivalds, 1977). A wrong row passes with a probability of about 2^-32. Y finds the columns.
+    X (N x 2) and Y (transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53,
+    so FP64 is exact (Freivalds, 1977). A wrong row passes with a probability of about 2^-32. Y
+    finds the columns.
     """
 
     def __init__(self, problem: ExactProblem, rng: np.random.Generator) -> None:

@@ -1,12 +1,14 @@
 """Device memory for the gate: the arrays of a case between guard bands, outputs filled with a sentinel before a launch.
 
-The guards around inputs hold NaN, so an element read outside an input and used shows in the result. The guards around
-outputs hold the sentinel. All are compared after each launch. The sentinel is drawn anew each time, so neither an
-element that was not written nor the result of the launch before passes for a result. It is finite: alpha * acc + 0 * C
-is right for every finite C, and NaN would fail such a kernel.
+The guards around inputs hold NaN, so an element read outside an input and used shows in the result.
+The guards around outputs hold the sentinel. All are compared after each launch. The sentinel is
+drawn anew each time, so neither an element that was not written nor the result of the launch before
+passes for a result. It is finite: alpha * acc + 0 * C is right for every finite C, and NaN would
+fail such a kernel.
 
-Guards catch what was left in them or used from them. A read that is discarded, a write that is undone and an access
-beyond the guard leave no trace: the emulator (`worklog check --emulate`) and compute-sanitizer report those.
+Guards catch what was left in them or used from them. A read that is discarded, a write that is
+undone and an access beyond the guard leave no trace: the emulator (`worklog check --emulate`) and
+compute-sanitizer report those.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ FOUL_BLOCKS = (
 
 class Guarded:
     """An array on the device, `inner`, between two guard bands; `whole` includes them. held: what guards hold, and an
-    output before a launch. nbytes: of the array (default: all of `inner`), which may have any type: memory is counted
-    in 32-bit words. shift: words by which the array begins later than an allocation does.
+    output before a launch. nbytes: of the array (default: all of `inner`), which may have any type:
+    memory is counted in 32-bit words. shift: words by which the array begins later than an
+    allocation does.
     """
 
     name = ""
@@ -102,9 +105,10 @@ class Guarded:
 class Memory:
     """A device, sentinels for its memory, and a kernel that fouls what a launch would inherit.
 
-    On a live device, shared memory, local memory and registers keep what the launch before left in them. A kernel that
-    reads a slot it never wrote (a tail that is not zeroed, a copy one element short) can be right by that alone. So a
-    kernel that fills them with NaN runs in between. The emulator has nothing to inherit. Raises CompileFailed.
+    On a live device, shared memory, local memory and registers keep what the launch before left in
+    them. A kernel that reads a slot it never wrote (a tail that is not zeroed, a copy one element
+    short) can be right by that alone. So a kernel that fills them with NaN runs in between. The
+    emulator has nothing to inherit. Raises CompileFailed.
     """
 
     def __init__(self, device: Device, rng: np.random.Generator) -> None:
@@ -175,7 +179,8 @@ class Memory:
 
 class GuardedBuffers:
     """The arrays of a case, each between guard bands. given: by name, an input on the host, which is loaded now, or the
-    bytes of an output; `poison` before outputs are read. shifts: of arrays by their names. Raises OutOfMemory.
+    bytes of an output; `poison` before outputs are read. shifts: of arrays by their names. Raises
+    OutOfMemory.
     """
 
     def __init__(

@@ -1,28 +1,32 @@
 """Stages: how precise is the kernel on the data that it is timed on, are its products and scalars kept to 24 bits, and
 what does it lose of hard data?
 
-The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K products.
-In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32 inputs a constant of
-4400 (rounded) to 11500 (truncated), BF16 inputs 35000 to 92000, on any zero-mean data. The limits allow a factor of
-four on the rms of FP32 and of more than five on its largest error. Between FP32 and TF32 lies the class fp32-emulated:
-products assembled from short ones, and accumulators that truncate, whose error grows with K.
+The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the
+2-norm of its K products. In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split
+or tree sums less, TF32 inputs a constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000
+to 92000, on any zero-mean data. The limits allow a factor of four on the rms of FP32 and of more
+than five on its largest error. Between FP32 and TF32 lies the class fp32-emulated: products
+assembled from short ones, and accumulators that truncate, whose error grows with K.
 
-A factor is not a format. Rounded operands leave an error that is uncorrelated with the result. Truncation makes the
-result smaller, and that factor explains up to 86 % of the squared error (on U(-1, 1), N(0, 1) and a grid of hundredths,
-K = 16 to 4096). Where a factor explains nearly all of the error, or makes the result larger, the kernel is wrong by
-that factor, whatever format its rms resembles: 1.001 resembles BF16. What a shrinking factor leaves unexplained has a
-limit of its own: operands in 127 equal steps have an error as large as truncated BF16, without a factor in it.
+A factor is not a format. Rounded operands leave an error that is uncorrelated with the result.
+Truncation makes the result smaller, and that factor explains up to 86 % of the squared error (on
+U(-1, 1), N(0, 1) and a grid of hundredths, K = 16 to 4096). Where a factor explains nearly all of
+the error, or makes the result larger, the kernel is wrong by that factor, whatever format its rms
+resembles: 1.001 resembles BF16. What a shrinking factor leaves unexplained has a limit of its own:
+operands in 127 equal steps have an error as large as truncated BF16, without a factor in it.
 
-Hard data is what FP32 takes, and FP32 made of shorter numbers may not. A number that is split into two halves or two
-TF32 numbers is scaled first. One scale for a tile or a matrix loses the small rows beside large ones, so each row of A
-and each column of B gets a power of two of its own, and the result on integers must be exact. Strassen's algorithm
-loses them too, and no comparison of results can tell the two apart: this fails a kernel whose code uses tensor cores,
-and one that keeps its products to 24 bits; others get a note. Then come numbers of very different size in one row, rows
-that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the largest error of FP32 in any
-order, twice, for sums that truncate, of as many terms as aren't zero: one product shows each low bit of its operands.
-Libraries disagree about some of these, so what isn't as in FP32 is a note. It fails a kernel whose domain states "any
-data". Last comes a long K: sums that stay in the tensor cores' accumulator are truncated, so their error grows with K,
-which is a note; other kernels keep their class.
+Hard data is what FP32 takes, and FP32 made of shorter numbers may not. A number that is split into
+two halves or two TF32 numbers is scaled first. One scale for a tile or a matrix loses the small
+rows beside large ones, so each row of A and each column of B gets a power of two of its own, and
+the result on integers must be exact. Strassen's algorithm loses them too, and no comparison of
+results can tell the two apart: this fails a kernel whose code uses tensor cores, and one that keeps
+its products to 24 bits; others get a note. Then come numbers of very different size in one row,
+rows that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the
+largest error of FP32 in any order, twice, for sums that truncate, of as many terms as aren't zero:
+one product shows each low bit of its operands. Libraries disagree about some of these, so what
+isn't as in FP32 is a note. It fails a kernel whose domain states "any data". Last comes a long K:
+sums that stay in the tensor cores' accumulator are truncated, so their error grows with K, which is
+a note; other kernels keep their class.
 """
 
 from __future__ import annotations
@@ -97,8 +101,9 @@ def emulated_limit(k: int) -> float:
 
 def projected_limits(claimed: str, shape: Shape) -> tuple[float, float, float]:
     """What a kernel of the class may have, in u·D: the largest error of a row's projection, the rms over the rows of
-    one launch, and that rms without what a shrinking factor explains, both with room for chance if rows or products are
-    few. For fp32 one wrong element exceeds the first unless it is off by less than about 1e-5 of the row's norm.
+    one launch, and that rms without what a shrinking factor explains, both with room for chance if
+    rows or products are few. For fp32 one wrong element exceeds the first unless it is off by less
+    than about 1e-5 of the row's norm.
     """
     rms = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
     room = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
@@ -208,9 +213,10 @@ class PrecisionReference:
     def judge_by_article(self, result: Result) -> Stage:
         """The rule of the article and of many leaderboards: max|C - reference| / max|reference| < 0.01.
 
-        Rounded TF32, FP16 and BF16 inputs measure 2e-5 to 3e-3 and pass; so do a single wrong element, a warp's tile
-        that lacks a term, and everything times 1.001. A right FP32 kernel at K = 4096 measures 3e-6, so the rule is
-        about 3000 times too loose. It replaces the gate only with the setting gate=article, and the result says so.
+        Rounded TF32, FP16 and BF16 inputs measure 2e-5 to 3e-3 and pass; so do a single wrong
+        element, a warp's tile that lacks a term, and everything times 1.001. A right FP32 kernel at
+        K = 4096 measures 3e-6, so the rule is about 3000 times too loose. It replaces the gate only
+        with the setting gate=article, and the result says so.
         """
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(result.c[self.rows].astype(np.float64) - self.reference).max()
@@ -222,12 +228,14 @@ class PrecisionReference:
 
 def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator) -> Stage:
     """One launch on family E4: odd 12-bit integers in A, and in each column of B a single one among zeros. Each element
-    of C is one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator.
+    of C is one product of 23 or 24 bits, which is exact if products are whole, in any order and
+    with any accumulator.
 
-    FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error and do not: Strassen's
-    algorithm, and emulation on tensor cores without the smallest of several products. Both pass undeclared, with a
-    note; a trespass fails, and an error that no short product has. Up to ROWS rows are compared, drawn anew each time:
-    a kernel that shortens a share s of the rows is missed with a probability of (1 - s)^ROWS. Raises LaunchFailed.
+    FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error and do
+    not: Strassen's algorithm, and emulation on tensor cores without the smallest of several
+    products. Both pass undeclared, with a note; a trespass fails, and an error that no short
+    product has. Up to ROWS rows are compared, drawn anew each time: a kernel that shortens a share
+    s of the rows is missed with a probability of (1 - s)^ROWS. Raises LaunchFailed.
     """
     m = buffers.shape.m
     n = buffers.shape.n

@@ -1,10 +1,12 @@
 """SGEMM's checker: stages that a problem with exact results and a precision class allows, and those at the benchmark
-shape: exact integers, random inputs at sizes just below it, and the same bits when a launch is repeated.
+shape: exact integers, random inputs at sizes just below it, and the same bits when a launch is
+repeated.
 
-A kernel can be right on all small shapes and wrong at the benchmark's: a library switches to tensor cores from some
-size on, a swizzle stops being a permutation, an index overflows. And the benchmark shape is mostly a multiple of every
-tile. A verdict holds for the shape and for small ones. At a larger shape an index may overflow, or blocks that wait for
-each other may not all fit the GPU at once: then the launch does not end, and the child process that runs it is ended.
+A kernel can be right on all small shapes and wrong at the benchmark's: a library switches to tensor
+cores from some size on, a swizzle stops being a permutation, an index overflows. And the benchmark
+shape is mostly a multiple of every tile. A verdict holds for the shape and for small ones. At a
+larger shape an index may overflow, or blocks that wait for each other may not all fit the GPU at
+once: then the launch does not end, and the child process that runs it is ended.
 """
 
 from __future__ import annotations
@@ -69,10 +71,11 @@ class SgemmChecker(Checker):
     """Checks kernels at one shape. Raises CompileFailed, OutOfMemory.
 
     quick: search for rare paths for a shorter time.
-    seed: of the problems, the same for every kernel, the baseline included; drawn after a kernel's source is fixed, so
-    that no result can be prepared. a, b: the timed inputs, U(-1, 1) float32 of M x K and K x N. buffers: A, B and C on
-    the device, holding them: the harness times on what the gate checked. The second C is for a loop in which kernel and
-    baseline swap outputs; `buffers.memory` lends workspaces.
+    seed: of the problems, the same for every kernel, the baseline included; drawn after a kernel's
+    source is fixed, so that no result can be prepared. a, b: the timed inputs, U(-1, 1) float32 of
+    M x K and K x N. buffers: A, B and C on the device, holding them: the harness times on what the
+    gate checked. The second C is for a loop in which kernel and baseline swap outputs;
+    `buffers.memory` lends workspaces.
     """
 
     buffers: Buffers
@@ -95,7 +98,8 @@ class SgemmChecker(Checker):
     def check(self, subject: Runnable, small: SmallShapes | None = None) -> Verdict:
         """Run every stage until one fails. The inputs are intact afterwards. Raises BadSetting.
 
-        small: gets the stages that no benchmark shape changes; those that it has from an earlier call aren't run again.
+        small: gets the stages that no benchmark shape changes; those that it has from an earlier
+        call aren't run again.
         """
         self._small = SmallShapes() if small is None else small
         return super().check(subject)
@@ -175,7 +179,8 @@ class SgemmChecker(Checker):
 
     def check_timed_output(self, written: Any, claimed: str = "fp32") -> Stage:
         """Check what the timed launches left in C, in the spare or in a copy of them. All were filled with a sentinel
-        before, and the baseline of a timed loop computes -A B, so its output can't be mistaken for the kernel's.
+        before, and the baseline of a timed loop computes -A B, so its output can't be mistaken for
+        the kernel's.
         """
         return self._precision.judge(TIMED, self.buffers.written(written), claimed)[1]
 
@@ -246,10 +251,12 @@ def exact_problems(
     beta: bool = True,
 ) -> list[Projection]:
     """One for each family on which a kernel of the class must be exact, at least three: the first with the usual alpha
-    and beta, which is repeated, the others with an alpha, and with both. alpha, beta: whether the kernel takes it.
+    and beta, which is repeated, the others with an alpha, and with both. alpha, beta: whether the
+    kernel takes it.
 
-    alpha is a power of two with a sign, and beta and the old C are odd integers of 12 and 11 bits, because a fast path
-    for large shapes can forget or shorten either; their product is as large as A B may be.
+    alpha is a power of two with a sign, and beta and the old C are odd integers of 12 and 11 bits,
+    because a fast path for large shapes can forget or shorten either; their product is as large as
+    A B may be.
     """
     projections = []
     for index, name in enumerate((exact.families(claimed) * LAUNCHES)[:LAUNCHES]):
@@ -338,8 +345,9 @@ def check_repeated(
     subject: Runnable, buffers: Buffers, problem: ExactProblem, differ: Any
 ) -> Stage:
     """Repeat a launch and compare the results on the device: a race need not show in one launch, and on the dense
-    integers of family E1 two launches of a right kernel agree bit by bit, even with atomics. differ: DIFFER, compiled.
-    A race that is rarer needs compute-sanitizer's racecheck or the emulator. Raises LaunchFailed.
+    integers of family E1 two launches of a right kernel agree bit by bit, even with atomics.
+    differ: DIFFER, compiled. A race that is rarer needs compute-sanitizer's racecheck or the
+    emulator. Raises LaunchFailed.
     """
     device = buffers.memory.device
     differs = device.upload(np.zeros(MOST, np.float32))
@@ -374,8 +382,8 @@ def _bits(argument: str) -> str:
 
 def compile_for(kernel: Kernel, gpu: Gpu | None) -> tuple[Compiled, str]:
     """The kernel compiled for a GPU, or None for the emulator, and the label of that machine; nothing is launched.
-    Raises CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic shared memory that isn't
-    stated.
+    Raises CompileFailed, and BadSetting for other parameters than the gate passes, or dynamic
+    shared memory that isn't stated.
     """
     # Here: a measurement doesn't need the emulator.
     from worklog.emulator.symbols import types_of
