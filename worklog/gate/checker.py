@@ -448,7 +448,10 @@ class LaunchProbe:
         self._launch(self._refill, blocks, self._key, in_a, a, in_b, b, in_c, c, sentinel)
 
     def observe(self, c: Buffer) -> None:
-        """Draw signs, and enqueue the projection of C on them, directly after the launch."""
+        """Draw signs, and enqueue the projection of C on them.
+
+        Call it directly after the launch.
+        """
         self._signs = np.uint64(self._bits(64))
         m, n, _ = self._sizes
         blocks = -(-self.shape.m // ROWS_PER_BLOCK)
@@ -468,10 +471,13 @@ class LaunchProbe:
         self.device.launch(self._fold, (1, 1), 1, (m, self._sums, self._record))
 
     def stage(self) -> Stage:
-        """Wait, and return the stage of all launches since the start. Raises LaunchFailed."""
+        """Wait, and return the stage of all launches since the start.
+
+        Raises LaunchFailed.
+        """
         record = self.device.download(self._record)  # every_launch.cu describes it
         error = float(record[0])
-        wrong, changed, compared, last = (int(word) for word in record.view(np.uint32)[1:5])
+        wrong, changed, compared, last = (int(bits) for bits in record.view(np.uint32)[1:5])
         if compared != self.launches * self.shape.m % 2**32:
             detail = f"only {compared} rows of {self.launches} launches were compared"
             return failed(EVERY_LAUNCH, detail)

@@ -245,7 +245,7 @@ def _cases(domain: Domain, rng: np.random.Generator, *, live: bool) -> list[tupl
     for shape in drawn:
         alpha = float(rng.choice((1.0, -1.0, 2.0)))
         beta = float(rng.choice((1.0, -1.0)))
-        cases.append((shape, _taken(alpha, beta, domain)))
+        cases.append((shape, _accepted(alpha, beta, domain)))
     return cases
 
 
@@ -257,10 +257,10 @@ def _scalars(rng: np.random.Generator, index: int, domain: Domain) -> tuple[Scal
     alpha, beta_alone, beta = (float(rng.choice(HALVES)) for _ in range(3))
     with_beta = ((0.0, beta_alone), (1.0, 1.0), (1.0, beta_alone))[index % 3]
     pairs: tuple[Scalars, ...] = (USUAL, (alpha, 0.0), with_beta, (alpha, beta))
-    return tuple(dict.fromkeys(_taken(*pair, domain) for pair in pairs))
+    return tuple(dict.fromkeys(_accepted(*pair, domain) for pair in pairs))
 
 
-def _taken(alpha: float, beta: float, domain: Domain) -> Scalars:
+def _accepted(alpha: float, beta: float, domain: Domain) -> Scalars:
     """Return alpha and beta, or 1 and 0 if the kernel doesn't take them."""
     return alpha if domain.alpha else 1.0, beta if domain.beta else 0.0
 
@@ -274,7 +274,7 @@ def _old(shape: Shape, rng: np.random.Generator) -> Float32:
 
 
 def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
-    """Yield small problems with special data, special scalars and special contents of C."""
+    """Yield small problems with special data, scalars and contents of C."""
     yield from _structured_problems(domain, claimed, rng)
     yield from _scalar_problems(domain, claimed, rng)
     yield from _old_c_problems(domain, claimed, rng)
@@ -504,9 +504,9 @@ def mistake_in(
     product_ab = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
     expected = problem.result(product_ab)
     if (result.c == expected).all():
-        shown = _detectable_errors(subject, problem)
+        detectable = _detectable_errors(subject, problem)
         for coverage in coverages.values():
-            coverage.tell(*shown)
+            coverage.tell(*detectable)
         return None
     factors = None
     if problem.alpha != 0:

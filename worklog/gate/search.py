@@ -226,9 +226,11 @@ class Search:
         most_steps = max(LARGEST // step, MOST_STEPS)
         any_steps = np.exp(rng.uniform(0, np.log(most_steps + 1), DRAWN)).astype(np.int64)
         round_sizes = 2 ** rng.integers(0, 10, DRAWN) * rng.integers(1, 13, DRAWN)
-        near = numbers.astype(np.int64) * rng.choice((1, 1, 2, 3), DRAWN)
-        near = near + rng.integers(-1, 3, DRAWN)
-        return self._mixed(any_steps * step, np.minimum(round_sizes, most_steps * step), near)
+        sizes_near_numbers = numbers.astype(np.int64) * rng.choice((1, 1, 2, 3), DRAWN)
+        sizes_near_numbers = sizes_near_numbers + rng.integers(-1, 3, DRAWN)
+        return self._mixed(
+            any_steps * step, np.minimum(round_sizes, most_steps * step), sizes_near_numbers
+        )
 
     def _random_scalars(self, divisors: Values, numbers: Values) -> Values:
         """Return scalars: near given numbers and simple fractions of them, special and usual."""
@@ -236,21 +238,23 @@ class Search:
         fractions = 1 / rng.choice(divisors, DRAWN)
         is_fraction = rng.random(DRAWN) < 0.3
         factors = np.where(is_fraction, fractions, rng.choice((1, 1, 1, 2, 0.5), DRAWN))
-        near = (numbers * factors * rng.choice((1, -1), DRAWN)).astype(np.float32)
-        towards = near * rng.choice((0, 1, 1, 2), DRAWN).astype(np.float32)
-        near = np.nextafter(near, towards)
+        scalars_near_numbers = (numbers * factors * rng.choice((1, -1), DRAWN)).astype(np.float32)
+        towards = scalars_near_numbers * rng.choice((0, 1, 1, 2), DRAWN).astype(np.float32)
+        scalars_near_numbers = np.nextafter(scalars_near_numbers, towards)
         special = rng.choice(SPECIAL, DRAWN)
         usual = rng.choice(USUAL, DRAWN)
-        return self._mixed(near, near, special, usual).astype(np.float32)
+        return self._mixed(scalars_near_numbers, scalars_near_numbers, special, usual).astype(
+            np.float32
+        )
 
     def _random_shifts(self, alignment: int) -> Values:
         """Return bytes by which a matrix begins later; a few of them are very large."""
         rng = self.rng
-        near = rng.integers(0, 256 // alignment, DRAWN) * alignment
-        near = np.where(rng.random(DRAWN) < 0.5, near, 0)
+        short_shifts = rng.integers(0, 256 // alignment, DRAWN) * alignment
+        short_shifts = np.where(rng.random(DRAWN) < 0.5, short_shifts, 0)
         is_far = rng.random(DRAWN) < ELSEWHERE
-        far = rng.integers(0, 2**38, DRAWN) * 256
-        return np.where(is_far, far, 0) + near
+        long_shifts = rng.integers(0, 2**38, DRAWN) * 256
+        return np.where(is_far, long_shifts, 0) + short_shifts
 
     def _tie_values(self, rows: Rows) -> Rows:
         """Return rows in the domain, some of whose values are equal."""
@@ -464,8 +468,8 @@ class Search:
 
         family = "E1" if exact.families(claimed) == ("E1",) else exact.MIXED
         a, b = exact.family(family, shape, self.rng, claimed, exact.HEADROOM)
-        even = 2 * self.rng.integers(-(2**15), 2**15, (shape.m, shape.n))
-        c = even.astype(np.float32)
+        even_integers = 2 * self.rng.integers(-(2**15), 2**15, (shape.m, shape.n))
+        c = even_integers.astype(np.float32)
         if is_wide or not _few_bits(launch):
             family = "single terms"
             a, b, c = self._single_terms(b, c, shape, alpha, beta, is_wide)
@@ -484,17 +488,19 @@ class Search:
 
         A choice that was tried in vain depends on loaded values.
         """
-        made = [choice for choice, note in self.note_of.items() if self.is_met[note, row]]
-        new = [choice for choice in made if self.coverage.lacks(choice)]
+        choices = [choice for choice, note in self.note_of.items() if self.is_met[note, row]]
+        new_choices = [choice for choice in choices if self.coverage.lacks(choice)]
         if not all(map(self.coverage.lacks, self.retried)):
             self.depends_on_data = True  # other data made the launch before take a new path
-        self.retried = [choice for choice in new if self.tries[choice]]
+        self.retried = [choice for choice in new_choices if self.tries[choice]]
         shows = self.detectable_errors(launch)
-        for choice in made:
+        for choice in choices:
             confirms = shows[self.coverage.lacking(choice)].any()
-            if choice in new or self.tries[choice] or confirms:
+            if choice in new_choices or self.tries[choice] or confirms:
                 self.tries[choice] += 1
-        return bool(self.retried) or (bool(new) and self.depends_on_data)
+        if self.retried:
+            return True
+        return bool(new_choices) and self.depends_on_data
 
     def _single_terms(
         self, b: Values, c: Values, shape: Shape, alpha: float, beta: float, is_wide: bool
@@ -516,9 +522,9 @@ class Search:
         return a, b, c
 
     def condition_of(self, choice: Choice, row: int) -> str:
-        """Return when a choice is made as in a row; "" if that isn't known before a launch.
+        """Return the condition under which a choice is made as in a row.
 
-        Raises TooLarge if that takes more than EFFORT.
+        "" if it isn't known before a launch. Raises TooLarge if that takes more than EFFORT.
         """
         effort_limit = self.effort + EFFORT
 
@@ -579,7 +585,10 @@ class _Searches:
         ]
 
     def explore(self) -> None:
-        """Explore the launches of each kernel, for equal shares of a quarter of the effort."""
+        """Explore the launches of each kernel.
+
+        Each kernel gets an equal share of a quarter of the effort.
+        """
         for number, search in enumerate(self.searches):
             share = self.effort / 4 * (number + 1) / len(self.searches)
             search.explore(share - sum(former.effort for former in self.searches[:number]))
@@ -594,9 +603,9 @@ class _Searches:
         return self.effort + self.explored - self.launched - self.searched()
 
     def failure(self) -> Stage | None:
-        """Launch what shows most for its work while effort is left; return a failed stage.
+        """Launch what shows most for its work while effort is left.
 
-        None if no result is wrong. Raises LaunchFailed.
+        Return the failed stage, or None if no result is wrong. Raises LaunchFailed.
         """
         while self.searches:
             price, row, search = self._cheapest_launch()
@@ -671,9 +680,10 @@ class _Searches:
 def check_rare_paths(
     subject: Any, memory: Memory, *, quick: bool
 ) -> tuple[Stage, tuple[NeverRan, ...]]:
-    """Search launches for what has not run on the emulator; return also what did not run.
+    """Search launches for what has not run on the emulator.
 
-    Their results are checked as those on edge shapes. Raises LaunchFailed.
+    Their results are checked as those on edge shapes. Returns the stage, and what did not run.
+    Raises LaunchFailed.
 
     subject: a worklog.kernel.device.Loaded
     quick: whether to search less
@@ -745,13 +755,13 @@ def _unrun_lines(search: Search, choice: Choice, ran: set[Line]) -> set[Line]:
         return set()
     is_only_kernel = search.subject.kernel.choose is None
     is_made = bool(search.is_met[search.note_of[choice]].any())
-    behind = coverage.behind(choice)
+    lines_behind = coverage.behind(choice)
     lines = set[Line]()
     if is_only_kernel or is_made:
-        lines = {(search.file, line) for line in behind} - ran
+        lines = {(search.file, line) for line in lines_behind} - ran
     if not is_only_kernel or not instruction.line:
         return lines
-    if behind or coverage.divides(choice) or pc in coverage.voted:
+    if lines_behind or coverage.divides(choice) or pc in coverage.voted:
         return lines
     if is_made or search.could_hold(choice):
         lines.add((search.file, instruction.line))

@@ -44,8 +44,8 @@ def condition(
         true_values[name] = values[is_true]
         descriptions.append(_description(name, values, is_true))
     rows = {name: np.full(CHECKED, value) for name, value in row.items()}
-    others = [name for name in candidates if name not in true_values]
-    for name in others:  # a variable without effect in this row may have an effect in others
+    other_names = [name for name in candidates if name not in true_values]
+    for name in other_names:  # a variable without effect in this row may have an effect in others
         rows[name] = rng.choice(candidates[name], CHECKED)
     expected = np.full(CHECKED, True)
     for name, chosen in true_values.items():
@@ -58,7 +58,7 @@ def condition(
     if all(descriptions) and np.array_equal(is_true, expected):
         return " and ".join(descriptions)
     matters = set(true_values)
-    for name in others:
+    for name in other_names:
         fixed = {**rows, name: np.full(CHECKED, row[name])}
         if not np.array_equal(truth(fixed), is_true):
             matters.add(name)
@@ -80,7 +80,7 @@ def _description(name: str, values: Values, is_true: Values) -> str:
         return _comparison(spoken, values, is_true) if is_true.any() else ""
     places = np.unique(values % ALIGNMENT)
     truths = [np.unique(is_true[values % ALIGNMENT == place]) for place in places]
-    if any(len(both) > 1 for both in truths):  # the place doesn't decide
+    if any(len(values_there) > 1 for values_there in truths):  # the place doesn't decide
         return ""
     in_turns = np.concatenate([places + ALIGNMENT * turn for turn in range(TURNS)])
     is_true = np.tile(np.concatenate(truths), TURNS)
