@@ -95,7 +95,7 @@ def searched(name: str) -> str:
         problem, shifts, words = search.problem(row, "fp32")
         lines.append(f"problem {number}: {words}, price {price:.6g}, shifts {shifts}")
         lines.append(f"    alpha={problem.alpha} beta={problem.beta}")
-        for letter, array in zip("ABC", (problem.a, problem.b, problem.before), strict=True):
+        for letter, array in zip("ABC", (problem.a, problem.b, problem.initial_c), strict=True):
             if array is not None:
                 lines.append(f"    {letter}: {array.shape} {digest(array.tobytes())}")
     return "\n".join(lines) + "\n"

@@ -85,8 +85,8 @@ def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_lau
 
     def problem(self: search.Search, row: int, claimed: str) -> Any:
         made, *rest = posed(self, row, claimed)
-        if made.family == "single terms" and made.alpha and made.before is not None:
-            ratios.append(abs(made.beta * made.before / made.alpha / (made.a @ made.b)).ravel())
+        if made.family == "single terms" and made.alpha and made.initial_c is not None:
+            ratios.append(abs(made.beta * made.initial_c / made.alpha / (made.a @ made.b)).ravel())
         return made, *rest
 
     def judged(subject: Any, memory: Memory, *given: Any) -> Any:

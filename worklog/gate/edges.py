@@ -92,24 +92,31 @@ def edge_shapes(domain: Domain) -> list[Shape]:
     A kernel that takes only whole tiles larger than FINE gets one to five tiles per side in
     different mixes: wide and tall, and a single K step.
     """
-    shapes: list[Shape] = []
-    if domain.m > FINE and domain.n > FINE:
-        wide = max(2, domain.m // domain.n + 1)
-        tall = max(2, domain.n // domain.m + 1)
-        mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
-        for (m, n, k), free in zip(mixes, FREE_K, strict=True):
-            terms = free if domain.k <= FINE else k * domain.k
-            shapes.append(domain.padded(Shape(m * domain.m, n * domain.n, terms)))
-    else:
-        steps = domain.m, domain.n, domain.k
-        for index, sizes in enumerate(ANY_SIZES):
-            tiles = 1 + index % 3
-            fine = [
-                size if step <= FINE else step * tiles
-                for step, size in zip(steps, sizes, strict=True)
-            ]
-            shapes.append(domain.padded(Shape(*fine)))
-    return [shape for shape in dict.fromkeys(shapes) if domain.square or shape.m != shape.n]
+    is_coarse = domain.m > FINE and domain.n > FINE
+    sizes = _tile_mixes(domain) if is_coarse else _any_sizes(domain)
+    shapes = dict.fromkeys(domain.padded(Shape(*size)) for size in sizes)
+    return [shape for shape in shapes if domain.square or shape.m != shape.n]
+
+
+def _tile_mixes(domain: Domain) -> Iterator[tuple[int, int, int]]:
+    """Yield sizes of whole tiles."""
+    wide = max(2, domain.m // domain.n + 1)
+    tall = max(2, domain.n // domain.m + 1)
+    mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
+    for (m, n, k), free_k in zip(mixes, FREE_K, strict=True):
+        terms = free_k if domain.k <= FINE else k * domain.k
+        yield m * domain.m, n * domain.n, terms
+
+
+def _any_sizes(domain: Domain) -> Iterator[list[int]]:
+    """Yield ANY_SIZES, but one to three steps of the domain along an axis of large steps."""
+    steps = (domain.m, domain.n, domain.k)
+    for index, sizes in enumerate(ANY_SIZES):
+        step_count = 1 + index % 3
+        yield [
+            size if step <= FINE else step * step_count
+            for step, size in zip(steps, sizes, strict=True)
+        ]
 
 
 def require_blocks(kernel: Kernel) -> None:
@@ -191,35 +198,16 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
     integers if beta isn't 0, so nothing rounds: each element is compared with the FP64 product.
     Raises LaunchFailed.
     """
-    domain = subject.domain
-    claimed = subject.claimed
-    rng = memory.rng
-    shapes = edge_shapes(domain)
-    names = exact.families(claimed)
-    cases = _cases(domain, rng, live=memory.device.source == "live")
-    cases += [(shapes[0], USUAL)] * (len(names) * RANGES - len(cases))
-    decks = {name: (exact.exponents(rng), exact.exponents(rng)) for name in names}
-
-    def problem_of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
-        a, b = exact.family(name, shape, rng, claimed, 0 if scalars == USUAL else exact.HEADROOM)
-        scale_a, scale_b = exact.stretch(a, b, decks[name], claimed)
-        initial_c = _old(shape, rng) * np.float32(scale_a * scale_b) if scalars[1] else None
-        return ExactProblem(name, a, b, (scale_a, scale_b), *scalars, initial_c)
-
-    def ordinary() -> Iterator[ExactProblem]:
-        for name, (shape, scalars) in zip(cycle(names), cases, strict=False):
-            # Beyond its limit of terms, a family has zeros, but E1 has none.
-            yield problem_of("E1" if shape.k > LONG_K[0] else name, shape, scalars)
-
+    problems = _Problems(subject, memory)
     launches = 0
     launched = set[Shape]()
-    for problem in chain(ordinary(), rare_problems(domain, claimed, rng)):
+    rare = rare_problems(subject.domain, subject.claimed, memory.rng)
+    for problem in chain(problems.ordinary(), rare):
         launches += 1
         launched.add(problem.shape)
         mistake = mistake_in(subject, memory, problem)
         if isinstance(mistake, ErrorMap) and problem.family in exact.FAMILIES:
-            scalars = (problem.alpha, problem.beta)
-            larger = problem_of(problem.family, shapes[-1], scalars).around_1
+            larger = problems.at_last_shape(problem)
             larger_map = mistake_in(subject, memory, larger)
             if isinstance(larger_map, ErrorMap) and larger.shape != problem.shape:
                 # It shows more.
@@ -227,7 +215,49 @@ def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
         if mistake is not None:
             return _failure(problem, mistake)
     counts = f"{len(launched)} shapes, {launches} launches"
-    return passed(EDGE_SHAPES, f"{counts} with {_scalars_in_words(domain)}, no element wrong")
+    scalars = _scalars_in_words(subject.domain)
+    return passed(EDGE_SHAPES, f"{counts} with {scalars}, no element wrong")
+
+
+class _Problems:
+    """The ordinary problems of one subject, with random inputs.
+
+    names: of the exact families
+    cases: shapes and scalars
+    decks: of exponents, by family
+    """
+
+    def __init__(self, subject: Runnable, memory: Memory) -> None:
+        self.rng = memory.rng
+        self.claimed = subject.claimed
+        self.names = exact.families(subject.claimed)
+        self.shapes = edge_shapes(subject.domain)
+        self.cases = _cases(subject.domain, self.rng, live=memory.device.source == "live")
+        self.cases += [(self.shapes[0], USUAL)] * (len(self.names) * RANGES - len(self.cases))
+        self.decks = {
+            name: (exact.exponents(self.rng), exact.exponents(self.rng)) for name in self.names
+        }
+
+    def ordinary(self) -> Iterator[ExactProblem]:
+        """Yield a problem for each case, of one family after the other."""
+        for name, (shape, scalars) in zip(cycle(self.names), self.cases, strict=False):
+            # Beyond its limit of terms, a family has zeros, but E1 has none.
+            yield self._problem("E1" if shape.k > LONG_K[0] else name, shape, scalars)
+
+    def at_last_shape(self, problem: ExactProblem) -> ExactProblem:
+        """Return a problem of the same family at the last shape, without powers of two."""
+        scalars = (problem.alpha, problem.beta)
+        return self._problem(problem.family, self.shapes[-1], scalars).around_1
+
+    def _problem(self, name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
+        """Return a problem of one family."""
+        headroom = 0 if scalars == USUAL else exact.HEADROOM
+        a, b = exact.family(name, shape, self.rng, self.claimed, headroom)
+        scale_a, scale_b = exact.stretch(a, b, self.decks[name], self.claimed)
+        initial_c = None
+        if scalars[1]:
+            initial_c = _old(shape, self.rng) * np.float32(scale_a * scale_b)
+        return ExactProblem(name, a, b, (scale_a, scale_b), *scalars, initial_c)
 
 
 def _scalars_in_words(domain: Domain) -> str:
@@ -325,7 +355,7 @@ def _scalar_problems(
             b = integers(shape.k, shape.n, 4)
             a[:, FEW_TERMS:] = 0
             initial_c = integers(shape.m, shape.n, 8) if beta else None
-            yield ExactProblem("small integers", a, b, alpha=alpha, beta=beta, before=initial_c)
+            yield ExactProblem("small integers", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
 
 
 def _old_c_problems(
@@ -337,12 +367,12 @@ def _old_c_problems(
     """
     shape = domain.padded(Shape(*SPECIAL, 16))
     a, b = exact.family("E1", shape, rng, claimed)
-    yield ExactProblem("E1 over a C of zeros", a, b, before=0.0)
+    yield ExactProblem("E1 over a C of zeros", a, b, initial_c=0.0)
     other_a = a.copy()
     # No row at an edge of a tile.
     other_a[8 * int(rng.integers(shape.m // 8)) + int(rng.integers(2, 6))] *= -1
     other_c = (other_a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
-    yield ExactProblem("E1 over the result of another problem", a, b, before=other_c)
+    yield ExactProblem("E1 over the result of another problem", a, b, initial_c=other_c)
 
 
 def _failure(problem: ExactProblem, mistake: ErrorMap | str, places: str = "") -> Stage:
@@ -408,7 +438,7 @@ def check_old_c(subject: Runnable, memory: Memory) -> Stage:
     shape = subject.domain.padded(Shape(*SPECIAL, 16))
     a, b = exact.family("E1", shape, memory.rng, subject.claimed)
     zeros = (0.0, -0.0) if subject.domain.beta else (0.0,)
-    problems = (ExactProblem("E1", a, b, beta=beta, before=math.nan) for beta in zeros)
+    problems = (ExactProblem("E1", a, b, beta=beta, initial_c=math.nan) for beta in zeros)
     if all(mistake_in(subject, memory, problem) is None for problem in problems):
         return passed(OLD_C, f"doesn't reach the result at {shape}")
     note = "C is read where beta is 0: NaN or infinity in it reaches the result"
@@ -497,7 +527,7 @@ def mistake_in(
     for coverage in coverages.values():
         coverage.tell()
     result = Buffers(memory, problem.a, problem.b, shifts).run(
-        subject, problem.alpha, problem.beta, problem.before
+        subject, problem.alpha, problem.beta, problem.initial_c
     )
     if result.trespass:
         return result.trespass
@@ -557,7 +587,7 @@ def is_exact(
     shifts: as for Buffers
     """
     result = Buffers(memory, problem.a, problem.b, shifts).run(
-        subject, problem.alpha, problem.beta, problem.before
+        subject, problem.alpha, problem.beta, problem.initial_c
     )
     expected = problem.result(problem.a.astype(np.float64) @ problem.b.astype(np.float64))
     return not result.trespass and bool((result.c == expected).all())
@@ -587,8 +617,8 @@ def _cause(
                 "between launches. Set the first value again at the end of each launch."
             )
     # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
-    is_unwritten = problem.before is None and (result.c == result.sentinel).all()
-    if is_unwritten and is_exact(subject, memory, replace(problem, before=0.0), shifts):
+    is_unwritten = problem.initial_c is None and (result.c == result.sentinel).all()
+    if is_unwritten and is_exact(subject, memory, replace(problem, initial_c=0.0), shifts):
         return OLD_C_ADDED
     if problem.stretched != (1.0, 1.0) and is_exact(subject, memory, problem.around_1, shifts):
         return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
@@ -602,7 +632,7 @@ def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
     """
     a = problem.a.astype(np.float64)
     b = problem.b.astype(np.float64)
-    initial_c = 0.0 if problem.before is None else problem.before
+    initial_c = 0.0 if problem.initial_c is None else problem.initial_c
     old = np.broadcast_to(np.asarray(initial_c, np.float64), c.shape)
 
     def by_columns(matrix: Float64) -> Float64:

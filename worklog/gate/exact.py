@@ -219,7 +219,7 @@ class ExactProblem:
     """One launch C = alpha A B + beta C with one right result.
 
     stretched: the powers of two in A and in B
-    before: what C holds before the launch, a matrix or one value for every element; None for a
+    initial_c: what C holds before the launch, a matrix or one value for every element; None for a
     sentinel
     """
 
@@ -229,7 +229,7 @@ class ExactProblem:
     stretched: tuple[float, float] = (1.0, 1.0)
     alpha: float = 1.0
     beta: float = 0.0
-    before: Float32 | float | None = None
+    initial_c: Float32 | float | None = None
 
     @property
     def shape(self) -> Shape:  # noqa: D102
@@ -252,7 +252,7 @@ class ExactProblem:
             alpha = self.alpha
         if beta is None:
             beta = self.beta
-        old = 0.0 if self.before is None or beta == 0 else self.before
+        old = 0.0 if self.initial_c is None or beta == 0 else self.initial_c
         return (alpha * product + beta * old).astype(np.float32)
 
     def wrong_scalar(self, c: Float32, product: Float64 | Float32) -> str:
@@ -280,7 +280,7 @@ class ExactProblem:
             ]
         return " or ".join(matching)
 
-    def alone(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
+    def with_long_operands(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
         """Yield the same launch with long operands in A alone, and in B alone.
 
         Strassen's algorithm multiplies sums of elements, and rounds the products of two long ones.
@@ -293,9 +293,13 @@ class ExactProblem:
     def around_1(self) -> ExactProblem:
         """The same problem without the powers of two."""
         factor_a, factor_b = (1 / scale for scale in self.stretched)
-        initial_c = None if self.before is None else self.before * factor_a * factor_b
+        initial_c = None if self.initial_c is None else self.initial_c * factor_a * factor_b
         return replace(
-            self, a=self.a * factor_a, b=self.b * factor_b, before=initial_c, stretched=(1.0, 1.0)
+            self,
+            a=self.a * factor_a,
+            b=self.b * factor_b,
+            initial_c=initial_c,
+            stretched=(1.0, 1.0),
         )
 
 
@@ -322,7 +326,7 @@ class Projection:
 
     def _expected(self, a: Float32, b: Float32, weights: Float64) -> Float64:
         """Return A B + C, projected on weights, as it should be: with alpha and beta."""
-        old = self.problem.beta * float(self.problem.before or 0.0)
+        old = self.problem.beta * float(self.problem.initial_c or 0.0)
         expected: Float64 = self.problem.alpha * multiply(
             a, multiply(b, weights)
         ) + old * weights.sum(axis=0)

@@ -303,20 +303,21 @@ class Buffers(GuardedBuffers):
         subject: Runnable,
         alpha: float = 1.0,
         beta: float = 0.0,
-        before: Float32 | float | None = None,
+        initial_c: Float32 | float | None = None,
     ) -> Result:
         """Poison, launch C = alpha A B + beta C once, and return the result.
 
         Raises LaunchFailed.
 
-        before: what C holds before, a matrix or one value for every element; None for the sentinel
+        initial_c: what C holds before, a matrix or one value for every element; None for the
+        sentinel
         """
         a, b, c = self.abc
         self.poison()
-        if isinstance(before, float):
-            self.memory.device.fill(c, before)
-        elif before is not None:
-            self.memory.device.overwrite(c, before)
+        if isinstance(initial_c, float):
+            self.memory.device.fill(c, initial_c)
+        elif initial_c is not None:
+            self.memory.device.overwrite(c, initial_c)
         self.memory.launch(subject, self.shape, alpha, a, b, beta, c)
         return self.written(c)
 

@@ -37,10 +37,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from worklog.gate.exact import Indices, family, multiply, whereabouts
+from worklog.gate.exact import Indices, Which, family, multiply, whereabouts
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.kernel import Runnable
-from worklog.problem import Float32, Shape, random_inputs, sampled_reference
+from worklog.problem import Float32, Float64, Shape, random_inputs, sampled_reference
 from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
@@ -135,6 +135,15 @@ def classify(rms: float, largest: float, k: int) -> str:
     return next((name for name in ("tf32", "bf16") if rms <= RMS_OF_CLASS[name]), "wrong")
 
 
+def _rms_and_largest(difference: Float32 | Float64, gauge: Float64) -> tuple[float, float]:
+    """Return the rms and the largest absolute value of a difference, in u·D.
+
+    gauge: D of each element
+    """
+    error = np.abs(difference) / (UNIT_ROUNDOFF * np.maximum(gauge, TINY))
+    return float(np.sqrt(np.mean(np.square(error)))), float(error.max())
+
+
 class PrecisionReference:
     """An FP64 reference for some rows of A B, and one projection of every row.
 
@@ -169,10 +178,7 @@ class PrecisionReference:
         """
         if not np.isfinite(c[self.rows]).all():
             return float("inf"), float("inf")
-        scaled = np.abs(c[self.rows].astype(np.float64) - self.reference) / (
-            UNIT_ROUNDOFF * self.gauge
-        )
-        return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
+        return _rms_and_largest(c[self.rows].astype(np.float64) - self.reference, self.gauge)
 
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Return the rows whose projected error is too large for this rms error.
@@ -314,10 +320,9 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     A and B have short mantissas, at a small shape.
     """
     domain = subject.domain
-    claimed = subject.claimed
     rng = memory.rng
     shape = domain.padded(SCALARS_SHAPE)
-    a, b = family("E1", shape, rng, claimed)
+    a, b = family("E1", shape, rng, subject.claimed)
     product, gauge = sampled_reference(a, b, np.arange(shape.m))
     old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0] * np.float32(gauge.max())
     worst = 0.0
@@ -328,25 +333,27 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
         launch = f"at {shape} with alpha = {alpha:.9g}, beta = {beta:.9g}"
         if result.trespass:
             return failed(SCALARS, f"{launch}: {result.trespass}")
-        unit = UNIT_ROUNDOFF * np.maximum(np.hypot(alpha * gauge, beta * old), TINY)
-        error = np.abs(result.c - (alpha * product + beta * old)) / unit
-        rms = float(np.sqrt(np.mean(np.square(error))))
-        largest = float(error.max())
-        reached = classify(rms, largest, shape.k) if np.isfinite(result.c).all() else "wrong"
-        if RANK[reached] > RANK[claimed]:
+        difference = result.c - (alpha * product + beta * old)
+        rms, largest = _rms_and_largest(difference, np.hypot(alpha * gauge, beta * old))
+        reached = "wrong"
+        if np.isfinite(result.c).all():
+            reached = classify(rms, largest, shape.k)
+        if RANK[reached] > RANK[subject.claimed]:
             limit = f"up to {rms_limit(shape.k):.3g} is fp32"
             return failed(SCALARS, f"class {reached} {launch}: rms {rms:.3g} u·D, {limit}")
         worst = max(worst, rms)
     return passed(SCALARS, f"rms {worst:.3g} u·D at {shape}")
 
 
-def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -> Stage:
+def check_hard_data(
+    subject: Runnable, memory: Memory, is_short: bool, checked_shape: Shape
+) -> Stage:
     """Launch three or four times on hard data. Raises LaunchFailed.
 
-    short: whether the kernel's products were not kept to 24 bits
-    of: the checked shape, whose work limits the long K
+    is_short: whether the kernel's products were not kept to 24 bits
+    checked_shape: its work limits the long K
     """
-    operands = subject.operands(of)
+    operands = subject.operands(checked_shape)
     # Whether its code uses tensor cores; None if that isn't known.
     on_tensor_cores = None if operands is None else bool(operands)
     domain = subject.domain
@@ -354,8 +361,8 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
     if shape.m == shape.n and not domain.square:
         # At a square, M in place of N as a stride wouldn't show.
         shape = replace(shape, n=shape.n + domain.n)
-    is_split = on_tensor_cores or short  # FP32 made of shorter numbers, or Strassen's algorithm
-    failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, on_tensor_cores)
+    is_split = on_tensor_cores or is_short  # FP32 made of shorter numbers, or Strassen's algorithm
+    failure, loses_bits = _check_scaled_rows(subject, memory, shape, is_short, on_tensor_cores)
     if failure is not None:
         return failure
     failure, shape, unlike = _check_any_data(subject, memory, shape)
@@ -371,18 +378,23 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
             return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
         notes.append(f"not as FP32: {', '.join(unlike)}")
     if not domain.square:
-        most_terms = of.flops // (2 * shape.m * shape.n)
+        most_terms = checked_shape.flops // (2 * shape.m * shape.n)
         k = min(max(LONG[0], most_terms), LONG[1])
-        long_shape = domain.padded(Shape(shape.m, shape.n, k))
-        a, b = random_inputs(long_shape, memory.rng)
-        result = Buffers(memory, a, b).run(subject)
-        reference = PrecisionReference(a, b, memory.rng)
-        reached, stage = reference.judge(HARD_DATA, result, subject.claimed)
+        shape = domain.padded(Shape(shape.m, shape.n, k))
+        reached, stage = _check_random_inputs(subject, memory, shape)
         if not stage.passed:
             if reached == "wrong" or domain.any_data or not is_split:
-                return replace(stage, detail=f"at {long_shape}: {stage.detail}")
-            notes.append(f"class {reached} at {long_shape}: its error grows with K")
+                return replace(stage, detail=f"at {shape}: {stage.detail}")
+            notes.append(f"class {reached} at {shape}: its error grows with K")
     return passed(HARD_DATA, detail, note="; ".join(notes))
+
+
+def _check_random_inputs(subject: Runnable, memory: Memory, shape: Shape) -> tuple[str, Stage]:
+    """Return the class of one launch on U(-1, 1), and its stage."""
+    a, b = random_inputs(shape, memory.rng)
+    result = Buffers(memory, a, b).run(subject)
+    reference = PrecisionReference(a, b, memory.rng)
+    return reference.judge(HARD_DATA, result, subject.claimed)
 
 
 def _check_any_data(
@@ -412,14 +424,15 @@ def _check_any_data(
 
 
 def _check_scaled_rows(
-    subject: Runnable, memory: Memory, shape: Shape, short: bool, on_tensor_cores: bool | None
+    subject: Runnable, memory: Memory, shape: Shape, is_short: bool, on_tensor_cores: bool | None
 ) -> tuple[Stage | None, bool]:
     """Return a failure, and whether elements are wrong that may be.
 
     Rows of A and columns of B have separate powers of two. With Strassen's algorithm elements may
     be wrong, as far as norms bound the error.
 
-    short, on_tensor_cores: as in check_hard_data
+    is_short: as in check_hard_data
+    on_tensor_cores: None if that isn't known
     """
     a, b = family("E1", shape, memory.rng)
     far_a, far_b = memory.rng.permutation((FAR_SCALES, NEAR_SCALES)).tolist()
@@ -432,7 +445,7 @@ def _check_scaled_rows(
         return None, False
     bound = BY_NORMS * shape.k * float(np.abs(a).max()) * float(np.abs(b).max())
     is_bounded = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
-    if is_bounded and short and not on_tensor_cores:
+    if is_bounded and is_short and not on_tensor_cores:
         return None, True
     rows = wrong.any(axis=1).sum()
     detail = result.trespass or f"{wrong.sum()} of {wrong.size} elements are wrong, in {rows} rows"
@@ -489,25 +502,16 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
     """
     with np.errstate(invalid="ignore", over="ignore"):
         right = a.astype(np.float64) @ b
-        finite_a, finite_b = (
-            np.where(np.isfinite(matrix), np.abs(matrix), 0).astype(np.float64) for matrix in (a, b)
-        )
-        sizes = finite_a @ finite_b
+        sizes = _finite_sizes(a) @ _finite_sizes(b)
         terms = (a != 0).astype(np.float64) @ (b != 0)
-        error = np.abs(c - right)
         units = UNIT_ROUNDOFF * np.maximum(sizes, TINY)
+        error = np.abs(c - right)
         is_near = error <= 2 * np.maximum(terms, FEWEST) * units
         is_special = ~np.isfinite(right)
         is_equal = (c == right) | (np.isnan(c) & np.isnan(right))
-        is_flushed = error <= a.shape[1] * TINY
-    can_overflow = sizes >= 2.0**127  # in some order
-    wrong = ~np.where(is_special, is_equal, is_near) & ~can_overflow
-    small_rows, small_columns = (
-        (largest > 0) & (largest < TINY)
-        for largest in (np.abs(a).max(axis=1), np.abs(b).max(axis=0))
-    )
-    # Or sums that were subnormal on the way.
-    is_subnormal = small_rows[:, None] | small_columns[None, :] | is_flushed
+        is_subnormal = _has_subnormals(a, b) | (error <= a.shape[1] * TINY)  # also on the way
+    wrong = ~np.where(is_special, is_equal, is_near)
+    wrong &= sizes < 2.0**127  # others may overflow, in some order
     kinds = (
         (SPECIAL, is_special | ~np.isfinite(c)),
         (SUBNORMAL, is_subnormal),
@@ -522,3 +526,18 @@ def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
     if MIXED in unlike:  # which also loses single products
         unlike[MIXED] += unlike.pop(ALONE, 0)
     return unlike
+
+
+def _finite_sizes(matrix: Float32) -> Float64:
+    """Return the absolute values of a matrix, with 0 for infinities and NaN."""
+    return np.where(np.isfinite(matrix), np.abs(matrix), 0).astype(np.float64)
+
+
+def _has_subnormals(a: Float32, b: Float32) -> Which:
+    """Return which elements of A B have a row of A or a column of B of subnormal numbers."""
+    row_sizes = np.abs(a).max(axis=1)[:, None]
+    column_sizes = np.abs(b).max(axis=0)[None, :]
+    is_row = (row_sizes > 0) & (row_sizes < TINY)
+    is_column = (column_sizes > 0) & (column_sizes < TINY)
+    is_either: Which = is_row | is_column
+    return is_either

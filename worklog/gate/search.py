@@ -473,15 +473,10 @@ class Search:
         if is_wide or not _few_bits(launch):
             family = "single terms"
             a, b, c = self._single_terms(b, c, shape, alpha, beta, is_wide)
-
-        shifts = {name: int(launch[name] % 256) // 4 for name in MATRICES}
-        text = f"at {shape.m} x {shape.n} x {shape.k} with alpha = {alpha:.9g}, beta = {beta:.9g}"
-        for name, shift in shifts.items():
-            if shift:
-                text += f", {name} {4 * shift} bytes behind a 256-byte boundary"
         initial_c = c if beta else None
-        problem = ExactProblem(family, a, b, alpha=alpha, beta=beta, before=initial_c)
-        return problem, shifts, text
+        problem = ExactProblem(family, a, b, alpha=alpha, beta=beta, initial_c=initial_c)
+        shifts = {name: int(launch[name] % 256) // 4 for name in MATRICES}
+        return problem, shifts, _launch_in_words(problem, shifts)
 
     def _count_tries(self, row: int, launch: Mapping[str, Any]) -> bool:
         """Count a try of each choice in a row; return whether one may need other data.
@@ -550,6 +545,20 @@ class Search:
                 candidates[name] = np.arange(NUMBERED)
         values = {name: column[0] for name, column in launch.items()}
         return condition(truth, values, candidates, self.rng)
+
+
+def _launch_in_words(problem: ExactProblem, shifts: Mapping[str, int]) -> str:
+    """Return the shape, the scalars and the shifts of a launch in words.
+
+    shifts: of each matrix, in words of 4 bytes
+    """
+    shape = problem.shape
+    text = f"at {shape.m} x {shape.n} x {shape.k}"
+    text += f" with alpha = {problem.alpha:.9g}, beta = {problem.beta:.9g}"
+    for name, shift in shifts.items():
+        if shift:
+            text += f", {name} {4 * shift} bytes behind a 256-byte boundary"
+    return text
 
 
 def _few_bits(rows: Mapping[str, Any]) -> Any:
@@ -670,7 +679,10 @@ class _Searches:
         """
         in_a, in_b, repeated = (
             self._launch(other, shifts, work, math.inf)
-            for other in (*problem.alone(self.subject.claimed, self.memory.rng), problem)
+            for other in (
+                *problem.with_long_operands(self.subject.claimed, self.memory.rng),
+                problem,
+            )
         )
         if in_a or in_b:
             return in_a or in_b

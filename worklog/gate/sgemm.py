@@ -71,7 +71,7 @@ class SmallShapes:
     For a session that checks it at several shapes.
     """
 
-    at: Shape | None = None  # the benchmark shape with which they ran
+    checked_with: Shape | None = None  # the benchmark shape with which they ran
     stages: dict[str, Stage] = field(default_factory=dict)  # by the name of the check
     largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
 
@@ -117,7 +117,7 @@ class SgemmChecker(Checker):
         return super().check(subject)
 
     def stages(self, subject: Runnable) -> Iterator[Stage]:
-        """Yield the stages: small shapes, the benchmark's shape, precision and hard data."""
+        """Yield the stages: small shapes, the benchmark's, precision and hard data."""
         buffers = self.buffers
         memory = self.buffers.memory
         domain = subject.domain
@@ -172,11 +172,13 @@ class SgemmChecker(Checker):
             stage = small.stages[check.__name__]
             if small.largest is not None:
                 memory.reach(Shape(*small.largest))
-            return replace(stage, detail=f"{stage.detail} (once for all sizes, with {small.at})")
+            return replace(
+                stage, detail=f"{stage.detail} (once for all sizes, with {small.checked_with})"
+            )
         memory.rng = self._drawn(part)
         stage = check(subject, memory)
         memory.rng = self._rng
-        small.at = self.shape
+        small.checked_with = self.shape
         small.largest = memory.largest
         small.stages[check.__name__] = stage
         return stage
@@ -321,7 +323,7 @@ def check_benchmark_shape(
     for projection in projections:
         problem = projection.problem
         buffers.restore(problem.a, problem.b)
-        result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
+        result = buffers.run(subject, problem.alpha, problem.beta, problem.initial_c)
         launch = f"family {problem.family} at {buffers.shape}"
         if not problem.usual:
             launch += f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
@@ -351,7 +353,7 @@ def _error_map(projection: Projection, result: Result, rows: exact.Indices) -> E
     computed = np.ix_(some_rows, columns)
     product = problem.a[some_rows] @ problem.b[:, columns]
     expected = result.c.copy()
-    if problem.before is None and (result.c == result.sentinel).all():  # nothing was written
+    if problem.initial_c is None and (result.c == result.sentinel).all():  # nothing was written
         expected[...] = 0
     expected[computed] = problem.result(product)
     factors = np.float32(problem.alpha) * problem.a, problem.b
