@@ -616,7 +616,7 @@ def _cause(
                 f"Right in the first launch after loading, and wrong in a later launch: {clause} "
                 "between launches. Set the first value again at the end of each launch."
             )
-    # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
+    # In other buffers, so that a late launch into the first buffers isn't mistaken for this launch.
     is_unwritten = problem.initial_c is None and (result.c == result.sentinel).all()
     if is_unwritten and is_exact(subject, memory, replace(problem, initial_c=0.0), shifts):
         return OLD_C_ADDED

@@ -195,7 +195,7 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
     elif kind.startswith("symmetric"):
         square = matrix[: min(rows, columns), : min(rows, columns)]
         square[...] = np.triu(square) + np.triu(square, 1).T
-        # A corner whose tiles have sums of 0, weighted by places too: the signs of Thue and Morse.
+        # A corner whose tiles have sums of 0, also weighted by places: the signs of Thue and Morse.
         corner = square[len(square) // 2 :, len(square) // 2 :]
         signs = [(-1) ** place.bit_count() for place in range(len(corner))]
         corner[...] = np.outer(signs, signs) * np.abs(square).max()
@@ -349,7 +349,10 @@ class Projection:
         )
 
     def _wrong(self, c: Float32, weights: Float64, expected: Float64) -> Indices:
-        """Return the indices of the rows whose projection on weights isn't as expected."""
+        """Return the indices of the rows that can't be right.
+
+        Their projection on weights isn't as expected, or an element isn't a multiple of the unit.
+        """
         unit = abs(self.problem.alpha) * self.problem.stretched[0] * self.problem.stretched[1]
         with np.errstate(over="ignore", invalid="ignore"):
             wrong = (multiply(c, weights) != expected).any(axis=1)
@@ -487,8 +490,8 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
     columns = sample[:, 1]
     terms = a[rows].astype(np.float64) * b[:, columns].T.astype(np.float64)  # (samples, K)
     error = (c[rows, columns].astype(np.float64) - expected[rows, columns])[:, None]
-    # A sum from some term to the end, or from the start to some term: what a loop that is too short
-    # leaves out.
+    # Sums from some term to the end, and from the start to some term: a loop that is too short
+    # leaves them out.
     tails = np.cumsum(terms[:, ::-1], axis=1)[:, ::-1]
     heads = np.cumsum(terms, axis=1)
     candidates = (

@@ -136,7 +136,7 @@ class Memory:
         self.lent: Guarded | None = None
         self._workspaces: Buffer | None = None  # the memory of all workspaces so far
         self.largest: tuple[int, int, int] | None = None
-        self.launched: Shape | None = None  # last
+        self.launched: Shape | None = None
 
     def foul(self) -> None:
         """Enqueue the kernel that fouls a live device. Raises LaunchFailed."""

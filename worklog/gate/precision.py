@@ -49,11 +49,12 @@ UNIT_ROUNDOFF = 2.0**-24
 SAMPLED_ROWS = 64
 OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
 PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly normal
-# Largest rms of a class in u·D, and without what a shrinking factor explains: rounded or truncated, then 11 bits have
-# 4400 and 8 bits 35000.
+# Largest rms of a class in u·D, rounded or truncated, and without what a shrinking factor explains.
+# Then 11 bits have 4400 and 8 bits 35000.
 RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
 ROUNDING_OF_CLASS = {"tf32": 6.3e3, "fp16": 6.3e3, "bf16": 5e4}
-# The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
+# The share of the squared error that a factor on the result may explain: truncation has 0.86, a
+# rounded format 0.01.
 SHRINKING = 0.92
 GROWING = 0.35
 FEWEST_FOR_A_FACTOR = 256, 8  # elements, and terms of each: of fewer, chance explains too much

@@ -60,7 +60,7 @@ MOST_INT = 2**31 - 1
 MOST_ELEMENTS = 2**23  # of a matrix
 MOST_BLOCKS = 2**16  # of a launch
 PER_WORK = 0.2  # instructions of warps for one unit of work, until a launch has counted them
-LONG = 2**24  # work from which a launch updates PER_WORK
+LONG = 2**24  # work from which a launch isn't cheap, and updates PER_WORK
 BUDGETED = 2**21  # work up to which a launch takes no more instructions than the budget allows
 TRIES = 6  # of one choice
 # The gain of a choice that no launch made, and of one that leads to new lines. A right result that
@@ -632,7 +632,7 @@ class _Searches:
                 is_shifted = any(shift % 4 for shift in shifts.values())
                 if error.kinds != {"misaligned"} or not is_shifted:
                     raise
-                search.keep_vectors()  # it takes whole ones, which the stage before says
+                search.keep_vectors()  # it loads whole vectors, as the stage before states
                 self.launched += LAUNCHED + self.device.instructions - instructions_before
                 continue
             effort = LAUNCHED + self.device.instructions - instructions_before
@@ -735,7 +735,7 @@ def _never_ran(searches: list[Search], effort: float) -> tuple[NeverRan, ...]:
     conditions = dict[Line, str]()
     for search in searches:
         deciding = search.coverage.deciding
-        # A branch or a selection comes first: its words are those of the whole condition on its line.
+        # A branch or a selection comes first: its words describe the whole condition of the line.
         for choice in sorted(search.note_of, key=lambda choice: choice[0] not in deciding):
             lines = _unrun_lines(search, choice, ran) - conditions.keys()
             text = ""
