@@ -449,11 +449,15 @@ def _guess(
     sentinel: np.floating[Any],
     factors: tuple[Float64 | Float32, Float32] | None,
 ) -> str:
-    """Return what the wrong elements suggest, or "". factors: as for error_map"""
+    """Return what the wrong elements suggest, or "".
+
+    factors: as for error_map
+    """
     guess = _value_guess(c, expected, mask, sentinel)
     if not guess and factors is not None:
         guess = _missing_terms(c, expected, mask, *factors)
-    is_one_element = factors is not None and mask.sum() == 1  # of a product, which is no row
+    # A single element of a product is neither a row nor a column.
+    is_one_element = factors is not None and mask.sum() == 1
     if guess not in ("", UNWRITTEN) or is_one_element:
         return guess
     rows = np.flatnonzero(mask.any(axis=1))

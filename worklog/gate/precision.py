@@ -315,6 +315,25 @@ def full_mantissa(rng: np.random.Generator) -> float:
     return float(rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23))
 
 
+class _ScalarProblem:
+    """A and B with short mantissas, a C with full mantissas, and the product in FP64.
+
+    product, gauge: A B and its D, (M, N)
+    old: C before a launch
+    """
+
+    def __init__(self, shape: Shape, claimed: str, rng: np.random.Generator) -> None:
+        self.a, self.b = family("E1", shape, rng, claimed)
+        self.product, self.gauge = sampled_reference(self.a, self.b, np.arange(shape.m))
+        self.old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0]
+        self.old = self.old * np.float32(self.gauge.max())
+
+    def errors(self, c: Float32, alpha: float, beta: float) -> tuple[float, float]:
+        """Return the rms and the largest error of a result, in u·D."""
+        difference = c - (alpha * self.product + beta * self.old)
+        return _rms_and_largest(difference, np.hypot(alpha * self.gauge, beta * self.old))
+
+
 def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     """Check alpha, beta and the old C with full mantissas. Raises LaunchFailed.
 
@@ -323,19 +342,17 @@ def check_scalars(subject: Runnable, memory: Memory) -> Stage:
     domain = subject.domain
     rng = memory.rng
     shape = domain.padded(SCALARS_SHAPE)
-    a, b = family("E1", shape, rng, subject.claimed)
-    product, gauge = sampled_reference(a, b, np.arange(shape.m))
-    old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0] * np.float32(gauge.max())
+    problem = _ScalarProblem(shape, subject.claimed, rng)
     worst = 0.0
     for with_beta in (False, True) if domain.beta else (False,):
         alpha = full_mantissa(rng) if domain.alpha else 1.0
         beta = full_mantissa(rng) * 2 if with_beta else 0.0
-        result = Buffers(memory, a, b).run(subject, alpha, beta, old if with_beta else None)
+        initial_c = problem.old if with_beta else None
+        result = Buffers(memory, problem.a, problem.b).run(subject, alpha, beta, initial_c)
         launch = f"at {shape} with alpha = {alpha:.9g}, beta = {beta:.9g}"
         if result.trespass:
             return failed(SCALARS, f"{launch}: {result.trespass}")
-        difference = result.c - (alpha * product + beta * old)
-        rms, largest = _rms_and_largest(difference, np.hypot(alpha * gauge, beta * old))
+        rms, largest = problem.errors(result.c, alpha, beta)
         reached = "wrong"
         if np.isfinite(result.c).all():
             reached = classify(rms, largest, shape.k)
@@ -379,15 +396,20 @@ def check_hard_data(
             return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
         notes.append(f"not as FP32: {', '.join(unlike)}")
     if not domain.square:
-        most_terms = checked_shape.flops // (2 * shape.m * shape.n)
-        k = min(max(LONG[0], most_terms), LONG[1])
-        shape = domain.padded(Shape(shape.m, shape.n, k))
+        shape = domain.padded(Shape(shape.m, shape.n, _long_k(shape, checked_shape)))
         reached, stage = _check_random_inputs(subject, memory, shape)
         if not stage.passed:
             if reached == "wrong" or domain.any_data or not is_split:
                 return replace(stage, detail=f"at {shape}: {stage.detail}")
             notes.append(f"class {reached} at {shape}: its error grows with K")
     return passed(HARD_DATA, detail, note="; ".join(notes))
+
+
+def _long_k(shape: Shape, checked_shape: Shape) -> int:
+    """Return a long K for a small shape, at which it has the work of the checked shape."""
+    shortest, longest = LONG
+    k = checked_shape.flops // (2 * shape.m * shape.n)
+    return min(max(shortest, k), longest)
 
 
 def _check_random_inputs(subject: Runnable, memory: Memory, shape: Shape) -> tuple[str, Stage]:

@@ -571,6 +571,7 @@ class _Searches:
     """The searches of one subject's kernels, and the launches that share their effort.
 
     effort: the effort of all launches
+    explored: the effort of the searches when the launches begin
     launched: the effort of launches so far
     per_work: instructions for one unit of work
     """

@@ -49,10 +49,7 @@ def condition(
         rows[name] = rng.choice(candidates[name], CHECKED)
     expected = np.full(CHECKED, True)
     for name, chosen in true_values.items():
-        is_chosen = rng.random(CHECKED) < 0.8
-        rows[name] = np.where(
-            is_chosen, rng.choice(chosen, CHECKED), rng.choice(all_values[name], CHECKED)
-        )
+        rows[name] = _mostly(chosen, all_values[name], rng)
         expected &= np.isin(rows[name], chosen)
     is_true = truth(rows)
     if all(descriptions) and np.array_equal(is_true, expected):
@@ -64,6 +61,13 @@ def condition(
             matters.add(name)
     variables = [SPOKEN.get(name, name) for name in candidates if name in matters]
     return f"a condition on {' and '.join(variables)}"
+
+
+def _mostly(chosen: Values, values: Values, rng: np.random.Generator) -> Values:
+    """Return random values of a variable, most of which are chosen values."""
+    is_chosen = rng.random(CHECKED) < 0.8
+    mixed = np.where(is_chosen, rng.choice(chosen, CHECKED), rng.choice(values, CHECKED))
+    return np.asarray(mixed)
 
 
 def _varied(row: Mapping[str, Any], name: str, values: Values) -> dict[str, Values]:
