@@ -26,12 +26,15 @@ Where = Callable[[Problem], bool]
 
 
 def epilogue(p: Problem, product: Float32) -> None:
-    """C = alpha * product + beta * C, and with beta = 0 C is not read."""
+    """Set C = alpha * product + beta * C. With beta = 0, C isn't read."""
     p.c[:] = p.alpha * product if p.beta == 0 else p.alpha * product + p.beta * p.c
 
 
 def summed(a: Float32, b: Float32) -> Float32:
-    """A B, one k after the other, rounded to float32 after each product and each sum."""
+    """Return A B, one k after the other.
+
+    It is rounded to float32 after each product and each sum.
+    """
     total = np.zeros((a.shape[0], b.shape[1]), F32)
     term = np.empty_like(total)
     for k in range(a.shape[1]):
@@ -48,10 +51,12 @@ def sequential(p: Problem) -> None:
 
 
 def strassens(a: Float32, b: Float32) -> Float32:
-    """One level of Strassen's seven products, padded to even sizes."""
+    """Return A B by one level of Strassen's seven products, padded to even sizes."""
     rows = a.shape[0]
     columns = b.shape[1]
-    a, b = (np.pad(x, ((0, x.shape[0] % 2), (0, x.shape[1] % 2))) for x in (a, b))
+    a, b = (
+        np.pad(matrix, ((0, matrix.shape[0] % 2), (0, matrix.shape[1] % 2))) for matrix in (a, b)
+    )
     (m, k) = (size // 2 for size in a.shape)
     n = b.shape[1] // 2
     a11 = a[:m, :k]
@@ -99,11 +104,14 @@ RIGHT: tuple[tuple[Function, Domain], ...] = (
 
 
 def cut(values: Float32, bits: int, half: bool = False) -> Float32:
-    """Without the last `bits` bits, rounded (half up) or truncated."""
-    whole = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) + (
+    """Return values without the last `bits` bits.
+
+    half: whether to round half up; else they are truncated
+    """
+    rounded_bits = np.ascontiguousarray(values).view(np.uint32).astype(np.uint64) + (
         1 << (bits - 1) if half else 0
     )
-    return (whole & ~np.uint64((1 << bits) - 1)).astype(np.uint32).view(F32)
+    return (rounded_bits & ~np.uint64((1 << bits) - 1)).astype(np.uint32).view(F32)
 
 
 def tf32(values: Float32) -> Float32:
@@ -120,13 +128,19 @@ def fp16(values: Float32) -> Float32:
 
 
 def in_127_steps(values: Float32) -> Float32:
-    """Integers of one scale for a whole matrix: as large an error as truncated BF16, without a factor in it."""
+    """Return integers of one scale for a whole matrix.
+
+    Their error is as large as that of truncated BF16, without a factor in it.
+    """
     scale = F32(127 / np.abs(values).max())
     return (np.rint(values * scale) / scale).astype(F32)
 
 
 def truncating_sum(p: Problem) -> Float32:
-    """A tensor core's accumulator: each sum is rounded towards zero. Exact on integers, and less precise than FP32."""
+    """Return A B, where each sum is rounded towards zero.
+
+    As a tensor core's accumulator: exact on integers, and less precise than FP32.
+    """
     total = np.zeros((p.m, p.n), F32)
     for k in range(p.k):
         new = p.a[:, k : k + 1].astype(np.float64) * p.b[k : k + 1] + total
@@ -143,12 +157,12 @@ def always(p: Problem) -> bool:
 
 
 def is_big(p: Problem) -> bool:
-    """No edge shape has all of M, N and K this large."""
+    """Return whether M, N and K are all larger than in any edge shape."""
     return min(p.m, p.n, p.k) > 128
 
 
 def on_integers(p: Problem) -> bool:
-    """Of 12 bits, times a power of two."""
+    """Return whether A has integers of 12 bits, times a power of two."""
     return not (p.a.view(np.uint32) & 0xFFF).any()
 
 
@@ -156,54 +170,63 @@ def on_real_data(p: Problem) -> bool:
     return not on_integers(p)
 
 
-def product(of: Callable[[Problem], Float32], where: Where = always) -> Function:
-    """A kernel that takes `of` for A B on some problems, and a right product on the others."""
+def product(multiply: Callable[[Problem], Float32], is_affected: Where = always) -> Function:
+    """Return a kernel that takes `multiply` for A B on some problems.
+
+    On the others its product is right.
+    """
 
     def kernel(p: Problem) -> None:
         with np.errstate(all="ignore"):
-            epilogue(p, of(p) if where(p) else summed(p.a, p.b))
+            epilogue(p, multiply(p) if is_affected(p) else summed(p.a, p.b))
 
     return kernel
 
 
 def rounded(to: Callable[[Float32], Float32]) -> Function:
-    """A kernel whose operands are rounded."""
+    """Return a kernel whose operands are rounded."""
     return product(lambda p: summed(to(p.a), to(p.b)))
 
 
 def without_a_term(rows: slice, columns: slice, k: int) -> Callable[[Problem], Float32]:
-    """A B, but one term is missing in these rows and columns."""
+    """Return a function for A B without one term in these rows and columns."""
 
-    def of(p: Problem) -> Float32:
+    def product_ab(p: Problem) -> Float32:
         total = summed(p.a, p.b)
         total[rows, columns] -= np.outer(p.a[rows, k], p.b[k, columns])
         return total
 
-    return of
+    return product_ab
 
 
-def then(effect: Callable[[Problem], Any], where: Where = always) -> Function:
-    """A right kernel that afterwards does something that it must not do."""
+def right_but(effect: Callable[[Problem], Any], is_affected: Where = always) -> Function:
+    """Return a right kernel that afterwards does something that it must not do."""
 
     def kernel(p: Problem) -> None:
-        here = where(p)
+        is_now = is_affected(p)
         sequential(p)
-        if here:
+        if is_now:
             effect(p)
 
     return kernel
 
 
 def past_a(p: Problem) -> Float32:
-    """K rounded up to a multiple of 8, B's tail zero: what follows A has no effect unless it is NaN."""
+    """Return A B with K rounded up to a multiple of 8, and B's tail zero.
+
+    What follows A has no effect unless it is NaN.
+    """
     padded = -(-p.k // 8) * 8
-    around = p.a_buffer.beyond(0, padded)
-    a = np.take(around, np.arange(p.m)[:, None] * p.k + np.arange(padded), mode="clip")
+    memory = p.a_buffer.beyond(0, padded)
+    a = np.take(memory, np.arange(p.m)[:, None] * p.k + np.arange(padded), mode="clip")
     return summed(a, np.pad(p.b, ((0, padded - p.k), (0, 0))))
 
 
 def scaled_to_1(a: Float32, b: Float32) -> tuple[Float32, Float32]:
-    """Rows of A with a power of two of their own, whose inverse is made of its exponent: none is left for 2^127."""
+    """Return A and B with rows of A that are as if scaled by separate powers of two.
+
+    The inverse of a power is made of its exponent: none is left for 2^127.
+    """
     exponents = np.frexp(np.abs(a).max(axis=1, initial=0, where=np.isfinite(a), keepdims=True))[1]
     return np.where(exponents == 128, F32(0), a), b
 
@@ -213,24 +236,24 @@ def shorter_from_512_on(p: Problem) -> Float32:
 
 
 def by_columns(matrix: Float32) -> Float32:
-    """The same memory with column-major elements."""
+    """Return the same memory with column-major elements."""
     return matrix.reshape(matrix.shape[::-1]).T
 
 
 def column_major(p: Problem) -> None:
-    """As cuBLAS takes its matrices."""
+    """Compute C from column-major matrices, as cuBLAS takes them."""
     new = p.alpha * summed(by_columns(p.a), by_columns(p.b))
     old = by_columns(p.c_buffer.data[: p.c.size].reshape(p.m, p.n))
     p.c[:] = (new if p.beta == 0 else new + p.beta * old).T.reshape(p.m, p.n)
 
 
-def instead(other: Function, where: Where) -> Function:
-    """Another function at some problems."""
-    return lambda p: (other if where(p) else sequential)(p)
+def instead(other: Function, is_affected: Where) -> Function:
+    """Return a kernel that runs another function at some problems."""
+    return lambda p: (other if is_affected(p) else sequential)(p)
 
 
 def the_other_difference(p: Problem) -> None:
-    """For C -= A B."""
+    """Set C = A B - C, in place of C - A B."""
     p.c[:] = summed(p.a, p.b) - p.c
 
 
@@ -239,7 +262,7 @@ def without_the_first_terms(p: Problem) -> None:
 
 
 def unless_finished(p: Problem) -> None:
-    """Nothing where the corners of C are right already."""
+    """Do nothing if the corners of C are right already."""
     right = p.alpha * summed(p.a, p.b)
     if p.beta or not all(
         p.c[place] == right[place] for place in ((0, 0), (0, -1), (-1, 0), (-1, -1))
@@ -248,7 +271,7 @@ def unless_finished(p: Problem) -> None:
 
 
 def without_tiles_of_sum_0(p: Problem) -> Float32:
-    """A tile of A is taken for zeros if its sum is 0, by places too."""
+    """Return A B, where a tile of A is taken for zeros if its sum is 0, also by places."""
     a = p.a.copy()
     for i, j in itertools.product(range(0, p.m, 16), range(0, p.k, 16)):
         tile = a[i : i + 16, j : j + 16]
@@ -258,7 +281,7 @@ def without_tiles_of_sum_0(p: Problem) -> Float32:
 
 
 def of_a_symmetric_a(p: Problem) -> None:
-    """A is read by columns if a few samples say that it is symmetric."""
+    """Read A by columns if a few samples say that it is symmetric."""
     square = p.m == p.k and all(
         p.a[i, j] == p.a[j, i] for i, j in ((0, p.k - 1), (1, p.k // 2), (p.k // 3, 2))
     )
@@ -266,8 +289,10 @@ def of_a_symmetric_a(p: Problem) -> None:
 
 
 def in_the_sixth_big_launch(other: Function) -> Function:
-    """At the benchmark's size three exact problems are launched once each, and the repeated one begins with two right
-    launches.
+    """Return a kernel that runs another function in its sixth big launch.
+
+    At the benchmark's size three exact problems are launched once each, and the repeated one
+    begins with two right launches.
     """
     calls = 0
 
@@ -280,12 +305,12 @@ def in_the_sixth_big_launch(other: Function) -> Function:
 
 
 def faults(p: Problem) -> None:
-    """An illegal address, noticed when the host waits."""
+    """Raise an illegal address, noticed when the host waits."""
     raise LaunchFailed("running a kernel: an illegal memory access was encountered")
 
 
-def spills(elements: int, where: Where = always) -> Function:
-    return then(lambda p: p.c_buffer.beyond(0, elements).put(-1, 0), where)
+def spills(elements: int, is_affected: Where = always) -> Function:
+    return right_but(lambda p: p.c_buffer.beyond(0, elements).put(-1, 0), is_affected)
 
 
 # Each with the stage that must fail it, and what the reason says, apart at "|".
@@ -389,12 +414,12 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     "writes_past_c": (EDGE, spills(1), "it wrote outside C"),
     "writes_past_a": (
         EDGE,
-        then(lambda p: p.a_buffer.beyond(0, 1).put(-1, 0)),
+        right_but(lambda p: p.a_buffer.beyond(0, 1).put(-1, 0)),
         "it wrote outside A",
     ),
     "writes_before_c": (
         EDGE,
-        then(lambda p: p.c_buffer.beyond(1, 0).put(0, 0)),
+        right_but(lambda p: p.c_buffer.beyond(1, 0).put(0, 0)),
         "it wrote outside C",
     ),
     "writes_past_c_when_big": (BENCHMARK, spills(3, is_big), "it wrote outside C"),
@@ -411,7 +436,7 @@ WRONG: dict[str, tuple[str, Function, str]] = {
     ),
     "clobbers_a_on_real_data": (
         PRECISION,
-        then(lambda p: p.a.put(0, 0), on_real_data),
+        right_but(lambda p: p.a.put(0, 0), on_real_data),
         "it changed its input A",
     ),
     # launches
@@ -425,5 +450,5 @@ WRONG: dict[str, tuple[str, Function, str]] = {
 
 
 def wrong(name: str) -> Function:
-    """A wrong kernel by its name."""
+    """Return a wrong kernel by its name."""
     return WRONG[name][1]

@@ -47,32 +47,37 @@ def digest(*data: bytes) -> str:
 
 
 def draws(name: str) -> str:
-    """Of each stage, the launches of a right kernel: sizes and scalars, and of each matrix its place and a digest of
-    its data with what surrounds it.
+    """Return the launches of a right kernel in each stage.
+
+    Of a launch: sizes and scalars, and of each matrix its place and a digest of its data with what
+    surrounds it.
     """
     shape, domain, claimed, source = CASES[name]
     device = NumpyDevice(source)
     lines = list[str]()
 
     def noted(p: Problem) -> None:
-        words = [f"{p.m} {p.n} {p.k} alpha={float(p.alpha)} beta={float(p.beta)}"]
+        columns = [f"{p.m} {p.n} {p.k} alpha={float(p.alpha)} beta={float(p.beta)}"]
         for letter, buffer in zip("ABC", (p.a_buffer, p.b_buffer, p.c_buffer), strict=True):
             data = digest(buffer.beyond(AROUND, AROUND).tobytes())
-            words.append(f"{letter}: {buffer.size} at {buffer.start} {data}")
-        lines.append(", ".join(words))
+            columns.append(f"{letter}: {buffer.size} at {buffer.start} {data}")
+        lines.append(", ".join(columns))
         sequential(p)
 
     checker = SgemmChecker(device, shape, seed=0)
-    before = 0
+    stage_line = 0
     for stage in checker.stages(NumpySubject(device, noted, domain, claimed=claimed)):
         assert stage.passed, stage.detail
-        lines.insert(before, f"[{stage.name}]")
-        before = len(lines)
+        lines.insert(stage_line, f"[{stage.name}]")
+        stage_line = len(lines)
     return "\n".join(lines) + "\n"
 
 
 def searched(name: str) -> str:
-    """Of a search in a rung for a few generations: its columns, and the first three problems."""
+    """Return what a search in a rung for a few generations chooses from.
+
+    These are its columns, and the first three problems.
+    """
     device = EmulatedDevice()
     subject = rung(name).load(device)
     memory = Memory(device, np.random.default_rng(0))
@@ -91,11 +96,11 @@ def searched(name: str) -> str:
         values = np.ascontiguousarray(search.rows[column])
         lines.append(f"{column}: {len(values)} rows {digest(values.tobytes())}")
     for number in range(3):
-        price, row = search.next(math.inf)
-        problem, shifts, words = search.problem(row, "fp32")
-        lines.append(f"problem {number}: {words}, price {price:.6g}, shifts {shifts}")
+        price, row = search.cheapest_launch(math.inf)
+        problem, shifts, text = search.problem(row, "fp32")
+        lines.append(f"problem {number}: {text}, price {price:.6g}, shifts {shifts}")
         lines.append(f"    alpha={problem.alpha} beta={problem.beta}")
-        for letter, array in zip("ABC", (problem.a, problem.b, problem.before), strict=True):
+        for letter, array in zip("ABC", (problem.a, problem.b, problem.initial_c), strict=True):
             if array is not None:
                 lines.append(f"    {letter}: {array.shape} {digest(array.tobytes())}")
     return "\n".join(lines) + "\n"
@@ -122,5 +127,5 @@ def test_other_launches_fail_with_what_differs(tmp_path):
 
 
 if __name__ == "__main__":
-    for changed in keep(DRAWS, {name: of() for name, of in ALL.items()}):
+    for changed in keep(DRAWS, {name: text_of() for name, text_of in ALL.items()}):
         print(f"other launches: {changed}")

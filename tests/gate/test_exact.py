@@ -77,9 +77,9 @@ def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range():
         factors = stretch(a, b, decks)
         assert np.array_equal(summed(a, b), before.astype(np.float64) * factors[0] * factors[1])
         assert factors[1] == 1
-        problem = ExactProblem("E2", a, b, factors, before=5 * factors[0])
+        problem = ExactProblem("E2", a, b, factors, initial_c=5 * factors[0])
         assert np.array_equal(summed(problem.around_1.a, problem.around_1.b), before)
-        assert (problem.around_1.before, problem.around_1.stretched) == (5, (1, 1))
+        assert (problem.around_1.initial_c, problem.around_1.stretched) == (5, (1, 1))
         seen.add(int(np.log2(factors[0])))
     assert (
         max(np.diff(sorted(seen))) < 2 * RANGE

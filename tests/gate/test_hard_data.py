@@ -27,7 +27,7 @@ def hard_data(kernel: Kernel) -> Stage:
     memory = Memory(device, np.random.default_rng(1))
     subject = kernel.load(device)
     subject.operands = lambda shape: ("f16",)
-    return check_hard_data(subject, memory, short=True, of=SHAPE)
+    return check_hard_data(subject, memory, is_short=True, checked_shape=SHAPE)
 
 
 def edited(name: str, *edits: tuple[str, str]) -> Kernel:

@@ -75,18 +75,18 @@ def test_a_search_knows_its_cheapest_launches_balances_both_terms_and_ends_a_lau
     ratios = list[np.ndarray]()
     allowed = list[float]()
 
-    def explored(self: search.Search, most: float) -> None:
-        explore(self, most)
-        for note in np.flatnonzero(self.notes.any(axis=1)):
-            assert self.work[self.best[0, note]] == self.work[self.notes[note]].min()
-        assert not self.tells(self.rows)[1:, self.rows["K"] == 1].any(), (
+    def explored(self: search.Search, effort_limit: float) -> None:
+        explore(self, effort_limit)
+        for note in np.flatnonzero(self.is_met.any(axis=1)):
+            assert self.work[self.cheapest[0, note]] == self.work[self.is_met[note]].min()
+        assert not self.detectable_errors(self.rows)[1:, self.rows["K"] == 1].any(), (
             "of one term, A or B is short"
         )
 
     def problem(self: search.Search, row: int, claimed: str) -> Any:
         made, *rest = posed(self, row, claimed)
-        if made.family == "single terms" and made.alpha and made.before is not None:
-            ratios.append(abs(made.beta * made.before / made.alpha / (made.a @ made.b)).ravel())
+        if made.family == "single terms" and made.alpha and made.initial_c is not None:
+            ratios.append(abs(made.beta * made.initial_c / made.alpha / (made.a @ made.b)).ravel())
         return made, *rest
 
     def judged(subject: Any, memory: Memory, *given: Any) -> Any:

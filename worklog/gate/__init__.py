@@ -1,8 +1,8 @@
 """The gate: is this kernel right? Nothing is timed before it has passed.
 
-`Checker` holds one case of a problem (inputs and expected results, made once) and checks kernels on it; the result is a
-`Verdict`. `SgemmChecker` adds the stages that only SGEMM can offer. Both know only the device interface of the kernel
-room, so the same stages run on a GPU and on the emulator.
+`Checker` holds one case of a problem (inputs and expected results, made once) and checks kernels on
+it; the result is a `Verdict`. `SgemmChecker` adds the stages that only SGEMM can offer. Both know
+only the device interface of the kernel room, so the same stages run on a GPU and on the emulator.
 """
 
 from worklog.gate.advice import explained

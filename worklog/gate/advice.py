@@ -1,6 +1,7 @@
-"""What to do about a failed check: the cause that the stages can't name, and the option that makes the kernel right.
+"""Advice about a failed check: a cause that the stages can't name, and options to try.
 
-All of it runs after the verdict, with launches of its own, so a part that fails says so in a line and changes nothing.
+All of it runs after the verdict, with separate launches. So a part that fails says so in a line and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -55,33 +56,33 @@ def explained(
         verdict,
         notes,
     )
-    none: list[str] = []
     advice = apart(
         "the search for advice",
-        lambda: [*_advice(verdict, kernel, subject, checker, findings)],
-        none,
+        lambda: _advice(verdict, kernel, subject, checker, findings),
+        "",
         notes,
     )
-    if any(said.startswith(UNREAD_DOMAIN) for said in kernel.adapted):
-        advice.insert(
+    lines = [advice] if advice else []
+    if any(line.startswith(UNREAD_DOMAIN) for line in kernel.adapted):
+        lines.insert(
             0, f"{UNREAD_DOMAIN}: if {kernel.entry} doesn't take every shape, state one by --domain"
         )
-    return verdict, [*advice, *notes]
+    return verdict, [*lines, *notes]
 
 
 def _with_unset(verdict: Verdict, compiled: Compiled) -> Verdict:
-    """Name a value that was never set, if NaN may come from it."""
+    """Return a verdict that names a value that was never set, if NaN may come from it."""
     from worklog import emulator  # here: a measurement doesn't need it
 
-    *before, wrong = verdict.stages
-    if READ_OUTSIDE not in wrong.detail or "nan" in compiled.program.whole.lower():
+    *passed_stages, failure = verdict.stages
+    if READ_OUTSIDE not in failure.detail or "nan" in compiled.program.whole.lower():
         return verdict
     with suppress(emulator.UnsupportedInstruction):  # which only a GPU runs
         line = emulator.Flow(emulator.load(compiled.ptx, compiled.symbol)).unset
         if line is not None:
             cause = f"{compiled.program.name}:{line} reads a value that was never set, or"
-            wrong = replace(wrong, detail=wrong.detail.replace(READ_OUTSIDE, cause))
-    return replace(verdict, stages=(*before, wrong))
+            failure = replace(failure, detail=failure.detail.replace(READ_OUTSIDE, cause))
+    return replace(verdict, stages=(*passed_stages, failure))
 
 
 def _advice(
@@ -90,61 +91,74 @@ def _advice(
     subject: Runnable,
     checker: SgemmChecker,
     findings: Sequence[Finding],
-) -> Iterable[str]:
-    """Yield what to give so that the kernel is right."""
-    failed = verdict.stages[-1]
-    detail = failed.detail
-    if OLD_C_ADDED in detail:
-        yield ZEROED
-        return
-    reaches_outside = (
-        any(finding.kind in OUTSIDE_KINDS for finding in findings) or exact.UNWRITTEN in detail
+) -> str:
+    """Return the option to pass, or the change to make, so that the kernel is right; or ""."""
+    failure = verdict.stages[-1]
+    if OLD_C_ADDED in failure.detail:
+        return ZEROED
+    reaches_outside = exact.UNWRITTEN in failure.detail or any(
+        finding.kind in OUTSIDE_KINDS for finding in findings
     )
     if reaches_outside and kernel.grid and not re.search(r"\b[MNK]\b", kernel.grid):
-        fixed = f"the grid {kernel.grid} doesn't depend on M, N or K"
-        yield f"{fixed}: give one that does, such as --grid {EXAMPLE_GRID}"
-        return
-    memory = checker.buffers.memory
+        cause = f"the grid {kernel.grid} doesn't depend on M, N or K"
+        return f"{cause}: give one that does, such as --grid {EXAMPLE_GRID}"
     is_open = kernel.rules == "any" and not kernel.warnings
-    by_shape = failed.name in (LAUNCH, EDGE_SHAPES, BENCHMARK_SHAPE, RAGGED)
-    narrow = _narrower(kernel, subject, memory) if by_shape else None
+    depends_on_shape = failure.name in (LAUNCH, EDGE_SHAPES, BENCHMARK_SHAPE, RAGGED)
+    narrow = None
+    if depends_on_shape:
+        narrow = _narrower(kernel, subject, checker.buffers.memory)
     if narrow is not None:
-        rules = replace(narrow, square=False)
-        if is_open:
-            yield (
-                f"if {kernel.entry} takes whole tiles only, state its domain, such as "
-                f"--domain '{rules}'"
-            )
-        else:
-            yield (
-                f"{kernel.entry} is right where {rules}, and not in all of {kernel.domain}: state its "
-                f"domain, such as --domain '{rules}'"
-            )
-        return
-    if is_open and by_shape:
+        return _domain_advice(kernel, narrow, is_open)
+    if is_open and depends_on_shape:
         options = _by_columns(kernel, checker)
         if options:
-            yield f"all matrices are column-major: {kernel.entry} is right with {options}"
-            return
+            return f"all matrices are column-major: {kernel.entry} is right with {options}"
+    return _axes_advice(kernel, subject, checker) if reaches_outside else ""
+
+
+def _domain_advice(kernel: Kernel, domain: Domain, is_open: bool) -> str:
+    """Return the advice to state a domain in which a kernel is right.
+
+    is_open: whether the kernel states no domain
+    """
+    rules = replace(domain, square=False)
+    if is_open:
+        return (
+            f"if {kernel.entry} takes whole tiles only, state its domain, such as "
+            f"--domain '{rules}'"
+        )
+    return (
+        f"{kernel.entry} is right where {rules}, and not in all of {kernel.domain}: state its "
+        f"domain, such as --domain '{rules}'"
+    )
+
+
+def _axes_advice(kernel: Kernel, subject: Runnable, checker: SgemmChecker) -> str:
+    """Return the advice to exchange the grid's axes, or M, N and K; or "".
+
+    The kernel is wrong on whole tiles then, and right with the axes exchanged, or at a square.
+    """
+    memory = checker.buffers.memory
     m, n = _tile(kernel)
     domain = kernel.domain
-    if not domain.square:  # whole tiles along K, too: a square shape has them
+    if not domain.square:  # also whole tiles along K: a square shape has them
         domain = replace(domain, m=m, n=n, k=math.lcm(domain.k, m, n))
-    if not reaches_outside or _is_right_at(_few(domain), subject, memory):
-        return
+    shapes = _two_shapes(domain)
+    if _is_right_at(shapes, subject, memory):
+        return ""
     axes = parts(kernel.grid)
-    turned = ", ".join((*reversed(axes[:2]), *axes[2:]))
-    if turned != kernel.grid:
-        exchanged = kernel.with_launch(grid=turned).load(checker.device)
-        if _is_right_at(_few(domain), exchanged, memory):
-            yield (
+    exchanged_grid = ", ".join((*reversed(axes[:2]), *axes[2:]))
+    if exchanged_grid != kernel.grid:
+        exchanged = kernel.with_launch(grid=exchanged_grid).load(checker.device)
+        if _is_right_at(shapes, exchanged, memory):
+            return (
                 f"the grid's axes are exchanged: at a small shape, {kernel.entry} is right with "
-                f"--grid '{turned}'"
+                f"--grid '{exchanged_grid}'"
             )
-            return
-    if _is_right_at(_few(replace(domain, square=True)), subject, memory):
-        mixed = "an index or the grid uses one of M, N and K in place of another"
-        yield f"at a small square shape, {kernel.entry} is right: {mixed}"
+    if _is_right_at(_two_shapes(replace(domain, square=True)), subject, memory):
+        cause = "an index or the grid uses one of M, N and K in place of another"
+        return f"at a small square shape, {kernel.entry} is right: {cause}"
+    return ""
 
 
 def _by_columns(kernel: Kernel, checker: SgemmChecker) -> str:
@@ -183,13 +197,13 @@ def _narrower(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | Non
         return None
     for axis in ("n",) if domain.square else ("k", "m", "n"):
         stated = getattr(domain, axis)
-        most = getattr(widest, axis)
-        for step in range(stated, most, stated):
-            if most % step:
+        widest_step = getattr(widest, axis)
+        for step in range(stated, widest_step, stated):
+            if widest_step % step:
                 continue
             steps: Any = {axis: step}
             candidate = replace(widest, **steps)
-            if _is_right_at(_few(candidate), subject, memory):
+            if _is_right_at(_two_shapes(candidate), subject, memory):
                 widest = candidate
                 break
     is_narrower = widest != domain
@@ -207,23 +221,29 @@ def _widest(kernel: Kernel, subject: Runnable, memory: Memory) -> Domain | None:
     else:
         candidates = [replace(domain, m=m, n=n, k=math.lcm(domain.k, k)) for k in WIDEST_K]
     for candidate in candidates:
-        if _is_right_at(_few(candidate), subject, memory):
+        if _is_right_at(_two_shapes(candidate), subject, memory):
             return candidate
     return None
 
 
 def _tile(kernel: Kernel) -> tuple[int, int]:
-    """Return multiples of M and N that hold whole tiles of a block, as the grid has them, in the domain."""
+    """Return multiples of M and N that hold whole tiles of a block.
+
+    The grid states the sides of a tile. The multiples are in the domain.
+    """
     sides = dict(re.findall(r"\b([MN])\b[^,]*?//? ?(\d+)", kernel.grid))
     m, n = (int(sides.get(name, TILE)) for name in "MN")
     return math.lcm(kernel.domain.m, m), math.lcm(kernel.domain.n, n)
 
 
-def _few(domain: Domain) -> list[Shape]:
-    """Return two small shapes of a domain: along each axis one multiple, and two or three."""
+def _two_shapes(domain: Domain) -> list[Shape]:
+    """Return two small shapes of a domain.
+
+    Along each axis one has one multiple, and the other two or three.
+    """
     if domain.square:
-        least = domain.padded(Shape.of(1))
-        return [least, domain.padded(Shape.of(least.m + 1))]
+        smallest = domain.padded(Shape.of(1))
+        return [smallest, domain.padded(Shape.of(smallest.m + 1))]
     sizes = (domain.m + 1, 1, 2 * domain.k + 1), (1, 2 * domain.n + 1, 1)
     return [domain.padded(Shape(*size)) for size in sizes]
 

@@ -1,9 +1,9 @@
-"""Stages on small shapes: exact integers on shapes around warps and tiles, addresses that are aligned less, and what a
-kernel keeps between launches.
+"""Stages on small shapes: exact integers, less aligned addresses, and kept variables.
 
-Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
-bound that is off by one. So M, N and K are all different. Others are drawn anew in each check, for paths that no list
-reaches: a fast path for whole tiles, a pipeline with as many steps as stages, an update of its own for alpha = -1 and
+The shapes lie around warps and tiles. Squares of a power of two hide most mistakes: M and N
+swapped, a wrong leading dimension, a K tail that is dropped, a bound that is off by one. So M, N
+and K are all different. Others are drawn anew in each check, for paths that no list reaches: a fast
+path for whole tiles, a pipeline with as many steps as stages, a separate update for alpha = -1 and
 beta = 1, a guess from C's old contents or from samples of A.
 """
 
@@ -30,18 +30,15 @@ EDGE_SHAPES = "exact on edge shapes"
 ALIGNMENT = "alignment"
 STATE = "kept state"
 OLD_C = "C of NaN, beta = 0"
-KEPT_LAUNCHES = (
-    4096,
-    256,
-)  # on a GPU and on the emulator: what counts launches in fewer bits has come round then
-HALVES = tuple(
-    halves / 2 for halves in range(-7, 8) if halves not in (0, 2)
-)  # with even C all is exact
+# On a GPU and on the emulator: a counter of launches in fewer bits has come round then.
+KEPT_LAUNCHES = (4096, 256)
+# With an even C, all is exact.
+HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))
 Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
 ONES = (0.0, 1.0, -1.0)  # alpha and beta, all pairs
 FEW_TERMS = 8
-# of a grid that depends on the shape, and of one that doesn't
+# Of a grid that depends on the shape, and of a grid that doesn't.
 MOST_BLOCKS = 2**16
 MOST_AT_ONCE = 2**13
 LARGE_ALPHA = 2.0**118
@@ -62,218 +59,292 @@ ANY_SIZES = (
 )
 FINE = 16  # up to this step sizes are rounded up to a multiple; beyond it they are counted in steps
 FREE_K = 70, 1, 9, 33  # of a kernel for whole tiles only, that takes any K
-# K is drawn once from each of so many ranges of this length
+# K is drawn once from each of so many ranges of this length.
 STEPS = 10
 STRATUM = 32
 LONG_K = 512, 2048
 PARTNER = 33  # M and N beside a long K are smaller
 TILES = 16, 24, 32, 48, 64, 96, 128  # sides of whole tiles
 MOST_TERMS = 2**21  # M N K of whole tiles
-# beyond what is small for many a library; and nine large tiles
+# Sides beyond what is small for many a library, and of nine large tiles.
 ROWS = (257, 300)
 LONG = (1100, 1200)
-ACROSS = (
-    49,
-    97,
-)  # the other way: at least four small tiles, because a single column of tiles has no order
-SQUARES = (
-    80,
-    139,
-    139,
-    200,
-    260,
-    320,
-)  # of a kernel for squares only: a longer K would take the emulator minutes
-# sides of the problems on a GPU
+# The other side: at least four small tiles, because a single column of tiles has no order.
+ACROSS = (49, 97)
+# Sides for a kernel for squares only: a longer K would take the emulator minutes.
+SQUARES = (80, 139, 139, 200, 260, 320)
+# The largest side of the large problems on a GPU, and their number.
 LARGE = 1500
 LARGE_DRAWN = 2
 RANGES = -(-(2 * exact.FARTHEST + 1) // exact.RANGE)
 SPECIAL = 33, 47  # M or N, and the other: K is the first
-VARIANTS = (
-    (False, False),
-    (True, False),
-    (False, True),
-)  # of special data: with scalars, and with changed elements
-CHANGED = 3  # most of these elements
+# Special data: with scalars or not, and with changed elements or not.
+VARIANTS = ((False, False), (True, False), (False, True))
+CHANGED = 3  # elements, at most
 WHOLE = 48, 64, 32
 SIDES = 256, 512, 1024  # until there are more blocks than a GPU runs at once
 RESIDENT = 132 * 2048  # threads, of an H200
 
 
 def edge_shapes(domain: Domain) -> list[Shape]:
-    """Small shapes inside the domain, none with M = N; for a kernel that takes only whole tiles larger than FINE, one
-    to five tiles per side in different mixes, wide and tall, one K step included.
+    """Return small shapes inside the domain, none with M = N.
+
+    A kernel that takes only whole tiles larger than FINE gets one to five tiles per side in
+    different mixes: wide and tall, and a single K step.
     """
-    shapes: list[Shape] = []
-    if domain.m > FINE and domain.n > FINE:
-        wide = max(2, domain.m // domain.n + 1)
-        tall = max(2, domain.n // domain.m + 1)
-        mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
-        for (m, n, k), free in zip(mixes, FREE_K, strict=True):
-            terms = free if domain.k <= FINE else k * domain.k
-            shapes.append(domain.padded(Shape(m * domain.m, n * domain.n, terms)))
-    else:
-        steps = domain.m, domain.n, domain.k
-        for index, sizes in enumerate(ANY_SIZES):
-            tiles = 1 + index % 3
-            fine = [
-                size if step <= FINE else step * tiles
-                for step, size in zip(steps, sizes, strict=True)
-            ]
-            shapes.append(domain.padded(Shape(*fine)))
-    return [shape for shape in dict.fromkeys(shapes) if domain.square or shape.m != shape.n]
+    is_coarse = domain.m > FINE and domain.n > FINE
+    sizes = _tile_mixes(domain) if is_coarse else _any_sizes(domain)
+    shapes = dict.fromkeys(domain.padded(Shape(*size)) for size in sizes)
+    return [shape for shape in shapes if domain.square or shape.m != shape.n]
+
+
+def _tile_mixes(domain: Domain) -> Iterator[tuple[int, int, int]]:
+    """Yield sizes of whole tiles."""
+    wide = max(2, domain.m // domain.n + 1)
+    tall = max(2, domain.n // domain.m + 1)
+    mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
+    for (m, n, k), free_k in zip(mixes, FREE_K, strict=True):
+        terms = free_k if domain.k <= FINE else k * domain.k
+        yield m * domain.m, n * domain.n, terms
+
+
+def _any_sizes(domain: Domain) -> Iterator[list[int]]:
+    """Yield ANY_SIZES, but one to three steps of the domain along an axis of large steps."""
+    steps = (domain.m, domain.n, domain.k)
+    for index, sizes in enumerate(ANY_SIZES):
+        step_count = 1 + index % 3
+        yield [
+            size if step <= FINE else step * step_count
+            for step, size in zip(steps, sizes, strict=True)
+        ]
 
 
 def require_blocks(kernel: Kernel) -> None:
-    """Raise BadSetting for more blocks than products of elements, or of one number at all shapes than run at once."""
+    """Raise BadSetting for more blocks than there can be work for.
+
+    A grid that depends on the shape may have as many blocks as there are products of elements.
+    A grid that doesn't may have as many as run at once.
+    """
     small = edge_shapes(kernel.domain)[-1]
     for part in kernel.at(small).passes:
         blocks = math.prod(part.blocks(small))
-        grows = re.search(r"\b[MNK]\b", part.grid)
-        if blocks > (MOST_BLOCKS + small.m * small.n * small.k if grows else MOST_AT_ONCE):
-            than = (
-                "there are products of elements" if grows else "a GPU runs at once, at every shape"
-            )
-            grid = f"the grid {part.grid} has {blocks:,} blocks at {small}, more than {than}"
+        limit = MOST_AT_ONCE
+        meaning = "a GPU runs at once, at every shape"
+        if re.search(r"\b[MNK]\b", part.grid):
+            limit = MOST_BLOCKS + small.m * small.n * small.k
+            meaning = "there are products of elements"
+        if blocks > limit:
+            grid = f"the grid {part.grid} has {blocks:,} blocks at {small}, more than {meaning}"
             raise BadSetting(f"{grid}: give the right one, such as --grid {EXAMPLE_GRID}")
 
 
 def drawn_shapes(domain: Domain, rng: np.random.Generator, *, live: bool = False) -> list[Shape]:
-    """More shapes at random: a few rows and columns with each number of steps along K, and with a long K; whole tiles
-    along each side, each with its own size; many rows and columns; and a square, if the domain has a small one. live:
-    a few large ones, too. The last two are long, one each way, with a short K: more tiles than a group of a swizzle or
-    a table of blocks holds.
+    """Return random shapes in the domain.
+
+    They have a few rows and columns with each number of steps along K, and with a long K; whole
+    tiles along each side, each with its own size; many rows and columns; and they include a square,
+    if the domain has a small one. The last two are long, one each way, with a short K: more tiles
+    than a group of a swizzle or a table of blocks holds.
+
+    live: whether to add a few large ones
     """
     if domain.square:
         sides = (*SQUARES, *[LARGE] * LARGE_DRAWN) if live else SQUARES
         return [domain.padded(Shape.of(int(rng.integers(1, side + 1)))) for side in sides]
-
-    def log_uniform(least: int, most: int) -> int:
-        return int(np.exp(rng.uniform(np.log(least), np.log(most + 1))))
-
-    terms = [STRATUM * step + int(rng.integers(1, STRATUM + 1)) for step in range(STEPS)] + [
-        log_uniform(*LONG_K)
-    ]
-    sizes: list[tuple[int, ...]] = [(*rng.integers(1, PARTNER, 2).tolist(), k) for k in terms]
-    for most in (128, 96, int(rng.choice(TILES))):  # the first are whole tiles of most sizes
-        m = most
-        n = int(rng.choice(TILES)) if most < 96 else most
-        k = int(rng.choice((32, 64, 128)))
-        room = max(1, MOST_TERMS // (m * n * k))
-        times = rng.permutation([int(rng.integers(1, min(3, room) + 1)), 1, 1]).tolist()
-        sizes.append((m * times[0], n * times[1], k * times[2]))
+    sizes = [*_thin_sizes(rng), *_tile_sizes(rng)]
     sizes.append((128, 256, 2 * int(rng.integers(10, 30)) + 1))  # whole tiles above an odd K
-    short = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
-    sizes.append((*rng.integers(*ROWS, 2).tolist(), short))
+    short_k = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
+    sizes.append((*rng.integers(*ROWS, 2).tolist(), short_k))
     few_columns, few_rows = rng.integers(*ACROSS, 2).tolist()
-    side = replace(domain, square=True).padded(Shape.of(few_columns)).m
     sizes += [(260, 8, 260), (8, 260, 260)]  # offsets in A and B beyond 16 bits
-    sizes += [(side, side, side)] * (side < ROWS[0])
-    sizes += [
-        tuple(log_uniform(1, LARGE) for _ in range(3)) for _ in range(LARGE_DRAWN if live else 0)
-    ]
+    side = replace(domain, square=True).padded(Shape.of(few_columns)).m
+    if side < ROWS[0]:
+        sizes.append((side, side, side))
+    for _ in range(LARGE_DRAWN if live else 0):
+        sizes.append(tuple(_log_uniform(rng, 1, LARGE) for _ in range(3)))
     tall, wide = rng.integers(*LONG, 2).tolist()
-    sizes += [(tall, few_columns, short), (few_rows, wide, short)]
-    return [domain.padded(Shape(*three)) for three in sizes]
+    sizes += [(tall, few_columns, short_k), (few_rows, wide, short_k)]
+    return [domain.padded(Shape(*size)) for size in sizes]
+
+
+def _log_uniform(rng: np.random.Generator, smallest: int, largest: int) -> int:
+    """Return a random integer whose logarithm is uniform."""
+    return int(np.exp(rng.uniform(np.log(smallest), np.log(largest + 1))))
+
+
+def _thin_sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """Return sizes of a few rows and columns with K of each length, and with a long K."""
+    terms = [STRATUM * step + int(rng.integers(1, STRATUM + 1)) for step in range(STEPS)]
+    terms.append(_log_uniform(rng, *LONG_K))
+    return [(*rng.integers(1, PARTNER, 2).tolist(), k) for k in terms]
+
+
+def _tile_sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """Return sizes of one to three whole tiles along each side."""
+    sizes = list[tuple[int, ...]]()
+    for side in (128, 96, int(rng.choice(TILES))):  # the first are whole tiles of most sizes
+        n = int(rng.choice(TILES)) if side < 96 else side
+        k = int(rng.choice((32, 64, 128)))
+        most_tiles = max(1, MOST_TERMS // (side * n * k))
+        tiles = rng.permutation([int(rng.integers(1, min(3, most_tiles) + 1)), 1, 1]).tolist()
+        sizes.append((side * tiles[0], n * tiles[1], k * tiles[2]))
+    return sizes
 
 
 def check_edge_shapes(subject: Runnable, memory: Memory) -> Stage:
-    """Run the kernel on every edge shape, and stop at the first mistake. Inputs alternate between the exact families,
-    stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds: each element is
-    compared with the FP64 product. Raises LaunchFailed.
+    """Run the kernel on every edge shape, and stop at the first mistake.
+
+    Inputs alternate between the exact families, stretched by powers of two, and C starts with even
+    integers if beta isn't 0, so nothing rounds: each element is compared with the FP64 product.
+    Raises LaunchFailed.
     """
-    domain = subject.domain
-    claimed = subject.claimed
-    rng = memory.rng
-    listed = edge_shapes(domain)
-    drawn = drawn_shapes(domain, rng, live=memory.device.source == "live")
-    cases = [
-        (shape, scalars) for n, shape in enumerate(listed) for scalars in _scalars(rng, n, domain)
-    ]
+    problems = _Problems(subject, memory)
+    launches = 0
+    launched = set[Shape]()
+    rare = rare_problems(subject.domain, subject.claimed, memory.rng)
+    for problem in chain(problems.ordinary(), rare):
+        launches += 1
+        launched.add(problem.shape)
+        mistake = mistake_in(subject, memory, problem)
+        if isinstance(mistake, ErrorMap) and problem.family in exact.FAMILIES:
+            larger = problems.at_last_shape(problem)
+            larger_map = mistake_in(subject, memory, larger)
+            if isinstance(larger_map, ErrorMap) and larger.shape != problem.shape:
+                # It shows more.
+                return _failure(larger, larger_map, f" (and at {problem.shape})")
+        if mistake is not None:
+            return _failure(problem, mistake)
+    counts = f"{len(launched)} shapes, {launches} launches"
+    scalars = _scalars_in_words(subject.domain)
+    return passed(EDGE_SHAPES, f"{counts} with {scalars}, no element wrong")
+
+
+class _Problems:
+    """The ordinary problems of one subject, with random inputs.
+
+    names: of the exact families
+    cases: shapes and scalars
+    decks: of exponents, by family
+    """
+
+    def __init__(self, subject: Runnable, memory: Memory) -> None:
+        self.rng = memory.rng
+        self.claimed = subject.claimed
+        self.names = exact.families(subject.claimed)
+        self.shapes = edge_shapes(subject.domain)
+        self.cases = _cases(subject.domain, self.rng, live=memory.device.source == "live")
+        self.cases += [(self.shapes[0], USUAL)] * (len(self.names) * RANGES - len(self.cases))
+        self.decks = {
+            name: (exact.exponents(self.rng), exact.exponents(self.rng)) for name in self.names
+        }
+
+    def ordinary(self) -> Iterator[ExactProblem]:
+        """Yield a problem for each case, of one family after the other."""
+        for name, (shape, scalars) in zip(cycle(self.names), self.cases, strict=False):
+            # Beyond its limit of terms, a family has zeros, but E1 has none.
+            yield self._problem("E1" if shape.k > LONG_K[0] else name, shape, scalars)
+
+    def at_last_shape(self, problem: ExactProblem) -> ExactProblem:
+        """Return a problem of the same family at the last shape, without powers of two."""
+        scalars = (problem.alpha, problem.beta)
+        return self._problem(problem.family, self.shapes[-1], scalars).around_1
+
+    def _problem(self, name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
+        """Return a problem of one family."""
+        headroom = 0 if scalars == USUAL else exact.HEADROOM
+        a, b = exact.family(name, shape, self.rng, self.claimed, headroom)
+        scale_a, scale_b = exact.stretch(a, b, self.decks[name], self.claimed)
+        initial_c = None
+        if scalars[1]:
+            initial_c = _old(shape, self.rng) * np.float32(scale_a * scale_b)
+        return ExactProblem(name, a, b, (scale_a, scale_b), *scalars, initial_c)
+
+
+def _scalars_in_words(domain: Domain) -> str:
+    """Return which scalars a kernel of this domain was launched with."""
+    various = [name for name in ("alpha", "beta") if getattr(domain, name)]
+    return f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
+
+
+def _cases(domain: Domain, rng: np.random.Generator, *, live: bool) -> list[tuple[Shape, Scalars]]:
+    """Return the shapes of this module and random ones, with scalars that the kernel takes."""
+    drawn = drawn_shapes(domain, rng, live=live)
+    cases = list[tuple[Shape, Scalars]]()
+    for index, shape in enumerate(edge_shapes(domain)):
+        cases += [(shape, scalars) for scalars in _scalars(rng, index, domain)]
     for shape in drawn:
         alpha = float(rng.choice((1.0, -1.0, 2.0)))
         beta = float(rng.choice((1.0, -1.0)))
-        cases.append((shape, (alpha if domain.alpha else 1.0, beta if domain.beta else 0.0)))
-    names = exact.families(claimed)
-    cases += [(listed[0], USUAL)] * (len(names) * RANGES - len(cases))
-    decks = {name: (exact.exponents(rng), exact.exponents(rng)) for name in names}
-
-    def problem_of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
-        a, b = exact.family(name, shape, rng, claimed, 0 if scalars == USUAL else exact.HEADROOM)
-        of_a, of_b = exact.stretch(a, b, decks[name], claimed)
-        before = _old(shape, rng) * np.float32(of_a * of_b) if scalars[1] else None
-        return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
-
-    launches = 0
-    tried = set[Shape]()
-    # Beyond its limit of terms, a family has zeros, and E1 none.
-    named = zip(cycle(names), cases)
-    ordinary = (problem_of("E1" if case[0].k > LONG_K[0] else name, *case) for name, case in named)
-    for problem in chain(ordinary, rare_problems(domain, claimed, rng)):
-        launches += 1
-        tried.add(problem.shape)
-        mistake = mistake_in(subject, memory, problem)
-        if isinstance(mistake, ErrorMap) and problem.family in exact.FAMILIES:
-            larger = problem_of(problem.family, listed[-1], (problem.alpha, problem.beta)).around_1
-            shown = mistake_in(subject, memory, larger)
-            if isinstance(shown, ErrorMap) and larger.shape != problem.shape:  # it shows more
-                return _failure(larger, shown, f" (and at {problem.shape})")
-        if mistake is not None:
-            return _failure(problem, mistake)
-    various = [name for name in ("alpha", "beta") if getattr(domain, name)]
-    which = f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
-    return passed(
-        EDGE_SHAPES, f"{len(tried)} shapes, {launches} launches with {which}, no element wrong"
-    )
+        cases.append((shape, _accepted(alpha, beta, domain)))
+    return cases
 
 
 def _scalars(rng: np.random.Generator, index: int, domain: Domain) -> tuple[Scalars, ...]:
-    """Pairs for one shape: the usual one, alpha alone, beta alone or with the usual alpha, and both; of these, the ones
-    that the kernel takes.
+    """Return pairs of alpha and beta for one shape, as far as the kernel takes them.
+
+    They are the usual pair, alpha alone, beta alone or with the usual alpha, and both.
     """
-    x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
-    pairs: tuple[Scalars, ...] = (
-        USUAL,
-        (x, 0.0),
-        ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3],
-        (x, z),
-    )
-    taken = (
-        (alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs
-    )
-    return tuple(dict.fromkeys(taken))
+    alpha, beta_alone, beta = (float(rng.choice(HALVES)) for _ in range(3))
+    with_beta = ((0.0, beta_alone), (1.0, 1.0), (1.0, beta_alone))[index % 3]
+    pairs: tuple[Scalars, ...] = (USUAL, (alpha, 0.0), with_beta, (alpha, beta))
+    return tuple(dict.fromkeys(_accepted(*pair, domain) for pair in pairs))
+
+
+def _accepted(alpha: float, beta: float, domain: Domain) -> Scalars:
+    """Return alpha and beta, or 1 and 0 if the kernel doesn't take them."""
+    return alpha if domain.alpha else 1.0, beta if domain.beta else 0.0
 
 
 def _old(shape: Shape, rng: np.random.Generator) -> Float32:
-    """What C holds where it is read: even integers of 17 bits, half of which a shorter format doesn't hold."""
+    """Return a C that is read: even integers of 17 bits.
+
+    A shorter format doesn't hold half of them.
+    """
     return (2 * rng.integers(-(2**16), 2**16, (shape.m, shape.n))).astype(np.float32)
 
 
 def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
-    """A or B with a structure, also with alpha and beta, and but for a few elements anywhere; a matrix that may be the
-    identity is square. Tiny shapes with all pairs of 0, 1 and -1 as alpha and beta, and with alpha of few bits, or
-    nearly 1. And with beta = 0, a C of zeros, or of the right result of a problem that differs in one row of A.
+    """Yield small problems with special data, scalars and contents of C."""
+    yield from _structured_problems(domain, claimed, rng)
+    yield from _scalar_problems(domain, claimed, rng)
+    yield from _old_c_problems(domain, claimed, rng)
+
+
+def _structured_problems(
+    domain: Domain, claimed: str, rng: np.random.Generator
+) -> Iterator[ExactProblem]:
+    """Yield problems whose A or B has a structure, also with alpha and beta.
+
+    Some have a structure but for a few elements anywhere. A matrix that may be the identity is
+    square.
     """
-
-    def integers(rows: int, columns: int, most: int) -> Float32:
-        return rng.integers(-most, most, (rows, columns)).astype(np.float32)
-
-    for kind, operand, (with_scalars, changed) in product(exact.STRUCTURES, range(2), VARIANTS):
+    for kind, operand, (with_scalars, is_changed) in product(exact.STRUCTURES, range(2), VARIANTS):
         shape = domain.padded(Shape(*(SPECIAL if operand == 0 else SPECIAL[::-1]), SPECIAL[0]))
-        both = exact.family("E1", shape, rng, claimed, exact.HEADROOM)
-        matrix = both[operand]
-        drawn = both[operand].copy()
-        but = ""
+        matrices = exact.family("E1", shape, rng, claimed, exact.HEADROOM)
+        matrix = matrices[operand]
+        drawn = matrix.copy()
         exact.structured(kind, matrix, rng)
-        if changed:
+        family = f"E1 with {'AB'[operand]} {kind}"
+        if is_changed:
             places = rng.permutation(matrix.size)[: int(rng.integers(1, CHANGED + 1))]
             matrix.reshape(-1)[places] = -drawn.reshape(-1)[places]
-            but = f" but for {len(places)} elements"
+            family += f" but for {len(places)} elements"
         alpha, beta = _scalars(rng, 0, domain)[-1] if with_scalars else USUAL
-        before = _old(shape, rng) if beta else None
-        yield ExactProblem(
-            f"E1 with {'AB'[operand]} {kind}{but}", *both, (1.0, 1.0), alpha, beta, before
-        )
+        initial_c = _old(shape, rng) if beta else None
+        yield ExactProblem(family, *matrices, (1.0, 1.0), alpha, beta, initial_c)
+
+
+def _scalar_problems(
+    domain: Domain, claimed: str, rng: np.random.Generator
+) -> Iterator[ExactProblem]:
+    """Yield tiny shapes with all pairs of 0, 1 and -1 as alpha and beta.
+
+    Also with an alpha of few bits, or nearly 1.
+    """
+
+    def integers(rows: int, columns: int, limit: int) -> Float32:
+        return rng.integers(-limit, limit, (rows, columns)).astype(np.float32)
+
     shape = domain.padded(Shape(*rng.integers(1, 20, 3).tolist()))
     pairs = [pair for pair in product(ONES, ONES) if pair != USUAL]
     if claimed not in exact.OPERAND_BITS:  # which may round alpha A
@@ -283,128 +354,163 @@ def rare_problems(domain: Domain, claimed: str, rng: np.random.Generator) -> Ite
             a = integers(shape.m, shape.k, 4)
             b = integers(shape.k, shape.n, 4)
             a[:, FEW_TERMS:] = 0
-            before = integers(shape.m, shape.n, 8) if beta else None
-            yield ExactProblem("small integers", a, b, alpha=alpha, beta=beta, before=before)
+            initial_c = integers(shape.m, shape.n, 8) if beta else None
+            yield ExactProblem("small integers", a, b, alpha=alpha, beta=beta, initial_c=initial_c)
+
+
+def _old_c_problems(
+    domain: Domain, claimed: str, rng: np.random.Generator
+) -> Iterator[ExactProblem]:
+    """Yield problems with beta = 0 over a C of zeros, and over the result of another problem.
+
+    The other problem differs in one row of A.
+    """
     shape = domain.padded(Shape(*SPECIAL, 16))
     a, b = exact.family("E1", shape, rng, claimed)
-    yield ExactProblem("E1 over a C of zeros", a, b, before=0.0)
-    other = a.copy()
-    other[
-        8 * int(rng.integers(shape.m // 8)) + int(rng.integers(2, 6))
-    ] *= -1  # no row at an edge of a tile
-    old = (other.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
-    yield ExactProblem("E1 over the result of another problem", a, b, before=old)
+    yield ExactProblem("E1 over a C of zeros", a, b, initial_c=0.0)
+    other_a = a.copy()
+    # No row at an edge of a tile.
+    other_a[8 * int(rng.integers(shape.m // 8)) + int(rng.integers(2, 6))] *= -1
+    other_c = (other_a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    yield ExactProblem("E1 over the result of another problem", a, b, initial_c=other_c)
 
 
-def _failure(problem: ExactProblem, mistake: ErrorMap | str, also: str = "") -> Stage:
-    m = problem.shape.m
-    n = problem.shape.n
-    k = problem.shape.k
-    launch = f"at {m} x {n} x {k} with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+def _failure(problem: ExactProblem, mistake: ErrorMap | str, places: str = "") -> Stage:
+    """Return the failed stage of a problem.
+
+    places: other shapes with the same mistake, in words
+    """
+    shape = problem.shape
+    launch = f"at {shape.m} x {shape.n} x {shape.k}"
+    launch += f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
     for name, scale in zip("AB", problem.stretched, strict=True):
-        launch += f", {name} times {scale:.0e}" if scale != 1 else ""
+        if scale != 1:
+            launch += f", {name} times {scale:.0e}"
     if problem.family not in exact.FAMILIES:
         launch += f", {problem.family}"
     if isinstance(mistake, str):
         return failed(EDGE_SHAPES, f"{launch}: {mistake}")
-    return failed(EDGE_SHAPES, f"{launch}{also}: {mistake}", mistake.wrong, mistake)
+    return failed(EDGE_SHAPES, f"{launch}{places}: {mistake}", mistake.wrong, mistake)
 
 
 def check_alignment(subject: Runnable, memory: Memory) -> Stage:
-    """Launches with one matrix that begins 16 bytes behind an allocation's start, and on the emulator 4 bytes, as far
-    as the domain takes that: whole tiles, so that paths with vectors run. An access that is misaligned then is a note
-    with the domain that it implies. Raises LaunchFailed for other errors.
+    """Launch with one matrix that begins 16 bytes behind an allocation's start.
+
+    On the emulator also 4 bytes behind it. All as far as the domain takes that: with whole tiles,
+    so that paths with vectors run. An access that is misaligned then is a note with the domain that
+    it implies. Raises LaunchFailed for other errors.
     """
     domain = subject.domain
-    needed = [*subject.domain.bytes_of]
+    needed = [*domain.bytes_of]  # alignment of each matrix
     shape = domain.padded(Shape(*WHOLE))
-    emulated = memory.device.source == "emulated"
-    for place, words in product(range(3), (1, 2, 4) if emulated else (4,)):
-        if 4 * words % needed[place] or (
-            words == 2 and needed[place] < 8
-        ):  # in between, only to know how many bytes
+    is_emulated = memory.device.source == "emulated"
+    for place, shift in product(range(3), (1, 2, 4) if is_emulated else (4,)):
+        if 4 * shift % needed[place]:
+            continue
+        if shift == 2 and needed[place] < 8:  # in between, only to know how many bytes
             continue
         problem = ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
         try:
-            mistake = mistake_in(subject, memory, problem, {"ABC"[place]: words})
+            mistake = mistake_in(subject, memory, problem, {"ABC"[place]: shift})
         except LaunchFailed as error:
             if "misaligned" not in error.kinds:
                 raise
-            needed[place] = 8 * words
+            needed[place] = 8 * shift
             continue
         if mistake is not None:
-            behind = f"{4 * words} bytes behind an allocation's start"
-            return failed(ALIGNMENT, f"with {'ABC'[place]} at {behind}: {mistake}")
+            distance = f"{4 * shift} bytes behind an allocation's start"
+            return failed(ALIGNMENT, f"with {'ABC'[place]} at {distance}: {mistake}")
     stated = replace(domain, bytes_of=(needed[0], needed[1], needed[2]))
     if stated != domain:
         detail = f"misaligned accesses, so addresses have a domain: {stated}"
-        return passed(
-            ALIGNMENT,
-            detail,
-            note=f"the domain is inferred: {stated}; state it, as in --domain '{stated}'",
-        )
-    also = "4 and " if emulated and 4 in needed else ""
-    return passed(ALIGNMENT, f"right with each matrix {also}16 bytes behind an allocation's start")
+        note = f"the domain is inferred: {stated}; state it, as in --domain '{stated}'"
+        return passed(ALIGNMENT, detail, note=note)
+    shifts = "4 and 16" if is_emulated and 4 in needed else "16"
+    return passed(ALIGNMENT, f"right with each matrix {shifts} bytes behind an allocation's start")
 
 
 def check_old_c(subject: Runnable, memory: Memory) -> Stage:
-    """A launch with beta = 0 over a C of NaN, which BLAS and the rungs don't read. A kernel that computes with it is
-    right for every finite C: it passes with a note, unless its domain has any data. Raises LaunchFailed.
+    """Launch with beta = 0 over a C of NaN, which BLAS and the rungs don't read.
+
+    A kernel that computes with it is right for every finite C: it passes with a note, unless its
+    domain has any data. Raises LaunchFailed.
     """
     shape = subject.domain.padded(Shape(*SPECIAL, 16))
     a, b = exact.family("E1", shape, memory.rng, subject.claimed)
     zeros = (0.0, -0.0) if subject.domain.beta else (0.0,)
-    problems = (ExactProblem("E1", a, b, beta=beta, before=math.nan) for beta in zeros)
+    problems = (ExactProblem("E1", a, b, beta=beta, initial_c=math.nan) for beta in zeros)
     if all(mistake_in(subject, memory, problem) is None for problem in problems):
         return passed(OLD_C, f"doesn't reach the result at {shape}")
-    said = "C is read where beta is 0: NaN or infinity in it reaches the result"
+    note = "C is read where beta is 0: NaN or infinity in it reaches the result"
     if subject.domain.any_data:
-        return failed(OLD_C, f"at {shape}: {said}")
-    return passed(OLD_C, said, note=said)
+        return failed(OLD_C, f"at {shape}: {note}")
+    return passed(OLD_C, note, note=note)
 
 
 def check_state(subject: Loaded, memory: Memory) -> Stage:
-    """A kernel that keeps variables between launches: loaded again, its first launch has more blocks than run at once,
-    since they may wait for each other, where its grid grows with C; many tiny launches follow, in which a counter
-    passes 2^8, and on a GPU 2^12; and the first one is repeated, whose blocks may have left marks. Raises LaunchFailed.
+    """Check a kernel that keeps variables between launches. Raises LaunchFailed.
+
+    Loaded again, its first launch has more blocks than run at once, since they may wait for each
+    other, if its grid grows with C. Many tiny launches follow, in which a counter passes 2^8, and
+    on a GPU 2^12. Then the first launch is repeated, whose blocks may have left marks.
     """
-    device = memory.device
-    listed = edge_shapes(subject.domain)
-    domain = subject.domain
-    for shape in [domain.padded(Shape(side, side, 1)) for side in SIDES if not domain.square]:
-        launches, _ = subject.launches_at(shape)
-        crowd = any(math.prod(grid) * part.thread_count > RESIDENT for part, _, grid, _ in launches)
-        if crowd and shape.m * shape.n * shape.k <= MOST_TERMS:
-            listed.append(shape)
-            break
+    small = edge_shapes(subject.domain)
+    large_shape = _crowded_shape(subject) or small[-1]
     subject.relocate()
-    several, tiny = (
+    large, tiny = (
         ExactProblem("E1", *exact.family("E1", shape, memory.rng, subject.claimed))
-        for shape in (listed[-1], listed[0])
+        for shape in (large_shape, small[0])
     )
-    if (mistake := mistake_in(subject, memory, several)) is not None:
-        return failed(STATE, f"in the first launch after loading, at {several.shape}: {mistake}")
-    buffers = Buffers(memory, tiny.a, tiny.b)
-    right = (tiny.a @ tiny.b).ravel()
-    count = KEPT_LAUNCHES[0]
-    if device.source == "emulated":
-        count = KEPT_LAUNCHES[1]
-    memory.lend(subject, tiny.shape)
+    if (mistake := mistake_in(subject, memory, large)) is not None:
+        return failed(STATE, f"in the first launch after loading, at {large.shape}: {mistake}")
+    on_gpu, on_emulator = KEPT_LAUNCHES
+    count = on_emulator if memory.device.source == "emulated" else on_gpu
+    failure = _repeated_failure(subject, memory, tiny, count)
+    if failure is not None:
+        return failure
+    if (mistake := mistake_in(subject, memory, large)) is not None:
+        launch = f"in launch {count + 1}, {count} after the last at {large.shape}"
+        return failed(STATE, f"{launch}: {mistake}")
+    note = f"keeps {', '.join(subject.variables(large_shape))} between launches"
+    return passed(STATE, f"{note}: right in the first {count + 1} after loading", note=note)
+
+
+def _crowded_shape(subject: Loaded) -> Shape | None:
+    """Return a shape at which more threads are launched than run at once, if it is small."""
+    domain = subject.domain
+    if domain.square:
+        return None
+    for side in SIDES:
+        shape = domain.padded(Shape(side, side, 1))
+        if shape.m * shape.n * shape.k > MOST_TERMS:
+            continue
+        launches, _ = subject.launches_at(shape)
+        for part, _, grid, _ in launches:
+            if math.prod(grid) * part.thread_count > RESIDENT:
+                return shape
+    return None
+
+
+def _repeated_failure(
+    subject: Loaded, memory: Memory, problem: ExactProblem, count: int
+) -> Stage | None:
+    """Return the failed stage of a problem that is launched from the second time on.
+
+    count: the number of the last launch
+    """
+    buffers = Buffers(memory, problem.a, problem.b)
+    expected = (problem.a @ problem.b).ravel()
+    memory.lend(subject, problem.shape)
     a, b, c = buffers.abc
     for number in range(2, count + 1):
-        device.fill(c, float(memory.sentinel()))
-        subject.enqueue(
-            tiny.shape, 1.0, a, b, 0.0, c
-        )  # not memory.launch, which writes to all of a GPU's registers
-        if wrong := int((device.download(c) != right).sum()):
-            where = f"in launch {number} after loading, at {tiny.shape}"
-            return failed(STATE, f"{where}: {wrong} elements are wrong", wrong)
-    if (mistake := mistake_in(subject, memory, several)) is not None:
-        return failed(
-            STATE, f"in launch {count + 1}, {count} after the last at {several.shape}: {mistake}"
-        )
-    said = f"keeps {', '.join(subject.variables(listed[-1]))} between launches"
-    return passed(STATE, f"{said}: right in the first {count + 1} after loading", note=said)
+        memory.device.fill(c, float(memory.sentinel()))
+        # Not memory.launch, which writes to all of a GPU's registers.
+        subject.enqueue(problem.shape, 1.0, a, b, 0.0, c)
+        wrong_count = int((memory.device.download(c) != expected).sum())
+        if wrong_count:
+            launch = f"in launch {number} after loading, at {problem.shape}"
+            return failed(STATE, f"{launch}: {wrong_count} elements are wrong", wrong_count)
+    return None
 
 
 def mistake_in(
@@ -413,43 +519,61 @@ def mistake_in(
     problem: ExactProblem,
     shifts: Mapping[str, int] = MappingProxyType({}),
 ) -> ErrorMap | str | None:
-    """What is wrong with the kernel's result, or None. shifts: as for Buffers."""
-    coverage = getattr(memory.device, "coverage", {})
-    for known in coverage.values():
-        known.tell()
+    """Return what is wrong with the kernel's result, or None. Raises LaunchFailed.
+
+    shifts: as for Buffers
+    """
+    coverages = getattr(memory.device, "coverage", {})
+    for coverage in coverages.values():
+        coverage.tell()
     result = Buffers(memory, problem.a, problem.b, shifts).run(
-        subject, problem.alpha, problem.beta, problem.before
+        subject, problem.alpha, problem.beta, problem.initial_c
     )
     if result.trespass:
         return result.trespass
-    right = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
-    expected = problem.result(right)
+    product_ab = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
+    expected = problem.result(product_ab)
     if (result.c == expected).all():
-        scalars = (problem.alpha, subject.domain.alpha), (problem.beta, subject.domain.beta)
-        short = (
-            exact.families(subject.claimed) == exact.FAMILIES[:1]
-        )  # its operands are as long as the class has them
-        shows = [
-            problem.alpha != 0 and (short or np.abs(x).max() > exact.LONGER * scale)
-            for x, scale in zip((problem.a, problem.b), problem.stretched, strict=True)
-        ]
-        for known in coverage.values():
-            known.tell(
-                all(abs(value) not in (0, 1) or not taken for value, taken in scalars), *shows
-            )
+        detectable = _detectable_errors(subject, problem)
+        for coverage in coverages.values():
+            coverage.tell(*detectable)
         return None
-    factors = (
-        None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
-    )
-    where = error_map(result.c, expected, result.sentinel, factors)
+    factors = None
+    if problem.alpha != 0:
+        factors = (problem.alpha * problem.a.astype(np.float64), problem.b)
+    wrong_map = error_map(result.c, expected, result.sentinel, factors)
     notes: list[str] = []
     cause = apart(
         "the search for its cause",
-        lambda: _cause(subject, memory, problem, shifts, result, right),
+        lambda: _cause(subject, memory, problem, shifts, result, product_ab),
         "",
         notes,
     )
-    return replace(where, guess=cause or " ".join(filter(None, (where.guess, *notes))))
+    return replace(wrong_map, guess=cause or " ".join(filter(None, (wrong_map.guess, *notes))))
+
+
+def _detectable_errors(subject: Runnable, problem: ExactProblem) -> tuple[bool, ...]:
+    """Return whether a right result shows that scalars, A and B aren't wrong.
+
+    It shows the scalars if none of those that the kernel takes is 0, 1 or -1. It shows an operand
+    if it has elements that a shorter format doesn't hold.
+    """
+    shows_scalars = True
+    for scalar, is_taken in (
+        (problem.alpha, subject.domain.alpha),
+        (problem.beta, subject.domain.beta),
+    ):
+        if is_taken and abs(scalar) in (0, 1):
+            shows_scalars = False
+    if problem.alpha == 0:
+        return shows_scalars, False, False
+    if exact.families(subject.claimed) == exact.FAMILIES[:1]:
+        return shows_scalars, True, True  # operands are as long as the class has them
+    is_long = [
+        bool(np.abs(matrix).max() > exact.LONGER * scale)
+        for matrix, scale in zip((problem.a, problem.b), problem.stretched, strict=True)
+    ]
+    return shows_scalars, *is_long
 
 
 def is_exact(
@@ -463,7 +587,7 @@ def is_exact(
     shifts: as for Buffers
     """
     result = Buffers(memory, problem.a, problem.b, shifts).run(
-        subject, problem.alpha, problem.beta, problem.before
+        subject, problem.alpha, problem.beta, problem.initial_c
     )
     expected = problem.result(problem.a.astype(np.float64) @ problem.b.astype(np.float64))
     return not result.trespass and bool((result.c == expected).all())
@@ -475,26 +599,26 @@ def _cause(
     problem: ExactProblem,
     shifts: Mapping[str, int],
     result: Result,
-    right: Float64,
+    product_ab: Float64,
 ) -> str:
     """Return the usual mistake that gives exactly this wrong result, or "". Raises LaunchFailed.
 
     shifts: as for Buffers
-    right: A B in float64
+    product_ab: A B in float64
     """
-    if mistake := problem.wrong_scalar(result.c, right) or _wrong_layout(problem, result.c):
+    if mistake := problem.wrong_scalar(result.c, product_ab) or _wrong_layout(problem, result.c):
         return f"This is the result if {mistake}."
     if names := subject.variables(problem.shape):
         subject.relocate()  # which sets them to their first values
         if is_exact(subject, memory, problem, shifts):
-            kept = f"{' and '.join(names)} {'keeps its value' if len(names) == 1 else 'keep their values'}"
+            clause = f"{' and '.join(names)} {'keeps its value' if len(names) == 1 else 'keep their values'}"
             return (
-                f"Right in the first launch after loading, and wrong in a later launch: {kept} "
+                f"Right in the first launch after loading, and wrong in a later launch: {clause} "
                 "between launches. Set the first value again at the end of each launch."
             )
-    # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
-    is_unwritten = problem.before is None and (result.c == result.sentinel).all()
-    if is_unwritten and is_exact(subject, memory, replace(problem, before=0.0), shifts):
+    # In other buffers, so that a late launch into the first buffers isn't mistaken for this launch.
+    is_unwritten = problem.initial_c is None and (result.c == result.sentinel).all()
+    if is_unwritten and is_exact(subject, memory, replace(problem, initial_c=0.0), shifts):
         return OLD_C_ADDED
     if problem.stretched != (1.0, 1.0) and is_exact(subject, memory, problem.around_1, shifts):
         return "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
@@ -502,31 +626,46 @@ def _cause(
 
 
 def _wrong_layout(problem: ExactProblem, c: Float32) -> str:
-    """Which matrices a kernel that gives this C takes as transposed, or whether it computes B A; "" for none."""
+    """Return which matrices a kernel takes as transposed, or that it computes B A, by its C.
+
+    "" if none of these gives this C.
+    """
     a = problem.a.astype(np.float64)
     b = problem.b.astype(np.float64)
-    old = np.broadcast_to(
-        np.asarray(problem.before if problem.before is not None else 0.0, np.float64), c.shape
-    )
+    initial_c = 0.0 if problem.initial_c is None else problem.initial_c
+    old = np.broadcast_to(np.asarray(initial_c, np.float64), c.shape)
 
-    def other(matrix: Float64) -> Float64:
-        """The same memory, read by columns."""
+    def by_columns(matrix: Float64) -> Float64:
+        """Return the same memory, read by columns."""
         return matrix.reshape(matrix.shape[::-1]).T
 
-    for of_a, of_b, of_c in product((False, True), repeat=3):
-        values = problem.alpha * ((other(a) if of_a else a) @ (other(b) if of_b else b))
-        values += problem.beta * (other(old.copy()) if of_c else old)
-        stored = values.T.reshape(c.shape) if of_c else values
-        if not np.array_equal(c, stored.astype(np.float32)):
-            continue
-        if of_a and of_b and of_c:
-            advice = "to pass row-major ones, exchange M and N in --args and --grid, and A and B in --args"
-            return f"all matrices are column-major: {advice}"
-        names = " and ".join(name for name, transposed in (("A", of_a), ("B", of_b)) if transposed)
-        read = f"{names} {'are' if of_a and of_b else 'is'} read transposed" if names else ""
-        return " and ".join(filter(None, (read, "C is written transposed" if of_c else "")))
-    if a.shape == b.shape and np.array_equal(
-        c, (problem.alpha * (b @ a) + problem.beta * old).astype(np.float32)
-    ):
-        return "it computes B A"
+    for turns_a, turns_b, turns_c in product((False, True), repeat=3):
+        left = by_columns(a) if turns_a else a
+        right = by_columns(b) if turns_b else b
+        values = problem.alpha * (left @ right)
+        values += problem.beta * (by_columns(old.copy()) if turns_c else old)
+        stored = values.T.reshape(c.shape) if turns_c else values
+        if np.array_equal(c, stored.astype(np.float32)):
+            return _layout_in_words(turns_a, turns_b, turns_c)
+    if a.shape == b.shape:
+        exchanged = problem.alpha * (b @ a) + problem.beta * old
+        if np.array_equal(c, exchanged.astype(np.float32)):
+            return "it computes B A"
     return ""
+
+
+def _layout_in_words(turns_a: bool, turns_b: bool, turns_c: bool) -> str:
+    """Return which matrices are transposed, in words; "" for none."""
+    if turns_a and turns_b and turns_c:
+        advice = (
+            "to pass row-major ones, exchange M and N in --args and --grid, and A and B in --args"
+        )
+        return f"all matrices are column-major: {advice}"
+    clauses = list[str]()
+    if turns_a and turns_b:
+        clauses.append("A and B are read transposed")
+    elif turns_a or turns_b:
+        clauses.append(f"{'A' if turns_a else 'B'} is read transposed")
+    if turns_c:
+        clauses.append("C is written transposed")
+    return " and ".join(clauses)

@@ -1,20 +1,22 @@
-"""Problems with exactly one right result: integer inputs whose every partial sum, in every order, is an exact FP32
-integer.
+"""Problems with exactly one right result, in any order of the sum.
 
-While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its
-splits or its use of fused multiply-adds. So the comparison needs no tolerance, and finds dropped, stale, doubled and
-misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16). Sums by atomics become deterministic too.
+Their inputs are integers whose every partial sum, in every order, is an exact FP32 integer. While
+sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its
+order, its splits or its use of fused multiply-adds. So the comparison needs no tolerance, and finds
+dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16,
+BF16). Sums by atomics also become deterministic.
 
-Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
-precision of each operand, which the few bits of E1 cannot show). A kernel that claims a shorter format gets E1 alone,
-with integers that its format holds. A and B are multiplied by powers of two, which rounds nothing: FP16 parts can have
-FP32's error on numbers around 1 and fail on 1e9 or 1e-9. The factor is one for a whole matrix, because Strassen's error
-is bounded by norms. And one operand of E1 is made special, because a shortcut for special data can be wrong.
+Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and
+E3 the reverse (the precision of each operand, which the few bits of E1 can't show). A kernel that
+claims a shorter format gets E1 alone, with integers that its format holds. A and B are multiplied
+by powers of two, which rounds nothing: FP16 parts can have FP32's error on numbers around 1 and
+fail on 1e9 or 1e-9. The factor is one for a whole matrix, because Strassen's error is bounded by
+norms. And one operand of E1 is made special, because a shortcut for special data can be wrong.
 
-What is wrong has a map, with the usual mistake that makes exactly these elements wrong. An element that still holds
-what was there before was never written; NaN came from outside the inputs; a difference that equals one product a·b in
-every wrong element is that term, missing or doubled; rows or columns at the end are a bound that is off; one tile is
-one block or warp.
+What is wrong has a map, with the usual mistake that makes exactly these elements wrong. An element
+that still holds what was there before was never written; NaN came from outside the inputs; a
+difference that equals one product a·b in every wrong element is that term, missing or doubled; rows
+or columns at the end are a bound that is off; one tile is one block or warp.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ MIXED = "E2 and E3"
 ALONE = ("E2 without zeros", "E3 without zeros")
 LONGER = 2**11  # some element of an operand that loses bits in a shorter format
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
-# exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
+# The largest exponent of the powers of two (FP16 has 2^-24 to 2^15), and the length of a range.
 FARTHEST = 40
 RANGE = 9
 STRUCTURES = (
@@ -66,69 +68,94 @@ Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 def families(claimed: str = "fp32") -> tuple[str, ...]:
-    """The families on which a kernel of this class must be exact."""
+    """Return the families on which a kernel of this class must be exact."""
     return FAMILIES[:1] if claimed in OPERAND_BITS else FAMILIES
 
 
 def family(
     name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", headroom: int = 0
 ) -> tuple[Float32, Float32]:
-    """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
-    product. headroom: bits by which sums, and operands of a shorter format, are smaller still. MIXED has operands of 12
-    bits in both, where K allows it, and no zeros; ALONE the same in A or in B.
+    """Return A (M x K) and B (K x N) of one family.
+
+    They are float32 integers with sum |a||b| <= 2^24 for every element of the product. MIXED has
+    operands of 12 bits in both, where K allows it, and no zeros; ALONE the same in A or in B.
+
+    headroom: bits by which sums, and operands of a shorter format, are smaller still
     """
     size_a = (shape.m, shape.k)
     size_b = (shape.k, shape.n)
     if name == "E1":
-        # Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at K = 3 and 4.
-        widest = (
-            OPERAND_BITS[claimed] - headroom
-            if claimed in OPERAND_BITS
-            else 11
-            if shape.k < 3
-            else 10
-        )
-        bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
+        bits = (24 - headroom - math.ceil(math.log2(shape.k))) // 2
+        bits = max(1, min(_widest_operand(shape.k, claimed, headroom), bits))
         return _nonzero(rng, size_a, bits), _nonzero(rng, size_b, bits)
     if name in (MIXED, *ALONE):
         a = _signs(rng, size_a, shape.k, along=1)
         b = _signs(rng, size_b, shape.k)
-        long = rng.permutation(shape.k)[: max(1, ((EXACT_LIMIT >> headroom) - shape.k) >> 12)]
-        of_a, of_b = np.split(long, [len(long) // 2 if name == MIXED else len(long)])
-        if rng.integers(2) if name == MIXED else name == ALONE[1]:
-            of_a, of_b = of_b, of_a
-        a[:, of_a] = _odd_12_bit(rng, (shape.m, len(of_a)))
-        b[of_b] = _odd_12_bit(rng, (len(of_b), shape.n))
+        most_terms = max(1, ((EXACT_LIMIT >> headroom) - shape.k) >> 12)
+        terms = rng.permutation(shape.k)[:most_terms]
+        terms_a, terms_b = np.split(terms, [len(terms) // 2 if name == MIXED else len(terms)])
+        is_exchanged = rng.integers(2) if name == MIXED else name == ALONE[1]
+        if is_exchanged:
+            terms_a, terms_b = terms_b, terms_a
+        a[:, terms_a] = _odd_12_bit(rng, (shape.m, len(terms_a)))
+        b[terms_b] = _odd_12_bit(rng, (len(terms_b), shape.n))
         return a, b
-    terms = EXACT_LIMIT >> headroom + 12
+    most_terms = EXACT_LIMIT >> headroom + 12
     if name == "E2":
-        return _odd_12_bit(rng, size_a), _signs(rng, size_b, terms)
-    return _signs(rng, size_a, terms, along=1), _odd_12_bit(rng, size_b)
+        return _odd_12_bit(rng, size_a), _signs(rng, size_b, most_terms)
+    return _signs(rng, size_a, most_terms, along=1), _odd_12_bit(rng, size_b)
+
+
+def _widest_operand(k: int, claimed: str, headroom: int) -> int:
+    """Return the most bits of an operand of family E1.
+
+    Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at
+    K = 3 and 4.
+    """
+    if claimed in OPERAND_BITS:
+        return OPERAND_BITS[claimed] - headroom
+    return 11 if k < 3 else 10
 
 
 def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
-    """Integers of either sign below 2^bits without 0, which would hide a stale factor: 1 replaces it."""
+    """Return integers of either sign below 2^bits, without 0.
+
+    0 would hide a stale factor: 1 replaces it.
+    """
     drawn = rng.integers(0, 2 << bits, size, dtype=np.int16)
     sized: Float32 = (np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))).astype(np.float32)
     return sized
 
 
 def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
-    """Odd integers below 2^12 in size: their last bit is lost by any format with an 11-bit significand."""
+    """Return odd integers below 2^12 in size.
+
+    Any format with an 11-bit significand loses their last bit.
+    """
     return (rng.integers(-2048, 2048, size, dtype=np.int16) * 2 + 1).astype(np.float32)
 
 
-def _signs(rng: np.random.Generator, size: tuple[int, int], most: int, along: int = 0) -> Float32:
-    """±1 in at most `most` places of K, the dimension `along`, so that sums with terms of 12 bits stay exact."""
+def _signs(
+    rng: np.random.Generator, size: tuple[int, int], most_terms: int, along: int = 0
+) -> Float32:
+    """Return ±1 in some places of K, and 0 elsewhere.
+
+    So sums with terms of 12 bits stay exact.
+
+    most_terms: the number of places, at most
+    along: the dimension of K
+    """
     values = (rng.integers(0, 2, size, dtype=np.int8) * 2 - 1).astype(np.float32)
-    if size[along] > most:
-        np.moveaxis(values, along, 0)[rng.permutation(size[along])[most:]] = 0
+    if size[along] > most_terms:
+        np.moveaxis(values, along, 0)[rng.permutation(size[along])[most_terms:]] = 0
     return values
 
 
 def exponents(rng: np.random.Generator) -> Iterator[int]:
-    """Exponents from -FARTHEST to FARTHEST without end: one at random of each range of RANGE, in random order, then
-    again. So no magnitude is left out.
+    """Yield exponents from -FARTHEST to FARTHEST without end.
+
+    Each round has a random exponent of each range of RANGE, in random order. So no magnitude is
+    left out.
     """
     while True:
         for start in rng.permutation(np.arange(-FARTHEST, FARTHEST + 1, RANGE)):
@@ -136,27 +163,30 @@ def exponents(rng: np.random.Generator) -> Iterator[int]:
 
 
 def stretch(a: Float32, b: Float32, decks: Decks, claimed: str = "fp32") -> tuple[float, float]:
-    """Multiply A and B, in place, by a power of two each. decks: of exponents, A's and B's. Returns the two factors."""
+    """Multiply A and B, in place, by a power of two each. Return the two factors.
+
+    decks: of exponents, A's and B's
+    """
     if claimed == "fp16":
         return 1.0, 1.0
-    of_a, of_b = (2.0 ** next(deck) for deck in decks)
-    for matrix, factor in ((a, of_a), (b, of_b)):
-        if factor != 1:
-            matrix *= np.float32(factor)
-    return of_a, of_b
+    scale_a, scale_b = (2.0 ** next(deck) for deck in decks)
+    for matrix, scale in ((a, scale_a), (b, scale_b)):
+        if scale != 1:
+            matrix *= np.float32(scale)
+    return scale_a, scale_b
 
 
 def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
-    """Give a matrix of integers one of STRUCTURES, in place; no element becomes larger than the largest."""
+    """Give a matrix of integers one of STRUCTURES, in place.
+
+    No element becomes larger than the largest.
+    """
     rows, columns = matrix.shape
     if kind == "sparse":
         matrix *= rng.random(matrix.shape) < 0.5
-        for line in (
-            matrix[rows // 2],
-            matrix[:, columns // 2],
-            matrix[: rows // 2, : columns // 4],
-        ):
-            line[...] = 0
+        matrix[rows // 2] = 0
+        matrix[:, columns // 2] = 0
+        matrix[: rows // 2, : columns // 4] = 0
     elif kind.startswith("constant"):
         lines = matrix if kind == "constant rows" else matrix.T
         last = lines[1::2, -1].copy()
@@ -165,29 +195,32 @@ def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
     elif kind.startswith("symmetric"):
         square = matrix[: min(rows, columns), : min(rows, columns)]
         square[...] = np.triu(square) + np.triu(square, 1).T
-        # A corner whose tiles have sums of 0, weighted by places too: the signs of Thue and Morse.
+        # A corner whose tiles have sums of 0, also weighted by places: the signs of Thue and Morse.
         corner = square[len(square) // 2 :, len(square) // 2 :]
         signs = [(-1) ** place.bit_count() for place in range(len(corner))]
         corner[...] = np.outer(signs, signs) * np.abs(square).max()
     else:
-        before = matrix.copy()
-        last = min(matrix.shape) - 1
+        drawn = matrix.copy()
         matrix[...] = np.eye(rows, columns)
         if kind == "nearly the identity":
-            few = rng.random(matrix.shape) < 1 / 16
-            few[: rows // 2] = False
-            few[:, : columns // 2] = False
-            few[-1, columns // 2] = True
-            few &= matrix == 0
-            matrix[few] = before[few]
+            is_changed = rng.random(matrix.shape) < 1 / 16
+            is_changed[: rows // 2] = False
+            is_changed[:, : columns // 2] = False
+            is_changed[-1, columns // 2] = True
+            is_changed &= matrix == 0
+            matrix[is_changed] = drawn[is_changed]
         elif kind == "diagonal":
-            matrix[last, last] = -np.abs(before).max()
+            end = min(matrix.shape) - 1
+            matrix[end, end] = -np.abs(drawn).max()
 
 
 @dataclass(frozen=True)
 class ExactProblem:
-    """One launch C = alpha A B + beta C with one right result. stretched: the powers of two in A and in B. before: what
-    C holds before the launch, a matrix or one value for every element, or None for a sentinel.
+    """One launch C = alpha A B + beta C with one right result.
+
+    stretched: the powers of two in A and in B
+    initial_c: what C holds before the launch, a matrix or one value for every element; None for a
+    sentinel
     """
 
     family: str
@@ -196,7 +229,7 @@ class ExactProblem:
     stretched: tuple[float, float] = (1.0, 1.0)
     alpha: float = 1.0
     beta: float = 0.0
-    before: Float32 | float | None = None
+    initial_c: Float32 | float | None = None
 
     @property
     def shape(self) -> Shape:  # noqa: D102
@@ -204,44 +237,53 @@ class ExactProblem:
 
     @property
     def usual(self) -> bool:
-        """Whether alpha is 1 and beta 0."""
+        """True if alpha is 1 and beta 0."""
         return (self.alpha, self.beta) == (1, 0)
 
     def result(
         self, product: Float64 | Float32, alpha: float | None = None, beta: float | None = None
     ) -> Float32:
-        """alpha A B + beta C for A B or a part of it: the right result, or the one with another alpha and beta."""
-        alpha, beta = self.alpha if alpha is None else alpha, self.beta if beta is None else beta
-        old = 0.0 if self.before is None or beta == 0 else self.before
+        """Return alpha A B + beta C.
+
+        product: A B, or a part of it
+        alpha, beta: other scalars than this problem's
+        """
+        if alpha is None:
+            alpha = self.alpha
+        if beta is None:
+            beta = self.beta
+        old = 0.0 if self.initial_c is None or beta == 0 else self.initial_c
         return (alpha * product + beta * old).astype(np.float32)
 
     def wrong_scalar(self, c: Float32, product: Float64 | Float32) -> str:
-        """The mistake in alpha or beta with which A B, or a part of it, gives this C; "" if there is none."""
-        kept = (
-            "beta is taken as 1, or C was never written"
-            if self.alpha == 0
-            else "beta is taken as 1"
-        )
+        """Return the mistake in alpha or beta that gives this C; "" if there is none.
+
+        product: A B, or a part of it
+        """
+        beta_as_1 = "beta is taken as 1"
+        if self.alpha == 0:
+            beta_as_1 += ", or C was never written"
         mistakes = {
             "alpha is ignored": (1.0, self.beta),
             "alpha has the wrong sign": (-self.alpha, self.beta),
             "alpha is applied twice": (self.alpha**2, self.beta),
             "beta has the wrong sign": (self.alpha, -self.beta),
             "beta is ignored": (self.alpha, 0.0),
-            kept: (self.alpha, 1.0),
+            beta_as_1: (self.alpha, 1.0),
             "alpha multiplies beta C, too": (self.alpha, self.alpha * self.beta),
         }
         with np.errstate(over="ignore"):
-            given = [
-                words
-                for words, scalars in mistakes.items()
+            matching = [
+                text
+                for text, scalars in mistakes.items()
                 if np.array_equal(c, self.result(product, *scalars))
             ]
-        return " or ".join(given)
+        return " or ".join(matching)
 
-    def alone(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
-        """The same launch with long operands in A alone, and in B alone: Strassen's algorithm multiplies sums of
-        elements, and rounds the products of two long ones.
+    def with_long_operands(self, claimed: str, rng: np.random.Generator) -> Iterator[ExactProblem]:
+        """Yield the same launch with long operands in A alone, and in B alone.
+
+        Strassen's algorithm multiplies sums of elements, and rounds the products of two long ones.
         """
         for name in ALONE:
             a, b = family(name, self.shape, rng, claimed, HEADROOM)
@@ -249,18 +291,27 @@ class ExactProblem:
 
     @property
     def around_1(self) -> ExactProblem:
-        """The same without the powers of two."""
-        of_a, of_b = (1 / scale for scale in self.stretched)
-        before = None if self.before is None else self.before * of_a * of_b
-        return replace(self, a=self.a * of_a, b=self.b * of_b, before=before, stretched=(1.0, 1.0))
+        """The same problem without the powers of two."""
+        factor_a, factor_b = (1 / scale for scale in self.stretched)
+        initial_c = None if self.initial_c is None else self.initial_c * factor_a * factor_b
+        return replace(
+            self,
+            a=self.a * factor_a,
+            b=self.b * factor_b,
+            initial_c=initial_c,
+            stretched=(1.0, 1.0),
+        )
 
 
 class Projection:
-    """An exact problem, with one value for every element of the old C, reduced to two vectors on each side: C is right
-    if C X == alpha A (B X) + beta C0 X, and Y C == alpha (Y A) B + beta Y C0. So no product need be computed.
+    """An exact problem, reduced to two vectors on each side.
 
-    X (N x 2) and Y (transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact
-    (Freivalds, 1977). A wrong row passes with a probability of about 2^-32. Y finds the columns.
+    The old C has one value for every element. C is right if C X == alpha A (B X) + beta C0 X, and
+    Y C == alpha (Y A) B + beta Y C0. So no product need be computed.
+
+    X (N x 2) and Y (transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53,
+    so FP64 is exact (Freivalds, 1977). A wrong row passes with a probability of about 2^-32. Y
+    finds the columns.
     """
 
     def __init__(self, problem: ExactProblem, rng: np.random.Generator) -> None:
@@ -274,23 +325,34 @@ class Projection:
         return self._expected(self.problem.a, self.problem.b, self._right)
 
     def _expected(self, a: Float32, b: Float32, weights: Float64) -> Float64:
-        old = self.problem.beta * float(self.problem.before or 0.0)
+        """Return A B + C, projected on weights, as it should be: with alpha and beta."""
+        old = self.problem.beta * float(self.problem.initial_c or 0.0)
         expected: Float64 = self.problem.alpha * multiply(
             a, multiply(b, weights)
         ) + old * weights.sum(axis=0)
         return expected
 
     def wrong_rows(self, c: Float32) -> Indices:
-        """Indices of the rows of C that cannot be right. C may hold anything, NaN and infinity too."""
+        """Return the indices of the rows of C that can't be right.
+
+        c: may hold anything, also NaN and infinity
+        """
         return self._wrong(c, self._right, self._rows)
 
     def wrong_columns(self, c: Float32) -> Indices:
-        """Indices of the columns of C that cannot be right: rows of the transposed problem."""
+        """Return the indices of the columns of C that can't be right.
+
+        They are rows of the transposed problem.
+        """
         return self._wrong(
             c.T, self._left, self._expected(self.problem.b.T, self.problem.a.T, self._left)
         )
 
     def _wrong(self, c: Float32, weights: Float64, expected: Float64) -> Indices:
+        """Return the indices of the rows that can't be right.
+
+        Their projection on weights isn't as expected, or an element isn't a multiple of the unit.
+        """
         unit = abs(self.problem.alpha) * self.problem.stretched[0] * self.problem.stretched[1]
         with np.errstate(over="ignore", invalid="ignore"):
             wrong = (multiply(c, weights) != expected).any(axis=1)
@@ -302,13 +364,20 @@ class Projection:
 
 
 def _weights(rng: np.random.Generator, size: int) -> Float64:
-    """Integers below 2^16, or for more than 8192 of them below so much less that their sums stay exact."""
+    """Return integers below 2^16, two for each element of a row.
+
+    For more than 8192 elements they are so much smaller that their sums stay exact.
+    """
     bits = PROJECTION_BITS - max(0, math.ceil(math.log2(size)) - 13)
     return rng.integers(1, 2 ** max(1, bits), (size, 2)).astype(np.float64)
 
 
 def multiply(matrix: Float32, vectors: Float64) -> Float64:
-    """matrix (R x S, float32) times vectors (S x V, float64) in FP64."""
+    """Return a matrix times vectors in FP64.
+
+    matrix: (R, S) float32
+    vectors: (S, V) float64
+    """
     result = np.empty((matrix.shape[0], vectors.shape[1]))
     for slab in _slabs(matrix):
         result[slab] = matrix[slab].astype(np.float64) @ vectors
@@ -316,7 +385,10 @@ def multiply(matrix: Float32, vectors: Float64) -> Float64:
 
 
 def _slabs(matrix: Float32) -> Iterator[slice]:
-    """Rows of a matrix, as many at a time as fit a CPU's cache in float64: several times faster than all at once."""
+    """Return slices of a matrix's rows, as many rows as fit a CPU's cache in float64.
+
+    That is several times faster than all rows at once.
+    """
     step = max(1, SLAB // max(1, matrix.shape[1]))
     return (slice(start, start + step) for start in range(0, matrix.shape[0], step))
 
@@ -328,8 +400,11 @@ def error_map(
     factors: tuple[Float64 | Float32, Float32] | None = None,
     wrong: Which | None = None,
 ) -> ErrorMap:
-    """Compare C with what is expected, both (M, N). factors: alpha A and B, to search for missing terms. wrong: which
-    elements are, where not all that differ.
+    """Return a map of where C differs from what is expected, and a guess of the cause.
+
+    c, expected: (M, N)
+    factors: alpha A and B, to search for missing terms
+    wrong: the wrong elements; None for all that differ
     """
     mask = c != expected if wrong is None else wrong
     rows = np.flatnonzero(mask.any(axis=1))
@@ -338,20 +413,33 @@ def error_map(
     guess = apart(
         "the search for its cause", lambda: _guess(c, expected, mask, sentinel, factors), "", notes
     )
-    guess = " ".join(filter(None, (guess, *notes)))
-    words = whereabouts(rows, c.shape[0], "row"), whereabouts(columns, c.shape[1], "column")
-    # Tiles have sides of powers of two that cut C into at most MOST_TILES per side; those at the edges can be smaller.
+    tile, shares = _shares_of_tiles(mask)
+    return ErrorMap(
+        (c.shape[0], c.shape[1]),
+        int(mask.sum()),
+        c.size,
+        whereabouts(rows, c.shape[0], "row"),
+        whereabouts(columns, c.shape[1], "column"),
+        tile,
+        shares,
+        " ".join(filter(None, (guess, *notes))),
+    )
+
+
+def _shares_of_tiles(mask: Which) -> tuple[tuple[int, int], tuple[tuple[float, ...], ...]]:
+    """Return the size of a tile, and the share of wrong elements in each tile.
+
+    Tiles have sides of powers of two that cut C into at most MOST_TILES per side. Those at the
+    edges can be smaller.
+    """
     height, width = (1 << max(0, int(np.ceil(np.log2(size / MOST_TILES)))) for size in mask.shape)
     tops = np.arange(0, mask.shape[0], height)
     lefts = np.arange(0, mask.shape[1], width)
     counts = np.add.reduceat(np.add.reduceat(mask.astype(np.int64), tops, axis=0), lefts, axis=1)
-    sizes = np.outer(
-        np.minimum(height, mask.shape[0] - tops), np.minimum(width, mask.shape[1] - lefts)
-    )
-    shares = tuple(map(tuple, (counts / sizes).round(4).tolist()))
-    return ErrorMap(
-        (c.shape[0], c.shape[1]), int(mask.sum()), c.size, *words, (height, width), shares, guess
-    )
+    heights = np.minimum(height, mask.shape[0] - tops)
+    widths = np.minimum(width, mask.shape[1] - lefts)
+    shares = counts / np.outer(heights, widths)
+    return (height, width), tuple(map(tuple, shares.round(4).tolist()))
 
 
 def _guess(
@@ -361,11 +449,15 @@ def _guess(
     sentinel: np.floating[Any],
     factors: tuple[Float64 | Float32, Float32] | None,
 ) -> str:
-    """Return what the wrong elements suggest, or "". factors: as for error_map"""
+    """Return what the wrong elements suggest, or "".
+
+    factors: as for error_map
+    """
     guess = _value_guess(c, expected, mask, sentinel)
     if not guess and factors is not None:
         guess = _missing_terms(c, expected, mask, *factors)
-    is_one_element = factors is not None and mask.sum() == 1  # of a product, which is no row
+    # A single element of a product is neither a row nor a column.
+    is_one_element = factors is not None and mask.sum() == 1
     if guess not in ("", UNWRITTEN) or is_one_element:
         return guess
     rows = np.flatnonzero(mask.any(axis=1))
@@ -374,32 +466,36 @@ def _guess(
 
 
 def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any]) -> str:
-    """What the wrong values suggest, or ""."""
-    got = c[mask]
+    """Return what the wrong values suggest, or ""."""
+    wrong = c[mask]
     right = expected[mask]
-    if (got == sentinel).all():
+    if (wrong == sentinel).all():
         return NEVER_WRITTEN if mask.all() else UNWRITTEN
-    if not np.isfinite(got).all():
+    if not np.isfinite(wrong).all():
         return f"NaN or infinity: {READ_OUTSIDE} a value overflowed."
-    if len(got) > 3 and mask.mean() > 1 / 2 and np.array_equal(np.sort(got), np.sort(right)):
+    if len(wrong) > 3 and mask.mean() > 1 / 2 and np.array_equal(np.sort(wrong), np.sort(right)):
         return "The right values are at other places: an index of C is wrong."
-    ratio = np.unique(got[right != 0].astype(np.float64) / right[right != 0])
-    if len(got) > 3 and len(ratio) and np.ptp(ratio) < 1e-6 * abs(ratio[0]):
+    ratio = np.unique(wrong[right != 0].astype(np.float64) / right[right != 0])
+    if len(wrong) > 3 and len(ratio) and np.ptp(ratio) < 1e-6 * abs(ratio[0]):
         return f"Every wrong element is {ratio[0]:.6g} times the right one."
     return ""
 
 
 def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: Float32) -> str:
-    """Terms whose absence, or second presence, explains every wrong element, if only one candidate does; or operands of
-    fewer bits, if most elements are wrong by no more than that.
+    """Return what the differences suggest, or "".
+
+    They suggest terms whose absence, or second presence, explains every wrong element, if only one
+    candidate does. Or they suggest operands of fewer bits, if most elements are wrong by no more
+    than that.
     """
-    where = np.argwhere(mask)
-    sample = where[:: max(1, len(where) // SAMPLES)][:SAMPLES]
+    places = np.argwhere(mask)
+    sample = places[:: max(1, len(places) // SAMPLES)][:SAMPLES]
     rows = sample[:, 0]
     columns = sample[:, 1]
     terms = a[rows].astype(np.float64) * b[:, columns].T.astype(np.float64)  # (samples, K)
     error = (c[rows, columns].astype(np.float64) - expected[rows, columns])[:, None]
-    # A sum from some term to the end, or from the start to some term: what a loop that is too short leaves out.
+    # Sums from some term to the end, and from the start to some term: a loop that is too short
+    # leaves them out.
     tails = np.cumsum(terms[:, ::-1], axis=1)[:, ::-1]
     heads = np.cumsum(terms, axis=1)
     candidates = (
@@ -408,18 +504,16 @@ def _missing_terms(c: Any, expected: Any, mask: Which, a: Float64 | Float32, b: 
         (-heads, "The terms up to k = {k} are missing"),
         (terms, "The term k = {k} is added twice"),
     )
-    for explained, words in candidates:
-        which = np.flatnonzero((explained == error).all(axis=0))
-        if len(which) == 1:
-            return f"{words.format(k=which[0])} in every wrong element (K = {terms.shape[1]})."
+    for differences, text in candidates:
+        explaining = np.flatnonzero((differences == error).all(axis=0))
+        if len(explaining) == 1:
+            return f"{text.format(k=explaining[0])} in every wrong element (K = {terms.shape[1]})."
     if replaced := _replaced_terms(terms, error):
         return replaced
-    short = (np.abs(error[:, 0]) <= np.abs(terms).sum(axis=1) / 2 ** OPERAND_BITS["bf16"]).all()
-    return (
-        "An operand lost its low bits: TF32, FP16 or BF16?"
-        if short and len(where) > mask.size / 2
-        else ""
-    )
+    rounding = np.abs(terms).sum(axis=1) / 2 ** OPERAND_BITS["bf16"]
+    if (np.abs(error[:, 0]) <= rounding).all() and len(places) > mask.size / 2:
+        return "An operand lost its low bits: TF32, FP16 or BF16?"
+    return ""
 
 
 def _replaced_terms(terms: Float64, error: Float64) -> str:
@@ -432,11 +526,11 @@ def _replaced_terms(terms: Float64, error: Float64) -> str:
     sums = np.concatenate([np.zeros((len(terms), 1)), np.cumsum(terms, axis=1)], axis=1)
     lengths = np.arange(1, count // 2 + 1)
     last = sums[:, [count]] - sums[:, count - lengths]
-    before = sums[:, count - lengths] - sums[:, count - 2 * lengths]
-    which = np.flatnonzero((before - last == error).all(axis=0))
-    if len(which) != 1:
+    former = sums[:, count - lengths] - sums[:, count - 2 * lengths]
+    explaining = np.flatnonzero((former - last == error).all(axis=0))
+    if len(explaining) != 1:
         return ""
-    length = int(lengths[which[0]])
+    length = int(lengths[explaining[0]])
     return (
         f"The last {length} terms, from k = {count - length}, are missing in every wrong element, "
         f"and the {length} before them are added twice (K = {count}): a stale buffer?"
@@ -444,7 +538,7 @@ def _replaced_terms(terms: Float64, error: Float64) -> str:
 
 
 def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str:
-    """What the places of the wrong elements suggest, or ""."""
+    """Return what the places of the wrong elements suggest, or ""."""
     m, n = shape
     for indices, total, name in ((rows, m, "row"), (columns, n, "column")):
         if len(indices) < total and indices[-1] == total - 1 and _step(indices) == 1:
@@ -463,20 +557,26 @@ def _place_guess(rows: Indices, columns: Indices, shape: tuple[int, ...]) -> str
 
 
 def _step(indices: Indices) -> int | None:
-    """The constant distance between neighbours, 1 for a single index, or None."""
+    """Return the constant distance between neighbours, 1 for a single index, or None."""
     steps = set(np.diff(indices).tolist())
-    return 1 if not steps else steps.pop() if len(steps) == 1 else None
+    if not steps:
+        return 1
+    return steps.pop() if len(steps) == 1 else None
 
 
 def _ordinal(number: int) -> str:
-    ending = (
-        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    )
+    """Return 1st, 2nd, 3rd, 4th, …"""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
 
 def whereabouts(indices: Indices, total: int, name: str) -> str:
-    """A set of rows or columns in words: which, and the step between them when it is constant."""
+    """Return a set of rows or columns in words.
+
+    With the step between them if it is constant.
+    """
     if len(indices) == total:
         return f"all {total} {name}s"
     if len(indices) == 1:

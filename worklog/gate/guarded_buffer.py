@@ -1,12 +1,16 @@
-"""Device memory for the gate: the arrays of a case between guard bands, outputs filled with a sentinel before a launch.
+"""Device memory for the gate: the arrays of a case between guard bands.
 
-The guards around inputs hold NaN, so an element read outside an input and used shows in the result. The guards around
-outputs hold the sentinel. All are compared after each launch. The sentinel is drawn anew each time, so neither an
-element that was not written nor the result of the launch before passes for a result. It is finite: alpha * acc + 0 * C
-is right for every finite C, and NaN would fail such a kernel.
+Outputs are filled with a sentinel before a launch.
 
-Guards catch what was left in them or used from them. A read that is discarded, a write that is undone and an access
-beyond the guard leave no trace: the emulator (`worklog check --emulate`) and compute-sanitizer report those.
+The guards around inputs hold NaN, so an element read outside an input and used shows in the result.
+The guards around outputs hold the sentinel. All are compared after each launch. The sentinel is
+drawn anew each time, so neither an element that was not written nor the result of the launch before
+passes for a result. It is finite: alpha * acc + 0 * C is right for every finite C, and NaN would
+fail such a kernel.
+
+Guards catch what was left in them or used from them. A read that is discarded, a write that is
+undone and an access beyond the guard leave no trace: the emulator (`worklog check --emulate`) and
+compute-sanitizer report those.
 """
 
 from __future__ import annotations
@@ -26,15 +30,19 @@ OUTSIDE = "it wrote outside C"
 OUTSIDE_WORKSPACE = "it wrote outside its workspace"
 FOUL = Path(__file__).with_name("foul.cu")
 FOUL_BLOCK = 512  # four blocks hold a multiprocessor's threads and nearly all of its registers
-FOUL_BLOCKS = (
-    2048  # two waves or more on any GPU: each multiprocessor gets as many as fit, several times
-)
+# Two waves or more on any GPU: each multiprocessor gets as many as fit, several times.
+FOUL_BLOCKS = 2048
 
 
 class Guarded:
-    """An array on the device, `inner`, between two guard bands; `whole` includes them. held: what guards hold, and an
-    output before a launch. nbytes: of the array (default: all of `inner`), which may have any type: memory is counted
-    in 32-bit words. shift: words by which the array begins later than an allocation does.
+    """An array on the device between two guard bands.
+
+    inner: the array
+    whole: the array with its guards
+    fill_value: what the guards hold, and an output before a launch
+    nbytes: of the array (default: all of `inner`), which may have any type: memory is counted in
+    32-bit words
+    shift: words by which the array begins later than an allocation does
     """
 
     name = ""
@@ -43,13 +51,13 @@ class Guarded:
         self,
         device: Device,
         whole: Buffer,
-        held: float = 0.0,
+        fill_value: float = 0.0,
         nbytes: int | None = None,
         shift: int = 0,
     ) -> None:
         self.device = device
         self.whole = whole
-        self.held = np.float32(held)
+        self.fill_value = np.float32(fill_value)
         self.start = GUARD + shift
         self.nbytes = 4 * (whole.size - 2 * GUARD) if nbytes is None else nbytes
         self.inner = device.view(whole, self.start, max(1, -(-self.nbytes // 4)))
@@ -57,7 +65,7 @@ class Guarded:
 
     @classmethod
     def of_size(cls, device: Device, nbytes: int, shift: int = 0) -> Guarded:
-        """A new array. Raises OutOfMemory."""
+        """Return a new array. Raises OutOfMemory."""
         in_views = -(-(nbytes + 4 * shift) // 16) * 4  # a view starts at a multiple of 16 bytes
         return cls(
             device,
@@ -68,7 +76,7 @@ class Guarded:
 
     def fill(self, value: float | np.float32) -> None:
         """Set every element, guards included."""
-        self.held = np.float32(value)
+        self.fill_value = np.float32(value)
         self.device.fill(self.whole, float(value))
 
     def load(self, host: Float32) -> None:
@@ -79,47 +87,56 @@ class Guarded:
             self.device.overwrite(self.device.view(self.inner, 0, host.size), host)
 
     def changed(self) -> bool:
-        """Whether the elements that were loaded have other bits now."""
+        """Return whether the elements that were loaded have other bits now."""
         assert self._loaded is not None
-        now = self.device.download(self.inner)[: self._loaded.size]
-        return not np.array_equal(now.view(np.uint32), self._loaded.ravel().view(np.uint32))
+        current = self.device.download(self.inner)[: self._loaded.size]
+        return not np.array_equal(current.view(np.uint32), self._loaded.ravel().view(np.uint32))
 
     def intact(self, nbytes: int | None = None) -> bool:
-        """Whether both guards, and the array behind its first `nbytes` (default: all), are as they were filled."""
+        """Return whether all outside the array is as it was filled.
+
+        nbytes: of the array, from its start; the memory behind them must be intact (default: all)
+        """
         end = 4 * self.start + (self.nbytes if nbytes is None else nbytes)
-        start = end // 16 * 4
-        for at, size, skip in (
+        view_start = end // 16 * 4
+        bands = (
             (0, self.start, 0),
-            (start, self.whole.size - start, end - 4 * start),
-        ):
-            now = self.device.download(self.device.view(self.whole, at, size))
-            right = np.full(size, self.held)
-            if not np.array_equal(now.view(np.uint8)[skip:], right.view(np.uint8)[skip:]):
+            (view_start, self.whole.size - view_start, end - 4 * view_start),
+        )
+        for start, size, skipped_bytes in bands:
+            band = self.device.download(self.device.view(self.whole, start, size))
+            filled = np.full(size, self.fill_value)
+            if not np.array_equal(
+                band.view(np.uint8)[skipped_bytes:], filled.view(np.uint8)[skipped_bytes:]
+            ):
                 return False
         return True
 
 
 class Memory:
-    """A device, sentinels for its memory, and a kernel that fouls what a launch would inherit.
+    """A device, sentinels for its memory, and a kernel that fouls the device.
 
-    On a live device, shared memory, local memory and registers keep what the launch before left in them. A kernel that
-    reads a slot it never wrote (a tail that is not zeroed, a copy one element short) can be right by that alone. So a
-    kernel that fills them with NaN runs in between. The emulator has nothing to inherit. Raises CompileFailed.
+    On a live device, shared memory, local memory and registers keep what the launch before left in
+    them. A kernel that reads a slot it never wrote (a tail that is not zeroed, a copy one element
+    short) can be right by that alone. So a kernel that fills them with NaN runs in between. The
+    emulator has nothing to inherit. Raises CompileFailed.
+
+    lent: the last workspace
+    largest: M, N and K, each the largest of any launch
+    launched: the shape of the last launch
     """
 
     def __init__(self, device: Device, rng: np.random.Generator) -> None:
         self.device = device
         self.rng = rng
-        live = device.source == "live"
-        self._foul = (
-            device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul"))
-            if live
-            else None
-        )
-        self.lent: Guarded | None = None  # the last workspace
-        self._room: Buffer | None = None  # the memory of that one and of others
-        self.largest: tuple[int, int, int] | None = None  # M, N and K, each of any launch
-        self.launched: Shape | None = None  # last
+        self._foul = None
+        if device.source == "live":
+            program = Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")
+            self._foul = device.compile(program)
+        self.lent: Guarded | None = None
+        self._workspaces: Buffer | None = None  # the memory of all workspaces so far
+        self.largest: tuple[int, int, int] | None = None
+        self.launched: Shape | None = None
 
     def foul(self) -> None:
         """Enqueue the kernel that fouls a live device. Raises LaunchFailed."""
@@ -136,7 +153,10 @@ class Memory:
         beta: float,
         c: Buffer,
     ) -> None:
-        """Foul what a launch would inherit, its workspace too, and enqueue the launch. Raises LaunchFailed."""
+        """Foul what a launch would inherit, and enqueue the launch.
+
+        Its workspace is fouled as well. Raises LaunchFailed.
+        """
         self.foul()
         self.lend(subject, shape)
         self.reach(shape)
@@ -148,60 +168,69 @@ class Memory:
         self.largest = max(m, shape.m), max(n, shape.n), max(k, shape.k)
 
     def lend(self, subject: Runnable, shape: Shape) -> None:
-        """Give a subject that needs one a workspace between guards, all of it NaN, or the sentinel for kernels that
-        take the maximum of something, which drops NaN. Raises OutOfMemory.
+        """Lend a subject that needs one a workspace between guards. Raises OutOfMemory.
+
+        It is full of NaN, or of the sentinel for kernels that compute a maximum, which drops NaN.
         """
         self.launched = shape
-        if not (needed := subject.workspace_elements(shape)):
+        elements = subject.workspace_elements(shape)
+        if not elements:
             self.lent = None
             return
-        if self.lent is None or self.lent.inner.size != needed:
-            words = -(-needed // 4) * 4 + 2 * GUARD
-            if (
-                self._room is None or self._room.size < words
-            ):  # new memory takes long where it is touched first
-                self._room = self.device.upload(np.zeros(words, np.float32))
-            self.lent = Guarded(
-                self.device, self.device.view(self._room, 0, words), nbytes=4 * needed
-            )
+        if self.lent is None or self.lent.inner.size != elements:
+            size = -(-elements // 4) * 4 + 2 * GUARD
+            if self._workspaces is None or self._workspaces.size < size:
+                # New memory takes long when it is touched first.
+                self._workspaces = self.device.upload(np.zeros(size, np.float32))
+            view = self.device.view(self._workspaces, 0, size)
+            self.lent = Guarded(self.device, view, nbytes=4 * elements)
         self.lent.fill(np.nan if self.rng.integers(2) else self.sentinel())
         subject.use_workspace(self.lent.inner)
 
     def sentinel(self) -> np.float32:
-        """A number from -1e30 to -5e33: two equal halves that are finite, as 32 bits and as 16 of either format."""
-        half = 0xF180 + int(0x600 * self.rng.random())
-        return np.uint32(half << 16 | half).view(np.float32)
+        """Return a random number from -1e30 to -5e33.
+
+        It has two equal halves that are finite, as 32 bits and as 16 bits of either format.
+        """
+        half_bits = 0xF180 + int(0x600 * self.rng.random())
+        return np.uint32(half_bits << 16 | half_bits).view(np.float32)
 
 
 class GuardedBuffers:
-    """The arrays of a case, each between guard bands. given: by name, an input on the host, which is loaded now, or the
-    bytes of an output; `poison` before outputs are read. shifts: of arrays by their names. Raises OutOfMemory.
+    """The arrays of a case, each between guard bands. Raises OutOfMemory.
+
+    contents: by name, an input on the host, which is loaded now, or the bytes of an output;
+    `poison` before outputs are read
+    shifts: of arrays, by name
     """
 
     def __init__(
         self,
         memory: Memory,
-        given: Sequence[tuple[str, Float32 | int]],
+        contents: Sequence[tuple[str, Float32 | int]],
         shifts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.memory = memory
         self.arrays = list[Guarded]()
         self.sentinel = np.float32(0)
-        for name, host in given:
+        for name, host in contents:
             nbytes = host if isinstance(host, int) else host.nbytes
             self.arrays.append(Guarded.of_size(memory.device, nbytes, shifts.get(name, 0)))
             self.arrays[-1].name = name
         self.inputs = [
             array
-            for array, (_, host) in zip(self.arrays, given, strict=True)
+            for array, (_, host) in zip(self.arrays, contents, strict=True)
             if not isinstance(host, int)
         ]
         self.outputs = [array for array in self.arrays if array not in self.inputs]
-        self._hosts = [host for _, host in given if not isinstance(host, int)]
+        self._hosts = [host for _, host in contents if not isinstance(host, int)]
         self.restore()
 
     def restore(self, *hosts: Float32) -> None:
-        """Load the inputs of the case again, or these until the next call, and NaN into the guards around them."""
+        """Load the inputs of the case again, with NaN into the guards around them.
+
+        hosts: other inputs, until the next call
+        """
         for array, host in zip(self.inputs, hosts or self._hosts, strict=True):
             array.load(host)
 
@@ -212,16 +241,20 @@ class GuardedBuffers:
             array.fill(self.sentinel)
 
     def wrote_outside(self, nbytes: int | None = None) -> str:
-        """Which guard of an output or of the workspace was written, in words, or ""; also the first output behind its
-        first `nbytes`.
+        """Describe the overwritten guard of an output or of the workspace.
+
+        "" if all are intact.
+
+        nbytes: of the first output, behind which it must be intact as well
         """
         for number, array in enumerate(self.outputs):
             if not array.intact(nbytes if number == 0 else None):
                 return f"it wrote outside {array.name}"
-        return "" if self.memory.lent is None or self.memory.lent.intact() else OUTSIDE_WORKSPACE
+        workspace = self.memory.lent
+        return "" if workspace is None or workspace.intact() else OUTSIDE_WORKSPACE
 
     def trespass(self) -> str:
-        """Which memory was written that must not be, in words, or ""."""
+        """Describe the memory that was written but must not be, or return ""."""
         if outside := self.wrote_outside():
             return outside
         for array in self.inputs:
@@ -234,8 +267,11 @@ class GuardedBuffers:
 
 @dataclass(frozen=True)
 class Result:
-    """What a launch left. c: (M, N) float32. sentinel: what C and its guards held before. trespass: which memory the
-    kernel wrote that it must not write, or "".
+    """The result of a launch.
+
+    c: (M, N) float32
+    sentinel: what C and its guards held before
+    trespass: the memory that the kernel wrote but must not write, in words, or ""
     """
 
     c: Float32
@@ -244,7 +280,10 @@ class Result:
 
 
 class Buffers(GuardedBuffers):
-    """A, B, C and a second C of one shape, without their guards in `abc` and `spare`."""
+    """A, B, C and a second C of one shape.
+
+    abc, spare: A, B and C, and the second C, without their guards
+    """
 
     def __init__(
         self,
@@ -254,8 +293,8 @@ class Buffers(GuardedBuffers):
         shifts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-        in_c = 4 * self.shape.m * self.shape.n
-        super().__init__(memory, [("A", a), ("B", b), ("C", in_c), ("C", in_c)], shifts)
+        nbytes_c = 4 * self.shape.m * self.shape.n
+        super().__init__(memory, [("A", a), ("B", b), ("C", nbytes_c), ("C", nbytes_c)], shifts)
         inner_a, inner_b, inner_c, self.spare = (array.inner for array in self.arrays)
         self.abc = inner_a, inner_b, inner_c
 
@@ -264,32 +303,39 @@ class Buffers(GuardedBuffers):
         subject: Runnable,
         alpha: float = 1.0,
         beta: float = 0.0,
-        before: Float32 | float | None = None,
+        initial_c: Float32 | float | None = None,
     ) -> Result:
-        """Poison, launch C = alpha A B + beta C once, and read C. before: what C holds before, a matrix or one value
-        for every element; None for the sentinel. Raises LaunchFailed.
+        """Poison, launch C = alpha A B + beta C once, and return the result.
+
+        Raises LaunchFailed.
+
+        initial_c: what C holds before, a matrix or one value for every element; None for the
+        sentinel
         """
         a, b, c = self.abc
         self.poison()
-        if isinstance(before, float):
-            self.memory.device.fill(c, before)
-        elif before is not None:
-            self.memory.device.overwrite(c, before)
+        if isinstance(initial_c, float):
+            self.memory.device.fill(c, initial_c)
+        elif initial_c is not None:
+            self.memory.device.overwrite(c, initial_c)
         self.memory.launch(subject, self.shape, alpha, a, b, beta, c)
         return self.written(c)
 
     def written(self, buffer: Buffer) -> Result:
-        """What C, the second C or a copy of them elsewhere holds."""
+        """Return what C, the second C or a copy of them elsewhere holds."""
         c = self.memory.device.download(buffer).reshape(self.shape.m, self.shape.n)
         return Result(c, self.sentinel, self.trespass())
 
     def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
-        """A, B and C of a smaller shape: the first elements of the larger ones, whose inputs become NaN."""
+        """Return A, B and C of a smaller shape: the first elements of the larger ones.
+
+        The inputs of the larger ones become NaN.
+        """
         for array in self.inputs:
             array.fill(np.nan)
         sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
         a, b, c = (
-            self.memory.device.view(whole, 0, size)
-            for whole, size in zip(self.abc, sizes, strict=True)
+            self.memory.device.view(matrix, 0, size)
+            for matrix, size in zip(self.abc, sizes, strict=True)
         )
         return a, b, c

@@ -1,28 +1,34 @@
-"""Stages: how precise is the kernel on the data that it is timed on, are its products and scalars kept to 24 bits, and
-what does it lose of hard data?
+"""Stages for precision: on the timed data, of products and scalars, and on hard data.
 
-The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K products.
-In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32 inputs a constant of
-4400 (rounded) to 11500 (truncated), BF16 inputs 35000 to 92000, on any zero-mean data. The limits allow a factor of
-four on the rms of FP32 and of more than five on its largest error. Between FP32 and TF32 lies the class fp32-emulated:
-products assembled from short ones, and accumulators that truncate, whose error grows with K.
+How precise is the kernel on the data that it is timed on, are its products and scalars kept to 24
+bits, and what does it lose of hard data?
 
-A factor is not a format. Rounded operands leave an error that is uncorrelated with the result. Truncation makes the
-result smaller, and that factor explains up to 86 % of the squared error (on U(-1, 1), N(0, 1) and a grid of hundredths,
-K = 16 to 4096). Where a factor explains nearly all of the error, or makes the result larger, the kernel is wrong by
-that factor, whatever format its rms resembles: 1.001 resembles BF16. What a shrinking factor leaves unexplained has a
-limit of its own: operands in 127 equal steps have an error as large as truncated BF16, without a factor in it.
+The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the
+2-norm of its K products. In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split
+or tree sums less, TF32 inputs a constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000
+to 92000, on any zero-mean data. The limits allow a factor of four on the rms of FP32 and of more
+than five on its largest error. Between FP32 and TF32 lies the class fp32-emulated: products
+assembled from short ones, and accumulators that truncate, whose error grows with K.
 
-Hard data is what FP32 takes, and FP32 made of shorter numbers may not. A number that is split into two halves or two
-TF32 numbers is scaled first. One scale for a tile or a matrix loses the small rows beside large ones, so each row of A
-and each column of B gets a power of two of its own, and the result on integers must be exact. Strassen's algorithm
-loses them too, and no comparison of results can tell the two apart: this fails a kernel whose code uses tensor cores,
-and one that keeps its products to 24 bits; others get a note. Then come numbers of very different size in one row, rows
-that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the largest error of FP32 in any
-order, twice, for sums that truncate, of as many terms as aren't zero: one product shows each low bit of its operands.
-Libraries disagree about some of these, so what isn't as in FP32 is a note. It fails a kernel whose domain states "any
-data". Last comes a long K: sums that stay in the tensor cores' accumulator are truncated, so their error grows with K,
-which is a note; other kernels keep their class.
+A factor is not a format. Rounded operands leave an error that is uncorrelated with the result.
+Truncation makes the result smaller, and that factor explains up to 86 % of the squared error (on
+U(-1, 1), N(0, 1) and a grid of hundredths, K = 16 to 4096). If a factor explains nearly all of the
+error, or makes the result larger, the kernel is wrong by that factor, whatever format its rms
+resembles: 1.001 resembles BF16. What a shrinking factor leaves unexplained has a separate limit:
+operands in 127 equal steps have an error as large as truncated BF16, without a factor in it.
+
+Hard data is what FP32 takes, and FP32 made of shorter numbers may not. A number that is split into
+two halves or two TF32 numbers is scaled first. One scale for a tile or a matrix loses the small
+rows beside large ones. So each row of A and each column of B gets a separate power of two, and the
+result on integers must be exact. Strassen's algorithm also loses them, and no comparison of results
+can tell the two apart: this fails a kernel whose code uses tensor cores, and a kernel that keeps
+its products to 24 bits; others get a note. Then come numbers of very different size in one row,
+rows that cancel, the largest and the subnormal numbers, infinities and NaN. The limit is the
+largest error of FP32 in any order, twice, for sums that truncate, of as many terms as aren't zero:
+one product shows each low bit of its operands. Libraries disagree about some of these, so what
+isn't as in FP32 is a note. It fails a kernel whose domain states "any data". Last comes a long K:
+sums that stay in the tensor cores' accumulator are truncated, so their error grows with K, which is
+a note; other kernels keep their class.
 """
 
 from __future__ import annotations
@@ -31,10 +37,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from worklog.gate.exact import Indices, family, multiply, whereabouts
+from worklog.gate.exact import Indices, Which, family, multiply, whereabouts
 from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.kernel import Runnable
-from worklog.problem import Float32, Shape, random_inputs, sampled_reference
+from worklog.problem import Float32, Float64, Shape, random_inputs, sampled_reference
 from worklog.runs import Stage, failed, passed
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
@@ -43,11 +49,12 @@ UNIT_ROUNDOFF = 2.0**-24
 SAMPLED_ROWS = 64
 OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
 PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly normal
-# Largest rms of a class in u·D, and without what a shrinking factor explains: rounded or truncated, then 11 bits have
-# 4400 and 8 bits 35000.
+# Largest rms of a class in u·D, rounded or truncated, and without what a shrinking factor explains.
+# Then 11 bits have 4400 and 8 bits 35000.
 RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
 ROUNDING_OF_CLASS = {"tf32": 6.3e3, "fp16": 6.3e3, "bf16": 5e4}
-# The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
+# The share of the squared error that a factor on the result may explain: truncation has 0.86, a
+# rounded format 0.01.
 SHRINKING = 0.92
 GROWING = 0.35
 FEWEST_FOR_A_FACTOR = 256, 8  # elements, and terms of each: of fewer, chance explains too much
@@ -60,9 +67,8 @@ SCALARS_SHAPE = Shape(33, 47, 40)
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot keep products to 24 bits
 ROWS = 256  # at most, whose products are compared
-FAR = (
-    2.0**14
-)  # of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level
+# Of products below 2^24: Strassen's error is bounded by norms, 2^-24 and a few bits for each level.
+FAR = 2.0**14
 SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
 HARD_DATA = "hard data"
 SHAPE = Shape(66, 70, 64)
@@ -81,33 +87,42 @@ NORMS = "a row or column beside larger ones loses bits (Strassen's algorithm, or
 
 
 def rms_limit(k: int) -> float:
-    """Largest rms error of the class fp32, in u·D."""
+    """Return the largest rms error of the class fp32, in u·D."""
     return 4 + 1.2 * float(np.sqrt(k))
 
 
 def max_limit(k: int) -> float:
-    """Largest single error of the class fp32, in u·D."""
+    """Return the largest single error of the class fp32, in u·D."""
     return 16 + 20 * float(np.sqrt(k))
 
 
 def emulated_limit(k: int) -> float:
-    """Largest rms error of the class fp32-emulated, in u·D: an accumulator that truncates each step has 0.42 K."""
+    """Return the largest rms error of the class fp32-emulated, in u·D.
+
+    An accumulator that truncates each step has 0.42 K.
+    """
     return min(4 + 0.5 * k, 2000.0)
 
 
 def projected_limits(claimed: str, shape: Shape) -> tuple[float, float, float]:
-    """What a kernel of the class may have, in u·D: the largest error of a row's projection, the rms over the rows of
-    one launch, and that rms without what a shrinking factor explains, both with room for chance if rows or products are
-    few. For fp32 one wrong element exceeds the first unless it is off by less than about 1e-5 of the row's norm.
+    """Return the limits of a class on projected rows, in u·D.
+
+    They are the largest error of a row's projection, the rms over the rows of one launch, and that
+    rms without what a shrinking factor explains. Both rms limits leave room for chance if rows or
+    products are few. For fp32 one wrong element exceeds the first limit unless it is off by less
+    than about 1e-5 of the row's norm.
     """
     rms = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
-    room = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
+    chance = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
     largest = max_limit(shape.k) if claimed == "fp32" else PROJECTED_OUTLIER * rms
-    return largest, rms * room, ROUNDING_OF_CLASS.get(claimed, rms) * room
+    return largest, rms * chance, ROUNDING_OF_CLASS.get(claimed, rms) * chance
 
 
 def classify(rms: float, largest: float, k: int) -> str:
-    """fp32, fp32-emulated, tf32 (or fp16: the same 11-bit significand), bf16, or wrong."""
+    """Return the class of an error in u·D.
+
+    It is fp32, fp32-emulated, tf32 (or fp16: the same 11-bit significand), bf16, or wrong.
+    """
     if rms <= rms_limit(k) and largest <= max_limit(k):
         return "fp32"
     if not largest <= OUTLIER * rms:
@@ -121,11 +136,26 @@ def classify(rms: float, largest: float, k: int) -> str:
     return next((name for name in ("tf32", "bf16") if rms <= RMS_OF_CLASS[name]), "wrong")
 
 
-class PrecisionReference:
-    """FP64 reference and gauge D for some rows of A B, the first, the last and random ones, and one projection of every
-    row on a random vector, in which a row shows that is wrong by much more than rounding.
+def _rms_and_largest(difference: Float32 | Float64, gauge: Float64) -> tuple[float, float]:
+    """Return the rms and the largest absolute value of a difference, in u·D.
 
-    rows: (R,); reference and gauge: (R, N). weights: (N, 1); projected and projected_gauge: (M, 1).
+    gauge: D of each element
+    """
+    error = np.abs(difference) / (UNIT_ROUNDOFF * np.maximum(gauge, TINY))
+    return float(np.sqrt(np.mean(np.square(error)))), float(error.max())
+
+
+class PrecisionReference:
+    """An FP64 reference for some rows of A B, and one projection of every row.
+
+    The rows are the first, the last and random ones, with their gauge D. The projection is on a
+    random
+    vector: it shows a row that is wrong by much more than rounding.
+
+    rows: (R,)
+    reference, gauge: (R, N)
+    weights: (N, 1)
+    projected, projected_gauge: (M, 1)
     """
 
     def __init__(self, a: Float32, b: Float32, rng: np.random.Generator) -> None:
@@ -143,16 +173,19 @@ class PrecisionReference:
         )
 
     def errors(self, c: Float32) -> tuple[float, float]:
-        """(rms, largest) error of C's sampled rows in u·D; infinite if an element is not finite."""
+        """Return the rms and the largest error of C's sampled rows, in u·D.
+
+        Both are infinite if an element isn't finite.
+        """
         if not np.isfinite(c[self.rows]).all():
             return float("inf"), float("inf")
-        scaled = np.abs(c[self.rows].astype(np.float64) - self.reference) / (
-            UNIT_ROUNDOFF * self.gauge
-        )
-        return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
+        return _rms_and_largest(c[self.rows].astype(np.float64) - self.reference, self.gauge)
 
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
-        """Rows whose projection is off by more than a kernel with this rms on the sampled rows can be."""
+        """Return the rows whose projected error is too large for this rms error.
+
+        rms: of the sampled rows
+        """
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(multiply(c, self.weights) - self.projected)
             limit = max(max_limit(self.k), PROJECTED_OUTLIER * rms)
@@ -160,57 +193,70 @@ class PrecisionReference:
         return np.flatnonzero(~right)
 
     def judge(self, name: str, result: Result, claimed: str) -> tuple[str, Stage]:
-        """The result's class, and the stage: it passes for the class that was claimed or a more precise one."""
+        """Return the result's class, and its stage.
+
+        It passes for the class that was claimed or a more precise one.
+        """
         if result.trespass:
             return "wrong", failed(name, result.trespass)
         rms, largest = self.errors(result.c)
         reached = classify(rms, largest, self.k)
-        right = self.reference / self.gauge
-        error = (result.c[self.rows] - self.reference) / self.gauge
-        enough = right.size >= FEWEST_FOR_A_FACTOR[0] and self.k >= FEWEST_FOR_A_FACTOR[1]
-        if (
-            reached != "fp32"
-            and enough
-            and np.isfinite(error).all()
-            and error.any()
-            and right.any()
-        ):
-            # The slope of the sampled rows' errors over the right result, and what it explains of the squared error.
-            slope = float((error * right).sum() / np.square(right).sum())
-            share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
+        factor = self._factor(result.c) if reached != "fp32" else None
+        if factor is not None:
+            slope, share = factor
             if share > (GROWING if slope > 0 else SHRINKING):
-                detail = (
-                    f"class wrong: its inputs' product times {1 + slope:.6g}, which no rounding is"
-                )
+                product = f"its inputs' product times {1 + slope:.6g}"
+                detail = f"class wrong: {product}, which no rounding is"
                 return "wrong", Stage(name, False, largest, max_limit(self.k), detail)
             if reached in ROUNDING_OF_CLASS:
                 rounding = rms * np.sqrt(max(0.0, 1 - share)) if slope < 0 else rms
-                classes = reached, "bf16", "wrong"
+                classes = (reached, "bf16", "wrong")
                 reached = next(
-                    kind for kind in classes if rounding <= ROUNDING_OF_CLASS.get(kind, np.inf)
+                    class_
+                    for class_ in classes
+                    if rounding <= ROUNDING_OF_CLASS.get(class_, np.inf)
                 )
         rows = self.wrong_rows(result.c, rms) if reached != "wrong" else self.rows[:0]
         if len(rows):
-            off = whereabouts(rows, len(self.projected), "row")
-            return "wrong", failed(
-                name, f"class wrong: on its inputs, {off} off by more than rounding", len(rows)
-            )
+            places = whereabouts(rows, len(self.projected), "row")
+            detail = f"class wrong: on its inputs, {places} off by more than rounding"
+            return "wrong", failed(name, detail, len(rows))
         detail = (
             f"class {reached}: rms {rms:.3g} u·D (fp32 up to {rms_limit(self.k):.3g}), "
             f"largest {largest:.3g} (up to {max_limit(self.k):.4g})"
         )
-        good = RANK[reached] <= RANK[claimed]
+        is_good = RANK[reached] <= RANK[claimed]
+        if not is_good:
+            detail += f"; {claimed} was claimed"
         limit = max_limit(self.k) if claimed == "fp32" else OUTLIER * rms
-        return reached, Stage(
-            name, good, largest, limit, detail if good else f"{detail}; {claimed} was claimed"
-        )
+        return reached, Stage(name, is_good, largest, limit, detail)
+
+    def _factor(self, c: Float32) -> tuple[float, float] | None:
+        """Return the factor on the result, less 1, and its share of the squared error.
+
+        It is the slope of the sampled rows' errors over the right result. None if there are too few
+        elements or terms, or the slope isn't defined.
+        """
+        right = self.reference / self.gauge
+        error = (c[self.rows] - self.reference) / self.gauge
+        fewest_elements, fewest_terms = FEWEST_FOR_A_FACTOR
+        if right.size < fewest_elements or self.k < fewest_terms:
+            return None
+        if not np.isfinite(error).all() or not error.any() or not right.any():
+            return None
+        slope = float((error * right).sum() / np.square(right).sum())
+        share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
+        return slope, share
 
     def judge_by_article(self, result: Result) -> Stage:
-        """The rule of the article and of many leaderboards: max|C - reference| / max|reference| < 0.01.
+        """Return the stage of the rule of the article and of many leaderboards.
 
-        Rounded TF32, FP16 and BF16 inputs measure 2e-5 to 3e-3 and pass; so do a single wrong element, a warp's tile
-        that lacks a term, and everything times 1.001. A right FP32 kernel at K = 4096 measures 3e-6, so the rule is
-        about 3000 times too loose. It replaces the gate only with the setting gate=article, and the result says so.
+        The rule is max|C - reference| / max|reference| < 0.01.
+
+        Rounded TF32, FP16 and BF16 inputs measure 2e-5 to 3e-3 and pass; so do a single wrong
+        element, a warp's tile that lacks a term, and everything times 1.001. A right FP32 kernel at
+        K = 4096 measures 3e-6, so the rule is about 3000 times too loose. It replaces the gate only
+        with the setting gate=article, and the result says so.
         """
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(result.c[self.rows].astype(np.float64) - self.reference).max()
@@ -221,13 +267,17 @@ class PrecisionReference:
 
 
 def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator) -> Stage:
-    """One launch on family E4: odd 12-bit integers in A, and in each column of B a single one among zeros. Each element
-    of C is one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator.
+    """Launch once on family E4, and compare single products. Raises LaunchFailed.
 
-    FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error and do not: Strassen's
-    algorithm, and emulation on tensor cores without the smallest of several products. Both pass undeclared, with a
-    note; a trespass fails, and an error that no short product has. Up to ROWS rows are compared, drawn anew each time:
-    a kernel that shortens a share s of the rows is missed with a probability of (1 - s)^ROWS. Raises LaunchFailed.
+    A has odd 12-bit integers, and each column of B a single one among zeros. Each element of C is
+    one product of 23 or 24 bits, which is exact if products are whole, in any order and with any
+    accumulator.
+
+    FP32 hardware forms each product exactly and rounds once. Two methods have FP32's error and do
+    not: Strassen's algorithm, and emulation on tensor cores without the smallest of several
+    products. Both pass undeclared, with a note; a trespass fails, and an error that no short
+    product has. Up to ROWS rows are compared, drawn anew each time: a kernel that shortens a share
+    s of the rows is missed with a probability of (1 - s)^ROWS.
     """
     m = buffers.shape.m
     n = buffers.shape.n
@@ -236,87 +286,150 @@ def check_products(subject: Runnable, buffers: Buffers, rng: np.random.Generator
         (2 * rng.integers(1024, 2048, size, np.int16) + 1).astype(np.float32)
         for size in ((m, k), (1, n))
     )
-    rows = rng.integers(0, k, n)
+    terms = rng.integers(0, k, n)
     b = np.zeros((k, n), np.float32)
-    b[rows, np.arange(n)] = factors
+    b[terms, np.arange(n)] = factors
     buffers.restore(a, b)
     result = buffers.run(subject)
     if result.trespass:
         return failed(NAME, f"family E4 at {buffers.shape}: {result.trespass}")
     compared = np.sort(rng.choice(m, min(m, ROWS), replace=False))
-    off = np.abs(result.c[compared] - a[compared][:, rows] * factors)
-    wrong = int((off != 0).sum())
-    where = f"at {buffers.shape}, in {len(compared)} of {m} rows"
-    checked = len(compared) * n
-    if far := int((~(off <= FAR)).sum()):
-        return failed(
-            NAME, f"family E4, with zeros in B: {far} of {checked} are wrong {where}", far
-        )
-    if wrong:
-        return passed(
-            NAME,
-            f"{SHORT}: {wrong} of {checked} differ {where}",
-            wrong,
-            checked,
-            f"products are {SHORT}",
-        )
-    return passed(NAME, f"kept to 24 bits {where}", 0, checked)
+    error = np.abs(result.c[compared] - a[compared][:, terms] * factors)
+    places = f"at {buffers.shape}, in {len(compared)} of {m} rows"
+    count = len(compared) * n
+    if far := int((~(error <= FAR)).sum()):
+        detail = f"family E4, with zeros in B: {far} of {count} are wrong {places}"
+        return failed(NAME, detail, far)
+    if wrong := int((error != 0).sum()):
+        detail = f"{SHORT}: {wrong} of {count} differ {places}"
+        return passed(NAME, detail, wrong, count, f"products are {SHORT}")
+    return passed(NAME, f"kept to 24 bits {places}", 0, count)
 
 
 def full_mantissa(rng: np.random.Generator) -> float:
-    """±1 to ±1.25 with 24 bits, of which 8 or 11 leave a relative error of at least 2^-11.7, rounded or truncated."""
+    """Return ±1 to ±1.25 with 24 bits.
+
+    Cut to 8 or 11 bits, it has a relative error of at least 2^-11.7, rounded or truncated.
+    """
     low = 2 * int(rng.integers(1639, 2457)) + 1  # 0.4 to 0.6 of the last of 11 bits
     return float(rng.choice((-1, 1)) * (1 + int(rng.integers(256)) * 2.0**-10 + low * 2.0**-23))
 
 
+class _ScalarProblem:
+    """A and B with short mantissas, a C with full mantissas, and the product in FP64.
+
+    product, gauge: A B and its D, (M, N)
+    old: C before a launch
+    """
+
+    def __init__(self, shape: Shape, claimed: str, rng: np.random.Generator) -> None:
+        self.a, self.b = family("E1", shape, rng, claimed)
+        self.product, self.gauge = sampled_reference(self.a, self.b, np.arange(shape.m))
+        self.old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0]
+        self.old = self.old * np.float32(self.gauge.max())
+
+    def errors(self, c: Float32, alpha: float, beta: float) -> tuple[float, float]:
+        """Return the rms and the largest error of a result, in u·D."""
+        difference = c - (alpha * self.product + beta * self.old)
+        return _rms_and_largest(difference, np.hypot(alpha * self.gauge, beta * self.old))
+
+
 def check_scalars(subject: Runnable, memory: Memory) -> Stage:
-    """alpha, beta and the old C with full mantissas, A and B with short ones, at a small shape. Raises LaunchFailed."""
+    """Check alpha, beta and the old C with full mantissas. Raises LaunchFailed.
+
+    A and B have short mantissas, at a small shape.
+    """
     domain = subject.domain
-    claimed = subject.claimed
     rng = memory.rng
     shape = domain.padded(SCALARS_SHAPE)
-    a, b = family("E1", shape, rng, claimed)
-    product, gauge = sampled_reference(a, b, np.arange(shape.m))
-    old = random_inputs(Shape(shape.m, 1, shape.n), rng)[0] * np.float32(gauge.max())
+    problem = _ScalarProblem(shape, subject.claimed, rng)
     worst = 0.0
     for with_beta in (False, True) if domain.beta else (False,):
         alpha = full_mantissa(rng) if domain.alpha else 1.0
         beta = full_mantissa(rng) * 2 if with_beta else 0.0
-        result = Buffers(memory, a, b).run(subject, alpha, beta, old if with_beta else None)
-        where = f"at {shape} with alpha = {alpha:.9g}, beta = {beta:.9g}"
+        initial_c = problem.old if with_beta else None
+        result = Buffers(memory, problem.a, problem.b).run(subject, alpha, beta, initial_c)
+        launch = f"at {shape} with alpha = {alpha:.9g}, beta = {beta:.9g}"
         if result.trespass:
-            return failed(SCALARS, f"{where}: {result.trespass}")
-        unit = UNIT_ROUNDOFF * np.maximum(np.hypot(alpha * gauge, beta * old), TINY)
-        error = np.abs(result.c - (alpha * product + beta * old)) / unit
-        rms = float(np.sqrt(np.mean(np.square(error))))
-        largest = float(error.max())
-        reached = classify(rms, largest, shape.k) if np.isfinite(result.c).all() else "wrong"
-        if RANK[reached] > RANK[claimed]:
+            return failed(SCALARS, f"{launch}: {result.trespass}")
+        rms, largest = problem.errors(result.c, alpha, beta)
+        reached = "wrong"
+        if np.isfinite(result.c).all():
+            reached = classify(rms, largest, shape.k)
+        if RANK[reached] > RANK[subject.claimed]:
             limit = f"up to {rms_limit(shape.k):.3g} is fp32"
-            return failed(SCALARS, f"class {reached} {where}: rms {rms:.3g} u·D, {limit}")
+            return failed(SCALARS, f"class {reached} {launch}: rms {rms:.3g} u·D, {limit}")
         worst = max(worst, rms)
     return passed(SCALARS, f"rms {worst:.3g} u·D at {shape}")
 
 
-def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -> Stage:
-    """Three launches or four. short: whether its products were not kept to 24 bits. of: the checked shape, whose work
-    limits the long K. Raises LaunchFailed.
+def check_hard_data(
+    subject: Runnable, memory: Memory, is_short: bool, checked_shape: Shape
+) -> Stage:
+    """Launch three or four times on hard data. Raises LaunchFailed.
+
+    is_short: whether the kernel's products were not kept to 24 bits
+    checked_shape: its work limits the long K
     """
-    operands = subject.operands(of)
-    tensor = None if operands is None else bool(operands)  # whether its code uses tensor cores
+    operands = subject.operands(checked_shape)
+    # Whether its code uses tensor cores; None if that isn't known.
+    on_tensor_cores = None if operands is None else bool(operands)
     domain = subject.domain
     shape = domain.padded(SHAPE)
-    if (
-        shape.m == shape.n and not domain.square
-    ):  # there, M in place of N as a stride would not show
+    if shape.m == shape.n and not domain.square:
+        # At a square, M in place of N as a stride wouldn't show.
         shape = replace(shape, n=shape.n + domain.n)
-    split = tensor or short  # FP32 made of shorter numbers, or Strassen's algorithm
-    failure, loses_bits = _check_scaled_rows(subject, memory, shape, short, tensor)
+    is_split = on_tensor_cores or is_short  # FP32 made of shorter numbers, or Strassen's algorithm
+    failure, loses_bits = _check_scaled_rows(subject, memory, shape, is_short, on_tensor_cores)
     if failure is not None:
         return failure
+    failure, shape, unlike = _check_any_data(subject, memory, shape)
+    if failure is not None:
+        return failure
+    notes = [NORMS] if loses_bits else []
+    detail = f"as FP32 at {shape}"
+    if unlike:
+        counts = ", ".join(f"{name} ({count})" for name, count in unlike.items())
+        detail = f"at {shape} and not as FP32: {counts}"
+        must_be_exact = not is_split or (on_tensor_cores is False and not loses_bits)
+        if domain.any_data or (must_be_exact and {MIXED, ALONE} & unlike.keys()):
+            return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
+        notes.append(f"not as FP32: {', '.join(unlike)}")
+    if not domain.square:
+        shape = domain.padded(Shape(shape.m, shape.n, _long_k(shape, checked_shape)))
+        reached, stage = _check_random_inputs(subject, memory, shape)
+        if not stage.passed:
+            if reached == "wrong" or domain.any_data or not is_split:
+                return replace(stage, detail=f"at {shape}: {stage.detail}")
+            notes.append(f"class {reached} at {shape}: its error grows with K")
+    return passed(HARD_DATA, detail, note="; ".join(notes))
+
+
+def _long_k(shape: Shape, checked_shape: Shape) -> int:
+    """Return a long K for a small shape, at which it has the work of the checked shape."""
+    shortest, longest = LONG
+    k = checked_shape.flops // (2 * shape.m * shape.n)
+    return min(max(shortest, k), longest)
+
+
+def _check_random_inputs(subject: Runnable, memory: Memory, shape: Shape) -> tuple[str, Stage]:
+    """Return the class of one launch on U(-1, 1), and its stage."""
+    a, b = random_inputs(shape, memory.rng)
+    result = Buffers(memory, a, b).run(subject)
+    reference = PrecisionReference(a, b, memory.rng)
+    return reference.judge(HARD_DATA, result, subject.claimed)
+
+
+def _check_any_data(
+    subject: Runnable, memory: Memory, shape: Shape
+) -> tuple[Stage | None, Shape, dict[str, int]]:
+    """Return a failure, the last shape, and the elements that aren't as in FP32.
+
+    The second launch has a beta, and a K that ends inside a tile. An element that is stored a
+    second time, after a doubt about its first sum, takes what was stored first for the old C.
+    """
+    domain = subject.domain
     unlike = dict[str, int]()
-    # With a beta, and a K that ends inside a tile: an element stored a second time, after a doubt about its first sum,
-    # takes what was stored first for the old C.
     for beta, k in (0.0, shape.k), (-0.5 if domain.beta else 0.0, shape.k + 3):
         shape = domain.padded(replace(shape, k=k))
         a, b = any_data(shape, memory.rng)
@@ -326,60 +439,50 @@ def check_hard_data(subject: Runnable, memory: Memory, short: bool, of: Shape) -
             result = Buffers(memory, a, b).run(subject, 1.0, beta, old if beta else None)
             product = result.c - beta * old
         if result.trespass:
-            return failed(HARD_DATA, f"at {shape} with beta = {beta:g}: {result.trespass}")
+            launch = f"at {shape} with beta = {beta:g}"
+            return failed(HARD_DATA, f"{launch}: {result.trespass}"), shape, {}
         for name, count in not_as_fp32(a, b, product).items():
             unlike[name] = max(count, unlike.get(name, 0))
-    notes = [NORMS] if loses_bits else []
-    detail = f"as FP32 at {shape}"
-    if unlike:
-        detail = f"at {shape} and not as FP32: {', '.join(f'{name} ({count})' for name, count in unlike.items())}"
-        exact = tensor is False and not loses_bits
-        if domain.any_data or ({MIXED, ALONE} & unlike.keys() and (exact or not split)):
-            return failed(HARD_DATA, f"elements {detail}", sum(unlike.values()))
-        notes.append(f"not as FP32: {', '.join(unlike)}")
-    if not domain.square:
-        at_most = of.flops // (2 * shape.m * shape.n)
-        long = domain.padded(Shape(shape.m, shape.n, min(max(LONG[0], at_most), LONG[1])))
-        a, b = random_inputs(long, memory.rng)
-        result = Buffers(memory, a, b).run(subject)
-        reached, stage = PrecisionReference(a, b, memory.rng).judge(
-            HARD_DATA, result, subject.claimed
-        )
-        if not stage.passed:
-            if reached == "wrong" or domain.any_data or not split:
-                return replace(stage, detail=f"at {long}: {stage.detail}")
-            notes.append(f"class {reached} at {long}: its error grows with K")
-    return passed(HARD_DATA, detail, note="; ".join(notes))
+    return None, shape, unlike
 
 
 def _check_scaled_rows(
-    subject: Runnable, memory: Memory, shape: Shape, short: bool, tensor: bool | None
+    subject: Runnable, memory: Memory, shape: Shape, is_short: bool, on_tensor_cores: bool | None
 ) -> tuple[Stage | None, bool]:
-    """A failure, and whether elements are wrong that may be: rows of A and columns of B have powers of their own."""
+    """Return a failure, and whether elements are wrong that may be.
+
+    Rows of A and columns of B have separate powers of two. With Strassen's algorithm elements may
+    be wrong, as far as norms bound the error.
+
+    is_short: as in check_hard_data
+    on_tensor_cores: None if that isn't known
+    """
     a, b = family("E1", shape, memory.rng)
     far_a, far_b = memory.rng.permutation((FAR_SCALES, NEAR_SCALES)).tolist()
     a = (a * np.exp2(memory.rng.integers(-far_a, far_a + 1, (shape.m, 1)))).astype(np.float32)
     b = (b * np.exp2(memory.rng.integers(-far_b, far_b + 1, (1, shape.n)))).astype(np.float32)
     result = Buffers(memory, a, b).run(subject)
     right = a.astype(np.float64) @ b
-    off = result.c != right
-    if not result.trespass and not off.any():
+    wrong = result.c != right
+    if not result.trespass and not wrong.any():
         return None, False
     bound = BY_NORMS * shape.k * float(np.abs(a).max()) * float(np.abs(b).max())
-    by_norms = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
-    if by_norms and short and not tensor:
+    is_bounded = not result.trespass and bool((np.abs(result.c - right) <= bound).all())
+    if is_bounded and is_short and not on_tensor_cores:
         return None, True
-    words = (
-        result.trespass
-        or f"{off.sum()} of {off.size} elements are wrong, in {off.any(axis=1).sum()} rows"
-    )
-    advice = "; scale each row of A and each column of B by itself" if by_norms else ""
+    rows = wrong.any(axis=1).sum()
+    detail = result.trespass or f"{wrong.sum()} of {wrong.size} elements are wrong, in {rows} rows"
+    if is_bounded:
+        detail += "; scale each row of A and each column of B by itself"
     launch = f"at {shape} with rows and columns times 2^-{FAR_SCALES} to 2^{FAR_SCALES}"
-    return failed(HARD_DATA, f"{launch}: {words}{advice}", float(off.sum()) or 1), True
+    return failed(HARD_DATA, f"{launch}: {detail}", float(wrong.sum()) or 1), True
 
 
 def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
-    """A and B on U(-1, 1), but for some rows of A and columns of B, anywhere. shape: at least SHAPE."""
+    """Return A and B on U(-1, 1), but for some rows of A and columns of B, anywhere.
+
+    shape: at least SHAPE
+    """
     a, b = (
         rng.uniform(-1, 1, size).astype(np.float32)
         for size in ((shape.m, shape.k), (shape.k, shape.n))
@@ -416,40 +519,48 @@ def any_data(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
 
 
 def not_as_fp32(a: Float32, b: Float32, c: Float32) -> dict[str, int]:
-    """The number of elements of C that no order of FP32 operations gives, by what is special about them."""
+    """Return how many elements of C no order of FP32 operations gives.
+
+    They are counted by what is special about them.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         right = a.astype(np.float64) @ b
-        finite_a, finite_b = (
-            np.where(np.isfinite(x), np.abs(x), 0).astype(np.float64) for x in (a, b)
-        )
-        sizes = finite_a @ finite_b
+        sizes = _finite_sizes(a) @ _finite_sizes(b)
         terms = (a != 0).astype(np.float64) @ (b != 0)
-        near = np.abs(c - right) <= 2 * np.maximum(terms, FEWEST) * UNIT_ROUNDOFF * np.maximum(
-            sizes, TINY
-        )
-        special = ~np.isfinite(right)
-        same = (c == right) | (np.isnan(c) & np.isnan(right))
-        flushed = np.abs(c - right) <= a.shape[1] * TINY
-    wrong = ~np.where(special, same, near) & (
-        sizes < 2.0**127
-    )  # others may overflow, in some order
-    small_rows, small_columns = (
-        (x > 0) & (x < TINY) for x in (np.abs(a).max(axis=1), np.abs(b).max(axis=0))
-    )
+        units = UNIT_ROUNDOFF * np.maximum(sizes, TINY)
+        error = np.abs(c - right)
+        is_near = error <= 2 * np.maximum(terms, FEWEST) * units
+        is_special = ~np.isfinite(right)
+        is_equal = (c == right) | (np.isnan(c) & np.isnan(right))
+        is_subnormal = _has_subnormals(a, b) | (error <= a.shape[1] * TINY)  # also on the way
+    wrong = ~np.where(is_special, is_equal, is_near)
+    wrong &= sizes < 2.0**127  # others may overflow, in some order
     kinds = (
-        (SPECIAL, special | ~np.isfinite(c)),
-        (
-            SUBNORMAL,
-            small_rows[:, None] | small_columns[None, :] | flushed,
-        ),  # or sums that were subnormal on the way
+        (SPECIAL, is_special | ~np.isfinite(c)),
+        (SUBNORMAL, is_subnormal),
         (ALONE, terms == 1),
         (MIXED, np.ones_like(wrong)),
     )
     unlike = {}
-    for name, where in kinds:
-        if count := int((wrong & where).sum()):
+    for name, is_kind in kinds:
+        if count := int((wrong & is_kind).sum()):
             unlike[name] = count
-        wrong &= ~where
-    if MIXED in unlike:  # which loses single products, too
+        wrong &= ~is_kind
+    if MIXED in unlike:  # which also loses single products
         unlike[MIXED] += unlike.pop(ALONE, 0)
     return unlike
+
+
+def _finite_sizes(matrix: Float32) -> Float64:
+    """Return the absolute values of a matrix, with 0 for infinities and NaN."""
+    return np.where(np.isfinite(matrix), np.abs(matrix), 0).astype(np.float64)
+
+
+def _has_subnormals(a: Float32, b: Float32) -> Which:
+    """Return which elements of A B have a row of A or a column of B of subnormal numbers."""
+    row_sizes = np.abs(a).max(axis=1)[:, None]
+    column_sizes = np.abs(b).max(axis=0)[None, :]
+    is_row = (row_sizes > 0) & (row_sizes < TINY)
+    is_column = (column_sizes > 0) & (column_sizes < TINY)
+    is_either: Which = is_row | is_column
+    return is_either
