@@ -39,7 +39,7 @@ MEMORIES = ("global", "shared", "local")  # that a generic address may be in
 # Bits as in the core: of an address; of the words of an asynchronous instruction; of an access that orders others.
 WIDE = 1
 GENERIC = 2
-HOW = {
+FLAGS = {
     "arrive_drop": 1, "relaxed": 2, "noComplete": 4, "parity": 8, "noinc": 16, "complete_tx": 32, "mbarrier_init": 64,
 }  # fmt: skip
 ORDER = {"release": 1, "acq_rel": 3, "acquire": 2, "cta": 4, "cg": 8, "cv": 8}
@@ -242,7 +242,7 @@ class Decoder(RegisterFile):
         ]
         number = self.numbers.get(i.pc, NONE)
         site = self.program.sites.get(i.pc)
-        values += [number + 1, sum(bit for word, bit in HOW.items() if word in i.parts)]
+        values += [number + 1, sum(bit for word, bit in FLAGS.items() if word in i.parts)]
         values += [
             out.get("number", NONE),
             len(coordinates) if "tensor" in i.parts else 0,
