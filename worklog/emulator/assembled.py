@@ -167,7 +167,7 @@ def _joined(
 
 
 def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
-    """Return the number of shared loads and stores that the assembler makes of some instructions.
+    """Count the shared loads and stores that the assembler makes of instructions.
 
     By the names of worklog.kernel.resources.shared_widths.
     """
@@ -187,7 +187,7 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
 
 
 def as_assembled(kernel: Kernel, machine_code: Widths) -> Kernel:
-    """Return the kernel unrolled so that its shared accesses are those of the machine code.
+    """Return the kernel, unrolled to the shared accesses of the machine code.
 
     Its field `assembled` is True then. If no unrolling yields them, it is the unchanged kernel, with False.
 
@@ -219,18 +219,18 @@ def _explains(kernel: Kernel, machine_code: Mapping[str, int]) -> bool:
     groups = merged_accesses(kernel, blocks)
     counts = [widths(kernel.instructions[block.start : block.stop], groups) for block in blocks]
     names = sorted({*machine_code}.union(*counts))
-    once = [tuple(count[name] for name in names) for count in counts]
+    single = [tuple(count[name] for name in names) for count in counts]
     target = tuple(machine_code.get(name, 0) for name in names)
-    return _is_reached(target, once)
+    return _is_reached(target, single)
 
 
-def _is_reached(target: tuple[int, ...], once: Sequence[tuple[int, ...]]) -> bool:
+def _is_reached(target: tuple[int, ...], single: Sequence[tuple[int, ...]]) -> bool:
     """Return whether these counts, each once or more, add up to a target. At most about MOST_SUMS sums are tried."""
     remainder = target
-    for counts in once:
+    for counts in single:
         remainder = tuple(map(operator.sub, remainder, counts))
     remainders = {remainder}  # after some blocks have been repeated
-    for counts in {counts for counts in once if any(counts)}:
+    for counts in {counts for counts in single if any(counts)}:
         for start in list(remainders):
             remainder = tuple(map(operator.sub, start, counts))
             while min(remainder) >= 0 and len(remainders) <= MOST_SUMS:

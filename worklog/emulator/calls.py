@@ -41,7 +41,7 @@ def matching_brace(text: str, start: int) -> int:
 
 
 def linked(module: str, body: str, variables: str) -> tuple[str, list[str]]:
-    """Return a kernel's text after the functions that it may call, and the names of these functions.
+    """Return a kernel's text, after the functions that it may call, and their names.
 
     module: the PTX text of all functions
     body: the kernel's text

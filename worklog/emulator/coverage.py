@@ -110,7 +110,9 @@ class Coverage:
         self.ran |= np.array(result.executed, np.int64) > 0
 
     def tell(self, *kinds: bool) -> None:
-        """Note which mistakes the launches since the last call show. Their result was right.
+        """Note which mistakes the launches since the last call show.
+
+        Their result was right.
 
         kinds: for each kind of mistake, whether these launches would show it
         """
@@ -125,7 +127,10 @@ class Coverage:
         return not self.chosen[pc] & (1 if holds else 2)
 
     def lacking(self, choice: Choice) -> list[bool]:
-        """Return, for each kind of mistake, whether no launch that shows it has made this choice."""
+        """Return, for each kind of mistake, whether a choice is missing.
+
+        It is missing if no launch that shows the mistake has made it.
+        """
         pc, holds = choice
         return [not choices[pc] & (1 if holds else 2) for choices in self.revealing]
 
@@ -143,9 +148,9 @@ class Coverage:
         raise LookupError(pc)
 
     def behind(self, choice: Choice) -> set[int]:
-        """Return the source lines that only this choice of a branch leads to, and that no launch ran.
+        """Return the source lines that only this choice of a branch leads to.
 
-        As far as it is known: none for a choice that isn't a branch.
+        Without lines that a launch ran. As far as it is known: none for a choice that isn't a branch.
         """
         code = self.kernel.instructions
         blocks = self._flow.blocks
@@ -183,7 +188,10 @@ class Coverage:
 
     @cached_property
     def deciding(self) -> dict[int, tuple[Reg, bool]]:
-        """The predicate of each guarded instruction and selection, by pc, and whether it is negated."""
+        """The predicate of each guarded instruction and selection, by pc.
+
+        With each, whether it is negated.
+        """
         code = self.kernel.instructions
         predicates = dict[int, tuple[Reg, bool]]()
         for instruction in code:
@@ -195,7 +203,7 @@ class Coverage:
         return predicates
 
     def comparisons(self, choice: Choice) -> set[int]:
-        """Return the pcs of the comparisons that are joined to the predicate of a choice.
+        """Return the pcs of the comparisons that make the predicate of a choice.
 
         None if the predicate is computed in any other way.
         """
@@ -226,9 +234,9 @@ class Coverage:
 
     @cached_property
     def voted(self) -> set[int]:
-        """The pcs of guarded instructions and selections that depend on votes of a warp, and on no loaded value.
+        """The pcs of guarded instructions and selections that depend on votes.
 
-        It isn't known which votes are possible.
+        They depend on votes of a warp, and on no loaded value. It isn't known which votes are possible.
         """
 
         def sources(instruction: Instruction) -> tuple[set[str], bool]:
@@ -331,7 +339,7 @@ class Coverage:
         ).judge()
 
     def judged(self, rows: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Return which choices rows make, and by how much the sides of equalities differ.
+        """Return which choices rows make, and the gaps between the sides of equalities.
 
         rows: the values of each input by name, one a row (default: 0)
         The first array has a note a line and a row a column. The second has an equality a line and a row a column: the

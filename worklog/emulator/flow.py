@@ -201,9 +201,10 @@ class Flow:
 
     @cached_property
     def may_wait(self) -> bool:
-        """True if some loop reads global memory that other blocks may write in the meantime.
+        """True if some loop reads global memory that other blocks may write.
 
-        It reads with an atomic, a volatile, relaxed or acquire load, or next to a fence.
+        They may write it in the meantime. The loop reads with an atomic, a volatile, relaxed or acquire load, or next
+        to a fence.
         """
         elsewhere = {"mbarrier", "cp", "shared", "proxy", "mbarrier_init"}
         for _, start, stop in self.loops:
@@ -215,7 +216,10 @@ class Flow:
 
     @cached_property
     def polling(self) -> set[int]:
-        """The heads of loops in which a branch depends on what an atomic or an ordered load reads."""
+        """The heads of loops that poll.
+
+        A branch in them depends on what an atomic or an ordered load reads.
+        """
         return self._polling("")
 
     def _polling(self, ignored: str) -> set[int]:
@@ -243,7 +247,10 @@ class Flow:
 
     @cached_property
     def orders_more_than_barriers(self) -> bool:
-        """True if more than barriers of blocks and warps may order accesses to shared memory."""
+        """True if accesses to shared memory may be ordered by more than barriers.
+
+        Barriers of blocks and warps.
+        """
         for instruction in self.kernel.instructions:
             if instruction.parts[0] in ("mbarrier", "wgmma") or "bulk" in instruction.parts:
                 return True
@@ -277,7 +284,7 @@ class Flow:
 
     @cached_property
     def written(self) -> set[str] | None:
-        """The parameters and variables through which the kernel may write to global memory.
+        """The parameters and variables through which it may write to global memory.
 
         None if it may write through any.
         """
@@ -341,7 +348,10 @@ class Flow:
 
     @cached_property
     def data_dependent(self) -> int | None:
-        """The line of the first address or branch that depends on loaded values, or None."""
+        """The line of the first address or branch that depends on loaded values.
+
+        None if there is none.
+        """
         for instruction in self.kernel.instructions:
             addresses = (operand for operand in instruction.operands if isinstance(operand, Mem))
             deciding = [*registers(*addresses)]

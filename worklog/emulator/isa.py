@@ -222,7 +222,10 @@ for _names, _row in INSTRUCTIONS:
 
 @cache
 def row_of(opcode: str) -> Row:
-    """Return the row of an instruction, by its first three words, two words, or mnemonic."""
+    """Return the row of an instruction.
+
+    By its first three words, its first two words, or its mnemonic.
+    """
     parts = {*opcode.split(".")}
     mnemonic = opcode.replace(".cta", "", 1).split(".")
     row = Row()
@@ -269,7 +272,7 @@ def _elements(parts: set[str]) -> int:
 
 @cache
 def record_of(opcode: str) -> str:
-    """Return the form of an instruction that is a record of the core; empty if there is none."""
+    """Return the form of an instruction that is a record of the core, or ""."""
     row = row_of(opcode)
     parts = opcode.split(".")
     groups = [group.split() for group in row.free.split("|")]

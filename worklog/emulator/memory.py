@@ -147,7 +147,10 @@ class GlobalMemory:
         return f"at byte {offset} of {of_buffer}"
 
     def bytes_at(self, address: int, local: bytes) -> bytes:
-        """Return up to MOST_CHARACTERS bytes from a generic address; none outside of every memory."""
+        """Return up to MOST_CHARACTERS bytes from a generic address.
+
+        None outside of every memory.
+        """
         if address >> 60 == LOCAL_WINDOW:
             return local[address & (1 << 60) - 1 :][:MOST_CHARACTERS]
         buffer = self.at(address)
@@ -160,7 +163,9 @@ class GlobalMemory:
         return self.bytes_at(address, local).partition(b"\0")[0].decode(errors="replace")
 
     def vprintf(self, text: int, arguments: int, local: bytes) -> int:
-        """Print for one thread, and return the number of arguments. CUDA C++ Programming Guide, "Formatted Output".
+        """Print for one thread, and return the number of arguments.
+
+        CUDA C++ Programming Guide, "Formatted Output".
 
         text, arguments: the addresses of the format and of the arguments
         local: the thread's local memory
@@ -219,7 +224,7 @@ class GlobalMemory:
         return str(f"%{flags}{width}{precision}{kind}" % value)
 
     def lines(self) -> tuple[str, ...]:
-        """Return the printed lines, and a line with the number of further calls that printed."""
+        """Return the printed lines, and a line with the number of further calls."""
         lines = self.printed.splitlines()
         if self.silent:
             lines.append(f"… and {self.silent} more calls of printf")

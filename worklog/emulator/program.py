@@ -53,7 +53,10 @@ class Site:
     guess: bool = False  # whether it is a plain read of what a compare-and-swap compares
 
     def at(self, space: str) -> Site:
-        """Return the site of its accesses to one memory: a generic address may be in several."""
+        """Return the site of its accesses to one memory.
+
+        A generic address may be in several.
+        """
         return replace(self, space=space) if self.space == "generic" else self
 
     @property
@@ -204,9 +207,9 @@ def program_of(kernel: Kernel, dynamic: int) -> Program:
 
 
 def load_variables(kernel: Kernel) -> dict[str, Array]:
-    """Return the bytes of each __device__ and __constant__ variable of the kernel's module.
+    """Return the bytes of the variables of the kernel's module.
 
-    As loading the module sets them: to the initial value, else to zeros.
+    Of each __device__ and __constant__ variable, as loading the module sets them: to the initial value, else to zeros.
 
     Raises UnsupportedInstruction for the address of something that isn't such a variable, and TooLarge.
     """

@@ -121,7 +121,7 @@ class Batch:
         return -(-self.threads // 32) * 32
 
     def stride(self, shared: int) -> int:
-        """Return the bytes from a block's shared memory to the next block's of its cluster.
+        """Return the bytes from a block's shared memory to the next one's in its cluster.
 
         shared: bytes of shared memory per block
         """
@@ -138,7 +138,7 @@ class Batch:
         return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
     def add(self, finding: Finding) -> None:
-        """Record a finding, or count it if a finding of its kind and place has been recorded."""
+        """Record a finding, or count it if its kind and place have been recorded."""
         key = (finding.kind, finding.line, finding.other_line, finding.callers)
         earlier = self.found.get(key)
         if earlier:

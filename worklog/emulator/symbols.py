@@ -7,8 +7,9 @@ import re
 
 
 def types_of(symbol: str) -> list[str]:
-    """Return the types of a function's parameters as the compiler names them, such as "float const*".
+    """Return the types of a function's parameters.
 
+    As the compiler names them, such as "float const*".
     None for a symbol that doesn't have them, such as that of an extern "C" function.
     """
     listed = re.search(r"\(([^()]*)\)$", _demangled(symbol))

@@ -149,12 +149,12 @@ def fragment(instruction: Instruction) -> Places:
     matrix = instruction.parts[2]
     layout, shape = instruction.parts[5:7]
     type_ = instruction.parts[-1]
-    if not any(_has(kind, shape, matrix, type_) for kind in SHAPES):
+    if not any(_has_matrix(kind, shape, matrix, type_) for kind in SHAPES):
         raise LookupError(type_)
     return places_of(matrix, layout, type_, *blocks_of(shape, type_, matrix))
 
 
-def _has(kind: str, shape: str, matrix: str, type_: str) -> bool:
+def _has_matrix(kind: str, shape: str, matrix: str, type_: str) -> bool:
     """Return whether the wmma of a type of A has a matrix of this shape and type."""
     _, shapes, sums = SHAPES[kind]
     if shape not in shapes.split():
@@ -180,7 +180,7 @@ def registers(
 
 
 def count_of(shape: str, type_: str, matrix: str, is_wmma: bool) -> tuple[int, int]:
-    """Return the number of registers of a fragment, and how often it holds each register.
+    """Return the registers of a fragment, and how often it holds each register.
 
     wmma has 8 for A and B of f16 in every shape.
     """
@@ -209,8 +209,8 @@ def multiply(decoder: Any, instruction: Instruction) -> dict[str, int]:
     """Decode mma.sync and wmma.mma. wmma of f16 names the types of C and D only."""
     is_wmma = instruction.parts[0] == "wmma"
     modifiers = {*instruction.parts} & {"satfinite", "rn", "and", "xor", "popc"}
-    without = {"wmma", "mma", "sync", "aligned", "row", "col", *modifiers}
-    shape, *types = [part for part in instruction.parts if part not in without]
+    ignored = {"wmma", "mma", "sync", "aligned", "row", "col", *modifiers}
+    shape, *types = [part for part in instruction.parts if part not in ignored]
     if is_wmma and len(types) == 2:
         types = [types[0], "f16", "f16", types[1]]
     d, a, b, c = types
@@ -269,7 +269,10 @@ def turn(decoder: Any, instruction: Instruction) -> dict[str, int]:
 
 
 def matrices(decoder: Any, instruction: Instruction) -> dict[str, int]:
-    """Decode ldmatrix and stmatrix of 8 x 8 matrices of 16-bit elements, wmma.load and wmma.store."""
+    """Decode ldmatrix, stmatrix, wmma.load and wmma.store.
+
+    The matrices of ldmatrix and stmatrix have 8 x 8 elements of 16 bits.
+    """
     parts = instruction.parts
     is_wmma = parts[0] == "wmma"
     is_load = parts[0] == "ldmatrix" or parts[1] == "load"

@@ -50,7 +50,7 @@ WINDOWS = "the emulator's core is not built for Windows: use WSL, where `pip ins
 
 
 def machine() -> str:
-    """Return the kind of this machine as a platform tag names it, one name for each kind."""
+    """Return this machine's kind as a platform tag has it, one name for each kind."""
     name = platform.machine().lower()
     return MACHINES.get(name, name)
 
@@ -220,7 +220,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def platform_tag() -> str:
-    """Return the platform tag of a wheel that is compiled here, with this machine's compiler."""
+    """Return the platform tag of a wheel that this machine's compiler makes."""
     if sys.platform == "darwin":
         return f"macosx_11_0_{platform.machine()}"
     return re.sub(r"\W", "_", sysconfig.get_platform())

@@ -104,7 +104,10 @@ class RegisterFile:
         return offset
 
     def allocate(self) -> dict[str, int]:
-        """Return a place for each register. Registers that are never live at once may share a place."""
+        """Return a place for each register.
+
+        Registers that are never live at once may share a place.
+        """
         spans = self._spans()
         predicates = [name for name in spans if self.types[name] == "pred"]
         places = {name: SLOT * number for number, name in enumerate(predicates)}
@@ -271,7 +274,10 @@ class Composer:
         return target, op.result
 
     def read(self, operand: Operand | None, type_: str) -> Value:
-        """Return an operand as a value of a type. A wider register is truncated, as in PTX."""
+        """Return an operand as a value of a type.
+
+        A wider register is truncated, as in PTX.
+        """
         width = size_of(type_)
         if isinstance(operand, Vec) and len(operand.items) == 2 and type_ in ("b32", "b64"):
             halves = [self.read(item, f"b{4 * width}") for item in operand.items]
@@ -378,7 +384,7 @@ class Composer:
         return [self.finished(stack[0], form.results[0]), *stack[1:]]
 
     def stored(self, values: list[Value], types: tuple[str, ...]) -> dict[str, int]:
-        """Add steps that store values in the instruction's destinations, and return the record.
+        """Store values in the instruction's destinations, and return the record.
 
         A narrower value is extended by its own sign.
         """
@@ -412,7 +418,10 @@ class Composer:
         self.move(value, moved_type, self.decoder.registers[register.name])
 
     def move(self, value: Value, type_: str, place: int) -> None:
-        """Let the last step write to a place if it computes the value; else add a step that copies it there."""
+        """Let the last step write to a place.
+
+        If it doesn't compute the value, add a step that copies the value there.
+        """
         is_computed = (
             self.steps and self.steps[-1]["d"] == value[0] and value[0] in self.decoder.temporaries
         )

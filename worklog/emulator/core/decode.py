@@ -150,7 +150,10 @@ class Decoder(RegisterFile):
         raise LookupError(instruction.pc)
 
     def series(self, steps: Sequence[dict[str, int]]) -> int:
-        """Add steps, and return their place. It is after the program's instructions and its end."""
+        """Add steps, and return their place.
+
+        It is after the program's instructions and its end.
+        """
         self.steps += steps
         return len(self.code) + 1 + len(self.steps) - len(steps)
 
@@ -163,7 +166,10 @@ class Decoder(RegisterFile):
         return self.registers[operand.name]
 
     def address(self, instruction: Instruction, operand: Operand | None) -> tuple[int, int, int]:
-        """Return the place of an address without its offset, WIDE if it has 64 bits, and the offset."""
+        """Return the place of an address, its bits and its offset.
+
+        The place is without the offset. The bits are WIDE if it has 64 bits.
+        """
         if not isinstance(operand, Mem):
             raise instruction.unsupported("an address was expected")
         base = operand.base

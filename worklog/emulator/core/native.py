@@ -30,7 +30,10 @@ GOES_ON = tell.STATUS["SLICE_OVER"], tell.STATUS["PRINTING"]
 
 @cache
 def library() -> Any:
-    """Load the core for this CPU, compiled if that hasn't been done. Raises WorklogError."""
+    """Load the core for this CPU, compiled if that hasn't been done.
+
+    Raises WorklogError.
+    """
     try:
         return load(own_folder("WORKLOG_CACHE", "cache"), install_command())
     except (OSError, RuntimeError, ValueError) as error:
